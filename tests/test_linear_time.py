@@ -21,7 +21,7 @@ from turnout.codecs import Format, codec_of
 from turnout.codecs.ddl import parse_ddl
 from turnout.conditions import parse as parse_condition
 from turnout.conditions.pattern import lexemes, parse_pattern, pattern_matcher
-from turnout.errors import RecordError, RouteError
+from turnout.errors import RecordError, RouteError, SubjectError
 from turnout.nats.protocol.headers import parse_table
 from turnout.nats.protocol.status import read_status
 from turnout.routes.properties import properties
@@ -249,6 +249,32 @@ def test_functions_are_linear(work: Callable[[Any], object], text_of: Callable[[
     tried(text_of(100))
 
     assert not grows_too_fast(tried, text_of)
+
+
+@pytest.mark.parametrize(("end", "expected"), [("", 1.0), ("1", 1.0000001192092896)])
+def test_numbers_of_thousands_of_digits_are_rounded_once(end: str, expected: float) -> None:
+    """A text in the middle between two singles, however long it is, becomes the even one, and the next one above it."""
+    assert caster(None, "float32")("1.000000059604644775390625" + "0" * 5000 + end) == expected
+
+
+def test_low_bits_of_a_long_decimal() -> None:
+    """They are those of the whole number, which is not made."""
+    assert low_bits(Decimal("9" * 20_000 + ".5"), 64) == low_bits(Decimal(10**20_000 - 1), 64) == -1
+    assert low_bits(Decimal("-1" + "0" * 20_000), 8) == 0
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        lambda digits: SubjectTransform.parse("*", f"{{{{wildcard({digits})}}}}"),
+        lambda digits: MappingTable.from_config({"a": [{"destination": "b", "weight": digits}]}),
+    ],
+    ids=["argument", "weight"],
+)
+def test_numbers_of_thousands_of_digits_are_mistakes(work: Callable[[str], object]) -> None:
+    """What Python refuses to make a number of is refused as other wrong numbers are."""
+    with pytest.raises(SubjectError):
+        work("9" * 5000)
 
 
 # --- numbers of mistakes, and what is shown of them -------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Where Spark finds the format ``nats`` by itself, on executors and on a Connect server too.
+"""Entry point by which Spark finds the format ``nats``, on executors and on a Connect server too.
 
 Spark looks for top-level packages named ``pyspark_*`` and for a `DefaultSource` in them.
 """

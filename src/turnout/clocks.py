@@ -16,7 +16,7 @@ LASTING_SECONDS: Final = 3_600.0
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    """What both clocks said at once, in seconds."""
+    """Simultaneous readings of both clocks, in seconds."""
 
     wall: float
     monotonic: float
@@ -76,7 +76,7 @@ class TrustedClock:
         return expected
 
     def _lasts(self, reading: _Reading) -> bool:
-        """Whether the wall clock has been ahead by the same amount for long enough."""
+        """Return True if the wall clock has been ahead by the same amount for long enough."""
         jumped = self._jumped
         if jumped is None or abs(reading.wall - jumped.at(reading.monotonic)) > JUMP_SECONDS:
             self._jumped = jumped = reading

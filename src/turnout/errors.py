@@ -64,7 +64,7 @@ def shortened(text: str, most: int = _LONGEST) -> str:
     """Return a text of *most* characters at most: of a longer one the beginning and the end, with logins masked.
 
     >>> shortened("found '" + "x" * 5000 + "', expected a number", 60)
-    "found 'xxxxxxxxxxxxxxxxxxxxxxxxxxxxx [...] expected a number"
+    "found 'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxx [...] xpected a number"
     """
     if len(text) <= most:
         return text
@@ -165,7 +165,7 @@ class Mistake:
 
 
 class _MistakesError(TurnoutError, ValueError):
-    """What ConfigError and RouteError share: one message that lists the mistakes, the first 50 of them."""
+    """Base of ConfigError and RouteError: one message that lists every mistake."""
 
     def __init__(self, mistakes: Iterable[Mistake], *, what: str) -> None:
         found = tuple(mistakes)
@@ -241,7 +241,7 @@ class RecordError(TurnoutError):
 
 
 class SubscriptionError(TurnoutError):
-    """What went wrong with stored subscriptions.
+    """Raised when stored subscriptions cannot be read or changed.
 
     >>> from turnout.subscriptions import open_store
     >>> try:
@@ -348,7 +348,8 @@ class RunError(TurnoutError):
     >>> text = '{name: r, value: {format: json}, source: {format: nats, servers: "nats://a", stream: S}, sink: %s}'
     >>> route = Route.parse(text % '{format: nats, servers: "nats://a"}')
     >>> try:
-    ...     Program.of(route).run(record_batch([SampleRecord.of({"topic": "a", "offset": 8, "value": "{"}, stream="S")]))
+    ...     record = SampleRecord.of({"topic": "a", "offset": 8, "value": "{"}, stream="S")
+    ...     Program.of(route).run(record_batch([record]))
     ... except RunError as error:
     ...     str(error).split(": ")[:2]
     ...

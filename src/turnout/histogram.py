@@ -1,4 +1,4 @@
-"""How long things took, as counts between bounds: what many processes measure, and one adds up."""
+"""Histogram of durations: counts between bounds, measured in many processes and added up in one."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ class Histogram:
 
     @classmethod
     def of(cls, seconds: float, count: int = 1) -> Self:
-        """How many took that long."""
+        """Return a histogram of *count* durations of that length."""
         place = bisect_left(BOUNDS, seconds)
         counts = (0,) * place + (count,) + (0,) * (len(BOUNDS) - place)
         return cls(counts, seconds * count)
 
     @property
     def count(self) -> int:
-        """How many there are."""
+        """Number of durations."""
         return sum(self.counts)
 
     def __add__(self, other: Histogram) -> Histogram:
@@ -49,7 +49,7 @@ class Histogram:
         return Histogram(tuple(map(sub, self.counts, other.counts)), self.seconds - other.seconds)
 
     def cumulative(self) -> list[tuple[str, int]]:
-        """How many took no longer than each bound, as Prometheus has it: with ``+Inf`` at the end."""
+        """Return cumulative counts by bound, as Prometheus has them: with ``+Inf`` at the end."""
         total, buckets = 0, []
         for bound, count in zip(_BUCKETS, self.counts, strict=True):
             total += count
@@ -57,12 +57,12 @@ class Histogram:
         return buckets
 
     def as_dict(self) -> dict[str, Any]:
-        """As JSON has it: the count of each bucket that has any, by its bound (``inf`` for the last)."""
+        """Return JSON values: the count of each non-empty bucket by its bound (``inf`` for the last)."""
         buckets = {bound: count for bound, count in zip(_BUCKETS, self.counts, strict=True) if count}
         return {"count": self.count, "seconds": round(self.seconds, 6), "buckets": buckets}
 
     @classmethod
     def from_dict(cls, written: Mapping[str, Any]) -> Histogram:
-        """What `as_dict` has written, with other bounds perhaps: a bucket goes where its own bound lies."""
+        """Inverse of `as_dict`; buckets with foreign bounds are re-binned."""
         counts = sum((cls.of(float(bound), count) for bound, count in written["buckets"].items()), Histogram()).counts
         return Histogram(counts, float(written["seconds"]))

@@ -1,4 +1,4 @@
-"""What must not be shown: passwords, tokens, seeds and keys, in texts, under option names and as values."""
+"""Masking of secrets: passwords, tokens, seeds and keys, in texts, under option names and as values."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def masked_url(text: str) -> str:
 
 
 def _ends_with_scheme(text: str) -> bool:
-    """Whether a scheme of a URL ends here: letters, digits and signs with a letter among them."""
+    """Return True if the text ends with a URL's scheme: letters, digits and signs with a letter among them."""
     for character in reversed(text):
         if character not in _SCHEME:
             return False
@@ -70,7 +70,7 @@ def _masked_field(field: re.Match[str]) -> str:
 
 
 def is_secret(name: str) -> bool:
-    """Whether an option of this *name* holds something that must not be shown; case and punctuation do not count.
+    """Return True if an option of this *name* holds a secret; case and punctuation do not count.
 
     >>> [is_secret(name) for name in ("nkeySeed", "kafka.ssl.key-password", "TURNOUT_NATS_TOKEN", "servers", "key")]
     [True, True, True, False, False]

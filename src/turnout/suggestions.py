@@ -1,4 +1,4 @@
-"""What somebody perhaps meant who wrote a name that nobody knows."""
+"""Suggestions for misspelt names."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def nearest(word: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
 
 
 def _one_slip(word: str, name: str) -> bool:
-    """Whether one letter is too many, missing or another, or two that stand together are swapped."""
+    """Return True if the words differ by one letter added, missing or replaced, or by two neighbours swapped."""
     begin = _common(word, name)
     word, name = word[begin:], name[begin:]
     end = _common(word[::-1], name[::-1])
@@ -41,7 +41,7 @@ def _one_slip(word: str, name: str) -> bool:
 
 
 def _common(one: str, other: str) -> int:
-    """How many letters are the same at the beginning."""
+    """Return the length of the common prefix."""
     return next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
 
 

@@ -51,12 +51,12 @@ unmatched: deadLetter
 VIEWS: Mapping[str, Mapping[str, Any]] = {
     "GET /v1/routes/{name}/dead-letters": {},
     "GET /v1/routes/{name}/dead-letters/groups": {},
-    "GET /v1/routes/{name}/dead-letters/{sequence:int}": {"sequence": 1},
+    "GET /v1/routes/{name}/dead-letters/{sequence:number}": {"sequence": 1},
     "POST /v1/routes/{name}/dead-letters/redrive": {"json": {"dry_run": True}},
     "POST /v1/routes/{name}/explain": {"json": {"at": "CARDS:1"}},
     "GET /v1/tap/{name}": {"params": {"stage": "source", "start": 1, "rate": 50}},
     "GET /dead-letters/{name}": {},
-    "GET /dead-letters/{name}/{sequence}": {"sequence": 1},
+    "GET /dead-letters/{name}/{sequence:number}": {"sequence": 1},
     "POST /fragments/dead-letters/{name}/redrive": {"json": {"dry_run": True}},
     "GET /sandbox": {"params": {"route": "cards", "at": "CARDS:1"}},
     "POST /fragments/sandbox": {"json": {"route": "cards", "at": "CARDS:1"}},
@@ -74,7 +74,7 @@ STATUS = (
     "GET /v1/routes/{name}",
     "GET /v1/routes/{name}/status",
     "GET /connectors/{name}/status",
-    "GET /connectors/{name}/tasks/{task:int}/status",
+    "GET /connectors/{name}/tasks/{task:number}/status",
 )
 """Every request whose answer says why a route failed, which may quote a record."""
 
@@ -88,7 +88,7 @@ PUT /connectors/{name}/pause
 POST /connectors/{name}/restart
 PUT /connectors/{name}/resume
 GET /connectors/{name}/tasks
-POST /connectors/{name}/tasks/{task:int}/restart
+POST /connectors/{name}/tasks/{task:number}/restart
 GET /dead-letters
 GET /fragments/condition
 POST /fragments/index
@@ -105,7 +105,7 @@ GET /sign-in
 POST /sign-in
 POST /sign-out
 GET /subscriptions
-GET /subscriptions/{id}
+GET /subscriptions/{id:path}
 GET /tap
 GET /v1/docs
 GET /v1/docs.css
@@ -126,8 +126,8 @@ GET /v1/subscriptions
 POST /v1/subscriptions
 POST /v1/subscriptions/conditions/validate
 POST /v1/subscriptions/match
-DELETE /v1/subscriptions/{id}
-GET /v1/subscriptions/{id}
+DELETE /v1/subscriptions/{id:path}
+GET /v1/subscriptions/{id:path}
 """
 """Requests whose answers hold nothing of a record but what the request has brought."""
 
@@ -164,7 +164,7 @@ class Scene:
     def ask(self, who: str, request: str, *, sequence: int = 1, **options: Any) -> httpx2.Response:
         """The answer to a request; of events, those that a tap of the three records has."""
         method, _, path = request.partition(" ")
-        path = path.replace("{sequence:int}", str(sequence)).replace("{task:int}", "0")
+        path = path.replace("{sequence:number}", str(sequence)).replace("{task:number}", "0")
         path = path.format(name="cards", sequence=sequence)
         headers = {"Authorization": f"Bearer {self.tokens[who]}"}
         with (
@@ -257,7 +257,7 @@ def test_a_view_shows_what_a_route_masks_to_those_alone_who_may_see_it(scene: Sc
 @pytest.mark.parametrize("sequence", [1, 2, 3])
 def test_each_dead_letter_is_masked_on_its_page_in_rest_and_in_the_sandbox(scene: Scene, sequence: int) -> None:
     """Whatever it failed of, and in all of its headers."""
-    rest, page = ("GET /v1/routes/{name}/dead-letters/{sequence:int}", "GET /dead-letters/{name}/{sequence}")
+    rest, page = ("GET /v1/routes/{name}/dead-letters/{sequence:number}", "GET /dead-letters/{name}/{sequence:number}")
     sandbox = {"params": {"route": "cards", "letter": sequence}}
     for request, options in ((rest, {}), (page, {}), ("GET /sandbox", sandbox)):
         seen, masked = (scene.ask(who, request, sequence=sequence, **options) for who in ("seer", "reader"))
@@ -303,7 +303,7 @@ def test_why_a_route_failed_does_not_quote_a_record(bench: Bench, caplog: pytest
 
     assert bench.routes.entry("cards").status.reason == "topic cards.1, offset 2: TRANSFORMATION: ***"
     for request in STATUS:
-        method, _, path = request.replace("{task:int}", "0").format(name="cards").partition(" ")
+        method, _, path = request.replace("{task:number}", "0").format(name="cards").partition(" ")
         if path != "/v1/events":
             answer = client.request(method, path)
             assert answer.status_code == 200, path

@@ -249,6 +249,7 @@ def test_live_matcher_answers_while_the_store_is_away(store):
     assert {match.subscription_id for match in live.match({"subject": "orders"})} == {"x"}
 
     away[0] = False
+    now[0] += 2.0
     assert {match.subscription_id for match in live.match({"subject": "orders"})} == {"x", "y"}
 
 

@@ -85,7 +85,7 @@ def _traffic(traffic: Traffic) -> Iterator[str]:
 
 
 def _bounds(analysis: Analysis) -> Iterator[str]:
-    """What was not looked at, and what could not be decided."""
+    """Yield the parts that were not analysed, and those left undecided."""
     undecided = analysis.undecided
     yield from _part("unknown whether subsumed", (f"{id_} by {by}" for id_, by in undecided), len(undecided))
     if analysis.too_large:

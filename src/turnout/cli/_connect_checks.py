@@ -1,4 +1,4 @@
-"""What ``turnout check --connect`` asks: are servers and store there, may the route work, what becomes of records."""
+"""Checks of ``turnout check --connect``: servers, stores, permissions, and the outcome of sampled records."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Probed:
     detail: str
 
     def as_dict(self) -> dict[str, Any]:
-        """As ``--json`` prints it."""
+        """Return the check as ``--json`` prints it."""
         return asdict(self)
 
     def __str__(self) -> str:
@@ -134,7 +134,7 @@ class _Probing:
             yield self._attempt(name, lambda: _folder(sink.path, os.W_OK))
 
     def _topics(self, place: int) -> set[str]:
-        """Where messages of this sink would go: those of the sample, and the dead letter's."""
+        """Return the topics for this sink: those of the sample's messages, and the dead letter's."""
         topics = set(self.topics.get(place, ()))
         if self.route.dead_letter is not None:
             sink, colon, topic = self.route.dead_letter.topic.partition(":")
@@ -157,7 +157,7 @@ class _Probing:
             return f"{url}: {len(self.index):,} subscriptions at revision {store.revision()}"
 
     def _pushed_down(self) -> str:
-        """Which subjects a run would read now."""
+        """Describe the subjects that a run would read now."""
         from turnout.engine.subject_filters import SubjectFilters
         from turnout.subscriptions import open_store
         from turnout.subscriptions.address import existing
@@ -172,7 +172,7 @@ class _Probing:
         return f"read are {', '.join(chosen)}" if chosen else "nothing is read: no subscription can want any subject"
 
     def _sample(self) -> str:
-        """What becomes of the latest records."""
+        """Describe the outcomes of the latest records."""
         from turnout.engine import Program
 
         # What fails is to be seen here, not to stop at the first of it.
@@ -193,7 +193,7 @@ class _Probing:
         return summary
 
     def _conditions(self) -> str:
-        """Whether what subscriptions look at is there: listed, or a header of the sample."""
+        """Check that the keys of conditions exist: listed, or a header of the sample."""
         assert self.index is not None
         assert self.route.subscriptions is not None
         listed = self.route.subscriptions.metadata
@@ -224,7 +224,7 @@ def _reasons(results: list[Result]) -> str:
 
 
 def _brokers(servers: str | list[str]) -> str:
-    """Whether one of Kafka's bootstrap servers can be reached; what it says to clients is not asked."""
+    """Check that one of Kafka's bootstrap servers accepts connections; its protocol is not used."""
     failures = []
     for address in listed(servers):
         host, _, port = address.rpartition("://")[2].rpartition(":")
@@ -238,7 +238,7 @@ def _brokers(servers: str | list[str]) -> str:
 
 
 def _folder(path: str, right: int) -> str:
-    """Whether a folder of this machine may be read, or written; one that is elsewhere is not looked at."""
+    """Check the access to a local folder; remote ones are not checked."""
     if "://" in path and not path.startswith("file://"):
         return f"{path} was not looked at: it is not on this machine"
     place = Path(path.removeprefix("file://")).absolute()

@@ -57,7 +57,7 @@ def _stage(report: StageReport) -> Iterator[str]:
 
 
 def change_lines(name: str, before: Any, after: Any) -> Iterator[str]:
-    """What is different of one part of a record, a line for each field."""
+    """Yield the differences of one part of a record, a line for each field."""
     if isinstance(before, dict) and isinstance(after, dict):
         for field in dict.fromkeys((*before, *after)):
             if field not in after:

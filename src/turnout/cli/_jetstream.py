@@ -1,4 +1,4 @@
-"""What the commands that talk to JetStream share: their options, and running a coroutine with a clear end.
+"""Shared parts of the JetStream commands: their options, and running a coroutine with a clear end.
 
 No option takes a secret: what stands on a command line can be read by everybody on the machine. Passwords, tokens and
 seeds come from the environment or from files.
@@ -61,7 +61,7 @@ _FLAGS = {"servers": "--server", "apiPrefix": "--prefix", **{option: variable fo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JetStreamAccess:
-    """Where the JetStream is, and how to get there: the options that its commands share."""
+    """Connection options that the JetStream commands share."""
 
     servers: str
     api_prefix: str | None

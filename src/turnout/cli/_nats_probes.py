@@ -112,7 +112,7 @@ class NatsProbe:
             raise StreamError(f"there is no stream {stream!r}{known}", code=_NOT_FOUND) from None
 
     def _try_consumer(self, span: Range) -> None:
-        """Whether a consumer may be made where there is nothing to read."""
+        """Check that a consumer may be created although there is nothing to read."""
         config = {
             "deliver_policy": "new",
             "ack_policy": "none",
@@ -125,7 +125,7 @@ class NatsProbe:
         delete_consumer(self._open, span.stream, name)
 
     def _acks(self, stream: str) -> str:
-        """What is known of the durable consumer that acknowledges, if there is to be one."""
+        """Describe the durable consumer that acknowledges, if one is configured."""
         name = self.end.ack_consumer if isinstance(self.end, NatsSource) else None
         if name is None:
             return ""
@@ -140,7 +140,7 @@ class NatsProbe:
     # Publishing
 
     def streams_taking(self, topics: Sequence[str], stream: str | None) -> str:
-        """Whether each of these topics belongs to a stream, and to the one that is asked for.
+        """Check that a stream, the requested one if any, captures each of these topics.
 
         Raises:
             StreamError: a stream is not there, or a topic is none of its subjects.
@@ -166,7 +166,7 @@ class NatsProbe:
         return list(self._open.api("STREAM.NAMES", request).get("streams") or ())
 
     def may_publish(self, topics: Sequence[str]) -> str:
-        """Whether the user may publish there, by what the server says of its permissions; nothing is published.
+        """Check the user's publish permissions as the server reports them; nothing is published.
 
         Raises:
             StreamError: it may not.

@@ -1,4 +1,4 @@
-"""What a command needs Spark for, and what it says where Spark is not there."""
+"""Requirements of commands on Spark, and the messages if it is not installed."""
 
 from __future__ import annotations
 

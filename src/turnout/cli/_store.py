@@ -1,4 +1,4 @@
-"""Which store of subscriptions a command uses."""
+"""Choice of a command's subscription store."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def moments_of(text: str, option: str) -> tuple[Moment | None, Moment | None]:
 def subscriptions_of(
     route: Route, as_of: str = "now", option: str = "--subscriptions-as-of"
 ) -> tuple[Subscription, ...]:
-    """What the route's store holds, or held; nothing where the route has no subscriptions.
+    """Return the subscriptions of the route's store, now or at a past moment; none for a route without subscriptions.
 
     Raises:
         ConfigError: *as_of* is no moment.

@@ -57,7 +57,7 @@ def analyze(
 
 
 def _snapshot(store: str | None, route: Route | None, timeout: float | None) -> Snapshot:
-    """What the store holds: the one that was named, or the route's."""
+    """Return the content of the named store, or of the route's."""
     if store is None and route is not None:
         if route.subscriptions is None:
             raise ConfigError([Mistake("--against", "the route has no subscriptions")])
@@ -88,7 +88,7 @@ def _analysis(
 
 
 def _here(snapshot: Snapshot, route: Route, anchors: AnchorTraffic, *, begin: str, end: str | None) -> Traffic:
-    """What the subscriptions did, counted in this process."""
+    """Count the subscriptions' traffic in this process."""
     from turnout.cli._source_range import records_between
     from turnout.engine import Program
     from turnout.history.traffic import traffic_of

@@ -67,7 +67,7 @@ def nats(
 
 @dataclass(frozen=True, slots=True)
 class _DraftFile:
-    """Where a draft goes."""
+    """Output file of a draft."""
 
     file: Path
     output: Path | None

@@ -26,7 +26,7 @@ Ttl = Annotated[float | None, typer.Option(help="Seconds after which it expires,
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """What ``turnout kv`` itself was told, which all its commands share."""
+    """Options of ``turnout kv`` that all its commands share."""
 
     access: JetStreamAccess
     as_json: bool

@@ -89,7 +89,7 @@ def _say(text: str) -> None:
 
 
 def _errors(failure: SubjectError) -> list[dict[str, Any]]:
-    """What is wrong with a transform or a table, for programs; null for what an error does not have."""
+    """Return the mistakes of a transform or a table as JSON values; null for absent facts."""
     return [
         {
             "reason": getattr(error, "reason", "bad_subject"),
@@ -164,7 +164,7 @@ def _mappings(file: Path, account: str | None) -> tuple[dict[str, Any], str | No
 
 
 def _of_route(loaded: dict[str, Any], file: Path) -> tuple[dict[str, Any], str | None]:
-    """What a route says, be it whole or not: its mappings, in place or by the name of a file, and its cluster."""
+    """Return the mappings of a possibly incomplete route, inline or from a file, and its cluster."""
     from turnout.routes.includes import mappings_of
     from turnout.routes.variables import Variables
 

@@ -65,7 +65,7 @@ def register(app: typer.Typer) -> None:
 
 
 class _Answers:
-    """What the author says, and what the servers say.
+    """Answers of the author and of the servers.
 
     Attributes:
         notes: what could not be looked at, for people.

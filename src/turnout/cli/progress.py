@@ -1,4 +1,4 @@
-"""How a run shows itself to a person: a live line on a terminal, a plain line a batch elsewhere, a table at the end."""
+"""Display of a run: a live line on a terminal, plain lines elsewhere, a table at the end."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Advance(Protocol):
 
 
 def console(*, quiet: bool = False) -> Console:
-    """Where people read: standard error, so that standard output stays the program's; no colours off a terminal."""
+    """Return the console for people: standard error, and no colours unless it is a terminal."""
     return Console(stderr=True, quiet=quiet, highlight=False)
 
 

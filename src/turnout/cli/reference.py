@@ -93,7 +93,7 @@ def _names(parameter: Any) -> str:
 
 
 def _type(parameter: Any) -> str:
-    """What a parameter takes, by the annotation in its command's signature."""
+    """Return the type of a parameter, from the annotation in its command's signature."""
     if getattr(parameter, "is_flag", False):
         return "flag"
     words = ", ".join(_words(parameter.type_descriptor.annotation))

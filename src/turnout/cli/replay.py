@@ -78,7 +78,7 @@ def _planned(route: Any, **selection: Any) -> ReplayPlan:
 
 
 def _begun(plan: ReplayPlan) -> Iterator[str]:
-    """What is going to be done, which is the rest where the same replay was interrupted."""
+    """Yield the plan in words; the rest of it, if the same replay was interrupted."""
     from turnout.history.replay_state import ReplayState
 
     state = ReplayState.of(plan)
@@ -130,7 +130,7 @@ def _show(result: ReplayResult) -> None:
 
 
 def _would(by_subscription: Any) -> Iterator[str]:
-    """How many messages there would be, for those who would get most."""
+    """Yield the expected numbers of messages, for the subscriptions with most."""
     total = sum(by_subscription.values())
     yield f"would deliver {total:,} messages"
     for subscription, count in list(by_subscription.items())[:_SHOWN]:

@@ -84,7 +84,7 @@ def _log_to_standard_error() -> None:
 
 
 def log_beside(route: Route, checkpoint: str | None) -> Path | None:
-    """Where Spark's own messages go: beside the checkpoint, if that lies on this machine."""
+    """Return the file for Spark's own log: beside the checkpoint, if that is on this machine."""
     from turnout.runtime.checkpoint import checkpoint_of, local_folder
 
     folder = local_folder(str(checkpoint or checkpoint_of(route)))

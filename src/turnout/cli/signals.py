@@ -1,4 +1,4 @@
-"""How a person, or whoever runs the process, asks a command to end."""
+"""Signals that end a command."""
 
 from __future__ import annotations
 

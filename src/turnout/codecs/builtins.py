@@ -16,7 +16,7 @@ _INTEGERS = (Int8, Int16, Int32, BigInt)
 
 
 def hook(value: Any) -> Any:
-    """What msgspec writes for a value whose class it does not know.
+    """Encode a value whose class msgspec does not know.
 
     Raises:
         TypeError: when the value has no form in JSON.

@@ -1,4 +1,4 @@
-"""What every codec is: bytes on one side, values by column on the other."""
+"""Interface of codecs: bytes on one side, values by column on the other."""
 
 from __future__ import annotations
 
@@ -85,6 +85,6 @@ def attempt(texts: list[bytes | None], errors: Mapping[int, RecordError]) -> lis
 
 
 def text_for_people(value: Any) -> str:
-    """What was found, short enough for a message."""
+    """Render a found value, short enough for a message."""
     shown = value.decode("utf-8", "replace") if isinstance(value, bytes) else repr(value)
     return shown if len(shown) <= 60 else f"{shown[:57]}..."

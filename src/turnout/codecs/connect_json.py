@@ -102,7 +102,7 @@ class ConnectJson:
         return self._schema
 
     def _payloads(self, block: Block) -> Written:
-        """What stands for the values, with or without the schema beside it."""
+        """Encode the values, with or without the schema beside them."""
         form_of = self._form_of
         if block.kind != "null":
             return texts_of(_by_pairs(block), form_of)
@@ -176,7 +176,7 @@ _FORMS: Final = {
 
 
 def _reader_of(text: bytes, *, defaults: bool) -> _Reader | RecordError:
-    """What reads payloads of the schema with this text; an error where it is no schema."""
+    """Return a reader for payloads of the schema with this text, or an error where it is not a schema."""
     try:
         schema = _schema_json(text)
         if schema is None:
@@ -190,7 +190,7 @@ def _reader_of(text: bytes, *, defaults: bool) -> _Reader | RecordError:
 
 @lru_cache(maxsize=256)
 def _head_of(schema: Schema | None, *, numeric: bool) -> bytes:
-    """What stands before a payload of this schema."""
+    """Return the bytes before a payload of this schema."""
     return b'{"schema":%s,"payload":' % _encode(None if schema is None else schema.to_json(numeric=numeric))
 
 

@@ -35,7 +35,7 @@ _ENCODINGS = ("UTF8", "UTF-8")
 
 @dataclass(frozen=True, slots=True)
 class Converters:
-    """What a connector's properties say of its converters.
+    """Converters configured by a connector's properties.
 
     Attributes:
         key: None where they name no converter, or one that is not known.

@@ -130,7 +130,7 @@ class _DdlParser:
         return self.tokens[self.at]
 
     def is_struct(self) -> bool:
-        """Whether the text is the type of a struct, and not its columns."""
+        """Return True if the text is the type of a struct, and not its columns."""
         return self._is("STRUCT") and self.tokens[1].text == "<"
 
     def whole(self) -> Declared:

@@ -1,4 +1,4 @@
-"""How the bytes of a key or a value are read and written."""
+"""Format of the bytes of a key or a value."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def plugins() -> Mapping[str, EntryPoint]:
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """What a codec is made of.
+    """Name and settings of a codec.
 
     Attributes:
         format: ``raw`` leaves bytes alone; ``json`` reads JSON; ``connect-json`` is Connect's JsonConverter; the
@@ -136,7 +136,7 @@ def _unknown_setting(name: str) -> str:
 
 
 def _schema_problems(format_: str, schema: Any) -> list[str]:
-    """What is wrong with a schema that is given to a format."""
+    """Return the problems of a schema given for a format."""
     if schema is None or format_ not in FORMATS:
         return []
     if format_ not in ("json", "connect-json"):

@@ -1,4 +1,4 @@
-"""How values of a schema are written as JSON: plainly, or as Connect's JsonConverter does."""
+"""JSON encodings of a schema's values: plain, or as Connect's JsonConverter writes them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _Column: TypeAlias = Callable[[Sequence[Any]], Sequence[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How values of one schema, nulls among them, are written.
+    """JSON encoding of the values of one schema, nulls included.
 
     Attributes:
         column: gives what the encoder takes; None where that is the values themselves.

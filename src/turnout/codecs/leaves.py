@@ -1,4 +1,4 @@
-"""How numbers, texts, times and bytes are read from JSON: as a declared type, or as Connect's JsonConverter does."""
+"""Readers of numbers, texts, times and bytes in JSON: as a declared type, or as Connect's JsonConverter reads them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ LARGEST: Final = 100_000
 
 
 def _schemaless_type() -> Any:
-    """What msgspec reads as schemaless data: it refuses integers beyond 64 bits, which are rare, down to some depth."""
+    """Return msgspec's type for schemaless data: it refuses the rare integers beyond 64 bits, down to some depth."""
     integer = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
     kind: Any = str | integer | float | bool | None
     scalar = kind
@@ -223,7 +223,7 @@ _TEXTS: Final[Mapping[str, tuple[Any, Slow]]] = {
 
 
 def _plain(schema: Schema) -> Node:
-    """What both notations have in common."""
+    """Return the node that both notations share."""
     if schema.type == "float32":
         return Node(float, msgspec.NODEFAULT, each(_single), lambda text: _single(_slow_float(text)))
     strict, slow = _TEXTS[schema.type]

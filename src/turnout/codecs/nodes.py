@@ -1,4 +1,4 @@
-"""How a value of one schema is read from JSON: quickly where it is as it should be, and leniently where it is not."""
+"""Readers of JSON values of one schema: fast for well-formed values, lenient for the others."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Misfit(Exception):  # noqa: N818 - control flow between these modules, nev
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """How values of one schema are read.
+    """Reader of values of one schema.
 
     Attributes:
         strict: the type that msgspec reads, with None where a null may be.

@@ -239,7 +239,7 @@ def _read_bytes(rows: Positions, texts: Sequence[bytes]) -> Decoded:
 
 
 def _each(block: Block, write: Callable[[Any], bytes]) -> list[bytes | None]:
-    """What *write* makes of each value; nulls are tombstones."""
+    """Apply *write* to each value; nulls are tombstones."""
     if block.kind == "null":
         return [None] * len(block)
     texts: list[bytes | None] = []
@@ -254,7 +254,7 @@ def _each(block: Block, write: Callable[[Any], bytes]) -> list[bytes | None]:
 
 
 def _kind(value: Any, schema: Schema | None) -> str:
-    """What a value is, for messages."""
+    """Name the kind of a value, for messages."""
     if schema is not None:
         return schema.logical or schema.type
     names = {int: "int64", float: "float64", str: "string", dict: "map", list: "array", Int8: "int8"}

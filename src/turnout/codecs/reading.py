@@ -103,7 +103,7 @@ class Reader:
         return blocks + (group(rows[places], self.schema, values) if values else []), errors
 
     def _strictly(self, read: Callable[[bytes], Any], texts: Sequence[bytes]) -> tuple[list[Any], list[int]]:
-        """What can be read strictly, by column where the schema is a struct; and the places of the others."""
+        """Read strictly, by column where the schema is a struct; return values and the indices of other texts."""
         if self._names is None:
             members: list[Any] = []
             return members, _read_all(read, texts, members)
@@ -197,7 +197,7 @@ def _fields_of(schema: Schema, leaf: Leaf, declared: Declared | None, *, default
 
 
 def _node_of(schema: Schema, leaf: Leaf, declared: Declared | None, *, defaults: bool) -> Node:
-    """How values of a schema are read, wherever they stand."""
+    """Return the reader of a schema's values at any position."""
     return _nullable(_bare_node(schema, leaf, declared, defaults=defaults), schema, defaults=defaults)
 
 

@@ -1,4 +1,4 @@
-"""Which codec a format means."""
+"""Registry of codecs by format."""
 
 from __future__ import annotations
 

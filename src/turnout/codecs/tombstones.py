@@ -1,4 +1,4 @@
-"""Which texts of a batch are there, and which are tombstones."""
+"""Separation of a batch's values from its tombstones."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def with_tombstones(
     read: Callable[[Positions, Sequence[Any]], Decoded],
     schema: Schema | None = None,
 ) -> Decoded:
-    """What *read* makes of the texts, and a null with this schema for each that is None."""
+    """Decode the texts with *read*, and return a null with this schema for each that is None."""
     if None not in texts:
         return read(rows, texts) if len(texts) else ([], {})
     absent = np.fromiter((text is None for text in texts), np.bool_, len(texts))

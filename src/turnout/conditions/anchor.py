@@ -37,7 +37,7 @@ _LONGEST = _LENGTHS[-1]
 
 
 class Kind(NamedTuple):
-    """How a probe is derived from a value; see the table above."""
+    """Derivation of a probe from a value; see the table above."""
 
     op: str
     length: int = 0
@@ -65,7 +65,7 @@ ALWAYS = Anchor("", Kind("always"), "")
 
 @singledispatch
 def anchors_of(leaf: Leaf) -> Iterator[Anchor]:
-    """What the leaf's test, its negation left aside, can be looked up by: any one of these will do."""
+    """Yield the anchors that the leaf's test, without its negation, can be looked up by; any one of them suffices."""
     raise TypeError(f"not a leaf: {leaf!r}")
 
 
@@ -92,7 +92,7 @@ def _anchors(key: str, lookups: Iterable[tuple[Kind, Iterable[str]]]) -> Iterato
 
 
 def lookups_of(check: Check, glob: tuple[Piece, ...] | None = None) -> list[tuple[Kind, Iterable[str]]]:
-    """What a check can be looked up by, as texts by kind: any one of these will do; nothing if it is negated.
+    """Return the texts, by kind, that a check can be looked up by; any one suffices; empty if the check is negated.
 
     Runs of characters inside a beginning or an end that can be looked up are not among them: more messages have those.
 
@@ -168,7 +168,7 @@ def grams(text: str) -> set[str]:
 
 
 def implies(anchor: Anchor, leaf: Leaf) -> bool:
-    """Whether a message that has this anchor of the leaf's makes its test true, with nothing left to verify."""
+    """Return True if a message with this anchor of the leaf's passes its test, with nothing left to verify."""
     if isinstance(leaf, Exists):
         return True
     if not isinstance(leaf, Kiwi):
@@ -218,7 +218,7 @@ def _of_text(kind: Kind) -> Callable[[str], Collection[str]]:
 
 
 def weight(anchor: Anchor) -> float:
-    """How many times more messages have such an anchor than a whole value, where nothing is known of them."""
+    """Return the assumed frequency of such an anchor among messages, relative to a whole value."""
     op, length = anchor.kind.op, anchor.kind.length
     if op == "=":
         return 2.0 if anchor.kind.lexeme else 1.0

@@ -1,4 +1,4 @@
-"""What keeps a condition from being true: the fewest leaves that would have to change."""
+"""Explanation of false conditions: the fewest leaves that would have to change."""
 
 from __future__ import annotations
 

@@ -106,13 +106,13 @@ def shape_of(pieces: tuple[Piece, ...], pattern: str) -> tuple[str, str]:
 
 
 def holds(check: Check, metadata: Mapping[str, str]) -> bool:
-    """Whether the check, its negation included, is true of a message's metadata."""
+    """Return True if the check, its negation included, is true of a message's metadata."""
     value = metadata.get(check[0])
     return (value is not None and passes(check, value)) != check[7]
 
 
 def passes(check: Check, value: str) -> bool:
-    """Whether the check is true of a value that is present, its negation left aside."""
+    """Return True if the check, without its negation, is true of a present value."""
     _, op, text, last, number, partial, folded, _ = check
     if folded:
         value = fold(value)

@@ -17,7 +17,7 @@ _NUMBER = re.compile(NUMBER)
 
 
 def evaluate(condition: Condition, metadata: Mapping[str, str]) -> bool:
-    """Whether the condition is true of a message with this metadata.
+    """Return True if the condition is true of a message with this metadata.
 
     A leaf is true when its key is present and its test holds. A missing key makes a leaf false, and so its
     negation true: a negation is the plain inverse everywhere.
@@ -42,7 +42,7 @@ def evaluate(condition: Condition, metadata: Mapping[str, str]) -> bool:
 
 @singledispatch
 def leaf_holds(leaf: Leaf, value: str) -> bool:
-    """Whether the leaf's test holds for a value that is present, its negation left aside."""
+    """Return True if the leaf's test, without its negation, holds for a present value."""
     raise TypeError(f"not a leaf, for the value {value!r}: {leaf!r}")
 
 

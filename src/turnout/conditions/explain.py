@@ -80,7 +80,7 @@ def _name(condition: Condition) -> str:
 
 
 def _counts(group: Group, outcome: bool, child: bool) -> bool:
-    """Whether a child of this truth has a part in the group's own outcome, its negation left aside."""
+    """Return True if a child with this truth contributes to the group's own outcome, its negation left aside."""
     if group.logic is Logic.AND:
         return outcome or not child
     if group.logic is Logic.OR:

@@ -1,4 +1,4 @@
-"""What a subscription wants to see: a tree of groups over leaves, each of which can be negated.
+"""Condition of a subscription: a tree of groups over leaves, each of which can be negated.
 
 Every node is a frozen value. Two conditions are equal when they mean the same thing in the same words:
 ids are names given by a store and do not count, nor does the dialect that a pattern was written in.
@@ -21,7 +21,7 @@ MAX_DEPTH = 100
 
 
 class Logic(StrEnum):
-    """How a group couples its children: all of them, at least one, exactly one.
+    """Operator of a group: all children, at least one, exactly one.
 
     >>> from turnout.conditions import parse
     >>> [parse(f"a:1 {word} b:2").logic for word in ("AND", "OR", "XOR")]
@@ -34,7 +34,7 @@ class Logic(StrEnum):
 
 
 class Operator(StrEnum):
-    """How a numeric leaf compares.
+    """Comparison operator of a numeric leaf.
 
     >>> from turnout.conditions import parse
     >>> parse("total>=5").op, parse("total<5").op

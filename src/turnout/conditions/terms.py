@@ -113,7 +113,7 @@ def _alone(condition: Condition) -> tuple[Term, ...]:
 
 
 def _term(condition: Condition, test: Leaf, anchor: Anchor, before: list[Leaf]) -> Term | None:
-    """What is left to verify once *test* is true and those *before* it are false; None if nothing can be."""
+    """Return the term left to verify once *test* is true and those *before* it are false; None if it cannot be true."""
     known = _KnownTruths(test, before)
     rest = known.simplify(condition)
     if rest is False:
@@ -189,7 +189,7 @@ def _union(covers: list[_Cover | None]) -> _Cover | None:
 
 
 class _KnownTruths:
-    """What is known of a message when one test is true and others are false."""
+    """Known truths of leaves when one test is true and others are false."""
 
     def __init__(self, test: Leaf, false: list[Leaf]) -> None:
         self.key = test.key

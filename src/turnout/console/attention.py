@@ -1,4 +1,4 @@
-"""Which routes need somebody, and why."""
+"""Routes that need attention, and the reasons."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What a condition would have matched.
+    """Matches of a condition among recent records.
 
     Attributes:
         records: how many were looked at.

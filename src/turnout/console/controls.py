@@ -1,4 +1,4 @@
-"""What can be done with a route just now; and why not, where it cannot."""
+"""Operations available for a route now, and the reasons for the others."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Controls:
 
 
 def controls_of(entry: RouteEntry, pause: Pause | None) -> Controls:
-    """What the server would say to each request, told before it is made.
+    """Return the operations that the server would accept now, and its reasons to refuse the others.
 
     Args:
         entry: the route.

@@ -1,4 +1,4 @@
-"""What differs between two texts, line by line."""
+"""Line-by-line difference of two texts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _KINDS = {"+": "added", "-": "removed", "@": "place"}
 
 
 def difference(before: str, after: str) -> list[Line]:
-    r"""What was added and removed, with three lines around it.
+    r"""Return the added and removed lines, with three lines of context.
 
     >>> [(line.kind, line.text) for line in difference("a\nb", "a\nc")]
     [('place', '@@ -1,2 +1,2 @@'), ('same', ' a'), ('removed', '-b'), ('added', '+c')]

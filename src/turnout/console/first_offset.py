@@ -1,4 +1,4 @@
-"""Where a route begins that has no checkpoint, before anybody takes it away."""
+"""Start offsets of a route without a checkpoint, shown before one is removed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from turnout.server.sources import opened, resolved, stream_ends
 
 @dataclass(frozen=True, slots=True)
 class Beginning:
-    """Where one stream is begun.
+    """Start of one stream.
 
     Attributes:
         begin: the first sequence that is read.
@@ -45,7 +45,7 @@ def beginnings_of(route: Route) -> list[Beginning]:
 
 
 def meaning_of(route: Route, changes: list[Change]) -> dict[str, Any]:
-    """What changes mean, for people: each of them, and where the route begins if its checkpoint cannot be used."""
+    """Describe changes for people, and the start offsets if the checkpoint cannot be used."""
     beginnings: list[Beginning] = []
     unknown = ""
     if not is_safe(changes):

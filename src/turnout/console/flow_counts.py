@@ -1,4 +1,4 @@
-"""What became of a route's records over a time: from the counts of each minute that the server keeps."""
+"""Recent traffic of a route, from the counts per minute that the server keeps."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ class RecentTraffic:
         return value / self.recent_seconds
 
     def taken(self, stage: str) -> tuple[int, float]:
-        """How many records came to a stage, and how many a second just now."""
+        """Return the number of records that entered a stage, and their current rate per second."""
         return self.total.flow.taken.get(stage, 0), self.recent.flow.taken.get(stage, 0) / self.recent_seconds
 
     def failed(self, *stages: str) -> tuple[int, float]:
-        """How many failed in some stages, and how many a second just now."""
+        """Return the number of records that failed in some stages, and their current rate per second."""
         total, recent = (
             sum(period.flow.failed.get(name, 0) for name in stages) for period in (self.total, self.recent)
         )

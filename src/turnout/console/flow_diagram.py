@@ -73,7 +73,7 @@ def _step(place: int, parts: list[tuple[tuple[str, ...], str, str]], route: Rout
 
 
 def _dropped(stage: str, kind: str, count: int, rate: float) -> Iterator[Branch]:
-    """What a step drops: shown where nothing was, if it is there to drop."""
+    """Yield the branch of records that the step dropped; shown as 0 only for steps that can drop."""
     if count or kind == "Filter" or stage in _DROPS:
         yield Branch(*_DROPS.get(stage, ("filtered", "filtered")), count, rate)
 

@@ -59,7 +59,7 @@ def span(seconds: float | None) -> str:
 
 
 def ago(at: float | None) -> str:
-    """How long ago a moment is."""
+    """Render the time since a moment."""
     return "–" if not at else f"{span(max(0.0, time.time() - at))} ago"
 
 
@@ -78,7 +78,7 @@ def pretty(value: Any) -> str:
 
 
 def share(part: int, whole: int) -> str:
-    """How much of a whole a part is; what is little is not called nothing, nor what is nearly all, all.
+    """Render a share of a whole; tiny shares are not shown as 0 %, nor nearly all as 100 %.
 
     >>> share(37, 10_000), share(1, 3), share(1, 100_000), share(99_999, 100_000), share(5, 5), share(0, 0)
     ('0.37 %', '33.3 %', '<0.01 %', '>99.99 %', '100 %', '0 %')

@@ -51,7 +51,7 @@ def page_router() -> APIRouter:
 
 
 def text_of_error(failure: TurnoutError) -> list[str]:
-    """What is wrong, a sentence for each mistake."""
+    """Return the mistakes of an error, a sentence each."""
     if isinstance(failure, RouteError | ConfigError):
         return [masked_url(str(mistake)) for mistake in failure.mistakes]
     return [message_of(failure)]

@@ -1,4 +1,4 @@
-"""What resetting a route's offsets will read again, before anybody does it."""
+"""Preview of an offset reset: the records that will be read again."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from turnout.server.sources import opened, resolved, stream_ends
 
 @dataclass(frozen=True, slots=True)
 class StreamReplay:
-    """What begins anew in one stream.
+    """Effect of a reset on one stream.
 
     Attributes:
         begin: the sequence that comes next then.
@@ -30,12 +30,12 @@ class StreamReplay:
 
     @property
     def again(self) -> int:
-        """How many sequences were done, and will be read again."""
+        """Number of processed sequences that will be read again."""
         return max(0, min(self.done, self.end) - self.begin)
 
     @property
     def passed(self) -> int:
-        """How many sequences were not done, and will not be read."""
+        """Number of unprocessed sequences that will be skipped."""
         return max(0, self.begin - self.done)
 
 
@@ -50,7 +50,7 @@ def place_of(written: str) -> Start:
 
 
 def replay_of(routes: Routes, name: str, written: str) -> list[StreamReplay]:
-    """What beginning there means, stream by stream; empty where the source does not say how far it reaches.
+    """Return the effect of a reset, stream by stream; empty if the source does not report its end.
 
     Raises:
         ConfigError: it is no place of the source.

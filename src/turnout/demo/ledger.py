@@ -14,7 +14,7 @@ _TOP = 10
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """What the server holds after a run.
+    """Content of the server after a run.
 
     Attributes:
         source: messages of the stream FLIGHTS.
@@ -31,7 +31,7 @@ class Ledger:
     destinations: tuple[tuple[str, int], ...]
 
     def disagreements(self, counts: Counts) -> Iterator[str]:
-        """Where the run's counts differ from the server's, in sentences."""
+        """Yield the differences between the run's counts and the server's, as sentences."""
         pairs = (
             ("records read", counts.read, "messages in FLIGHTS", self.source),
             ("messages sent", counts.messages, "messages in DELIVERIES", self.messages),

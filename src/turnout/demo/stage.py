@@ -1,4 +1,4 @@
-"""What stands ready before the demo's route runs: streams, their messages, and the stored subscriptions."""
+"""Preparation of the demo: streams, their messages, and the stored subscriptions."""
 
 from __future__ import annotations
 

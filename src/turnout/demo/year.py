@@ -32,7 +32,7 @@ _ROUTE = "flights.yaml"
 
 @dataclass(frozen=True, slots=True)
 class DemoResult:
-    """What the demo did and saw.
+    """Result of the demo.
 
     Attributes:
         run: what the route's run says of itself.
@@ -53,7 +53,7 @@ class DemoResult:
 
     @property
     def conserved(self) -> bool:
-        """Whether no record was lost: by the run's own books, and by the server's."""
+        """True if no record was lost, by the run's counts and by the server's."""
         return self.run.counts.conserved and not self.disagreements
 
 
@@ -84,12 +84,12 @@ class Demo:
 
     @property
     def total(self) -> int:
-        """How many messages there will be to publish, about: the cut-off ones are counted with the whole year only."""
+        """Approximate number of messages to publish: truncated ones are counted with the whole year only."""
         return FLIGHTS + CUT_OFF if self.limit is None else min(self.limit, FLIGHTS)
 
     @property
     def variables(self) -> Mapping[str, str]:
-        """What the route file's variables stand for."""
+        """Return the values of the route file's variables."""
         return {
             **os.environ,
             "NATS_URL": self.server.url,
@@ -156,7 +156,7 @@ class Demo:
         return self.checked(result)
 
     def checked(self, result: RunResult) -> DemoResult:
-        """What a run of the route did, beside the server's books."""
+        """Compare the result of a run with the server's content."""
         with Connection.open(self.server.url) as connection:
             ledger = read_ledger(connection)
         return DemoResult(

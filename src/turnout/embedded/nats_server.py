@@ -41,7 +41,7 @@ def free_port() -> int:
 
 
 def _version(binary: Path) -> tuple[int, ...]:
-    """What ``nats-server --version`` says, (0,) if it does not run."""
+    """Return the version that ``nats-server --version`` prints, (0,) if it does not run."""
     try:
         process = subprocess.run([binary, "--version"], capture_output=True, text=True, timeout=20, check=False)
     except OSError:

@@ -1,4 +1,4 @@
-"""Where a destination leads: its sink, the topic there, and whether anything can be sent to it."""
+"""Resolution of destinations: sink, topic, and reachability."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _REMEMBERED = 200_000
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where one destination leads.
+    """Sink and topic of one destination.
 
     Attributes:
         sink: its place among the route's sinks.
@@ -105,7 +105,7 @@ class Addresses:
         return problem or self._rights[place].refusal(topic)
 
     def _takes_dead_letters(self, place: int, topic: str) -> bool:
-        """Whether a message there could be read as one of the route's dead letters, with headers of others' choice."""
+        """Return True if a message there could pass for one of the route's dead letters."""
         if self._dead_letters is None or topic != self._dead_letters[1]:
             return False
         sinks = (self._endpoints[place], self._endpoints[self._dead_letters[0]])
@@ -120,7 +120,7 @@ def _kafka_problem(topic: str) -> str | None:
 
 
 def _reads(route: Route, name: str, sink: Endpoint) -> Callable[[str], bool] | None:
-    """Whether the route itself reads a topic of this sink; None where it reads none."""
+    """Return a test for topics of this sink that the route itself reads; None if it reads none."""
     source = route.source
     if isinstance(source, KafkaSource) and isinstance(sink, KafkaSink):
         if set(listed(source.servers)).isdisjoint(listed(sink.servers)):

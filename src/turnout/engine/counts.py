@@ -1,4 +1,4 @@
-"""What became of the records of a batch, a micro-batch or a run."""
+"""Counts of record outcomes in a batch, a micro-batch or a run."""
 
 from __future__ import annotations
 
@@ -52,13 +52,13 @@ class Counts:
 
     @property
     def accounted(self) -> int:
-        """How many records are known to have ended somewhere."""
+        """Number of records with a known outcome."""
         ends = (self.filtered, self.lost_by_weight, self.unmatched, self.delivered, self.dead_lettered)
         return sum(ends) + self.discarded
 
     @property
     def conserved(self) -> bool:
-        """Whether every record that was read is accounted for."""
+        """True if every record read is accounted for."""
         return self.read == self.accounted
 
     def __add__(self, other: Counts) -> Counts:

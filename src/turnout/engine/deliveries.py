@@ -1,4 +1,4 @@
-"""What is to be sent of a batch: for each message its record, where it goes, and what its id ends in."""
+"""Deliveries of a batch: for each message its record, its topic, and the suffix of its id."""
 
 from __future__ import annotations
 

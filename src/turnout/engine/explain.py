@@ -1,4 +1,4 @@
-"""What a route does with one record, from its bytes to its messages, and why: one run of the program, looked at."""
+"""Explanation of one record's way through a route, by one observed run of the program."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class SentMessage:
 
 @dataclass(frozen=True, slots=True)
 class RecordExplanation:
-    """What became of one record, and why.
+    """Outcome of one record, and the reasons.
 
     Attributes:
         record: as it was read.
@@ -134,7 +134,7 @@ def explain(
     *,
     asked: str | None = None,
 ) -> RecordExplanation:
-    """What a route does with one record.
+    """Run one record through a route and explain the outcome.
 
     Args:
         program: the route's.
@@ -211,7 +211,7 @@ class _RecordWatch(StageWatch):
         self.wanted = sorted(self._index.subscription_ids(matches.subscriptions).to_pylist())
 
     def mapping(self, mapped: str | None) -> Mapped | None:
-        """What the mappings did."""
+        """Return the report of the mappings."""
         if self._published is None or not len(self._program.route.mappings):
             return None
         topic, draw = self._published

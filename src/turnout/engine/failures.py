@@ -1,4 +1,4 @@
-"""What failing records do to a run: a stop at the first, or lines for the log."""
+"""Handling of failing records in a run: stop at the first one, or log them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How records went through a route: what each stage took in, what failed there, and how long messages waited."""
+"""Flow of records through a route: input, failures and waiting times of each stage."""
 
 from __future__ import annotations
 
@@ -88,12 +88,12 @@ class Flow:
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """Return the flow as JSON values."""
         return {"stages": dict(self.taken), "failed": dict(self.failed), "delivery": self.delivery.as_dict()}
 
     @classmethod
     def from_dict(cls, written: Mapping[str, Any]) -> Flow:
-        """What `as_dict` has written."""
+        """Inverse of `as_dict`."""
         return cls(written["stages"], written["failed"], Histogram.from_dict(written["delivery"]))
 
 
@@ -129,5 +129,5 @@ class StageCounter:
             self._failures = failures
 
     def flow(self, stages: Sequence[str]) -> Flow:
-        """What was counted of these stages."""
+        """Return the counts of these stages."""
         return Flow({name: self._taken.get(name, 0) for name in stages}, dict(self._failed))

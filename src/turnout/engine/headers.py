@@ -22,7 +22,7 @@ _SHOWN = 80
 
 
 class HeaderRules:
-    """What headers a route's sinks can carry; names are looked at once.
+    """Header restrictions of a route's sinks; each name is checked once.
 
     Args:
         route: of its sinks NATS alone has such rules.
@@ -33,7 +33,7 @@ class HeaderRules:
         self._fit: set[str] = set()
 
     def unfit(self, headers: Any) -> NDArray[np.bool_] | None:
-        """Which of all headers of some records cannot be written; None where all can.
+        """Return the mask of headers that cannot be written; None if all can.
 
         Args:
             headers: a list for each record, see `turnout.records.headers.ARROW`.

@@ -1,4 +1,4 @@
-"""What a delivered message says of how it was made: by which route, of which record, with which subscriptions."""
+"""Lineage of a delivered message: its route, its record and its subscriptions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which mapping a topic takes, and which of its shares: for those who ask why a record went where it went."""
+"""Report on the mapping of a topic and the chosen share, for explanations."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def chosen_by(table: MappingTable, cluster: str | None, topic: str, draw: float)
 
 @dataclass(frozen=True, slots=True)
 class Mapped:
-    """What the mappings did with a record's topic.
+    """Result of the mappings for a record's topic.
 
     Attributes:
         topic: before.
@@ -58,7 +58,7 @@ class Mapped:
 
 
 def mapped_by(route: Route, topic: str, draw: float, mapped: str | None) -> Mapped:
-    """What the route's mappings did with *topic*, of which they made *mapped*."""
+    """Return the report of the route's mappings, which turned *topic* into *mapped*."""
     chosen = chosen_by(route.mappings, route.cluster, topic, draw)
     if chosen is None:
         return Mapped(topic, None, "", topic, 100, draw, drawn=False, mapped=mapped)

@@ -1,4 +1,4 @@
-"""What goes out: messages, each of them a record's value and headers under a topic of its own."""
+"""Outgoing messages: a record's value and headers under a topic."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What conditions see of the records of a batch: topic, key, headers by name, and the listed paths, as columns."""
+"""Metadata for conditions, as columns: topic, key, headers by name, and the listed value paths."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a record came from, as one text: what its message ids and its draws are made from."""
+"""Origin of a record as one text, from which its message ids and draws are derived."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def origins(batch: Any) -> Any:
 
 
 def suffix(*parts: str) -> str:
-    """What a message id has behind the origin: a hash of route, subscription and destination.
+    """Return a message id's suffix after the origin: a hash of route, subscription and destination.
 
     The parts are hashed: ids stay short, because the server keeps every one of them for its duplicate window. Two
     routes, subscriptions or destinations never take each other's messages for their own.

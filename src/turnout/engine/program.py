@@ -44,7 +44,7 @@ Rows = NDArray[np.int64]
 
 
 class Program:
-    """What a route does with records; it keeps what it has learned of schemas, topics and values between batches.
+    """Compiled route; it caches facts about schemas, topics and values between batches.
 
     One thread at a time may use it; what is pickled is what it was made of.
 
@@ -204,7 +204,7 @@ class Program:
     def _deliver(
         self, records: Batch, alive: Positions, lost: Rows, index: Index | None
     ) -> tuple[OutgoingDeliveries, Rows]:
-        """What is to be sent, and the rows of the records that no subscription wants."""
+        """Return the messages to send, and the rows of the records that no subscription matches."""
         mapped = np.ones(len(records), np.bool_)
         mapped[lost] = False
         kept = mapped[alive]

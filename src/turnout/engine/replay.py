@@ -1,4 +1,4 @@
-"""What a replay asks of a route's program: which records go on, and how its messages are told from a run's."""
+"""Replay settings of a program: the records selected, and the ids of their messages."""
 
 from __future__ import annotations
 

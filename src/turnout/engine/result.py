@@ -1,4 +1,4 @@
-"""What became of one batch, and what becomes of it when a server refuses some of its messages."""
+"""Result of one batch, and its correction when a server refuses some of its messages."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Sent:
             stop_at(self.route, [(refused.row, refused.failure)], self.consumed)
 
     def refused(self, reasons: Mapping[int, str]) -> Result:
-        """What to send instead of messages that were refused, and how that changes the batch's counts.
+        """Return the replacements of refused messages, and the change of the batch's counts.
 
         Args:
             reasons: every refused message of the batch, by its place, and why.
@@ -94,7 +94,7 @@ class Sent:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What became of one batch.
+    """Result of one batch.
 
     Attributes:
         counts: of its records.
@@ -121,7 +121,7 @@ class Result:
     sent: Sent | None = None
 
     def is_dead_letter(self, place: int) -> bool:
-        """Whether a message is a dead letter, and not a delivery."""
+        """Return True if a message is a dead letter, and not a delivery."""
         return self.sent is None or place >= len(self.sent.deliveries)
 
     def check(self, place: int, reason: str) -> None:
@@ -135,7 +135,7 @@ class Result:
         self.sent.check(place, reason)
 
     def refused(self, reasons: Mapping[int, str]) -> Result:
-        """What to send instead of messages that were refused, with the difference that it makes to the counts.
+        """Return the replacements of refused messages, with the change of the counts.
 
         Raises:
             RunError: see `Sent.check`.

@@ -145,7 +145,7 @@ def bytes_of(content: Any) -> bytes | None:
 
 
 def _plain(value: Any) -> str:
-    """What YAML reads as a time was written as one, and is text to JSON."""
+    """Return a value that YAML parsed as a time as the text it was written as."""
     if isinstance(value, date):
         return value.isoformat().replace("+00:00", "Z")
     raise TypeError(f"no JSON for {value!r}")

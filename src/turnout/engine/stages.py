@@ -1,4 +1,4 @@
-"""What each stage of a chain does to one record: the record before and after it, and what its predicates saw."""
+"""Report on the stages of a chain for one record: before, after, and the predicates' inputs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from turnout.transforms.predicates import Condition, HasHeaderKey, RecordIsTombs
 
 @dataclass(frozen=True, slots=True)
 class PredicateAnswer:
-    """What one predicate said.
+    """Result of one predicate.
 
     Attributes:
         predicate: the predicate with its options.
@@ -121,7 +121,7 @@ def predicate_text(predicate: Predicate) -> str:
 
 
 def _operands(predicate: Predicate, records: Batch) -> dict[str, str | None]:
-    """What a predicate looks at in the only record of a batch; the topic, of one that is not known here."""
+    """Return the predicate's inputs from the only record of a batch; the topic for an unknown predicate."""
     match predicate:
         case Condition():
             return {key: texts_of(records, key)[0] for key in predicate.keys}

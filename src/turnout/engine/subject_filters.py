@@ -1,7 +1,7 @@
-"""Which subjects of a stream some subscriptions can want at all: what need not be read is left to the server.
+"""Server-side filtering: the subjects of a stream that some subscriptions can match.
 
-The filters of a route's source go through its chain and mappings as forms (`turnout.engine.subject_bounds`); what conditions ask
-of the topics that come out narrows them again. Where something cannot be said, more is read, never less.
+The filters of a route's source pass its chain and mappings as forms (`turnout.engine.subject_bounds`); the conditions'
+requirements on the resulting topics narrow them again. In doubt more is read, never less.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _RULES: Final = "1"
 
 
 class SubjectFilters:
-    """What one route can be wanted to read, for any subscriptions.
+    """Subjects that a route can need for any subscriptions.
 
     Args:
         route: what happens to topics before they are matched.
@@ -64,7 +64,7 @@ class SubjectFilters:
         self._known: dict[str, frozenset[str]] = {}
 
     def asked(self, condition: Condition) -> Asked | None:
-        """What a condition asks of topics; None where it can be true of any."""
+        """Return a condition's requirement on topics; None if it can be true for any."""
         return asked_of(condition, self.keys)
 
     def of(self, questions: Iterable[Asked | None]) -> tuple[str, ...] | None:

@@ -1,4 +1,4 @@
-"""What became of each record of a batch: for tests, ``explain``, and whoever compares one run with another."""
+"""Outcome of each record of a batch, for tests, ``explain`` and comparisons of runs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Rows = NDArray[np.int64]
 
 
 class Outcome(IntEnum):
-    """How a record ended. `label` is its name in files and on the command line."""
+    """Outcome of a record. `label` is its name in files and on the command line."""
 
     DELIVERED = 0
     FILTERED = 1
@@ -88,7 +88,7 @@ class BatchOutcome:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """What became of each record of a batch.
+    """Outcomes and messages of each record of a batch.
 
     Attributes:
         outcomes: by row, an `Outcome` each.
@@ -119,7 +119,7 @@ class Trace:
         return len(self.outcomes)
 
     def outcome(self, row: int) -> Outcome:
-        """How one record ended."""
+        """Return the outcome of one record."""
         return Outcome(int(self.outcomes[row]))
 
     def messages_of(self, row: int) -> Rows:
@@ -127,7 +127,7 @@ class Trace:
         return np.flatnonzero(self.rows == row)
 
     def is_letter(self, place: int) -> bool:
-        """Whether the message at a place is a dead letter."""
+        """Return True if the message at an index is a dead letter."""
         return place >= len(self.rows) - self.letters
 
 

@@ -1,4 +1,4 @@
-"""What was, and what would be: a route's program over records that somebody chose, without a run."""
+"""Work on stored records: a route's program over a chosen range, without a run."""
 
 from turnout.history.cases import CaseResult, Report, run_cases
 from turnout.history.suite import Case, Suite, load_suites

@@ -226,7 +226,7 @@ def _flow(value: Any) -> str:
 
 
 def _end(text: str, node: yaml.Node) -> int:
-    """Where a node's own text ends: that of a block goes on to the next token, behind blanks and comments."""
+    """Return the end of a node's own text; for a block, the next token behind blanks and comments."""
     if isinstance(node, yaml.CollectionNode) and not node.flow_style and node.value:
         last = node.value[-1]
         return _end(text, last[1] if isinstance(last, tuple) else last)

@@ -1,4 +1,4 @@
-"""What became of a test's record, in the terms of its expectation."""
+"""Outcome of a test's record, in the terms of its expectation."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Delivery = tuple[str | None, str]
 
 @dataclass(frozen=True, slots=True)
 class CaseOutcome:
-    """What became of one record.
+    """Outcome of one record.
 
     Attributes:
         outcome: the label of an `Outcome`.
@@ -41,7 +41,7 @@ class CaseOutcome:
 
 
 def ending_of(trace: Trace, row: int) -> CaseOutcome:
-    """What became of one record of a trace."""
+    """Return the outcome of one record of a trace."""
     failure = trace.failures.get(row)
     outcome = trace.outcome(row)
     # A run ends before it sends the dead letter of a record that stops it.

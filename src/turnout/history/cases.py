@@ -36,7 +36,7 @@ class CaseResult:
 
     @property
     def passed(self) -> bool:
-        """Whether everything was as expected."""
+        """True if everything was as expected."""
         return not self.differences
 
 

@@ -82,7 +82,7 @@ def _taken(trace: Trace, name: str, places: Rows) -> Any:
 
 
 def value_changes(old: bytes | None, new: bytes | None) -> list[Change]:
-    """What is not the same in two values that have not the same bytes: a change for each field.
+    """Return the changes between two values with different bytes, one for each field.
 
     A path begins behind the value itself, which is "", and says nothing of the places in lists.
 
@@ -104,7 +104,7 @@ _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 def _differences(old: bytes, new: bytes) -> Iterator[Difference]:
-    """What is not the same in two values; of objects only the fields are read whose texts are not the same."""
+    """Yield the differences of two values; of objects, only fields whose texts differ are parsed."""
     try:
         before, after = _fields(old), _fields(new)
     except (msgspec.DecodeError, UnicodeDecodeError):

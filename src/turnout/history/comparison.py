@@ -1,4 +1,4 @@
-"""What was expected of a record beside what became of it: the differences, value by value and path by path."""
+"""Comparison of expected and actual outcome: the differences, value by value and path by path."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ class Difference:
 
 
 def expected_outcome(expect: ExpectPart) -> str:
-    """How the record is to end."""
+    """Return the expected outcome of the record."""
     if expect.outcome is not None:
         return expect.outcome
     return "delivered" if expect.stage is None and expect.reason is None else "dead_lettered"
 
 
 def differences(expect: ExpectPart, ending: CaseOutcome) -> list[Difference]:
-    """What is not as it was expected; of a record that ended otherwise only that, for all else follows from it."""
+    """Return the differences from the expectation; only the outcome, if that differs, as all else follows from it."""
     outcome = expected_outcome(expect)
     if outcome != ending.outcome:
         reason = "" if ending.reason is None else f"{ending.stage}: {ending.reason}"
@@ -89,7 +89,7 @@ def _content(path: str, expected: Any, raw: bytes | None, *, exact: bool) -> Ite
 
 
 def compared(path: str, expected: Any, actual: Any, *, exact: bool) -> Iterator[Difference]:
-    """What of a value is not as it was expected, path by path.
+    """Yield the differences of a value from its expectation, path by path.
 
     Args:
         path: of the value.

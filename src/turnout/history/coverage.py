@@ -1,4 +1,4 @@
-"""Which parts of a route some test has reached: transforms, both answers of predicates, shares, subscriptions."""
+"""Test coverage of a route: transforms, both results of predicates, shares, subscriptions."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Coverage:
 
     @property
     def missed(self) -> Iterator[Item]:
-        """What no test has reached."""
+        """Yield the parts that no test has reached."""
         return (item for item in self.items if not item.reached)
 
     def of_kind(self, kind: Kind) -> Sequence[Item]:

@@ -128,7 +128,7 @@ def _stream_of(place: str, offset: int | None, sources: Sequence[str]) -> str | 
 
 @dataclass(frozen=True, slots=True)
 class LetterBox:
-    """Where a route's dead letters are.
+    """Streams and topics that hold a route's dead letters.
 
     Attributes:
         sink: the place of the sink among the route's.
@@ -241,7 +241,7 @@ def of_messages(rows: Iterable[Mapping[str, Any]], route: Route, box: LetterBox)
 
 
 class _Noted:
-    """What notes among dead letters say of them, by sequence.
+    """Marks of redrives among dead letters, by sequence.
 
     Args:
         stream: of the letters. A note of another one, or of letters that lie there since, says nothing: it is a copy.

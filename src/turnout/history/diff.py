@@ -30,7 +30,7 @@ Rows = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Traced:
-    """What one version makes of a batch.
+    """Result of one version for a batch.
 
     Attributes:
         trace: of the batch.
@@ -48,7 +48,7 @@ class Traced:
 
 
 def compare(old: Traced, new: Traced, batch: Any, *, examples: int = 5) -> Differences:
-    """What two versions do otherwise with the records of a batch.
+    """Compare the results of two versions for the records of a batch.
 
     Args:
         old: what the old version makes of it.
@@ -76,7 +76,7 @@ class Diff:
         self._new_first = False
 
     def of(self, batch: Any, old_index: Index | None = None, new_index: Index | None = None) -> Differences:
-        """What the versions do otherwise with a batch.
+        """Run both versions on a batch and compare the results.
 
         Args:
             batch: as for `Program.run`.
@@ -108,7 +108,7 @@ class _Version:
         self._letters_to = None if route.dead_letter is None else route.dead_letter.topic
 
     def traced(self, batch: Any, index: Index | None) -> Traced:
-        """What becomes of a batch, and what it costs."""
+        """Run the version on a batch; the result contains its cost."""
         watch = OutcomeWatch()
         begun = time.thread_time_ns()
         trace = self._program.trace(batch, index, watch)
@@ -135,7 +135,7 @@ class _BatchDiff:
         self._examples: dict[tuple[str, str], list[Example]] = defaultdict(list)
 
     def differences(self) -> Differences:
-        """What there is to tell."""
+        """Return the differences of the batch."""
         old, new = self._old.trace, self._new.trace
         sent = SentDeliveries.of(old, self._old.labels), SentDeliveries.of(new, self._new.labels)
         matrix = self._endings()

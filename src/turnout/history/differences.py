@@ -1,4 +1,4 @@
-"""What is not the same with two versions of a route: a sum over records, of any part of them as of all."""
+"""Differences between two versions of a route, as a sum over records; parts add up to the whole."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class Differences:
-    """What two versions of a route do otherwise with the same records.
+    """Differences between two versions of a route for the same records.
 
     Parts of a range are compared apart, and added up in any order.
 
@@ -85,7 +85,7 @@ class Differences:
 
     @property
     def empty(self) -> bool:
-        """Whether both versions do the same with every record."""
+        """True if both versions do the same with every record."""
         return not self.changed
 
     @property

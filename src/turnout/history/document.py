@@ -43,7 +43,7 @@ class DeliveryPart(Part):
 
 
 class ExpectPart(Part):
-    """What is to become of the record. What is not named is not looked at.
+    """Expected outcome of the record; fields that are not given are not compared.
 
     Attributes:
         outcome: how it ends; ``delivered`` unless a stage or a reason is named, then ``dead_lettered``.

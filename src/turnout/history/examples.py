@@ -22,7 +22,7 @@ Rows = NDArray[np.int64]
 
 
 class Place(NamedTuple):
-    """Where a record is stored; places sort by sequence.
+    """Stored position of a record; positions sort by sequence.
 
     Attributes:
         offset: the sequence in a stream, or the offset in a partition; -1 where it is not known.
@@ -86,7 +86,7 @@ def _order(example: Example) -> tuple[Place, str, str]:
 
 
 class Places:
-    """Where the records of a batch are stored; columns are looked at where a record has something to show.
+    """Stored positions of a batch's records; columns are read only for records with something to show.
 
     Args:
         batch: as it was read.

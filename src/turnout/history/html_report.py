@@ -93,7 +93,7 @@ def _numbers(differences: Differences) -> list[tuple[str, int]]:
 
 
 def _outcomes(body: ET.Element, differences: Differences) -> None:
-    """How records ended with each version, as bars."""
+    """Draw the outcomes of both versions as bars."""
     totals = differences.totals
     labels = [outcome.label for outcome in Outcome if totals[f"old_{outcome.label}"] + totals[f"new_{outcome.label}"]]
     if not labels:

@@ -71,7 +71,7 @@ class LetterHeaders:
 
     @property
     def are_of_note(self) -> bool:
-        """Whether they are those of a note, and no others. A letter has more, whatever its record brought."""
+        """True if the headers are those of a note, and no others. A letter has more, whatever its record brought."""
         names = [name for name, _ in self.own if not _is_added(name)]
         return names == [REDRIVEN] and self.block.keys() - {SEAL} == {CONNECTOR}
 
@@ -84,7 +84,7 @@ class LetterHeaders:
 
 
 def _is_added(name: str) -> bool:
-    """Whether a server or a publisher may have added a header of this name, in whatever place."""
+    """Return True if a server or a publisher may have added a header of this name, at any position."""
     return name.lower().startswith("nats-")
 
 

@@ -1,4 +1,4 @@
-"""What a redrive leaves behind among the dead letters: a note, or letters that are gone or have one more try."""
+"""Marks of a redrive among dead letters: a note, deleted letters, or letters with one more try."""
 
 from __future__ import annotations
 

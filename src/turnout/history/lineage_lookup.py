@@ -73,7 +73,7 @@ def _route_then(present: Route, origin: Made, git: bool) -> tuple[Route | None, 
 
 
 def _sinks(route: Route | None, server: str | None) -> list[dict[str, str]]:
-    """How to reach the servers that may have the message."""
+    """Return the connection options of the servers that may have the message."""
     if server is not None:
         return [{"servers": server}]
     if route is None:
@@ -134,5 +134,5 @@ def _with_subscription(walked: Lineage, route: Route, batch: Any) -> Lineage:
 
 
 def _subscriptions(route: Route, revision: int | None = None) -> tuple[Subscription, ...]:
-    """What the route's store holds, or held at a revision."""
+    """Return the subscriptions of the route's store, now or at a revision."""
     return () if route.subscriptions is None else snapshot_of(route.subscriptions.store, revision).subscriptions

@@ -46,7 +46,7 @@ class SourceRecord:
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """What the headers of a delivered message say.
+    """Parsed lineage headers of a delivered message.
 
     Attributes:
         route: the route's name.
@@ -97,7 +97,7 @@ class MatchedSubscription:
 
     @classmethod
     def of(cls, subscription: Subscription, now: Subscription | None) -> Self:
-        """What is reported of a subscription.
+        """Return the report on a subscription.
 
         Args:
             subscription: as it was.
@@ -159,7 +159,7 @@ class Lineage:
 def cause_of(
     program: Program, record: Any, subscriptions: Sequence[Subscription], message: SourceRecord
 ) -> tuple[bool, Subscription | None]:
-    """Whether the route makes the message of the record, and for which subscription.
+    """Check if the route makes the message of the record, and for which subscription.
 
     The message is known by its id, which is made of route, subscription and destination; one without, by its topic.
 

@@ -128,7 +128,7 @@ def _message(message: SentMessage, hidden: Hidden) -> SentMessage:
 
 
 class _Seen:
-    """What conditions of subscriptions see of a route's records, without what is hidden there."""
+    """Visible part of the metadata that conditions see of a route's records."""
 
     def __init__(self, route: Route, hidden: Hidden) -> None:
         self._paths = route.subscriptions.metadata if route.subscriptions else {}

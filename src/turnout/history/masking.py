@@ -1,4 +1,4 @@
-"""Fields that a route masks, hidden in views of a record at every place of its way."""
+"""Masking in views of records: fields that a later stage masks are hidden before it as well."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _FINGERPRINT_KEY: Final = secrets.token_bytes(16)
 
 @dataclass(frozen=True, slots=True)
 class Hidden:
-    """What is not shown of a record at one place. It rather hides too much: a field is hidden at any depth of its side.
+    """Hidden fields of a record. Rather too much is hidden: a name counts in key and value, at any depth.
 
     Attributes:
         paths: of the content that is hidden, and of everything below.
@@ -202,7 +202,7 @@ def hidden_places(chain: Chain) -> list[Hidden]:
 
 
 def hidden_at(chain: Chain, place: int) -> Hidden:
-    """Return what is hidden of a record that has gone through the first *place* stages."""
+    """Return the hidden fields of a record after the first *place* stages: those that later stages mask."""
     return hidden_places(chain)[place]
 
 

@@ -39,18 +39,18 @@ class Matrix:
 
     @property
     def changes(self) -> list[tuple[Ended, Ended, int]]:
-        """What lies off the diagonal, most records first."""
+        """Entries off the diagonal, most records first."""
         changed = [(old, new, number) for (old, new), number in self.counts.items() if old != new]
         return sorted(changed, key=lambda change: (-change[2], change[0], change[1]))
 
     @property
     def outcomes(self) -> int:
-        """How many records have another outcome."""
+        """Number of records with another outcome."""
         return sum(number for old, new, number in self.changes if old.outcome != new.outcome)
 
     @property
     def stages(self) -> int:
-        """How many records have the same outcome by another stage."""
+        """Number of records with the same outcome at another stage."""
         return sum(number for old, new, number in self.changes if old.outcome == new.outcome)
 
     def by_version(self) -> tuple[dict[Ended, int], dict[Ended, int]]:

@@ -18,7 +18,7 @@ Rows = NDArray[np.int64]
 
 
 def sink_labels(old: Route, new: Route) -> tuple[list[str], list[str]]:
-    """What the sinks of two versions are called in addresses.
+    """Return the labels of the sinks of two versions in addresses.
 
     Where one of them has a single sink, the first sinks of both are taken for the same.
     """
@@ -146,7 +146,7 @@ class _Texts:
 
 
 def _same(old: SentDeliveries, new: SentDeliveries, whose: _Texts, where: _Texts) -> bool:
-    """Whether the versions make the same deliveries in the same order, which is what they mostly do."""
+    """Return True if both versions make the same deliveries in the same order, the usual case."""
     count = len(old.rows)
     return (
         count == len(new.rows)
@@ -174,7 +174,7 @@ class _Book:
         return keys // len(self.where.known)
 
     def changed(self, old: Rows | None, new: Rows | None) -> Changed:
-        """What the numbers stand for."""
+        """Return the changes with numbers replaced by texts."""
         keys = old if old is not None else new
         assert keys is not None, "one side has the deliveries"
         rows, subscriptions = np.divmod(self.owners(keys), len(self.whose.known))

@@ -1,4 +1,4 @@
-"""How and where records ended: the outcome, and the stage that filtered a record or failed on it."""
+"""Outcomes of records with their stage: the one that filtered a record or failed on it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _FAILED = (Outcome.DEAD_LETTERED, Outcome.DISCARDED, Outcome.STOPPED)
 
 
 class Ended(NamedTuple):
-    """How a record ended, and where.
+    """Outcome of a record, and its stage.
 
     Attributes:
         outcome: the label of an `Outcome`.
@@ -59,7 +59,7 @@ class OutcomeWatch(Watch):
 
 
 class EndNumbers:
-    """How the records of a trace ended, as numbers that stand for an `Ended`.
+    """Outcomes of a trace as numbers, each of which stands for an `Ended`.
 
     Args:
         trace: of a batch.
@@ -83,6 +83,6 @@ class EndNumbers:
         self.width = len(Outcome) * len(self._names)
 
     def ended(self, code: int) -> Ended:
-        """What a code stands for."""
+        """Return the outcome of a number."""
         outcome, stage = divmod(code, len(self._names))
         return Ended(Outcome(outcome).label, self._names[stage])

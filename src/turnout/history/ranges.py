@@ -1,4 +1,4 @@
-"""What part of a route's history is read: a range of sequences of each of its streams. Without pyspark."""
+"""Range of a route's history: a range of sequences of each of its streams."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class StreamRange:
 
 
 def ranges_of(route: Route, start: Place, end: Place, filters: Sequence[str] = ()) -> tuple[StreamRange, ...]:
-    """What the route's streams hold from one place up to, not including, another.
+    """Return the ranges of the route's streams from one position up to, not including, another.
 
     Raises:
         ConfigError: a place is none, or the source is not NATS.

@@ -35,7 +35,7 @@ _AT_ONCE = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Redriven:
-    """What became of one dead letter.
+    """Result for one dead letter.
 
     Attributes:
         letter: the letter.
@@ -54,7 +54,7 @@ class Redriven:
 
 @dataclass(frozen=True, slots=True)
 class RedriveReport:
-    """What a redrive did.
+    """Result of a redrive.
 
     Attributes:
         route: its name.
@@ -72,7 +72,7 @@ class RedriveReport:
 
     @property
     def outcomes(self) -> Counter[str]:
-        """How many letters ended how."""
+        """Number of letters by result."""
         return Counter(result.outcome for result in self.results)
 
     def groups(self) -> list[tuple[str | None, str | None, Counter[str]]]:
@@ -152,7 +152,7 @@ def _parts(letters: Sequence[DeadLetter]) -> Iterator[list[DeadLetter]]:
 
 
 def _index(route: Route, letters: Sequence[DeadLetter], subscriptions: Sequence[Subscription] | None) -> Index | None:
-    """What the letters are matched with: where all are for single subscriptions, these are enough."""
+    """Return the index to match the letters with; only the named subscriptions if every letter names one."""
     if route.subscriptions is None:
         return None
     if subscriptions is not None:
@@ -232,7 +232,7 @@ class _Redrive:
 
 @dataclass(frozen=True, slots=True)
 class _Way:
-    """What is to be done for one letter: the places of the messages to send, or why nothing is sent."""
+    """Action for one letter: the indices of the messages to send, or the reason why none is sent."""
 
     outcome: str
     places: tuple[int, ...] = ()

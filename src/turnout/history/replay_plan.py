@@ -1,4 +1,4 @@
-"""What a replay will read and deliver, found out before Spark is started. Without pyspark."""
+"""Plan of a replay, made before Spark is started: the ranges to read and the deliveries to expect."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class ReplayPlan:
 
     @property
     def records(self) -> int:
-        """How many records are read, at most: as many as there are now."""
+        """Upper bound of the records to read: their number now."""
         return sum(range_.records for range_ in self.ranges)
 
     def as_dict(self) -> dict[str, Any]:

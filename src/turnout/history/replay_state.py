@@ -1,4 +1,4 @@
-"""How far a replay has come, in a file: what makes one that was interrupted go on. Without pyspark."""
+"""Progress of a replay, in a file, so that an interrupted one continues."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _FILE = "state.json"
 
 @dataclass(frozen=True, slots=True)
 class ReplayState:
-    """What is done of a replay, and what is left.
+    """Finished and remaining parts of a replay.
 
     Attributes:
         asked: what the replay was asked for.
@@ -44,12 +44,12 @@ class ReplayState:
 
     @property
     def done(self) -> bool:
-        """Whether nothing is left."""
+        """True if nothing remains."""
         return all(self.next[range_.stream] >= range_.end for range_ in self.ranges)
 
     @property
     def begun(self) -> bool:
-        """Whether something is done."""
+        """True if some part is finished."""
         return any(self.next[range_.stream] > range_.start for range_ in self.ranges)
 
     def left(self, at_once: int) -> tuple[str, int, int] | None:
@@ -66,7 +66,7 @@ class ReplayState:
 
     @classmethod
     def of(cls, plan: ReplayPlan) -> Self:
-        """Where a replay goes on: at the beginning, unless one of this id was interrupted.
+        """Return the state to continue from: the beginning, unless a replay of this id was interrupted.
 
         Raises:
             ConfigError: one of this id was interrupted that was asked for something else, or the route has changed.

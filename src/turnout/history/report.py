@@ -1,4 +1,4 @@
-"""What two versions do otherwise, as lines for people and as plain values for programs."""
+"""Report on the differences of two versions, as text lines and as plain values."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from turnout.runtime.sink_options import SinkOptions
 
 
 class SendResult:
-    """What became of messages: how many were stored or known, and the places of those that were refused, with why."""
+    """Result of sending messages: the numbers of stored and duplicate ones, and the refused ones with their reasons."""
 
     def __init__(self) -> None:
         self.published = Published()

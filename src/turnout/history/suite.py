@@ -141,7 +141,7 @@ def route_file_of(file: FilePath) -> FilePath:
 
 
 def _has_tests_alone(file: FilePath) -> bool:
-    """Whether a file that can be read has cases, and nothing of a route."""
+    """Return True if a readable file has cases, and nothing of a route."""
     try:
         document = YamlText.parse(file.read_text(encoding="utf-8"), what=str(file)).value
     except (OSError, ValueError, RouteError):
@@ -193,7 +193,7 @@ class _SuiteReader:
             return None
 
     def _shared(self, document: SuiteDocument) -> tuple[Subscription, ...] | None:
-        """What all cases are matched with."""
+        """Return the subscriptions that all cases share."""
         if self._store:
             return None
         if document.subscriptions is not None:

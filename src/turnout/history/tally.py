@@ -15,13 +15,13 @@ OTHERS: Final = "(others)"
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """How often each name occurred."""
+    """Number of occurrences of each name."""
 
     counts: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
     def of(cls, names: Iterable[str]) -> Tally:
-        """How often each of these occurs."""
+        """Count the occurrences of each name."""
         return cls() + _counted(names)
 
     def __add__(self, others: Tally) -> Tally:

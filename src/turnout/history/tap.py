@@ -169,7 +169,7 @@ def _limited(records: Iterator[Tapped], limit: int | None, stop: threading.Event
 
 
 class _Pace:
-    """How fast records are shown."""
+    """Rate limit of shown records."""
 
     def __init__(self, rate: float | None, stop: threading.Event, *, live: bool) -> None:
         self._rate = rate
@@ -229,7 +229,7 @@ class _Tap:
         self._hidden_anywhere = Hidden() if unmasked else hidden_anywhere(route.chain)
 
     def look(self, batch: Any, stream: str, most: int | None) -> list[Tapped]:
-        """What is seen of a record batch, at most *most* records."""
+        """Return the observed records of a record batch, at most *most*."""
         watch = TapWatch(self._stage, partial(self._choose, most), self._hidden, self._hidden_after)
         trace = self._program.trace(batch, self._index, watch)
         sequences = batch.column("offset").to_pylist()
@@ -263,7 +263,7 @@ class _Tap:
 
 
 def _around(route: Route, stage: str) -> tuple[int, int]:
-    """How many transforms there are before a place, and before what follows it."""
+    """Return the number of transforms before a stage, and before its successor."""
     names = [stage.name for stage in route.chain.stages]
     if stage == SOURCE:
         return 0, 0

@@ -1,4 +1,4 @@
-"""What a tap reads of a route's streams, a part at a time: live, or a range. A run is not disturbed by it."""
+"""Reader of a tap: a route's streams in parts, live or for a range, without disturbing a run."""
 
 from __future__ import annotations
 

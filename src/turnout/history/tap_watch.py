@@ -59,7 +59,7 @@ class TapWatch(Watch):
         self.rows: Rows = np.zeros(0, np.int64)
 
     def seen_of(self, row: int) -> ObservedRecord:
-        """What was noted of a record."""
+        """Return the observations of a record."""
         return self._observed[row]
 
     def decoded(self, records: Batch, consumed: Consumed) -> None:

@@ -33,7 +33,7 @@ def _as_json(value: Any) -> str:
 
 
 def coverage_lines(report: Report) -> Iterator[str]:
-    """How much of each kind was reached, and what was not."""
+    """Yield the coverage of each kind, and the parts not reached."""
     counts = []
     for kind in KINDS:
         items = report.coverage.of_kind(kind)

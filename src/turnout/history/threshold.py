@@ -68,7 +68,7 @@ class Threshold:
         return cls(text, node)
 
     def holds(self, totals: Mapping[str, float]) -> bool:
-        """Whether the numbers are such."""
+        """Return True if the totals meet the condition."""
         return bool(_value(self._node, totals))
 
 

@@ -1,4 +1,4 @@
-"""What a route's subscriptions did in a range of records: who was never matched, and who alone causes a delivery."""
+"""Traffic of a route's subscriptions in a range: those never matched, and those that alone cause a delivery."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def traffic_from(
     only: Mapping[tuple[str, str], int],
     ids: Iterable[str],
 ) -> Traffic:
-    """What was counted, as the report has it.
+    """Return the counts in the form of the report.
 
     Args:
         records: how many were matched.

@@ -166,7 +166,7 @@ def _link_missing(now: Path, then: Path) -> None:
 
 
 def _git(folder: Path, *arguments: str, **environment: str) -> str | None:
-    """What git says; None where it fails."""
+    """Run git and return its output; None if it fails."""
     git = shutil.which("git")
     if git is None:
         raise ConfigError([Mistake("git", "is not installed, or not on PATH")])

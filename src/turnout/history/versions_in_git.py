@@ -1,4 +1,4 @@
-"""What git knows of a file's past."""
+"""Earlier versions of a file, read from git."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a batch of records is: parallel columns, values by column, headers with offsets, and Connect's schemas."""
+"""Batches of records: parallel columns, values by column, headers with offsets, and Connect's schemas."""
 
 from turnout.records.batch import ALIVE, FAILED, FILTERED, Batch, Failure, Record
 from turnout.records.block import Block, Positions, Shape, group

@@ -132,7 +132,7 @@ class Batch:
 
     @property
     def alive_count(self) -> int:
-        """How many they are."""
+        """Number of live records."""
         return len(self.outcomes) - int(np.count_nonzero(self.outcomes))
 
     def filter(self, rows: Positions) -> None:

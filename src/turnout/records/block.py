@@ -23,7 +23,7 @@ Positions = NDArray[np.intp]
 
 
 class Shape(NamedTuple):
-    """What a step can be planned for, before any value is seen.
+    """Type information for planning a step before any value is seen.
 
     Attributes:
         kind: ``object`` (a struct, or a schemaless map), ``plain`` (any other value that is not null) or ``null``.
@@ -120,7 +120,7 @@ class Block:
 
     @property
     def shape(self) -> Shape:
-        """What a step is planned for; structs of one schema have one shape."""
+        """Shape that steps are planned for; structs of one schema share a shape."""
         kind = self.kind
         if kind != "object":
             return Shape(kind, self.schema)
@@ -166,7 +166,7 @@ class Block:
 
 
 def taking(places: Positions, count: int) -> Callable[[Sequence[Any]], Sequence[Any]]:
-    """What takes the items at *places* out of a column of *count* items.
+    """Return a function that takes the items at *places* out of a column of *count* items.
 
     >>> taking(np.array([0, 2]), 3)("abc")
     ['a', 'c']

@@ -111,7 +111,7 @@ class Headers:
         return len(self._owners) > 0 or bool(self._appended)
 
     def _named(self, name: str) -> NDArray[np.bool_]:
-        """Which of the headers off the wire have this name and are still there."""
+        """Return the mask of headers off the wire that have this name and were not removed."""
         equal = self._equal.get(name)
         if equal is None:
             equal = self._equal[name] = pc.fill_null(pc.equal(self._names, name), False).to_numpy(zero_copy_only=False)
@@ -203,7 +203,7 @@ class Headers:
 
 
 def has_match(pattern: re.Pattern[bytes], values: Any) -> bool:
-    """Whether a pattern of a single byte is found in any value of a binary array: one look at all bytes."""
+    """Return True if a pattern of a single byte occurs in any value of a binary array, in one search over all bytes."""
     data = values.buffers()[2] if len(values) else None
     if data is None:
         return False

@@ -85,7 +85,7 @@ def texts_at(blocks: Iterable[Block], steps: Sequence[str], count: int) -> list[
 
 
 def _column(block: Block, steps: Sequence[str]) -> tuple[Schema | None, Sequence[Any]]:
-    """What stands at the path in each value of a block, with its schema."""
+    """Return the values at the path in a block, with their schema."""
     schema = block.schema
     if block.kind == "null":
         return schema, [None] * len(block)

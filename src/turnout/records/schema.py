@@ -61,7 +61,7 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """What Connect knows of a key, a value or a field beside its data.
+    """Connect's schema of a key, a value or a field.
 
     Attributes:
         type: ``int8`` … ``float64``, ``boolean``, ``string``, ``bytes``, ``array``, ``map``, ``struct``; ``variant``
@@ -189,7 +189,7 @@ class Schema:
 
 
 def default_of(schema: Schema, name: str) -> Any:
-    """What the struct default of *schema* says for the field *name*, None if it says nothing."""
+    """Return the field *name* of *schema*'s struct default, None if there is none."""
     return schema.default.get(name) if isinstance(schema.default, dict) else None
 
 

@@ -24,7 +24,7 @@ _ROUTES = (".yaml", ".yml")
 
 @dataclass(frozen=True, slots=True)
 class CallerLimits:
-    """What the text of a caller may take from the machine of the server.
+    """Limits of a caller's route text: the variables, files and stores of the server that it may name.
 
     Attributes:
         writer: whether the caller has the right to write; others may name neither variables nor files.

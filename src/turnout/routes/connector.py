@@ -103,7 +103,7 @@ class Connector:
                 yield Mistake(name, f"unknown name{guess} (known here: {', '.join(_KNOWN)})")
 
     def notes(self) -> Iterator[str]:
-        """What is ignored, by name."""
+        """Yield the names of ignored properties."""
         wrong = {mistake.path for mistake in self.mistakes()}
         ignored = [name for name in self._unused() if name not in wrong]
         if ignored:
@@ -122,7 +122,7 @@ class Connector:
 
 
 def _above(name: str) -> Iterator[str]:
-    """What a name with dots stands below."""
+    """Yield the prefixes of a dotted name."""
     return accumulate(name.split(".")[:-1], "{}.{}".format)
 
 
@@ -152,7 +152,7 @@ def _of_json(text: str, file: Path) -> tuple[Mapping[str, Any], str | None]:
 
 
 def _is_text(text: str) -> bool:
-    """Whether the text can be encoded; an escape can stand for half of a character."""
+    """Return True if the text can be encoded; an escape can stand for half of a character."""
     try:
         text.encode()
     except UnicodeEncodeError:

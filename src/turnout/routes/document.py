@@ -18,7 +18,7 @@ _VALUE_PATH = re.compile(r"(value|key)(\.[^.]+)+|topic|partition|offset|timestam
 
 
 class SubscriptionsPart(Part):
-    """Who wants what.
+    """Subscriptions of a route: the store, and the metadata that conditions see.
 
     Attributes:
         store: ``sqlite:///subscriptions.db``, ``mongodb://…`` or ``memory://``.
@@ -38,7 +38,7 @@ class SubscriptionsPart(Part):
 
 
 class DeadLetterPart(Part):
-    """Where records go that fail.
+    """Destination of failing records.
 
     Attributes:
         topic: the topic; ``name:topic`` for one of several sinks.
@@ -53,7 +53,7 @@ class DeadLetterPart(Part):
 
 
 class ErrorsPart(Part):
-    """What a failing record does to the run: Connect's ``errors.*`` properties.
+    """Handling of failing records: Connect's ``errors.*`` properties.
 
     Attributes:
         tolerance: ``all`` sets it aside and goes on, ``none`` stops the run.
@@ -77,7 +77,7 @@ class ErrorsPart(Part):
 
 
 class TriggerPart(Part):
-    """When micro-batches start; nothing given is: as soon as there are records.
+    """Trigger of micro-batches; by default they start as soon as there are records.
 
     Attributes:
         available_now: do all there is, then stop.

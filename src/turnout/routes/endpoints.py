@@ -54,7 +54,7 @@ class Endpoint(Part):
     """Keys that Spark knows by another name."""
 
     def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
-        """What a printed endpoint shows: no secret."""
+        """Return the fields that a printed endpoint shows, without secrets."""
         for name, value in super().__repr_args__():
             secret = name is not None and is_secret(name) and value is not None
             yield name, "***" if secret else masked_url(value) if isinstance(value, str) else value
@@ -67,7 +67,7 @@ class Endpoint(Part):
 
 
 class _Sink(Endpoint):
-    """What every sink has beside its format's options."""
+    """Options of every sink beside those of its format."""
 
     allow: list[Annotated[str, AfterValidator(check_pattern)]] | None = Field(
         None, description="patterns of the destinations that may be reached; null for all that are not protected"
@@ -103,7 +103,7 @@ else:
 
 
 class _Nats(_Connecting):
-    """How to reach a nats-server; see docs/nats.md for each option."""
+    """Connection to a nats-server; see docs/nats.md for each option."""
 
     format: Literal["nats"]
     servers: NatsServers
@@ -212,12 +212,12 @@ class NatsSink(_Nats, _Sink):
     )
 
     def options(self) -> dict[str, str]:
-        """As every endpoint's; the format's own ``messageId`` chooses a column, which here is made from the origin."""
+        """Return the format's options; its ``messageId`` names a column, which here is computed from the origin."""
         return {key: value for key, value in super().options().items() if key != "messageId"}
 
 
 class _Kafka(Endpoint):
-    """How to reach a Kafka cluster; anything the client knows goes under ``options`` as ``kafka.…``.
+    """Connection to a Kafka cluster; client properties go under ``options`` as ``kafka.…``.
 
     Attributes:
         options_: more options of Spark's connector; those of Kafka's client begin with kafka.
@@ -291,7 +291,7 @@ class FileSource(_Files):
     max_files_per_trigger: int | None = Field(None, gt=0)
 
     def options(self) -> dict[str, str]:
-        """As every endpoint's, without our own switch."""
+        """Return the format's options, without our own switch."""
         return {key: value for key, value in super().options().items() if key not in ("stream", "path")}
 
 
@@ -305,7 +305,7 @@ class FileSink(_Files, _Sink):
     partition_by: Names | None = None
 
     def options(self) -> dict[str, str]:
-        """As every endpoint's, without what the writer takes by other means."""
+        """Return the format's options, without those that the writer takes by other means."""
         return {key: value for key, value in super().options().items() if key not in ("path", "partitionBy")}
 
 
@@ -313,7 +313,7 @@ FORMATS = ("nats", "kafka", "json", "parquet", "csv")
 
 
 def kind_of(endpoint: Any) -> str | None:
-    """Which family a block belongs to, for pydantic to choose the model."""
+    """Return the discriminator of an endpoint's block, for pydantic to choose the model."""
     name = endpoint.get("format") if isinstance(endpoint, dict) else getattr(endpoint, "format", None)
     return {"json": "files", "parquet": "files", "csv": "files"}.get(name, name) if isinstance(name, str) else None
 

@@ -62,7 +62,7 @@ def _file(folder: Path, name: str) -> Path:
 
 
 def _names_a_file(block: Any, folder: Path) -> bool:
-    """Whether a block is ``{file: …, account: …}`` and no mappings of subjects of these names.
+    """Return True if a block is ``{file: …, account: …}`` and not a mapping of subjects with these names.
 
     Two entries at most, and one of them is the name of a file that is there, or both names are as they should be.
     """

@@ -1,4 +1,4 @@
-"""What pydantic found wrong, said as: the path, the value found, what was expected, and what was perhaps meant."""
+"""Translation of pydantic's errors: path, value found, value expected, and a suggestion."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def from_validation(
 
 
 def _together(problems: Sequence[str]) -> Iterator[str]:
-    """What was found and each of the types that it could have had, as one problem."""
+    """Join the problems of one value that fits none of several types."""
     expected: dict[str, list[str]] = {}
     for problem in problems:
         start, cut, type_ = problem.partition(", expected ")
@@ -64,7 +64,7 @@ def _together(problems: Sequence[str]) -> Iterator[str]:
 
 
 def _parts(path: Path, problem: str, document: object) -> Iterator[tuple[Path, str]]:
-    """What is wrong with the whole, under the key that each part of it begins with."""
+    """Yield the problems of a whole block, under the key that each one begins with."""
     if path or not isinstance(document, dict):
         yield path, problem
         return

@@ -1,4 +1,4 @@
-"""Where in a YAML text each path stands, so that a mistake can name its line."""
+"""Line numbers of paths in a YAML text, so that a mistake can name its line."""
 
 from __future__ import annotations
 

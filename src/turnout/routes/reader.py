@@ -107,7 +107,7 @@ class RouteReader:
         return self._part("mappings", lambda part: MappingTable.from_config(mappings_of(part, self.folder)), {})
 
     def _format(self, side: str, of_connector: Format | None) -> Format | None:
-        """How keys or values are read: what the route says, else the converter of a connector's file, else as bytes."""
+        """Return the format of keys or values: the route's, else that of a connector's converter, else raw bytes."""
         part = self.document.get(side)
         if part is None and of_connector is not None:
             return of_connector
@@ -170,7 +170,7 @@ class RouteReader:
             self._place(place, mistake)
 
     def _dead_letter(self, checked: RouteDocument) -> None:
-        """Whether messages can be published where failing records are to go."""
+        """Check that messages can be published on the dead-letter topic."""
         sinks: Mapping[str, Sink | None] = checked.sinks or {DEFAULT_SINK: checked.sink}
         if checked.dead_letter is None:
             return

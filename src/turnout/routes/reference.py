@@ -75,7 +75,7 @@ def _first_paragraph(model: type[BaseModel]) -> str:
 
 
 def _of_block(field: FieldInfo) -> str:
-    """What the block says of itself that a key holds."""
+    """Return the description of the block that a key holds."""
     models = _models(field.annotation)
     return _first_paragraph(models[0]) if len(models) == 1 else ""
 

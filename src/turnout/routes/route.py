@@ -24,7 +24,7 @@ from turnout.transforms import Chain, ErrorPolicy
 
 
 def digest_of(text: str) -> str:
-    """What tells one text of a route file from another: the first half of its SHA-256; variables are as written.
+    """Return the digest of a route file's text: the first half of its SHA-256, with variables as written.
 
     >>> digest_of("name: a") == digest_of("name: a"), digest_of("name: a") == digest_of("name: a ")
     (True, False)
@@ -94,7 +94,7 @@ class Route:
 
     @property
     def errors(self) -> ErrorPolicy:
-        """What a failing record does to the run."""
+        """Handling of failing records."""
         return self.chain.errors
 
     @classmethod
@@ -172,7 +172,7 @@ class Route:
         raise ConfigError([Mistake(option, problem)])
 
     def summary(self) -> str:
-        """What the route does, in a line."""
+        """Summary of the route in one line."""
         kinds = ", ".join(dict.fromkeys(sink.format for sink in self.sinks.values()))
         steps = [
             f"{len(self.chain.stages)} transforms",

@@ -1,4 +1,4 @@
-"""What the values of single options of a route look like; each check says what was found and what was expected."""
+"""Checks of single option values; each says what was found and what was expected."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def _store(url: str) -> None:
 
 
 def _stream_start(start: str | int | dict[str, int]) -> str | int | dict[str, int]:
-    """Where to begin in a stream; the same that the format ``nats`` reads."""
+    """Check the starting point in a stream; the format ``nats`` reads the same values."""
     if isinstance(start, dict):
         for name, sequence in start.items():
             _stream(name)

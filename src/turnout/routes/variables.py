@@ -85,7 +85,7 @@ class Variables:
         return "".join([*parts, text[at:]])
 
     def _value(self, inside: str, depth: int) -> str:
-        """What stands for one ``${…}``."""
+        """Return the value of one ``${…}``."""
         if inside.startswith(_FILE):
             if self.limits is not None:
                 raise _UnusableError("no file is read for the text of a caller")
@@ -140,7 +140,7 @@ def _closing(text: str, begin: int) -> int:
 
 
 def _head(inside: str) -> str:
-    """What a variable begins with; what comes behind its name may be a password."""
+    """Return the beginning of a variable; the text behind its name may be a password."""
     name = re.match(r"\w*", inside)
     assert name is not None
     return f"${{{name[0]}…"

@@ -18,7 +18,7 @@ from turnout.yaml_values import compose, construct, position_of
 
 @dataclass(frozen=True, slots=True)
 class YamlText:
-    """What a text says.
+    """Parsed YAML text.
 
     Attributes:
         value: None, a text, a number, a list or a dict.

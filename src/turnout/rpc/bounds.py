@@ -1,4 +1,4 @@
-"""How much one call may ask for, so that what a call costs is bounded before it is begun."""
+"""Bounds of one call, checked before any work is done."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _LARGE = 16_384
 
 @dataclass(frozen=True, slots=True)
 class MessageBounds:
-    """What a message may be like whose subscriptions are asked for.
+    """Bounds of a message to match.
 
     Attributes:
         pairs: how many keys it may have.
@@ -90,5 +90,5 @@ class Slots(AbstractContextManager[None]):
 
 
 def is_large(metadata: Mapping[str, str]) -> bool:
-    """Whether matching this message may take long enough to be counted."""
+    """Return True if matching this message may take long enough to be limited."""
     return sum(map(len, metadata.values())) > _LARGE

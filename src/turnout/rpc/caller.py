@@ -1,4 +1,4 @@
-"""Who calls: the tenant whose subscriptions a call is about, and what the caller may do with them."""
+"""Caller of a request: its tenant and its rights."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OPEN = ("grpc.health.v1.Health",)
 
 
 class Right(StrEnum):
-    """What a token lets its bearer do."""
+    """Right granted by a token."""
 
     READ = "read"
     WRITE = "write"
@@ -68,7 +68,7 @@ NEEDS: dict[tuple[str, str], Right] = {
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who a token stands for. Without arguments: one who may do everything.
+    """Identity behind a token. Without arguments: unrestricted.
 
     Attributes:
         tenant: whose subscriptions are seen; None for the whole store.

@@ -1,4 +1,4 @@
-"""What every call goes through: who asks, what became of it, how long it took."""
+"""Common handling of calls: authentication, result and duration."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class Calls(grpc.ServerInterceptor):  # type: ignore[misc]  # grpc has no types
         return {Right.READ: self._threads.reads, Right.WRITE: self._threads.writes}.get(right) if right else None
 
     def caller(self, service: str, method: str, metadata: Any) -> Caller:
-        """Who calls, by the metadata of the call.
+        """Return the caller named by the call's metadata.
 
         Raises:
             RefusedError: nobody known, who is known has no right to the method, or names a tenant of others.
@@ -135,7 +135,7 @@ class FinishedCall:
     tenant: str | None
 
     def facts(self) -> dict[str, object]:
-        """What a line of the log has."""
+        """Return the fields of the log line."""
         whose = {} if self.tenant is None else {"tenant": self.tenant}
         milliseconds = round(self.seconds * 1e3, 3)
         return {"service": self.service, "method": self.method, "code": self.code, "ms": milliseconds} | {

@@ -39,7 +39,7 @@ from turnout.subscriptions.tenants import check_tenant
 
 @dataclass(frozen=True, slots=True)
 class Channel:
-    """Where a service is, and how to be let in.
+    """Address and credentials of a service.
 
     Attributes:
         address: ``host:port``.
@@ -280,7 +280,7 @@ class RemoteStore(StoreBase):
 
 
 def _forgotten(failure: Any, address: str) -> SubscriptionError:
-    """What it means that a service does not tell of its past."""
+    """Return the error for a service that does not offer its history."""
     problem = error_of(failure)
     if failure.code() is grpc.StatusCode.UNIMPLEMENTED:
         return HistoryForgottenError(f"the service at {address} is an older one, which tells nothing of its past")

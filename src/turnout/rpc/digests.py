@@ -1,4 +1,4 @@
-"""How a token is kept: never itself, but what it can be recognised by."""
+"""Digests of tokens: a token itself is never stored."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Sha256:
         return cls(hashlib.sha256(token.encode()).digest())
 
     def fits(self, token: str) -> bool:
-        """Whether this is the token; how long the answer takes does not depend on the token."""
+        """Return True if this is the token; the time taken does not depend on the token."""
         return compare_digest(self.digest, Sha256.of(token).digest)
 
 
@@ -51,7 +51,7 @@ class Scrypt:
         return cls(4096, 8, 1, salt, _scrypt(token, 4096, 8, 1, salt))
 
     def fits(self, token: str) -> bool:
-        """Whether this is the token; how long the answer takes does not depend on the token."""
+        """Return True if this is the token; the time taken does not depend on the token."""
         return compare_digest(self.digest, _scrypt(token, self.cost, self.block, self.lanes, self.salt))
 
     def __str__(self) -> str:

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches *host*, or is reached under it. Of names, ``localhost`` alone is trusted.
+    """Return True if *host* is this machine's loopback. Of names, ``localhost`` alone is trusted.
 
     >>> [is_loopback(host) for host in ("127.0.0.1", "[::1]", "localhost", "0.0.0.0", "[::]", "127.0.0.1.example")]
     [True, True, True, False, False, False]

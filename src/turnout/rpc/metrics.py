@@ -1,4 +1,4 @@
-"""What a server counts, for Prometheus."""
+"""Prometheus metrics of the subscriptions service."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a server is set up: read once from the environment, by the original's names where it has them."""
+"""Settings of the subscriptions service, read once from the environment, by the original's names where it has them."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class ServerSettings:
             raise ConfigError(mistakes, what="bad server settings")
 
     def _in_the_open(self) -> list[Mistake]:
-        """What is wrong with an address that others reach, without TLS."""
+        """Return the mistakes of an address that is reachable from outside without TLS."""
         cure = "give --tls-cert and --tls-key (API_TLS_CERT, API_TLS_KEY)"
         if not self.insecure:
             risk = "would serve in the clear to other machines"
@@ -73,7 +73,7 @@ class ServerSettings:
 
     @property
     def large(self) -> int:
-        """How many large messages are matched at once, on threads beside the *workers*."""
+        """Number of large messages matched at once, on threads beside the *workers*."""
         return max(1, self.workers // 4)
 
     def tenants(self) -> set[str | None]:

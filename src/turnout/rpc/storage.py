@@ -58,7 +58,7 @@ class StorageServicer(_Servicer):
         return pb.RevisionResponse(revision=self._tenants.service(context.caller).store.revision())
 
     def GetChanges(self, request: pb.ChangesRequest, context: CallContext) -> Iterator[pb.Changes]:  # noqa: N802
-        """What happened after a revision."""
+        """Stream the changes after a revision."""
         yield from changes_parts(self._tenants.service(context.caller).store.changes(request.since))
 
     def GetSnapshot(  # noqa: N802
@@ -80,14 +80,14 @@ class StorageServicer(_Servicer):
         return pb.RevisionResponse(revision=store.as_of(moment).revision)
 
     def GetPast(self, request: pb.PastRequest, context: CallContext) -> Iterator[pb.SnapshotPart]:  # noqa: N802
-        """What there was."""
+        """Stream the content at a past moment."""
         past = self._tenants.service(context.caller).store.as_of(request.revision)
         then = past.snapshot().subscriptions if not request.HasField("id") else _one(past, request.id)
         for batch in batches(then):
             yield pb.SnapshotPart(revision=past.revision, subscriptions=batch)
 
     def GetBirths(self, request: pb.BirthsRequest, context: CallContext) -> Iterator[pb.BirthsPart]:  # noqa: ARG002, N802
-        """When what is there came to be."""
+        """Stream the creations of present subscriptions."""
         yield from births_parts(self._tenants.service(context.caller).store.births())
 
 

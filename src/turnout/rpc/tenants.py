@@ -1,4 +1,4 @@
-"""What each tenant of a server works with: the use cases on its subscriptions, and an index of them."""
+"""Per-tenant use cases and index of a server."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Tenants:
             live.changed()
 
     def indexed(self) -> int:
-        """How many subscriptions are in the indexes that stay."""
+        """Number of subscriptions in the indexes that are kept."""
         whole = self._residents.get(None)
         return len(whole.matcher) if whole else sum(len(live.matcher) for live in self._residents.values())
 

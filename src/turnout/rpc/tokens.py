@@ -79,7 +79,7 @@ class Tokens:
         return self._known.get(self._mark(token))
 
     def caller(self, token: str) -> Caller | None:
-        """Who the token stands for; None for a token that nobody has.
+        """Return the caller of the token; None for an unknown token.
 
         Raises:
             RefusedError: too many unknown tokens are being checked.

@@ -17,7 +17,7 @@ _KEPT = 10
 
 
 def checkpoint_of(route: Route) -> Path | str:
-    """Where the route keeps its progress if nobody says otherwise."""
+    """Return the default checkpoint of the route."""
     if route.checkpoint:
         return route.checkpoint
     beside = route.file.parent if route.file else Path()
@@ -63,7 +63,7 @@ class BatchRevisions:
         return cls(None if folder is None else folder / "revisions")
 
     def of(self, batch: int) -> int | None:
-        """What the micro-batch was matched with before; None where it is new, or where that cannot be read any more."""
+        """Return the revision that the micro-batch was matched with before; None if it is new or that is unreadable."""
         if self._folder is None:
             return None
         file = self._folder / str(batch)

@@ -65,7 +65,7 @@ def _lock(descriptor: int, folder: Path) -> None:
 
 
 def _holder(descriptor: int) -> str:
-    """What the first run has written of itself."""
+    """Return the first run's description of itself."""
     try:
         about = json.loads(os.pread(descriptor, 4096, 0))
         return f"process {about['pid']} on {about['host']}, since {about['since']}"

@@ -126,7 +126,7 @@ def _is_entry(name: str) -> bool:
 
 
 def _is_whole(file: Path, lines: int) -> bool:
-    """Whether an entry has its version and *lines* lines, each but the first JSON."""
+    """Return True if an entry has its version and *lines* lines, each but the first JSON."""
     try:
         version, *rest = file.read_text(encoding="utf-8").splitlines()
         return len(rest) + 1 >= lines and bool(_VERSION.fullmatch(version)) and all(map(_is_json, rest))

@@ -30,7 +30,7 @@ def log_failures(metrics: Mapping[str, Any], *, route: str) -> None:
 
 
 def _sentence(failure: Mapping[str, Any]) -> str:
-    """What Connect's log reporter says of one failure."""
+    """Return the sentence of Connect's log reporter for one failure."""
     place = ", ".join(f"{name}={failure[name]!r}" for name in _PLACE if failure.get(name) is not None)
     sentence = (
         f"Error encountered. Executing stage '{failure['stage']}' with class '{failure['class_name']}', "

@@ -104,7 +104,7 @@ class HoleCounter:
         self._silent: set[str] = set()
 
     def count(self, connection: Connection, stream: str, start: int, end: int, deleted: int) -> int:
-        """How many of the sequences from *start* up to, not including, *end* hold no message.
+        """Count the sequences from *start* up to, not including, *end* that hold no message.
 
         Args:
             connection: to ask over.

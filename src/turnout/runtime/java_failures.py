@@ -1,4 +1,4 @@
-"""Sentences for Spark's exceptions: the cause at the end of a Java or Python trace, its record, and a remedy."""
+"""Messages of Java's and Spark's exceptions, without the text around them."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class _Thrown:
 
     @property
     def telling(self) -> bool:
-        """Whether it says more than that something failed."""
+        """True if the exception says more than that something failed."""
         return bool(self.message) and self.kind.rpartition(".")[2] not in _GENERIC
 
 
@@ -99,7 +99,7 @@ def _thrown(line: str) -> _Thrown | None:
 
 
 def _deepest(java: list[_Thrown]) -> str:
-    """What the deepest telling cause says, with its class, and the record that it or one above it names."""
+    """Return the message of the deepest telling cause, with its class and the record that it or one above it names."""
     chosen = next((thrown for thrown in reversed(java) if thrown.telling), java[-1])
     said = _bare(chosen.message) or chosen.kind.rpartition(".")[2]
     record = _record([thrown.message for thrown in reversed(java)])

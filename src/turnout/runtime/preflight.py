@@ -1,4 +1,4 @@
-"""Which subjects of a sink's server a route itself reads: what it wrote there, it would read again, for ever."""
+"""Preflight check for loops: subjects of a sink's server that the route itself reads."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class SourceStreams:
         return cls(tuple(sorted(subject for subject in read if subject is not None)), created)
 
     def is_fed_by(self, connection: Connection) -> bool:
-        """Whether what is published over a connection may come to one of these streams: they are the same there.
+        """Return True if messages published over a connection may reach one of these streams.
 
         An address says little: servers have several, and accounts of one server know nothing of each other.
         """
@@ -74,7 +74,7 @@ class SourceStreams:
 
 
 def _created(connection: Connection, stream: str) -> str | None:
-    """When a stream was created; None where this connection knows of none."""
+    """Return the creation time of a stream; None if this connection knows none of that name."""
     try:
         return str(stream_info(connection, stream)["created"])
     except StreamError:

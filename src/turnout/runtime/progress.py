@@ -1,4 +1,4 @@
-"""What a run tells of itself: after each micro-batch, and at its end."""
+"""Progress of a run: after each micro-batch, and at its end."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from turnout.engine.counts import Counts
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Where a run stands after a micro-batch.
+    """Progress of a run after a micro-batch.
 
     Attributes:
         batch: the number of the micro-batch, as in the checkpoint.
@@ -30,7 +30,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """What a run did.
+    """Result of a run.
 
     Attributes:
         counts: what became of the records.

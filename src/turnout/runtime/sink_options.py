@@ -45,7 +45,7 @@ _WITHHELD = re.compile("|".join(re.escape(name).replace(r"\*", ".+") for name in
 
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
-    """Where and how to write.
+    """Options of the NATS sink.
 
     Attributes:
         message_id: where ids come from: ``key``, ``offset`` (stream, offset and topic), ``none``, or ``auto``:
@@ -60,7 +60,7 @@ class SinkOptions:
     forward_headers: frozenset[str] = frozenset()
 
     def withholds(self, name: str) -> bool:
-        """Whether headers of this name are left out."""
+        """Return True if headers of this name are left out."""
         # A client or a proxy may write names in another case than the server's.
         return _WITHHELD.fullmatch(name) is not None and name.lower() not in self.forward_headers
 

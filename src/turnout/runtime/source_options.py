@@ -29,7 +29,7 @@ _SPARK_OPTIONS = ("checkpointLocation", "path", "queryName")
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """What to read, from where to where, and how much at once.
+    """Options of the NATS source: streams, range and batch size.
 
     Attributes:
         partitions: the most tasks a batch is read by; a small batch has fewer.
@@ -103,7 +103,7 @@ class SourceOptions:
         return read
 
     def _contradictions(self, options: Mapping[str, str], *, streaming: bool) -> Iterator[Mistake]:
-        """What does not go together."""
+        """Yield the contradictions between options."""
         if not self.streams:
             yield Mistake("stream", "is missing: the stream to read, or several with commas")
         if len(self.streams) > 1 and not self.splits and not self.include_stream:
@@ -130,7 +130,7 @@ class SourceOptions:
 def _partition_mistakes(
     subject: str | None, count: int, filters: tuple[str, ...], ack_consumer: str | None
 ) -> list[Mistake]:
-    """What does not go together with reading by subject partition."""
+    """Return the options that exclude reading by subject partition."""
     if subject is None and not count:
         return []
     mistakes = []
@@ -146,7 +146,7 @@ def _partition_mistakes(
 
 
 def _ack_mistakes(consumer: str, filters: tuple[str, ...], start: Place, *, streaming: bool) -> list[Mistake]:
-    """What does not go together with acknowledging."""
+    """Return the options that exclude acknowledging."""
     mistakes = []
     if not _NAME.fullmatch(consumer):
         mistakes.append(Mistake("ackConsumer", f"{consumer!r} is not a name for a consumer"))

@@ -1,4 +1,4 @@
-"""What a changed route means for its checkpoint, said before it happens.
+"""Effect of a changed route on its checkpoint, determined before it is applied.
 
 A checkpoint holds nothing but places in the source: the next sequence of each stream, the next offset of each Kafka
 partition, the files that were read. What happens to a record afterwards has no state. So a change is safe unless the
@@ -36,12 +36,12 @@ class Change:
 
     @property
     def safe(self) -> bool:
-        """Whether the new version can go on from the checkpoint."""
+        """True if the new version can continue from the checkpoint."""
         return self.verdict == "safe"
 
 
 def is_safe(changes: list[Change]) -> bool:
-    """Whether all of the changes are."""
+    """Return True if all changes are safe."""
     return all(change.safe for change in changes)
 
 

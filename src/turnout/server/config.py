@@ -40,7 +40,7 @@ class HostPort(str):
 
     @property
     def loopback(self) -> bool:
-        """Whether only this machine can reach it."""
+        """True if only this machine can reach the address."""
         try:
             return ipaddress.ip_address(self.host).is_loopback
         except ValueError:
@@ -101,7 +101,7 @@ class SparkPart(Part):
 
 
 class RestartsPart(Part):
-    """How often a route that fails is started again.
+    """Restart policy of failing routes.
 
     Attributes:
         max: restarts within the window; one failure more parks the route.
@@ -117,7 +117,7 @@ class RestartsPart(Part):
 
 
 class RetentionPart(Part):
-    """How much of the past is kept in the state folder.
+    """Retention of history in the state folder.
 
     Attributes:
         counts: how long the counts of each minute are kept.
@@ -197,12 +197,12 @@ class ServerConfig(Part):
 
     @property
     def address(self) -> HostPort:
-        """Where HTTP is answered."""
+        """Address of the HTTP server."""
         return HostPort(self.listen)
 
     @property
     def grpc_address(self) -> HostPort:
-        """Where the subscriptions service is answered."""
+        """Address of the subscriptions service."""
         return HostPort(self.grpc.listen)
 
     @model_validator(mode="after")
@@ -270,7 +270,7 @@ def _read(file: Path) -> dict[str, Any]:
 
 
 def _from_environment(document: Mapping[str, Any], environment: Mapping[str, str]) -> dict[str, Any]:
-    """What the original service's variables say, by the names that they have here."""
+    """Return the settings of the original service's variables, under the names used here."""
     settings: dict[str, Any] = {}
     store = store_url(environment, str(document.get("store") or ""))
     if store:

@@ -1,4 +1,4 @@
-"""What a server knows of one route."""
+"""State of one route in a server."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class RouteEntry:
 
     @property
     def status(self) -> RouteStatus:
-        """Where the route stands."""
+        """Return the status of the route."""
         if self.supervisor is not None:
             return self.supervisor.status
         return RouteStatus(Phase.INVALID, 0.0, str(self.mistakes[0]) if self.mistakes else "")

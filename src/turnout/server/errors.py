@@ -1,4 +1,4 @@
-"""What can be wrong with a request to the server.
+"""Errors of requests to the server.
 
 ::
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class ServerError(TurnoutError):
-    """What the server refuses."""
+    """Raised when the server refuses a request."""
 
 
 class RouteNotFoundError(ServerError, LookupError):

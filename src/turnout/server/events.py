@@ -1,4 +1,4 @@
-"""What happens to routes, for those who listen while it happens."""
+"""Events of routes, for listeners."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Events:
             listener.offer(event)
 
     async def listen(self, after: int | None = None, quiet: float = 15.0) -> AsyncIterator[Event | None]:
-        """What was kept after the event of that id, then what happens; None after *quiet* seconds without an event."""
+        """Yield the stored events after that id, then new ones; None after *quiet* seconds without an event."""
         listener = _Listener(asyncio.get_running_loop())
         with self._lock:
             if self._closed:

@@ -1,4 +1,4 @@
-"""Whether the process lives, and whether it is ready for work: what ``/live`` and ``/ready`` answer."""
+"""Liveness and readiness of the process, for ``/live`` and ``/ready``."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SILENCE_SECONDS: Final = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Readiness:
-    """Whether everything that is needed is there.
+    """Readiness of the server's parts.
 
     Attributes:
         problems: what is not, a sentence for each; by ``route <name>`` or part.
@@ -36,7 +36,7 @@ class Readiness:
 
     @property
     def ready(self) -> bool:
-        """Whether nothing is missing."""
+        """True if nothing is missing."""
         return not self.problems
 
 
@@ -60,7 +60,7 @@ class Check:
 
     @property
     def problem(self) -> str | None:
-        """What is wrong, as far as it is known; it is never waited for."""
+        """Return the known problem, if any, without waiting."""
         asked = self._asked
         silence = 0.0 if asked is None else self._clock() - asked
         return f"the {self._name} has not answered for {silence:.0f} s" if silence > _SILENCE_SECONDS else self._answer
@@ -126,7 +126,7 @@ class Health:
         return self._spark_check.problem
 
     def ready(self) -> Readiness:
-        """What is missing for work."""
+        """Return the readiness, with the missing parts."""
         problems = {f"route {name}": problem for name, problem in self._survey.problems.items()}
         if not self._survey.looked:
             problems["routes"] = "the server is starting"

@@ -26,7 +26,7 @@ _AT_WORK = (Phase.STARTING, Phase.RUNNING, Phase.WAITING, Phase.STOPPING)
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """How far a route is behind.
+    """Lag of a route.
 
     Attributes:
         records: by stream, the sequences that are not read yet. With a filter not all of them are for this route.
@@ -38,7 +38,7 @@ class Lag:
 
 
 class Survey:
-    """What the last look found. Only streams of NATS say how far they reach; of Kafka the servers are knocked at.
+    """Results of the last survey. Only NATS streams report their ends; of Kafka, the servers' ports are tried.
 
     Args:
         entries: gives the routes.
@@ -77,11 +77,11 @@ class Survey:
 
     @property
     def looked(self) -> bool:
-        """Whether there was a look at all."""
+        """True after the first survey."""
         return self._looked.is_set()
 
     def lag(self, name: str) -> Lag | None:
-        """How far the route is behind; None where that is not known."""
+        """Return the lag of a route; None if it is unknown."""
         return self._lags.get(name)
 
     @property
@@ -170,7 +170,7 @@ class _Servers:
 
 
 def _key(endpoint: Endpoint) -> tuple[str, ...]:
-    """What makes one connection differ from another: the address, and who asks."""
+    """Return the key of a connection: the address and the credentials."""
     if not isinstance(endpoint, NatsSource | NatsSink):
         return address_of(endpoint)
     return tuple(f"{name}={value}" for name, value in sorted(endpoint.options().items()) if name in CONNECTION_OPTIONS)

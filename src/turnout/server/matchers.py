@@ -1,4 +1,4 @@
-"""What routes match with, for those who ask outside of a run: an index of each store, kept up to date."""
+"""Live indexes of the routes' stores, for requests outside a run."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Matchers:
         self._own[existing(url)] = live
 
     def of(self, route: Route) -> LiveMatcher | None:
-        """What the route matches with; None where it has no subscriptions. The first answer for a store reads it all.
+        """Return the matcher of a route; None without subscriptions. The first call for a store reads all of it.
 
         Raises:
             StoreUnavailableError: the store is away.

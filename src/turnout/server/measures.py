@@ -1,4 +1,4 @@
-"""What a server measures of its routes: each metric's name, type, labels and meaning, told once.
+"""Metrics of a server's routes: name, type, labels and description of each, defined once.
 
 `turnout.server.metrics` fills them in, and docs/reference/metrics.md is made of them.
 """

@@ -1,4 +1,4 @@
-"""What Prometheus learns of routes: most of it is read when it asks, only durations are counted here."""
+"""Prometheus metrics of routes: most are read at the scrape, only durations are counted here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a route stands in its source, and going elsewhere: exact, by beginning a new checkpoint.
+"""Committed offsets of a route, and resets: exact, by a new checkpoint.
 
 What a checkpoint says is Spark's: ``commits/N`` is there when micro-batch N is done, and ``offsets/N`` holds the end
 that it was planned to, a line of JSON for each source.
@@ -27,7 +27,7 @@ Start = str | int | dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Offsets:
-    """How far a route is done.
+    """Committed offsets of a route.
 
     Attributes:
         batch: the last micro-batch that is done; None where none is.
@@ -39,7 +39,7 @@ class Offsets:
 
 
 def committed(checkpoint: Path) -> Offsets:
-    """What the checkpoint says; nothing where there is none."""
+    """Return the offsets committed in the checkpoint; none if it does not exist."""
     batches = _numbers(checkpoint / "commits")
     while batches:
         batch = batches.pop()
@@ -55,7 +55,7 @@ def committed(checkpoint: Path) -> Offsets:
 
 
 def _nested(value: object) -> bool:
-    """Whether it is a Kafka topic's: partitions and their offsets; topics may hold dots."""
+    """Return True for the offsets of a Kafka topic, by partition; topics may contain dots."""
     return isinstance(value, dict)
 
 

@@ -34,7 +34,7 @@ _LAST_SECONDS = 2.0
 
 
 def endpoint_of(environment: Mapping[str, str]) -> str | None:
-    """Where metrics are to be pushed: the variable for metrics as it is, or that for everything with their path.
+    """Return the OTLP endpoint for metrics: its own variable as it is, or the general one with the metrics' path.
 
     Raises:
         ConfigError: a protocol is asked for that is not spoken here.
@@ -52,7 +52,7 @@ def endpoint_of(environment: Mapping[str, str]) -> str | None:
 
 
 class _Moments(NamedTuple):
-    """When counting began, and when points were taken, in nanoseconds since the epoch: as each point begins."""
+    """Start and time of data points, in nanoseconds since the epoch."""
 
     start: int
     now: int
@@ -133,7 +133,7 @@ def _interval(environment: Mapping[str, str]) -> float:
 
 
 def _attributes(environment: Mapping[str, str]) -> dict[str, str]:
-    """Who pushes. What is given here goes before what the environment says, which shall go before the name."""
+    """Return the OTLP resource attributes; ours override OTEL_RESOURCE_ATTRIBUTES except service.name."""
     named = environment.get("OTEL_SERVICE_NAME") or "service.name=" in environment.get("OTEL_RESOURCE_ATTRIBUTES", "")
     return {"service.version": __version__} | ({} if named else {"service.name": "turnout"})
 

@@ -19,7 +19,7 @@ _log = logging.getLogger("turnout.server")
 
 
 class CountsOfRoutes(Protocol):
-    """What counts records for Prometheus."""
+    """Record counters for Prometheus."""
 
     def progressed(self, name: str, more: Counts, progress: Progress) -> None:
         """A micro-batch is done."""
@@ -56,7 +56,7 @@ class Recorder:
         self._events.tell("route.state", name, detail)
 
     def progressed(self, name: str, more: Counts, progress: Progress) -> None:
-        """As metrics at once, as an event at most once a second, into the history when it is flushed."""
+        """Record progress: metrics at once, an event at most once a second, history at the next flush."""
         self._metrics.progressed(name, more, progress)
         self._events.progress(name, {"batch": progress.batch, "counts": more.as_dict()})
         minute = self._minute()

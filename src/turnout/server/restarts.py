@@ -1,4 +1,4 @@
-"""When a route that failed is started again: ever later, and not for ever."""
+"""Restart times of a failed route: with growing pauses, and a limit."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Restarts:
 
     @property
     def count(self) -> int:
-        """How many failures the window holds."""
+        """Number of failures within the window."""
         since = self._clock() - self._policy.window
         while self._failures and self._failures[0] < since:
             self._failures.popleft()

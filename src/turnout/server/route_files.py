@@ -1,4 +1,4 @@
-"""What a route file's text says on this server."""
+"""Route files as this server reads them."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class RouteTexts:
 
 
 def name_in(file: RouteFile) -> str:
-    """What to call a file whose route cannot be read: by the name that it says, else by its own."""
+    """Return the name for a file whose route cannot be read: the one in its text, else the file's."""
     try:
         document = load(file.text)
     except yaml.YAMLError:

@@ -88,7 +88,7 @@ class Routes:
             return self._entries[name]
 
     def offsets(self, name: str) -> Offsets:
-        """How far the route is done."""
+        """Return the committed offsets of a route."""
         checkpoint = self.entry(name).checkpoint
         return Offsets(None, {}) if checkpoint is None else committed(checkpoint)
 
@@ -123,7 +123,7 @@ class Routes:
         return self._texts.author_of(text, entry.file.path)
 
     def changes(self, route: Route) -> list[Change]:
-        """What the route would change of the version that was started last under its name."""
+        """Return the changes of a route from the version last started under its name."""
         before = self._before(route.name)
         return [] if before is None else compatibility(before.route, route)
 
@@ -186,7 +186,7 @@ class Routes:
         self._recorder.tell("route.mistakes", entry.name, mistakes=[str(mistake) for mistake in mistakes])
 
     def _name_for(self, file: RouteFile) -> str:
-        """What to call a file whose route cannot be read."""
+        """Return the name for a file whose route cannot be read."""
         name = name_in(file)
         return f"{name}@{file.path.name}" if name in self._entries else name
 

@@ -1,4 +1,4 @@
-"""What the server needs of whoever runs routes: `turnout.spark.running.application`, something simpler in tests."""
+"""Interface to the runner of routes: `turnout.spark.running.application`, a simpler one in tests."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Runner(Protocol):
         ...
 
     def alive(self) -> bool:
-        """Whether any route can be run at all; False once what runs them has gone for good."""
+        """Return True if routes can be run; False once the runner is gone for good."""
         ...
 
     def close(self) -> None:

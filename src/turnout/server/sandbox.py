@@ -61,7 +61,7 @@ def batch_at(route: Route, place: str) -> Any:
 def explained(
     route: Route, batch: Any, matchers: Matchers, *, asked: str | None = None, masked: bool = False
 ) -> RecordExplanation:
-    """What becomes of the only record of a batch, matched with the route's subscriptions as they are now.
+    """Explain the only record of a batch, matched with the route's current subscriptions.
 
     With *masked*, what the route masks is hidden in every part of it.
 

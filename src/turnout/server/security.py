@@ -1,4 +1,4 @@
-"""Who may do what, and what browsers may know: one gate before every request.
+"""Authentication, authorisation and browser security: one gate before every request.
 
 A browser sends requests for any page that it shows. So a request that changes something has to carry what the page of
 another site cannot make it carry: a JSON content type or an Authorization header (both need a preflight, which this
@@ -48,7 +48,7 @@ _MAX_STRANGERS_BODY = 64 << 10
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Who asks.
+    """Authenticated principal of a request.
 
     Attributes:
         name: what is written down of changes.
@@ -67,7 +67,7 @@ class Authenticator(Protocol):
     """Knows whose a token is."""
 
     def principal(self, token: str | None) -> Principal | None:
-        """Who bears the token; None for nobody. *token* is None where the request has none."""
+        """Return the principal of a token; None if it is unknown. *token* is None if the request has none."""
         ...
 
 
@@ -92,7 +92,7 @@ class TokenFile:
         self._tokens = Tokens(read_tokens(file))
 
     def principal(self, token: str | None) -> Principal | None:
-        """Who bears it.
+        """Return the principal of a token; None if it is unknown.
 
         Raises:
             RefusedError: too many unknown tokens are being checked.
@@ -126,7 +126,7 @@ def allowed_hosts(listen_host: str, more: Collection[str]) -> frozenset[str] | N
 
 @dataclass(frozen=True, slots=True)
 class Entrance:
-    """How browsers come in, which send no Authorization header for the pages that they are asked to show.
+    """Sign-in of browsers, which send no Authorization header for pages.
 
     Attributes:
         public: paths that need no token; what ends with ``/`` has all below.
@@ -225,7 +225,7 @@ class Gate:
         return self._slow.remembered(token) or await asyncio.to_thread(self._slow.principal, token)
 
     def _shows_pages(self, scope: Scope, headers: Headers) -> bool:
-        """Whether a person waits for the answer, who can sign in."""
+        """Return True if the request expects a page, so that a person can sign in."""
         return bool(self._entrance.sign_in) and scope["method"] == "GET" and "text/html" in headers.get("accept", "")
 
     def _to_sign_in(self, scope: Scope) -> RedirectResponse:
@@ -260,7 +260,7 @@ def _has_body(headers: Headers) -> bool:
 
 
 def _unacceptable(scope: Scope, headers: Headers) -> tuple[int, str] | None:
-    """What is wrong with the body of a request that changes something, before anybody reads it."""
+    """Return the problem of a changing request's body, from its headers alone."""
     if scope["method"] in _SAFE:
         return None
     length = declared_length(headers)

@@ -113,7 +113,7 @@ class RouteServer:
 
     @property
     def url(self) -> str:
-        """Where the server is reached."""
+        """URL of the server."""
         host = self.config.address.host
         scheme = "https" if self.config.tls else "http"
         return f"{scheme}://{f'[{host}]' if ':' in host else host}:{self.port}"
@@ -181,7 +181,7 @@ class RouteServer:
         self._serve_http(app, listening, events)
 
     def _guarded_app(self, parts: Parts, authenticator: TokenFile | None) -> ASGIApp:
-        """What is served over HTTP, behind the checks of who asks and under which name."""
+        """Return the HTTP application behind the checks of caller and host name."""
         unguarded = build_app(parts)
         return guarded(
             unguarded,

@@ -1,4 +1,4 @@
-"""What a server asks the sources of its routes: how far they reach, a single message, and whether they are there."""
+"""Requests to the sources of routes: their ends, single messages, and reachability."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SECONDS = 3.0
 
 @dataclass(frozen=True, slots=True)
 class StreamEnd:
-    """How far a stream reaches: its first sequence, and the one that comes next."""
+    """Bounds of a stream: its first sequence, and its next one."""
 
     first: int
     next: int
@@ -41,7 +41,7 @@ def opened(endpoint: NatsSource | NatsSink) -> Connection:
 
 
 def address_of(endpoint: Endpoint) -> tuple[str, ...]:
-    """What tells the servers of an endpoint from others; without credentials. Nothing for files."""
+    """Return the identity of an endpoint's servers, without credentials; empty for files."""
     if not isinstance(endpoint, NatsSource | NatsSink | KafkaSource | KafkaSink):
         return ()
     return tuple(url.rpartition("://")[2].rpartition("@")[2] for url in listed(endpoint.servers))
@@ -74,7 +74,7 @@ def _connect(addresses: tuple[str, ...]) -> None:
 
 
 def stream_ends(connection: Connection, source: NatsSource) -> dict[str, StreamEnd]:
-    """How far each stream of the source reaches.
+    """Return the bounds of each stream of the source.
 
     Raises:
         StreamError: a stream is not there.
@@ -146,10 +146,10 @@ def last_records(source: NatsSource, count: int) -> Iterator[Any]:
 
 
 def seconds_since(stored: Mapping[str, Any], now: float) -> float:
-    """How old a message is that `oldest` gave."""
+    """Return the age of a message that `oldest` returned."""
     return max(0.0, now - _moment(stored).timestamp())
 
 
 def _moment(stored: Mapping[str, Any]) -> datetime:
-    """When a stream took a message; the server tells nanoseconds, of which Python knows none."""
+    """Return the time at which a stream stored a message, truncated from nanoseconds."""
     return datetime.fromisoformat(str(stored["time"])[:26].rstrip("Z") + "+00:00")

@@ -1,4 +1,4 @@
-"""What outlives the process: versions of routes, who paused what, resets of offsets, counts of each minute, events."""
+"""Persistent state of the server: versions of routes, pauses, resets of offsets, counts of each minute, events."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Revision:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Who paused a route, and when."""
+    """Author and time of a pause."""
 
     who: str
     at: float
@@ -78,7 +78,7 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class Reset:
-    """Where a route begins without a checkpoint.
+    """Start of a route without a checkpoint.
 
     Attributes:
         start: as in the route's source; None is what the route says itself.
@@ -91,7 +91,7 @@ class Reset:
 
 @dataclass(frozen=True, slots=True)
 class MinuteCounts:
-    """What became of a route's records within a minute, which began at *at*."""
+    """Counts of a route's records within the minute that began at *at*."""
 
     at: int
     counts: Counts
@@ -99,7 +99,7 @@ class MinuteCounts:
 
 @dataclass(frozen=True, slots=True)
 class MinutePace:
-    """How fast a route was within a minute, which began at *at*.
+    """Latencies of a route within the minute that began at *at*.
 
     Attributes:
         batches: micro-batches that ended in it.
@@ -241,7 +241,7 @@ class State:
             )
 
     def is_caller_text(self, file: Path, text: str) -> bool:
-        """Whether a caller has written this text into the file."""
+        """Return True if a caller has written this text into the file."""
         query = "SELECT 1 FROM caller_texts WHERE file = ? AND digest = ?"
         return bool(self._rows(query, str(file), _digest(text)))
 
@@ -258,7 +258,7 @@ class State:
             db.execute("DELETE FROM pauses WHERE route = ?", (route,))
 
     def paused(self, route: str) -> Pause | None:
-        """Who paused it; None where nobody did."""
+        """Return the pause of a route; None if it is not paused."""
         rows = self._rows("SELECT who, at FROM pauses WHERE route = ?", route)
         return Pause(*rows[0]) if rows else None
 
@@ -269,7 +269,7 @@ class State:
             db.execute("INSERT OR REPLACE INTO resets VALUES (?, ?, ?)", row)
 
     def reset_of(self, route: str) -> Reset | None:
-        """Where it begins; None where nobody has ever reset it."""
+        """Return the last reset of a route; None if there was none."""
         rows = self._rows("SELECT start, pending FROM resets WHERE route = ?", route)
         return Reset(None if rows[0][0] is None else json.loads(rows[0][0]), bool(rows[0][1])) if rows else None
 
@@ -302,7 +302,7 @@ class State:
             db.execute("DELETE FROM pace WHERE minute < ?", (oldest,))
 
     def set_aside(self, since: float) -> dict[str, int]:
-        """How many dead letters and undeliverable messages each route had since then; no row without any."""
+        """Return the number of dead letters and undeliverable messages by route since then; no entry without any."""
         query = "SELECT route, SUM(letters) FROM letters WHERE minute >= ? GROUP BY route"
         return {str(route): int(letters) for route, letters in self._rows(query, since)}
 
@@ -312,7 +312,7 @@ class State:
         return [MinuteCounts(row[0], _counts(row[1])) for row in self._rows(query, route, since)]
 
     def pace(self, route: str, since: float = 0.0) -> list[MinutePace]:
-        """How fast the route was in each minute of which something is known, the oldest first."""
+        """Return the latencies of a route by minute, the oldest first."""
         query = (
             "SELECT minute, batches, seconds, lag_records, lag_seconds FROM pace"
             " WHERE route = ? AND minute >= ? ORDER BY minute"
@@ -336,13 +336,13 @@ class State:
         return StoredEvent(id_, at, kind, route, detail)
 
     def events(self, after: int = 0, limit: int = 1000, route: str | None = None) -> list[StoredEvent]:
-        """What happened after the event of that id, of one route or of all."""
+        """Return the events after that id, of one route or of all."""
         query = "SELECT id, at, kind, route, detail FROM events WHERE id > ? AND (? IS NULL OR route = ?) LIMIT ?"
         rows = self._rows(query, after, route, route, limit)
         return [StoredEvent(row[0], row[1], row[2], row[3], json.loads(row[4])) for row in rows]
 
     def recent_events(self, route: str, limit: int = 20) -> list[StoredEvent]:
-        """What happened to a route last, the newest first."""
+        """Return the last events of a route, the newest first."""
         query = "SELECT id, at, kind, route, detail FROM events WHERE route = ? ORDER BY id DESC LIMIT ?"
         return [
             StoredEvent(row[0], row[1], row[2], row[3], json.loads(row[4])) for row in self._rows(query, route, limit)

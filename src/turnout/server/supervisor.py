@@ -25,7 +25,7 @@ _LINES = 3
 
 
 class Phase(StrEnum):
-    """What a route is doing."""
+    """Phase of a route."""
 
     STARTING = "starting"
     RUNNING = "running"
@@ -59,7 +59,7 @@ class RouteVersion:
 
 @dataclass(frozen=True, slots=True)
 class RouteStatus:
-    """Where a route stands.
+    """Status of a route.
 
     Attributes:
         reason: why, in a sentence; of a failure, or of a pause.
@@ -134,12 +134,12 @@ class Supervisor:
 
     @property
     def status(self) -> RouteStatus:
-        """Where the route stands now."""
+        """Return the current status of the route."""
         return self._status
 
     @property
     def idle(self) -> bool:
-        """Whether no run is under way, and none will begin unless it is told to."""
+        """True if no run is under way, and none will start on its own."""
         with self._changed:
             return self._stop is None and not self._should_run
 

@@ -82,7 +82,7 @@ class Files:
 
     @property
     def folder(self) -> Path | None:
-        """Where new routes are written; None where the server was given files only."""
+        """Folder for new routes; None if the server was given files only."""
         return next((path for path in self._paths if path.is_dir()), None)
 
     def look(self) -> dict[Path, RouteFile]:
@@ -137,7 +137,7 @@ def _is_text(name: str) -> bool:
 
 
 def is_route(path: Path) -> bool:
-    """Whether a file of a folder is one of a route, by its name."""
+    """Return True if a file in a folder is a route's, by its name."""
     return path.suffix in _SUFFIXES and path.name not in _CONFIG_NAMES and not path.name.startswith(".")
 
 

@@ -26,7 +26,7 @@ _FILE_TYPES = {
 
 
 def is_batch(source: Endpoint) -> bool:
-    """Whether the source ends by itself, so that the run is one batch without a checkpoint."""
+    """Return True if the source is bounded, so that the run is one batch without a checkpoint."""
     return isinstance(source, FileSource) and not source.stream
 
 
@@ -81,7 +81,7 @@ def _read_files(spark: SparkSession, source: FileSource) -> DataFrame:
 
 
 def _as_records(loaded: DataFrame) -> DataFrame:
-    """What a file holds as record columns: those that it lacks are null."""
+    """Return a file's rows with record columns; missing ones are null."""
     missing = {name: F.lit(None).cast(type_) for name, type_ in _FILE_TYPES.items() if name not in loaded.columns}
     return loaded.withColumns(missing).select(*RECORD_COLUMNS)
 

@@ -187,7 +187,7 @@ class SparkStage:
         yield TaskTally().rows()
 
     def results(self, batches: Iterable[Any]) -> Iterator[Result]:
-        """What becomes of each batch, for whoever does something else with it."""
+        """Yield the result of each batch, without publishing it."""
         from turnout.engine import Messages, Result
 
         for rows in batches:
@@ -244,7 +244,7 @@ def _message_rows(messages: Messages) -> Any:
 
 
 class TaskTally:
-    """What one task has counted, and the first of the failures that are to be logged."""
+    """Counts of one task, and the first of the failures to log."""
 
     def __init__(self) -> None:
         self._counts = Counts()

@@ -43,7 +43,7 @@ def percent(draw: float) -> int:
 
 
 def random_below(draw: float | None, place: int, number: int) -> int:
-    """What ``random(number)`` gives at token *place* of a destination; 0 where *number* is 0.
+    """Return the value of ``random(number)`` at token *place* of a destination; 0 where *number* is 0.
 
     A negative number counts as its absolute value, as in the server. Without a draw every call makes a draw of its own.
     """

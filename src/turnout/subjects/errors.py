@@ -1,4 +1,4 @@
-"""What can be wrong with a subject, a transform or a table of mappings: one class per reason.
+"""Errors of subjects, transforms and mapping tables: one class per reason.
 
 ::
 
@@ -74,7 +74,7 @@ class NoMatchError(SubjectError, LookupError):
 
 
 class DestinationError(SubjectError):
-    """What is wrong with one token of a destination.
+    """Raised when a token of a destination is invalid.
 
     Attributes:
         token: the offending token, as it was written.
@@ -150,7 +150,7 @@ class NotSupportedForImportError(DestinationError):
 
 
 class MappingEntryError(SubjectError):
-    """What is wrong with the mapping of one source.
+    """Raised when the mapping of a source is invalid.
 
     Attributes:
         source: the source subject of the mapping.
@@ -284,7 +284,7 @@ class MappingTableError(SubjectError):
 
     @property
     def mistakes(self) -> tuple[Mistake, ...]:
-        """What is wrong, as path and problem."""
+        """Mistakes of the table, as path and problem."""
         return tuple(Mistake(error.path, error.problem) for error in self.errors)
 
 

@@ -30,7 +30,7 @@ class MappingOutcome:
 
 @dataclass(frozen=True, slots=True)
 class MappingExplanation:
-    """What a table does with one subject.
+    """Explanation of a table's result for one subject.
 
     Attributes:
         subject: the subject.
@@ -50,7 +50,7 @@ class MappingExplanation:
 
 
 def explain(table: MappingTable, subject: str, cluster: str | None = None) -> MappingExplanation:
-    """What *table* does with *subject* in *cluster*, and why."""
+    """Map *subject* with *table* in *cluster* and explain the result."""
     chosen = table.find(subject)
     others = tuple(
         (mapping.source, why_not(mapping.source, subject) or "it matches too, but stands later")
@@ -81,7 +81,7 @@ def explain(table: MappingTable, subject: str, cluster: str | None = None) -> Ma
 
 
 def why_not(source: str, subject: str) -> str:
-    """What keeps a mapping's source from matching a subject; empty where it matches."""
+    """Return the reason why a mapping's source does not match a subject; empty if it matches."""
     tokens, pattern = subject.split("."), source.split(".")
     if source == subject or covers_tokens(tokens, pattern):
         return ""

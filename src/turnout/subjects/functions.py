@@ -211,12 +211,12 @@ _CUTS = {function.name: function.apply for function in FUNCTIONS if function.app
 
 
 def is_braced(token: str) -> bool:
-    """Whether a token has the outer form of a function, ``{{`` and ``}}`` around something."""
+    """Return True if a token has the outer form of a function, ``{{`` and ``}}`` around a text."""
     return len(encode(token)) > 4 and token.startswith("{{") and token.endswith("}}")
 
 
 def is_call(token: str) -> bool:
-    """Whether a token stands between braces and names a function of the table; arguments are not looked at."""
+    """Return True if a braced token names a known function; its arguments are not checked."""
     return is_braced(token) and any(_arguments(opening, token) is not None for _, opening in _OPENINGS)
 
 

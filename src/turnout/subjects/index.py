@@ -20,7 +20,7 @@ FIXED, STAR, STARRED = "fixed", "*", "*x"
 
 @dataclass(frozen=True, slots=True)
 class SourceShape:
-    """What the sources of one dictionary have in common.
+    """Common shape of the sources in one dictionary.
 
     Attributes:
         kinds: per token, not counting a final ``>``: "fixed"; "*", a wildcard; "*x", a token that only starts
@@ -38,11 +38,11 @@ class SourceShape:
 
     @property
     def is_literal(self) -> bool:
-        """Whether every token is fixed: the sources match by being equal to the subject."""
+        """True if every token is fixed: the sources match subjects equal to them."""
         return not self.full and all(kind == FIXED for kind in self.kinds)
 
     def takes(self, count: int) -> bool:
-        """Whether a subject of *count* tokens can match."""
+        """Return True if a subject of *count* tokens can match."""
         return count > len(self.kinds) if self.full else count == len(self.kinds)
 
     def key(self, tokens: Sequence[str]) -> str:
@@ -67,7 +67,7 @@ _Probe = tuple[int, Callable[[Sequence[str]], Any], dict[Any, int]]
 
 @dataclass(frozen=True, slots=True)
 class SourceIndex:
-    """Which of many sources matches a subject first.
+    """Index of mapping sources that finds the first match of a subject.
 
     Attributes:
         literals: subject to the number of its source.

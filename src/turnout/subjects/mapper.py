@@ -16,7 +16,7 @@ _REMEMBERED = 200_000
 
 
 class _Drawn(dict[int, str | None]):
-    """What a subject becomes where a draw decides, by the draw's percent; None where it is lost.
+    """Results of a subject with weighted destinations, by the draw's percent; None where the message is lost.
 
     Of shares with ``random(n)``, for which the whole draw counts, nothing is kept.
     """
@@ -31,7 +31,7 @@ class _Drawn(dict[int, str | None]):
         self._is_random = any(share.transform.is_random for share in shares)
 
     def new(self, point: int, draw: float) -> str | None:
-        """What a draw makes of the subject that was not kept for its percent."""
+        """Map the subject with a random draw; used for percents that are not cached."""
         rendered = self._render(point, draw)
         if not self._is_random:
             self[point] = rendered
@@ -58,7 +58,7 @@ class Mapper:
         self._known: dict[str, str | _Drawn] = {}
 
     def apply(self, subjects: Sequence[str], draws: Callable[[list[int]], NDArray[np.float64]]) -> list[str | None]:
-        """What each subject becomes; None where the weights mean loss.
+        """Map each subject; None where the weights mean loss.
 
         Args:
             subjects: as published.

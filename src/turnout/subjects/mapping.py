@@ -74,7 +74,7 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class SubjectMapping:
-    """What one source subject becomes.
+    """Mapping of one source subject to its destinations.
 
     Attributes:
         source: a filter.
@@ -243,7 +243,7 @@ class MappingTable:
         return [m for m in self.mappings if m.source == subject or covers_tokens(tokens, m.source.split("."))]
 
     def apply(self, subject: str, cluster: str | None = None, draw: float | None = None) -> str | None:
-        """What becomes of a published subject.
+        """Map a published subject.
 
         Args:
             subject: as published.

@@ -1,4 +1,4 @@
-"""Where mappings are already written down: server configurations, streams and account claims."""
+"""Readers of existing mappings: server configurations, streams and account claims."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def mappings_from_file(path: Path | str, account: str | None = None) -> dict[str
 
 
 def _elsewhere(config: Mapping[str, Any], account: str | None) -> str:
-    """Which places were searched for mappings without success, and which have some."""
+    """List the accounts searched without success, and those that have mappings."""
     holders = [name for name in accounts_with_mappings(config) if name != GLOBAL]
     if not holders:
         return "in it" if account is None else f"in the account {account!r}, nor in any other"
@@ -68,7 +68,7 @@ def accounts_with_mappings(config: Mapping[str, Any]) -> list[str]:
 
 
 def account_of(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """What a parsed configuration says of an account; nothing where there is no block of that name."""
+    """Return the block of an account in a parsed configuration; empty if there is none of that name."""
     holder = _accounts(config).get(name)
     return holder if isinstance(holder, Mapping) else {}
 
@@ -151,7 +151,7 @@ def _from_claim(source: str, entry: object) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class StreamTransforms:
-    """What a JetStream stream does to subjects; None and empty where it does nothing.
+    """Subject transforms of a JetStream stream; None and empty where it has none.
 
     Attributes:
         subject_transform: on messages as they are stored. What it does not match keeps its subject.

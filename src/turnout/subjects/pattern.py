@@ -12,7 +12,7 @@ from turnout.subjects.tokens import FULL, PARTIAL, has_wildcard
 
 
 def matches(pattern: str, subject: str) -> bool:
-    """Whether a subscription on *pattern* gets a message published on *subject*.
+    """Return True if a subscription on *pattern* receives a message published on *subject*.
 
     ``*foo`` is a plain token here. A pattern or a subject with an empty token matches nothing.
 
@@ -37,7 +37,7 @@ def matches(pattern: str, subject: str) -> bool:
 
 
 def covers_tokens(tokens: Sequence[str], pattern: Sequence[str]) -> bool:
-    """Whether every subject of the filter *tokens* is also one of the filter *pattern*, both cut into tokens.
+    """Return True if every subject of the filter *tokens* also matches the filter *pattern*, both given as tokens.
 
     This is how the server matches the source of a transform or mapping, with its quirk: a token of *pattern*
     that starts with ``*`` matches any one token, even when more follows the star.
@@ -59,7 +59,7 @@ def covers_tokens(tokens: Sequence[str], pattern: Sequence[str]) -> bool:
 
 
 def is_subset(subject: str, of: str) -> bool:
-    """Whether every subject that *subject* (which may have wildcards) stands for is also covered by *of*.
+    """Return True if every subject that *subject* (with or without wildcards) matches is also matched by *of*.
 
     >>> is_subset("orders.*", "orders.>"), is_subset("orders.>", "orders.*")
     (True, False)
@@ -77,7 +77,7 @@ def _could_be_equal(one: str, other: str) -> bool:
 
 
 def collide(one: str, other: str) -> bool:
-    """Whether some literal subject matches both filters, as two streams of one account must not.
+    """Return True if some literal subject matches both filters, as two streams of one account must not.
 
     >>> collide("orders.*", "*.new"), collide("orders.*", "orders.*.new")
     (True, False)

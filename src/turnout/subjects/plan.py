@@ -45,12 +45,12 @@ class TokenStep:
 
 
 def tokens_needed(steps: Sequence[TokenStep]) -> int:
-    """How many tokens a subject must have for every step to find its own."""
+    """Return the number of tokens that a subject needs for every step to find its own."""
     return max((index + 1 for step in steps for index in step.tokens), default=0)
 
 
 def matcher(pattern: Sequence[str]) -> Matches:
-    """Whether a literal subject's tokens match; the common cases compare all literal tokens at once."""
+    """Build a test of a literal subject's tokens; the common cases compare all literal tokens at once."""
     if any(token != PARTIAL and token.startswith(PARTIAL) for token in pattern):
         return lambda tokens: covers_tokens(tokens, pattern)
     full = pattern[-1] == FULL
@@ -97,7 +97,7 @@ def renderer(steps: Sequence[TokenStep], tail: int | None) -> Render:
 
 
 def _random_renderer(template: str, calls: Sequence[tuple[Call, tuple[int, ...], int]], tail: int | None) -> Render:
-    """As `renderer`, where a draw decides: each ``random(n)`` reads it with its own place."""
+    """Build a renderer for destinations with a draw: each ``random(n)`` reads it with its own token index."""
     numbers = [call.number or 0 if call.function == "random" else None for call, _, _ in calls]
     getters = [_getter(call, reads) for call, reads, _ in calls]
     places = [place for _, _, place in calls]

@@ -33,7 +33,7 @@ _Read = Callable[[Path], str]
 
 
 def load_config(path: Path | str) -> dict[str, Any]:
-    r"""What a configuration file says, with its includes read and its variables put in.
+    r"""Parse a configuration file, with its includes read and its variables substituted.
 
     Raises:
         ConfigSyntaxError: with the file and the line of the trouble.
@@ -62,7 +62,7 @@ def parse_config(
     read: _Read = _read,
     environment: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """What a configuration's text says.
+    """Parse the text of a configuration.
 
     Args:
         text: the configuration.
@@ -224,7 +224,7 @@ class _ConfigParser:
             parts += self.escape() if head == "\\" else head.encode("utf-8", "surrogateescape")
 
     def escape(self) -> bytes:
-        """What follows a backslash, which is consumed already."""
+        """Parse the characters after a backslash, which is consumed already."""
         letter = self.peek()
         self.at += 1
         if letter in _ESCAPES:

@@ -40,7 +40,7 @@ def decode(subject: bytes) -> str:
 
 
 def position_of(tokens: Sequence[str], index: int) -> int:
-    """Where token *index* starts in the joined subject, in characters from 0."""
+    """Return the start of token *index* in the joined subject, in characters from 0."""
     return sum(len(token) + 1 for token in tokens[:index])
 
 
@@ -92,7 +92,7 @@ def not_literal(subject: str, tokens: Sequence[str]) -> InvalidSubjectError:
 
 
 def is_valid(subject: str) -> bool:
-    """Whether a stream or a subscription may use this subject; wildcards are fine.
+    """Return True if a stream or a subscription may use this subject; wildcards are allowed.
 
     >>> [is_valid(subject) for subject in ("orders.>", "orders..new", "orders.>.new")]
     [True, False, False]
@@ -101,7 +101,7 @@ def is_valid(subject: str) -> bool:
 
 
 def is_valid_literal(subject: str) -> bool:
-    """Whether no token is empty or a wildcard. Blanks are not looked at, see `is_publishable`.
+    """Return True if no token is empty or a wildcard. Blanks are not checked, see `is_publishable`.
 
     >>> [is_valid_literal(subject) for subject in ("orders.new", "orders new", "orders.*")]
     [True, True, False]
@@ -111,7 +111,7 @@ def is_valid_literal(subject: str) -> bool:
 
 
 def is_publishable(subject: str) -> bool:
-    """Whether a message can be published here and reach a subscriber: literal, no empty token, no blank.
+    """Return True if a message can be published on this subject: literal, no empty token, no blank.
 
     >>> [is_publishable(subject) for subject in ("orders.new", "orders new", "orders..new", "orders.*")]
     [True, False, False, False]
@@ -120,7 +120,7 @@ def is_publishable(subject: str) -> bool:
 
 
 def has_wildcard(subject: str) -> bool:
-    """Whether a token is exactly ``*`` or ``>``; inside a longer token they are plain characters.
+    """Return True if a token is exactly ``*`` or ``>``; inside a longer token they are plain characters.
 
     >>> has_wildcard("orders.*"), has_wildcard("orders.a*")
     (True, False)
@@ -130,7 +130,7 @@ def has_wildcard(subject: str) -> bool:
 
 
 def is_literal(subject: str) -> bool:
-    """Whether no token is exactly ``*`` or ``>``.
+    """Return True if no token is exactly ``*`` or ``>``.
 
     >>> is_literal("orders.new*"), is_literal("orders.>")
     (True, False)

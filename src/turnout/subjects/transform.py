@@ -87,7 +87,7 @@ class SubjectTransform:
         return cls(source, destination, strict, steps, tail, renderer(steps, tail), matcher(source_tokens))
 
     def apply(self, subject: str, draw: float | None = None) -> str:
-        """What the transform makes of a published subject.
+        """Transform a published subject.
 
         Args:
             subject: literal. A subject that is not UTF-8 comes, and goes, with surrogate escapes.
@@ -110,19 +110,19 @@ class SubjectTransform:
         return self.render(subject, tokens, draw)
 
     def apply_tokens(self, tokens: Sequence[str], draw: float | None = None) -> str:
-        """What the destination makes of *tokens*, which are not matched first; a missing one counts as empty."""
+        """Render the destination for *tokens*, which are not matched first; a missing one counts as empty."""
         missing = tokens_needed(self.steps) - len(tokens)
         padded = [*tokens, *[""] * missing] if missing > 0 else tokens
         return self.render(".".join(tokens), padded, draw)
 
     @property
     def is_identity(self) -> bool:
-        """Whether there is no transform at all: the destination is empty."""
+        """True if the destination is empty, so that nothing is transformed."""
         return not self.destination
 
     @property
     def is_random(self) -> bool:
-        """Whether the destination has a ``random(n)``, so that a draw decides."""
+        """True if the destination has a ``random(n)``, so that the result depends on a draw."""
         return any(step.call is not None and step.call.function == "random" for step in self.steps)
 
     def reverse(self) -> SubjectTransform | None:

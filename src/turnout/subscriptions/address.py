@@ -1,4 +1,4 @@
-"""What a store's URL says before any store is opened."""
+"""Store URLs, parsed before any store is opened."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def store_url(environment: Mapping[str, str], default: str) -> str:
 
 
 def url_problem(url: str) -> str | None:
-    """What is wrong with a store's URL, as far as it can be said without the store; None if nothing."""
+    """Return the problem of a store's URL, as far as it shows without the store; None if there is none."""
     schemes = sorted({entry.name for entry in entry_points(group="turnout.stores")})
     scheme, separator, _ = url.partition("://")
     # What follows a plus sign, as in mongodb+srv, is the driver's business.

@@ -12,7 +12,7 @@ from turnout.subscriptions.store import Store, open_store
 
 
 def snapshot_of(url: str, moment: Moment | None = None, ids: Iterable[str] | None = None) -> Snapshot:
-    """What a store holds, or held.
+    """Return a snapshot of a store, now or at a past moment.
 
     Args:
         url: the store.

@@ -1,4 +1,4 @@
-"""How long the caller of a store waits, all in all: for threads, for locks and for servers."""
+"""Total time limit of a store call: for threads, for locks and for servers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from turnout.errors import StoreUnavailableError
 
 
 class _Deadline(threading.local):
-    """When the call that runs on this thread gives up, by `time.monotonic`.
+    """Deadline of the call on this thread, by `time.monotonic`.
 
     Of the thread and not of the context, as gRPC runs its calls in contexts of their own.
     """

@@ -70,7 +70,7 @@ def shown(destination: str) -> str:
 
 
 def problems_of(subscription: Subscription) -> Iterator[str]:
-    """What is wrong with each destination of a subscription, with its place."""
+    """Yield the problems of a subscription's destinations, with their indices."""
     for number, destination in enumerate(subscription.destinations):
         problem = problem_of(destination)
         if problem is not None:
@@ -103,7 +103,7 @@ def check_pattern(pattern: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Rights:
-    """Which destinations one may reach.
+    """Destinations that a caller may use.
 
     The server's own subjects (``$JS.``, ``$SYS.``, ``$KV.``, all that begin with ``$``), inboxes and what leads back
     to the source are reached only where a pattern names their first token: ``>`` does not open them.

@@ -27,7 +27,7 @@ class PairNotFoundError(SubscriptionError, LookupError):
 
 
 class PatternRegistry(Protocol):
-    """Where pairs of a key and a pattern are registered while subscriptions use them."""
+    """Registry of (key, pattern) pairs in use by subscriptions."""
 
     def create(self, key: str, pattern: str) -> None:
         """Register a pair; nothing changes if it is registered.

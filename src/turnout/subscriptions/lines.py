@@ -88,7 +88,7 @@ def _only(body: dict[str, Any], known: tuple[str, ...], place: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """What an import has stored, or has left alone because it was there."""
+    """Counts of an import: stored subscriptions, and those that existed already."""
 
     created: int = 0
     skipped: int = 0

@@ -71,12 +71,12 @@ class LiveMatcher:
         return self.matcher.index()
 
     def __len__(self) -> int:
-        """How many subscriptions are in the store."""
+        """Return the number of subscriptions in the store."""
         self._keep_up()
         return len(self.matcher)
 
     def stats(self, hottest: int = 10) -> IndexStats:
-        """What the index of what is in the store looks like; it walks all of it."""
+        """Return the statistics of the index; it walks all of it."""
         self._keep_up()
         return self.matcher.stats(hottest)
 

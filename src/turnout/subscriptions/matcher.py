@@ -50,7 +50,7 @@ class _MatcherSegment(NamedTuple):
 
 
 class _MatcherState(NamedTuple):
-    """What a match sees: layers, and new subscriptions that are in none yet."""
+    """State seen by one match: segments, and new subscriptions that are in none yet."""
 
     layers: tuple[_MatcherSegment, ...] = ()
     loose: tuple[tuple[Subscription, Answer], ...] = ()
@@ -155,7 +155,7 @@ class Matcher:
         return matches
 
     def match_many(self, messages: Sequence[Mapping[str, str]]) -> MatchBatch:
-        """What `match` gives for each message, all worked out at once: from some hundred messages on much faster.
+        """Match all messages at once; much faster than `match` from some hundred messages on.
 
         The matches are made as objects when they are looked at; `MatchBatch.ids` gives the ids alone.
 
@@ -189,7 +189,7 @@ class Matcher:
         return index
 
     def stats(self, hottest: int = 10) -> IndexStats:
-        """What the index looks like; it walks all of it."""
+        """Return the statistics of the index; it walks all of it."""
         self._settle()
         return stats_of([layer.stratum for layer in self._state.layers], hottest)
 

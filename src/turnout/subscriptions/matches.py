@@ -94,12 +94,12 @@ class MatchBatch(Sequence["MatchList"]):
         return [answer.match or answer.of(message) for answer in self.answers(row)]
 
     def answers(self, row: int) -> list[Answer]:
-        """What the matches of one message are made by."""
+        """Return the results from which the matches of one message are built."""
         answers = self._answers[self._bounds[row] : self._bounds[row + 1]]
         return [*answers, *self._beside[row]] if row in self._beside else answers
 
     def count_of(self, row: int) -> int:
-        """How many matches a message has."""
+        """Return the number of matches of a message."""
         return self._bounds[row + 1] - self._bounds[row] + len(self._beside.get(row, ()))
 
     @cached_property
@@ -121,7 +121,7 @@ class MatchBatch(Sequence["MatchList"]):
         return of_messages
 
     def _taken(self, of_layer: _OfLayer, numbers: _Numbers) -> list[Any]:
-        """What belongs to subscriptions that have these numbers in the index."""
+        """Return the items of the subscriptions with these index numbers."""
         if len(self._layers) == 1:
             return of_layer(self._layers[0], numbers)
         values = np.empty(len(numbers), object)

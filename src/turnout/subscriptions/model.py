@@ -23,7 +23,7 @@ def new_id() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """Who wants what: the destinations to send a message to when the condition is true of it.
+    """Stored subscription: the destinations to send a message to when the condition is true of it.
 
     Attributes:
         destinations: where matching messages go, free-form.
@@ -104,7 +104,7 @@ class Page(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What happened to a store between two revisions.
+    """Changes of a store between two revisions.
 
     Attributes:
         revision: the revision that these changes lead to.

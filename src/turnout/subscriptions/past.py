@@ -70,7 +70,7 @@ def due_before(clock: TrustedClock, retention: float, recorded: int | None) -> i
 
 @dataclass(frozen=True, slots=True)
 class Creation:
-    """When a subscription came to be.
+    """Revision and time of a subscription's creation.
 
     Attributes:
         revision: that it came with.
@@ -144,7 +144,7 @@ class Remembering(Protocol):
 
 
 class PastStore:
-    """What a store held at one revision: it can be read, and not changed.
+    """Read-only view of a store at one revision.
 
     What is asked later than the store's retention allows may be gone: `HistoryForgottenError`.
 

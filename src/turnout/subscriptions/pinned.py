@@ -10,7 +10,7 @@ from turnout.subscriptions.snapshot import Snapshot
 
 @dataclass(frozen=True, slots=True)
 class Pinned:
-    """What was there at one revision, asked as a store is; nothing ever changes.
+    """Store interface over the content of one revision; it never changes.
 
     Attributes:
         then: the subscriptions, and their revision.

@@ -1,4 +1,4 @@
-"""What the service accepts: the original's rules for a new subscription, one function each.
+"""Validation of new subscriptions by the original service's rules, one function each.
 
 The model knows what can be said at all; these say what makes sense to store.
 """

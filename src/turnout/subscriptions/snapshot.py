@@ -10,7 +10,7 @@ from turnout.subscriptions.model import Subscription
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What a store held at *revision*. A snapshot made by hand has revision 0.
+    """Content of a store at *revision*. A snapshot made by hand has revision 0.
 
     >>> from turnout.conditions import parse
     >>> snapshot = Snapshot((Subscription(["d"], parse("a:1"), id="one"),))

@@ -91,7 +91,7 @@ class Store(Closeable, Protocol):
         ...
 
     def changes(self, since: int) -> Changes:
-        """What happened after the revision *since*; a subscription that came and went is not mentioned.
+        """Return the changes after the revision *since*; a subscription created and deleted meanwhile is not mentioned.
 
         Asking with the present revision is cheap and gives nothing. A revision that the store never had, or
         whose past it has forgotten, gives ``reset``.
@@ -103,7 +103,7 @@ class Store(Closeable, Protocol):
         ...
 
     def as_of(self, moment: Moment) -> PastStore:
-        """What the store held at a revision, or at a time; it cannot be changed.
+        """Return a read-only view of the store at a revision or a time.
 
         Raises:
             HistoryForgottenError: the store does not remember so far back, keeps no history, or was never at the
@@ -125,7 +125,7 @@ class Store(Closeable, Protocol):
 
 
 class StoreBase:
-    """What stores have in common beside the protocol: ``with`` closes them."""
+    """Base class of stores, beside the protocol: ``with`` closes them."""
 
     def __enter__(self) -> Self:
         return self

@@ -41,7 +41,7 @@ class BoundedPool(ThreadPoolExecutor):
 
     @property
     def full(self) -> bool:
-        """Whether as many calls run and wait as may."""
+        """True if as many calls run and wait as allowed."""
         return self.calls >= self._most
 
     def check(self) -> None:

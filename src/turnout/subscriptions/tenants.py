@@ -37,7 +37,7 @@ def check_tenant(name: str) -> str:
 
 
 def prefix_of(tenant: str) -> str:
-    """What the ids of a tenant's subscriptions begin with."""
+    """Return the prefix of a tenant's subscription ids."""
     return f"@{check_tenant(tenant)}/"
 
 
@@ -93,7 +93,7 @@ class RangedStore(Store, Protocol):
 
 
 class TenantStore(StoreBase):
-    """What a store has of one tenant, under the ids that the tenant knows.
+    """View of a store restricted to one tenant, under the ids that the tenant knows.
 
     It is a store like others; closing it leaves the one behind it open. Revisions are shared: their numbers tell that
     something has changed in the store, and not what.

@@ -102,7 +102,7 @@ class StageRunner:
         self._fail(batch, errors)
 
     def _block(self, batch: Batch, block: Block, applies: Mask | None, errors: Errors) -> list[Block]:
-        """What becomes of one block; *errors* is by row."""
+        """Apply the stage to one block; *errors* is by row."""
         chosen = None if applies is None else applies[block.rows]
         if chosen is None or chosen.all():
             return self._run(batch, block, None, errors)

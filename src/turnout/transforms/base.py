@@ -1,4 +1,4 @@
-"""What every transform and every predicate is: a name, options, a frozen value made of them, and what it does."""
+"""Interface of transforms and predicates: a name, options, a frozen value made of them, and its operation."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Run: TypeAlias = Callable[[Block, Sequence[bool] | None, Batch, Errors], Block |
 
 
 class Side(StrEnum):
-    """Which part of the record a ``$Key`` or ``$Value`` transform works on.
+    """Part of the record that a ``$Key`` or ``$Value`` transform works on.
 
     >>> from turnout.transforms import Chain
     >>> properties = {"transforms": "m", "transforms.m.type": "MaskField$Key", "transforms.m.fields": "a"}
@@ -62,7 +62,7 @@ REPLACE_NULL = Option(
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What a transform does to every block of one shape; planned once for each shape, and kept.
+    """Operation of a transform on the blocks of one shape; planned once for each shape, and cached.
 
     Attributes:
         run: gives the block with its new values, or several where their shapes differ. The same records stand in
@@ -111,7 +111,7 @@ class Transform:
         return cls(side=side, **{field: options[name] for name, field in names.items()})
 
     def plan(self, shape: Shape) -> Step:
-        """What to do with keys or values of this shape; called once for each shape that comes by.
+        """Return the step for keys or values of this shape; called once for each shape.
 
         Raises:
             RecordError: no record with such a key or value can be handled.
@@ -119,7 +119,7 @@ class Transform:
         raise NotImplementedError(f"{type(self).__name__} has a side and no plan")
 
     def doubts(self) -> Iterator[OptionError]:
-        """What Connect takes, and what would fail for every record or never do anything: a mistake in a route."""
+        """Yield options that Connect accepts but that always fail or never have an effect."""
         yield from ()
 
     def named_fields(self) -> Iterator[NamedField]:

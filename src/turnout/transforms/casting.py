@@ -48,7 +48,7 @@ def caster(schema: Schema | None, target: str) -> Memo:
 
 
 def keeps(schema: Schema, target: str) -> bool:
-    """Whether every value of the schema is its own cast."""
+    """Return True if every value of the schema equals its own cast."""
     if schema.name in _CARRIERS or schema.logical is not None:
         return False
     if schema.type in _BITS and target in _BITS:
@@ -144,7 +144,7 @@ def _whole(number: Any, bits: int) -> int:
 
 
 def _cut(bits: int) -> _Cast:
-    """What cuts the fraction of floats, for targets into which they saturate."""
+    """Return a cast that drops the fraction of floats, for targets at which they saturate."""
     half = float(1 << bits - 1)
     return lambda number: int(number) if -half <= number < half else _whole(number, bits)
 

@@ -82,7 +82,7 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """What a record goes through, in order.
+    """Chain of stages that a record passes in order.
 
     Attributes:
         stages: the transforms with their guards.
@@ -117,7 +117,7 @@ class Chain:
     def apply(self, records: Iterable[Record]) -> list[Record | Failure | None]: ...
 
     def apply(self, records: Record | Iterable[Record]) -> Record | list[Record | Failure | None] | None:
-        """What the chain makes of a record, None where it is filtered; of several records a list.
+        """Apply the chain to a record; None where it is filtered; a list for several records.
 
         Whatever `errors` says, nothing is logged and nothing goes to the dead letters here. Not promised: that it
         is fast for single records; many at once are.

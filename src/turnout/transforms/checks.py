@@ -59,7 +59,7 @@ class OneOf:
     any_case: bool = False
 
     def __call__(self, value: str | None) -> str | None:
-        """What is wrong with a value."""
+        """Return the problem of a value, None if it is valid."""
         known = [word.lower() for word in self.words] if self.any_case else self.words
         compared = value.lower() if self.any_case and value is not None else value
         return None if compared in known else f"expected one of {', '.join(self.words)}"

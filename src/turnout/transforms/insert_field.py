@@ -137,7 +137,7 @@ class InsertField(Transform):
         return run
 
     def _values(self, insertion: Insertion, block: Block, batch: Batch, errors: Errors) -> Sequence[Any]:
-        """What is inserted into each of the block's records."""
+        """Return the values to insert into the block's records."""
         match insertion.source:
             case "topic":
                 return batch.by_row(batch.topics, block.rows)

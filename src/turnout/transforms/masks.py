@@ -1,4 +1,4 @@
-"""What MaskField puts in the place of a value: the zero of its type, or the replacement as one of it."""
+"""Replacement values of MaskField: the zero of a type, or the configured replacement converted to it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _MOMENTS = (DATE, TIME, TIMESTAMP)
 
 @dataclass(frozen=True, slots=True)
 class FieldMask:
-    """What values are masked with.
+    """Mask for field values.
 
     Attributes:
         replacement: its text, None for the zero of each type.

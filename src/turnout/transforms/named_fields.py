@@ -74,7 +74,7 @@ def _looked_up(
 
 
 def _may_hold(schema: Schema | None, path: tuple[str, ...]) -> bool:
-    """Whether something can stand at the path: certainly not only where a struct lacks a field, or a plain value is."""
+    """Return False only if nothing can be at the path: a struct lacks a field, or a plain value is on the way."""
     for step in path:
         if schema is None or schema.type in (ANY, "map"):
             return True

@@ -1,4 +1,4 @@
-"""Where a chain here is not what it is on Connect: the one reviewed table, by reason."""
+"""Table of differences from Kafka Connect, with the reason of each."""
 
 from __future__ import annotations
 

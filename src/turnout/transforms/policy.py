@@ -1,4 +1,4 @@
-"""What happens to a record that a stage cannot handle: Connect's ``errors.*`` properties."""
+"""Handling of records that a stage cannot process: Connect's ``errors.*`` properties."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _REPLICATION = 3
 
 @dataclass(frozen=True, slots=True)
 class ErrorPolicy:
-    """How failures are treated.
+    """Handling of failures.
 
     Attributes:
         tolerance: ``none`` stops the run at the first failure, ``all`` sends the record to the dead letters.
@@ -49,7 +49,7 @@ class ErrorPolicy:
         return cls(**{field: options[option.name] for field, option in zip(_FIELDS, OPTIONS, strict=True)})
 
     def notes(self) -> tuple[str, ...]:
-        """What was asked for and has no effect here, a sentence for each."""
+        """Settings without effect here, one sentence each."""
         messages: list[str] = []
         if self.retry_timeout != 0:
             messages.append(

@@ -16,7 +16,7 @@ from turnout.transforms.specs import PredicateSpec, StageSpec
 
 @dataclass(slots=True)
 class Specs:
-    """What was read: the stages in order, and the listed predicates that no stage uses."""
+    """Parsed stages in order, and listed predicates that no stage uses."""
 
     stages: list[StageSpec] = field(default_factory=list)
     unused: list[PredicateSpec] = field(default_factory=list)
@@ -41,7 +41,7 @@ def sub_options(config: RawOptions, prefix: str) -> dict[str, str | None]:
 
 
 def sink_mistakes(config: RawOptions) -> Iterator[OptionError]:
-    """What is wrong with the topics of a sink connector and of its dead letters."""
+    """Yield the mistakes in the topics of a sink connector and of its dead letters."""
     topics = split_list(config.get("topics") or "")
     pattern = trim(config.get("topics.regex") or "")
     if topics and (problem := names_or_none(topics)):

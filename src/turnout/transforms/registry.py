@@ -1,4 +1,4 @@
-"""Which class a configured ``type`` means: the built-in ones, those of plug-ins, and Connect's naming rules."""
+"""Registry of transform and predicate classes by ``type``: built-in ones, plug-ins, and Connect's naming rules."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ class ReplaceField(Transform):
         )
 
     def keeps(self, name: str) -> bool:
-        """Whether the field of that (old) name is kept."""
+        """Return True if the field of that (old) name is kept."""
         return name not in self.exclude and (not self.include or name in self.include)
 
     def renamed(self, name: str) -> str:
@@ -80,7 +80,7 @@ class ReplaceField(Transform):
         return dict(self.renames).get(name, name)
 
     def source_of(self, name: str) -> str:
-        """Which old field is read for the new name: the reverse lookup that Connect does, with its oddities.
+        """Return the old field read for a new name: the reverse lookup that Connect does, with its oddities.
 
         Of several old names for one new name the last in the order of a HashMap counts.
         """
@@ -153,7 +153,7 @@ class ReplaceField(Transform):
 
 
 def _fits(source: Schema, target: Schema, value: Any) -> bool:
-    """Whether a value of one schema can be stored under another."""
+    """Return True if a value of one schema can be stored under another."""
     if value is None:
         return target.optional
     kinds = [schema.logical or schema.type for schema in (source, target)]

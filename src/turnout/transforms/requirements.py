@@ -1,4 +1,4 @@
-"""What transforms ask of a key or value before they work on its fields (Connect's ``Requirements``)."""
+"""Requirements of transforms on keys and values (Connect's ``Requirements``)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which schemas keys and values can have after a chain, before any record is seen.
+"""Possible schemas of keys and values after a chain, before any record is seen.
 
 Each transform is planned for the shapes that can reach it and shown one made-up record of each; a stage under a
 predicate leaves both what was there before and what it makes of it.
@@ -28,7 +28,7 @@ _ROWS = rows_of(1)
 
 @dataclass(frozen=True, slots=True)
 class ChainSchemas:
-    """What can come out of a chain.
+    """Possible outputs of a chain.
 
     Attributes:
         keys: the schemas that keys can have that are not null; None among them stands for schemaless keys. Empty
@@ -63,7 +63,7 @@ def schemas_after(chain: Chain, key: Schema | None, value: Schema | None) -> Cha
 
 
 def states_through(chain: Chain, key: Schema | None, value: Schema | None) -> Sequence[frozenset[RecordShapes]]:
-    """What can reach each stage, and at the end what can come out; shorter where there are too many to be followed."""
+    """Return the possible inputs of each stage, then the outputs; shorter if there are too many to follow."""
     states = frozenset(RecordShapes(shape, other) for shape in _shapes(key) for other in _shapes(value))
     followed = [states]
     for stage in chain.stages:
@@ -87,7 +87,7 @@ def _schemas(shapes: Iterable[Shape]) -> frozenset[Schema | None]:
 
 
 def _after(transform: Transform, state: RecordShapes) -> set[RecordShapes]:
-    """What the transform makes of records of these shapes; nothing where it fails for all of them."""
+    """Return the shapes after the transform; empty if it fails for all records of these shapes."""
     if not transform.sided:
         return _whole(transform, state)
     on_key = transform.side == Side.KEY
@@ -183,7 +183,7 @@ _SAMPLES: dict[str, Any] = {
 
 
 def common_schema(schemas: Iterable[Schema]) -> Schema:
-    """What schemas of one type agree on.
+    """Return the common part of schemas of one type.
 
     Attributes in which they differ are left out, and null may be wherever it may be in one of them.
     """

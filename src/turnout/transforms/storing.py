@@ -34,7 +34,7 @@ _BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
 
 
 def default_value(schema: Schema) -> Any:
-    """What a reader sees of a null under *schema*: its default as a value, None if it has none."""
+    """Return a reader's value for a null under *schema*: its default, None if it has none."""
     return None if schema.default is None else _value_of(schema, schema.default)
 
 
@@ -147,7 +147,7 @@ def _misfit_of_struct(schema: Schema, value: Any) -> str | None:
 
 
 def fits(schema: Schema, value: Any) -> bool:
-    """Whether a value that is not null is of the schema's type, what is in it aside; a logical one counts by name."""
+    """Return True if a value that is not null has the schema's type, contents aside; logical types count by name."""
     if schema.name in _DATES:
         return isinstance(value, Moment)
     if schema.name == DECIMAL:
@@ -200,11 +200,11 @@ class Memo:
         self._known = {kind: _Memo(chosen.get(kind, function)) for kind in kinds}
 
     def __call__(self, value: Any) -> Any:
-        """What the function makes of the value."""
+        """Return the function's result for the value."""
         return self.function(value)
 
     def of_column(self, column: Sequence[Any]) -> Callable[[Any], Any] | None:
-        """What to call for each item of a column whose values are all of one type; None stays None there.
+        """Return the function to call for each item of a column whose values have one type; None stays None.
 
         None if the column has values of several types, or of a type that is not remembered.
         """

@@ -30,7 +30,7 @@ _MAX, _MIN = (1 << 63) - 1, -(1 << 63)
 
 
 def source_of(schema: Schema) -> str:
-    """Which of the five kinds a schema is; a logical type is recognised by its name.
+    """Return the kind of timestamp of a schema; a logical type is recognised by its name.
 
     Raises:
         RecordError: it is none of them.

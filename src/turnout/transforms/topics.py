@@ -1,4 +1,4 @@
-"""What depends on the topic alone, computed once for each distinct topic."""
+"""Work that depends on the topic alone, done once for each distinct topic."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many there were over time: a bar for each piece of it."""
+"""Bar chart of counts over time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _WIDTH, _HEIGHT, _GAP = 240.0, 32.0, 1.0
 
 
 def counted(moments: Sequence[float], begin: float, end: float, pieces: int = 40) -> list[int]:
-    """How many moments lie in each of *pieces* equal parts of a time.
+    """Count the moments in each of *pieces* equal parts of a time span.
 
     >>> counted([0.0, 1.0, 9.5, 10.0], 0.0, 10.0, 2)
     [2, 2]

@@ -51,7 +51,7 @@ def plot(points: Sequence[Point], begin: float, end: float, *, title: str, shown
 
 
 def _label(title: str, points: Sequence[Point], shown: Callable[[float], str]) -> str:
-    """What is read aloud in the place of the picture."""
+    """Return the text alternative of the plot."""
     if not points:
         return f"{title}: nothing yet"
     return f"{title}: {shown(points[-1].value)} last, {shown(max(point.value for point in points))} at most"

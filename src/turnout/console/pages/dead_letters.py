@@ -36,7 +36,7 @@ _Item = TypeVar("_Item")
 
 
 class RedriveRequest(RequestForm):
-    """Which letters to redrive: one, those of a group, or all; and whether to deliver them."""
+    """Selection of letters to redrive: one, those of a group, or all; and the dry-run switch."""
 
     sequence: SequenceNumber | None = None
     stage: str | None = None
@@ -121,7 +121,7 @@ def _over_time(groups: Sequence[LetterGroup], begin: float, end: float) -> list[
     ]
 
 
-@router.get("/dead-letters/{name}/{sequence}")
+@router.get("/dead-letters/{name}/{sequence:number}")
 def letter(name: str, sequence: SequenceNumber, request: Request, parts: PartsDep, principal: Reads) -> HTMLResponse:
     route = route_of(parts.routes.entry(name))
     (letter,) = visible(route, [letter_at(route, sequence)], masked=is_masked(principal))
@@ -140,7 +140,7 @@ def letter(name: str, sequence: SequenceNumber, request: Request, parts: PartsDe
 
 @router.post("/fragments/dead-letters/{name}/redrive")
 def redriven(name: str, form: RedriveRequest, request: Request, parts: PartsDep, principal: Writes) -> HTMLResponse:
-    """What a redrive did, or would do."""
+    """Render the result of a redrive, or of its dry run."""
     route = route_of(parts.routes.entry(name))
     masked = is_masked(principal)
     letters = _chosen(route, form, masked=masked)

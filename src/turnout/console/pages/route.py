@@ -92,7 +92,7 @@ def pending(name: str, request: Request, parts: PartsDep, principal: Reads) -> H
 
 @router.post("/fragments/routes/{name}/check")
 def check(name: str, form: CheckForm, request: Request, parts: PartsDep, _: Writes) -> HTMLResponse:
-    """What is wrong with a text, or what it would change; nothing is written."""
+    """Check a route text and render its mistakes or its changes; nothing is written."""
     entry = parts.routes.entry(name)
     context: dict[str, Any] = {"name": name, "text": form.text, "digest": form.digest}
     try:
@@ -118,7 +118,7 @@ def check(name: str, form: CheckForm, request: Request, parts: PartsDep, _: Writ
 
 @router.get("/fragments/routes/{name}/replay")
 def replay(name: str, request: Request, parts: PartsDep, _: Reads, to: str = "") -> HTMLResponse:
-    """What beginning at a place will read again, and what it will pass over."""
+    """Render the effect of a reset: the records read again, and those skipped."""
     return page(request, "_replay.html", replays=replay_of(parts.routes, name, to))
 
 
@@ -148,7 +148,7 @@ def _read(text: str, entry: RouteEntry, parts: Parts) -> Route:
 
 
 def _waiting(entry: RouteEntry, principal: Principal) -> dict[str, Any]:
-    """What the version that waits means, and how it differs from the one that runs."""
+    """Describe the waiting version, and its difference from the running one."""
     if entry.pending is None:
         return {"lines": [], "changes": [], "beginnings": [], "unknown": ""}
     waiting = entry.pending.version

@@ -51,7 +51,7 @@ class RouteRow:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which routes the table shows: part of a name, all or those that need somebody, and the page."""
+    """Selection of routes for the table: part of a name, all or those that need attention, and the page."""
 
     q: str
     show: str

@@ -30,7 +30,7 @@ _SHOWN = 100
 
 
 class SandboxForm(RequestForm):
-    """What to try; the place wins over the record."""
+    """Input of the sandbox; the position takes precedence over the record."""
 
     route: str
     at: str = ""

@@ -83,7 +83,7 @@ def subscription(id: str, request: Request, parts: PartsDep, store: Subscription
 @router.post("/fragments/index")
 @reads_store
 def index(_form: RequestForm, request: Request, store: SubscriptionsDep, _: Reads) -> HTMLResponse:
-    """What the index looks subscriptions up by; it walks all of it, and is asked for that."""
+    """Render the statistics of the index; it walks all of it, on request only."""
     stats = store.live.stats(_HOTTEST)
     hottest = [(anchor.key, _by(anchor), count) for anchor, count in stats.hottest]
     return page(request, "_index.html", stats=stats, hottest=hottest)
@@ -91,7 +91,7 @@ def index(_form: RequestForm, request: Request, store: SubscriptionsDep, _: Read
 
 @router.get("/fragments/condition")
 def condition(request: Request, _: Reads, condition_text: str = "") -> HTMLResponse:
-    """What a condition means, or what is wrong with it and where, while it is written."""
+    """Render the meaning of a condition, or its mistake and offset, while it is typed."""
     if not condition_text.strip():
         return page(request, "_condition.html", text="", condition=None, failure=None)
     try:
@@ -104,14 +104,14 @@ def condition(request: Request, _: Reads, condition_text: str = "") -> HTMLRespo
 
 @router.post("/fragments/trial")
 def trial(form: TrialForm, request: Request, parts: PartsDep, principal: Reads) -> HTMLResponse:
-    """How many of the last records of a route's source the condition would have matched."""
+    """Count the matches of a condition among the last records of a route's source."""
     entry = parts.routes.entry(form.route)
     result = trial_of(route_of(entry), _read(form.condition_text), form.count, masked=is_masked(principal))
     return page(request, "_trial.html", trial=result, route=entry.name)
 
 
 def _by(anchor: Anchor) -> str:
-    """What an anchor looks for, in words."""
+    """Describe an anchor in words."""
     text = _KINDS.get(anchor.kind.op, f"{anchor.kind} {{}}").format(anchor.text)
     return f"a word {text}" if anchor.kind.lexeme else text
 

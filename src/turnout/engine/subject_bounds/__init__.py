@@ -1,4 +1,4 @@
-"""Which subjects of a stream can matter to a route: its chain and mappings gone through with filters, not records.
+"""Bounds on the subjects that can matter to a route: its chain and mappings applied to filters instead of records.
 
 `form` is what is known of a set of subjects on the way, `chain` and `mapping` take it through the route, `narrowing`
 finds what of it a pattern can match, `fewest` makes few filters of many.

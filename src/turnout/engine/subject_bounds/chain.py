@@ -24,7 +24,7 @@ _LEAVE_TOPICS: Final = (DropHeaders, InsertHeader, ValueToKey)
 
 
 def through_chain(forms: Iterable[SubjectForm], chain: Chain) -> list[SubjectForm]:
-    """What the stages make of the topics; what one drops whatever else a record holds is left out."""
+    """Apply the stages to the topic forms; forms whose records are always dropped are left out."""
     known = list(forms)
     for stage in chain.stages:
         known = list(dict.fromkeys(after for form in known for after in _after(form, stage)))
@@ -50,7 +50,7 @@ def _after(form: SubjectForm, stage: Stage) -> list[SubjectForm]:
 
 
 def _split(form: SubjectForm, stage: Stage) -> tuple[list[SubjectForm], list[SubjectForm]]:
-    """What a stage may be applied to, and what may pass it by."""
+    """Return the forms that a stage may apply to, and those that may skip it."""
     if not stage.guards:
         return ([], [form]) if stage.negate else ([form], [])
     if len(stage.guards) > 1:

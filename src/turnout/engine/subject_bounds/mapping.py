@@ -20,7 +20,7 @@ def matching(form: SubjectForm, source: str) -> list[SubjectForm]:
 
 
 def through_transform(form: SubjectForm, transform: SubjectTransform) -> list[SubjectForm]:
-    """What a transform makes of the topics; those that its source does not match stay as they are."""
+    """Apply a transform to the topic form; topics that its source does not match are unchanged."""
     if transform.is_identity:
         return [form]
     matched = _matching(form, transform.source)
@@ -29,7 +29,7 @@ def through_transform(form: SubjectForm, transform: SubjectTransform) -> list[Su
 
 
 def through_mappings(forms: Iterable[SubjectForm], table: MappingTable, cluster: str | None) -> list[SubjectForm]:
-    """What a table makes of the topics: every destination that a draw may choose."""
+    """Apply a mapping table to the topic forms: every destination that a draw may choose."""
     if not len(table):
         return list(forms)
     return list(dict.fromkeys(mapped for form in forms for mapped in _mapped(form, table, cluster)))
@@ -53,7 +53,7 @@ _Matched = tuple[SubjectForm, list[Element] | None]
 
 
 def _all_of(form: SubjectForm, matched: Sequence[_Matched]) -> bool:
-    """Whether the source is known to match every topic of the form."""
+    """Return True if the source is known to match every topic of the form."""
     return any(matching == form and tokens is not None for matching, tokens in matched)
 
 
@@ -93,7 +93,7 @@ def _unified(form: SubjectForm, filter_tokens: Sequence[str]) -> Iterator[tuple[
 
 
 def _rendered(transform: SubjectTransform, tokens: list[Element] | None) -> tuple[Element, ...]:
-    """What the destination makes of a topic."""
+    """Render the destination for a topic form."""
     elements: list[Element] = []
     for number, step in enumerate(transform.steps):
         elements += [*(["."] if number else []), _part(step, tokens)]

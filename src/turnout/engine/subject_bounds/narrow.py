@@ -1,4 +1,4 @@
-"""What of a form a pattern can match: the pattern run as an automaton over the topic, and tokens bound that it fixes.
+"""Intersection of a form with a pattern, run as an automaton over the topic; tokens that it fixes are bound.
 
 A pattern's state is the place that is compared next; several are possible at once behind a wildcard. Nothing that can
 match is left out; some that cannot may stay in.
@@ -75,7 +75,7 @@ class _Narrowing:
         return frozenset(range(min(states), len(self._glob) + 1)) if states else states
 
     def _choices(self, states: _States, whole: bool) -> list[tuple[str | None, _States]]:
-        """What a token may be: a text that the pattern asks for, or (None) any; and the states behind it.
+        """Return the texts that a token may have, or (None) any, with the states after it.
 
         Args:
             states: before the token.
@@ -100,7 +100,7 @@ class _Narrowing:
         return text if is_plain(text) or not text else None
 
     def _rests(self, states: _States, before: list[str]) -> Iterator[list[str]]:
-        """What the last tokens may be, as the end of a filter."""
+        """Yield the possible last tokens, as the end of a filter."""
         if any(self._spans(state) for state in states):
             yield [*before, ">"]
             return
@@ -113,7 +113,7 @@ class _Narrowing:
                 yield from self._rests(further, tokens)
 
     def _spans(self, state: int) -> bool:
-        """Whether the pattern may take any number of tokens from this one on."""
+        """Return True if the pattern may match any number of tokens from this one on."""
         for element in self._glob[state:]:
             if element == ".":
                 return False
@@ -156,5 +156,5 @@ class _Narrowing:
 
 
 def _ends(following: Element | None) -> bool:
-    """Whether a token ends where this element begins."""
+    """Return True if a token ends at the start of this element."""
     return following is None or (isinstance(following, str) and following.startswith("."))

@@ -93,7 +93,7 @@ class SubjectForm:
 
     @property
     def is_empty(self) -> bool:
-        """Whether every topic is known not to be among these."""
+        """True if the form is known to contain no topic."""
         tokens = self.tokens() if self.without else None
         if tokens is None:
             return False
@@ -151,7 +151,7 @@ def joined(elements: Iterable[Element]) -> tuple[Element, ...]:
 
 
 def is_plain(token: str) -> bool:
-    """Whether a filter can name this token: a server refuses blanks, and reads a star at its beginning as a wildcard.
+    """Return True if a filter can name this token: servers refuse blanks, and read a leading star as a wildcard.
 
     A subject that is no UTF-8 comes with other characters in its place.
     """

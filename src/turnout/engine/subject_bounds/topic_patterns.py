@@ -1,4 +1,4 @@
-"""What a condition asks of topics, taken out of it: a small tree of patterns that many conditions have in common."""
+"""Topic requirements of a condition: a small tree of patterns that many conditions share."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ class BoundedClient(Client):  # type: ignore[misc, unused-ignore]
         self._attempt: asyncio.Task[Any] | None = None
 
     async def _connect_to_server(self, server: Any) -> None:
-        """As nats-py does it, but without leaving open the socket of an attempt that failed or was stopped."""
+        """Connect like nats-py, but close the socket of an attempt that failed or was stopped."""
         if self._transport:
             cast("Any", self._transport).close()
         if server.uri.scheme in ("ws", "wss"):
@@ -54,7 +54,7 @@ class BoundedClient(Client):  # type: ignore[misc, unused-ignore]
 
     @staticmethod
     def _parse_server_uri(connect_url: str) -> ParseResult:
-        """As nats-py does it, but with what is percent-encoded in a user or a password decoded, as in every client."""
+        """Parse like nats-py, but percent-decode user and password, as every other client does."""
         if connect_url.startswith(("ws://", "wss://")):
             return Client._parse_server_uri(connect_url)  # noqa: SLF001 - what this stands for
         server = Server.parse(connect_url)
@@ -65,20 +65,20 @@ class BoundedClient(Client):  # type: ignore[misc, unused-ignore]
         return ParseResult(scheme, login + place, "", "", "", "")
 
     async def _process_connect_init(self) -> None:
-        """As nats-py does it, but a server that closes instead of answering is a failed attempt, not a connection."""
+        """Greet like nats-py, but take a server that closes instead of answering for a failed attempt."""
         await super()._process_connect_init()
         if self._status != Client.CONNECTED:
             await stop(self._reading_task, self._ping_interval_task, self._flusher_task)
             raise nats.errors.UnexpectedEOF
 
     async def _attempt_reconnect(self) -> None:
-        """As nats-py does it, but one after another: two at a time open two sockets and settle one future twice."""
+        """Reconnect like nats-py, but one attempt at a time: two would open two sockets and settle one future twice."""
         before, self._attempt = self._attempt, asyncio.current_task()
         await stop(before)
         await super()._attempt_reconnect()
 
     async def _process_pong(self) -> None:
-        """As nats-py does it, but a PONG for a caller that gave up does not end the read loop."""
+        """Process PONG like nats-py, but survive one whose caller gave up."""
         if self._pongs and self._pongs[0].done():
             self._pongs[0] = asyncio.get_running_loop().create_future()
         await super()._process_pong()

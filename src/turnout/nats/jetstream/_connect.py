@@ -88,7 +88,7 @@ def _client_settings(options: ConnectionOptions) -> dict[str, Any]:
 
 
 def _login(credentials: Credentials) -> dict[str, Any]:
-    """How nats-py says who is connecting.
+    """Return nats-py's arguments for these credentials.
 
     Raises:
         ConfigError: when a seed is none; nats-py would raise an error of its own, or of its libraries.

@@ -1,4 +1,4 @@
-"""What has been received and not been handed over yet: in order, with flow control requests in their places."""
+"""Queue of received messages not handed over yet, in order, with flow control requests at their positions."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class Mailbox:
 
     @property
     def closing(self) -> bool:
-        """Whether no more is taken."""
+        """True once nothing more is accepted."""
         return self._closing
 
     def __len__(self) -> int:

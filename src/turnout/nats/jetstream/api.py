@@ -20,7 +20,7 @@ _NAME = re.compile(r"[^\s.*>/\\\x00-\x1f\x7f]+")
 
 
 def name_mistake(path: str, name: str | None) -> Mistake | None:
-    """What is wrong with the name of a stream, consumer, durable or queue; None if nothing is."""
+    """Return the mistake in the name of a stream, consumer, durable or queue; None if it is valid."""
     if name is None or _NAME.fullmatch(name):
         return None
     return Mistake(path, f"invalid name {name!r}: no dots, *, >, blanks, slashes or control characters, and not empty")

@@ -1,4 +1,4 @@
-"""Which servers of a cluster hold a stream or a consumer, and which of them leads."""
+"""Cluster placement of a stream or a consumer: its replicas and its leader."""
 
 from __future__ import annotations
 

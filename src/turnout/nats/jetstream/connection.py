@@ -1,6 +1,6 @@
 """One connection to NATS: nats-py's, with a quick way in and out for what comes by the hundred thousand.
 
-This module and `turnout.nats.jetstream._client` reach into nats-py's client; the names used there are checked by a test.
+This module and `turnout.nats.jetstream._client` use private names of nats-py's client; a test checks them.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ def _checked(subject: str) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What came back for a request."""
+    """Reply to a request."""
 
     raw_headers: bytes
     data: bytes
 
 
 class Waiter(Protocol):
-    """What an answer goes to, in the read loop: a future, or a publish that counts.
+    """Receiver of a reply in the read loop: a future, or a counting asynchronous publish.
 
     Attributes:
         subject: what was asked.
@@ -160,7 +160,7 @@ class NatsConnection(BoundedClient):
             self.on_closed.pop(0)()
 
     async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
-        """As nats-py does it; the greeting of a server, which comes before anything is sent, is first judged."""
+        """Process INFO like nats-py; check the server's greeting before anything is sent."""
         if initial_connection:
             self._secure(info)
         await super()._process_info(info, initial_connection=initial_connection)
@@ -305,7 +305,7 @@ class NatsConnection(BoundedClient):
 
     @property
     def congested(self) -> bool:
-        """Whether more is waiting to be written than the connection's limit."""
+        """True if more bytes wait to be written than the connection's limit."""
         return self._pending_data_size > self._max_pending_size
 
     async def relieve(self, timeout: float) -> None:

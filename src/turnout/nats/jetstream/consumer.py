@@ -47,7 +47,7 @@ class Consuming:
 
     @property
     def running(self) -> bool:
-        """Whether messages are still handed over."""
+        """True while messages are handed over."""
         return not self._task.done()
 
 
@@ -70,7 +70,7 @@ class Consumer:
         self._open: set[PullMessages] = set()
 
     async def info(self) -> ConsumerInfo:
-        """What the server tells of it now.
+        """Request the consumer's current state from the server.
 
         Raises:
             ConsumerNotFoundError: it is gone.
@@ -193,7 +193,7 @@ class PullSubscription(Consumer):
 
     @property
     def owns_consumer(self) -> bool:
-        """Whether unsubscribing deletes the consumer."""
+        """True if unsubscribing deletes the consumer."""
         return self._owned
 
     @property
@@ -203,7 +203,7 @@ class PullSubscription(Consumer):
 
     @property
     def closed(self) -> bool:
-        """Whether it has ended."""
+        """True once the subscription has ended."""
         return self._ended
 
     def on_end(self, call: Callable[[PullSubscription], None]) -> None:

@@ -1,4 +1,4 @@
-"""What a consumer is configured to do, and what the server tells of it."""
+"""Configuration and state of a consumer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from turnout.nats.jetstream.cluster_info import ClusterInfo
 
 
 class DeliverPolicy(StrEnum):
-    """Where a consumer begins.
+    """Starting point of a consumer.
 
     >>> from turnout.nats.jetstream._codec import encode
     >>> encode(ConsumerConfig(deliver_policy=DeliverPolicy.BY_START_SEQUENCE, opt_start_seq=17))
@@ -29,7 +29,7 @@ class DeliverPolicy(StrEnum):
 
 
 class AckPolicy(StrEnum):
-    """Which messages must be acknowledged.
+    """Messages that have to be acknowledged.
 
     >>> ConsumerConfig(ack_policy="none").ack_policy == AckPolicy.NONE
     True
@@ -97,7 +97,7 @@ class ConsumerConfig:
 
     @property
     def is_push(self) -> bool:
-        """Whether the server sends of its own accord."""
+        """True for a push consumer."""
         return bool(self.deliver_subject)
 
     def differences(self, actual: ConsumerConfig) -> list[tuple[str, object, object]]:
@@ -136,7 +136,7 @@ class SequenceInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerInfo:
-    """What the server tells of a consumer.
+    """State of a consumer as the server reports it.
 
     >>> from turnout.nats.jetstream._codec import decode
     >>> info = decode(ConsumerInfo, {"stream_name": "ORDERS", "name": "worker", "num_pending": 5, "of_2030": True})

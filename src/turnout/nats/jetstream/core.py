@@ -45,7 +45,7 @@ class JetStreamCore:
 
     @property
     def prefix(self) -> Prefix:
-        """Which subjects carry which prefix."""
+        """Prefix of API and delivery subjects."""
         return self.api.prefix
 
     def behind(
@@ -62,7 +62,7 @@ class JetStreamCore:
         return other
 
     async def account_info(self) -> AccountInfo:
-        """What the account uses, and may use.
+        """Request the account's usage and limits.
 
         Raises:
             JetStreamNotEnabledError: it has no JetStream.
@@ -143,7 +143,7 @@ class JetStreamCore:
 
     @property
     def publish_async_pending(self) -> int:
-        """How many asynchronous publishes are not confirmed yet."""
+        """Number of asynchronous publishes not confirmed yet."""
         return self._publisher.pending
 
     # -- subscribing

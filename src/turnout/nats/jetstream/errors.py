@@ -1,4 +1,4 @@
-"""What this client can find wrong, beside what any NATS server can refuse (`turnout.nats.protocol.errors`).
+"""Errors raised by this client, beside the refusals of any NATS server (`turnout.nats.protocol.errors`).
 
 ::
 

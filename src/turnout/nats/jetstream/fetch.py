@@ -54,7 +54,7 @@ def request_body(
 def receive(
     connection: NatsConnection, subject: bytes, reply: bytes, headers: bytes, data: bytes, acks_nothing: bool
 ) -> Message | Status | None:
-    """What came for a pull request: a message, the server's word, or None for what is reported as neither."""
+    """Decode the answer to a pull request: a message, a status, or None for what is reported as neither."""
     if headers and not data:
         status = Status.of(headers, data, reply)
         if status is not None:

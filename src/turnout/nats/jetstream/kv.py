@@ -31,7 +31,7 @@ class KeyExistsError(WrongLastSequenceError):
 
 @dataclass(frozen=True, slots=True)
 class _BucketSubjects:
-    """Where a bucket's entries are written and read: a mirror's are those of its origin (nats.go, ``mapStreamToKVS``).
+    """Subjects of a bucket's entries; a mirror's are those of its origin (nats.go, ``mapStreamToKVS``).
 
     Attributes:
         read: what a stored subject begins with.
@@ -222,7 +222,7 @@ class KeyValue:
         return count
 
     async def status(self) -> StreamInfo:
-        """What the server tells of the bucket's stream."""
+        """Request the current state of the bucket's stream."""
         return await self._stream.info()
 
 

@@ -1,4 +1,4 @@
-"""What a key-value bucket is configured to keep, and the stream that does it."""
+"""Configuration of a key-value bucket, and of the stream that stores it."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from turnout.nats.jetstream.watching import Watching
 
 
 class Operation(StrEnum):
-    """What an entry did to its key.
+    """Operation that an entry records for its key.
 
     >>> Operation("DEL"), Operation.PUT == "PUT"
     (<Operation.DELETE: 'DEL'>, True)
@@ -27,7 +27,7 @@ class Operation(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What a bucket holds, or held, for a key.
+    """One revision of a key in a bucket.
 
     Attributes:
         bucket: the bucket's name.
@@ -50,7 +50,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchOptions:
-    """What a watcher sees.
+    """Selection of entries that a watcher receives.
 
     Attributes:
         history: every entry that is kept, not only the last of each key.
@@ -100,7 +100,7 @@ class WatchOptions:
 
 
 def operation_of(header: str, marker: str) -> Operation:
-    """What an entry did: its own word, or the reason for a marker that the server placed."""
+    """Return an entry's operation: its own header, or the reason of a marker that the server stored."""
     if header in (Operation.DELETE.value, Operation.PURGE.value):
         return Operation(header)
     if marker in ("MaxAge", "Purge"):
@@ -149,7 +149,7 @@ class Watcher(Watching[Entry]):
                 return None
 
     def _is_initial_over(self) -> bool:
-        """Whether the last initial entry has been read, and this has not been reported yet.
+        """True if the last initial entry was read and its end was not reported yet.
 
         A watcher that began again may see entries that its first consumer would have passed over: then only an entry
         with nothing after it marks the end.

@@ -16,7 +16,7 @@ _PREFIX = b"$JS.ACK."
 
 
 class Message:
-    """A message as it was delivered, with what acknowledges it; `turnout.nats.wire.Message` is one as it came off the wire.
+    """Delivered message with its acknowledgements; `turnout.nats.wire.Message` is one as it came off the wire.
 
     One terminal acknowledgement counts: after it, every other is ignored in silence, and all are where the consumer
     wants none (ADR-15). A message counts as acknowledged only when the frame has been given to the connection.
@@ -67,7 +67,7 @@ class Message:
 
     @property
     def metadata(self) -> JSAck:
-        """Where the message is in its stream and consumer.
+        """Position of the message in its stream and consumer.
 
         Raises:
             NotJetStreamMessageError: the reply is no JSAck.
@@ -83,12 +83,12 @@ class Message:
 
     @property
     def timestamp(self) -> datetime:
-        """When it was stored."""
+        """Time at which the message was stored."""
         return self.metadata.timestamp
 
     @property
     def is_acked(self) -> bool:
-        """Whether a terminal acknowledgement was sent, or none is expected."""
+        """True if a terminal acknowledgement was sent, or none is expected."""
         return self._acked
 
     async def ack(self) -> None:

@@ -1,4 +1,4 @@
-"""What an object store is configured to keep, and what it tells of an object."""
+"""Configuration of an object store, and the metadata of an object."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class ObjectStoreConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectLink:
-    """What a link points to: an object, or a whole store where *name* is None."""
+    """Target of a link: an object, or a whole store where *name* is None."""
 
     bucket: str
     name: str | None = None
@@ -104,7 +104,7 @@ class ObjectLink:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectMetaOptions:
-    """How an object is stored."""
+    """Storage options of an object."""
 
     link: ObjectLink | None = nested(ObjectLink)
     max_chunk_size: int | None = None
@@ -116,7 +116,7 @@ def _write_headers(headers: Mapping[str, Sequence[str] | str]) -> dict[str, list
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectMeta:
-    """What a user tells of an object."""
+    """Metadata of an object that its writer chooses."""
 
     name: str
     description: str | None = None
@@ -127,7 +127,7 @@ class ObjectMeta:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectInfo:
-    """What a store tells of an object: its metadata message.
+    """Stored metadata message of an object.
 
     Attributes:
         nuid: under which its chunks lie.
@@ -153,7 +153,7 @@ class ObjectInfo:
 
     @property
     def link(self) -> ObjectLink | None:
-        """What it points to, if it is a link."""
+        """Target of the link; None if this is no link."""
         return self.options.link if self.options else None
 
     def to_json(self) -> dict[str, Any]:

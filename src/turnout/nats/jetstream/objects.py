@@ -246,7 +246,7 @@ class ObjectStore:
         return ObjectInfo.from_json(json.loads(message.data), message.time)
 
     async def info(self, name: str, *, deleted: bool = False) -> ObjectInfo:
-        """What the store tells of an object, or with *deleted* of one that was deleted.
+        """Return an object's metadata; with *deleted* also that of a deleted object.
 
         Raises:
             ObjectNotFoundError: it is not there.
@@ -330,7 +330,7 @@ class ObjectStore:
         return objects
 
     async def status(self) -> StreamInfo:
-        """What the server tells of the store's stream."""
+        """Request the current state of the store's stream."""
         return await self._stream.info()
 
 

@@ -131,7 +131,7 @@ class OrderedSubscription(PushSubscription):
 
     @property
     def initial_pending(self) -> int:
-        """How many messages there were for it when its first consumer was made."""
+        """Number of messages pending at the creation of the first consumer."""
         return self._initial_pending
 
     _initial_pending = 0

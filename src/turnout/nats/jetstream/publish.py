@@ -35,7 +35,7 @@ class PubAck:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expect:
-    """What must be so for a publish to be stored; the server refuses it otherwise, atomically.
+    """Preconditions of a publish; the server checks them atomically and refuses the message otherwise.
 
     >>> Expect(stream="ORDERS", last_seq=7).headers()
     {'Nats-Expected-Stream': 'ORDERS', 'Nats-Expected-Last-Sequence': '7'}
@@ -47,7 +47,7 @@ class Expect:
     last_msg_id: str | None = None
 
     def headers(self) -> dict[str, str]:
-        """As headers."""
+        """Return the preconditions as headers."""
         pairs = (
             ("Nats-Expected-Stream", self.stream),
             ("Nats-Expected-Last-Sequence", self.last_seq),
@@ -152,7 +152,7 @@ class AsyncPublisher:
 
     @property
     def pending(self) -> int:
-        """How many asynchronous publishes are not confirmed yet."""
+        """Number of asynchronous publishes not confirmed yet."""
         return self._pending
 
     async def publish(

@@ -35,7 +35,7 @@ _RETRY_LATER = ("exceeded maxwaiting",)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PullOptions:
-    """How messages are asked for without a pause.
+    """Request sizes and time limits of a continuous pull.
 
     Attributes:
         max_messages: how many may be asked for and not handed over yet.
@@ -113,7 +113,7 @@ class PullMessages:
 
     @property
     def pending(self) -> int:
-        """How many messages are received and not handed over yet."""
+        """Number of messages received and not handed over yet."""
         return len(self._mailbox)
 
     # -- the read loop's side
@@ -155,7 +155,7 @@ class PullMessages:
 
     @property
     def _outstanding(self) -> int:
-        """How many messages the server may still send without being asked again."""
+        """Number of messages the server may still send without a further request."""
         return sum(request.left for request in self._requests)
 
     def _request_ended(self, undelivered: int | None) -> None:

@@ -57,7 +57,7 @@ class Stream:
         self.cached_info = info
 
     async def info(self, *, subjects: str | None = None, deleted: bool = False) -> StreamInfo:
-        """What the server tells of it now.
+        """Request the stream's current state from the server.
 
         Args:
             subjects: a filter: how many messages each matching subject has, in ``state.subjects``.

@@ -1,4 +1,4 @@
-"""What a stream is configured to keep, and what the server tells of it and of the account."""
+"""Configuration and state of a stream, and limits and usage of the account."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from turnout.nats.protocol.headers import Headers
 
 
 class RetentionPolicy(StrEnum):
-    """When messages leave a stream.
+    """Rule by which messages leave a stream.
 
     >>> from turnout.nats.jetstream._codec import encode
     >>> encode(StreamConfig(name="JOBS", subjects=["jobs.>"], retention=RetentionPolicy.WORK_QUEUE))
@@ -27,14 +27,14 @@ class RetentionPolicy(StrEnum):
 
 
 class StorageType(StrEnum):
-    """Where messages are kept."""
+    """Storage of messages."""
 
     FILE = "file"
     MEMORY = "memory"
 
 
 class DiscardPolicy(StrEnum):
-    """Which messages go when a limit is reached.
+    """Messages discarded when a limit is reached.
 
     >>> from turnout.nats.jetstream._codec import encode
     >>> encode(StreamConfig(name="JOBS", max_msgs=1000, discard=DiscardPolicy.NEW))
@@ -46,7 +46,7 @@ class DiscardPolicy(StrEnum):
 
 
 class StoreCompression(StrEnum):
-    """How stored blocks are compressed."""
+    """Compression of stored blocks."""
 
     NONE = "none"
     S2 = "s2"
@@ -54,7 +54,7 @@ class StoreCompression(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
-    """Which servers may hold a stream."""
+    """Servers that may hold a stream."""
 
     cluster: str | None = None
     tags: Sequence[str] | None = None
@@ -97,7 +97,7 @@ class StreamSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RePublish:
-    """Where a stream publishes what it has stored."""
+    """Subjects on which a stream republishes stored messages."""
 
     src: str | None = None
     dest: str
@@ -154,7 +154,7 @@ class StreamConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamState:
-    """What a stream holds now."""
+    """Messages, bytes and sequences that a stream holds now."""
 
     messages: int = 0
     bytes: int = 0
@@ -172,7 +172,7 @@ class StreamState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamSourceInfo:
-    """How far a mirror or a source has come."""
+    """Progress of a mirror or a source."""
 
     name: str
     lag: int = 0
@@ -183,7 +183,7 @@ class StreamSourceInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamInfo:
-    """What the server tells of a stream.
+    """State of a stream as the server reports it.
 
     >>> from turnout.nats.jetstream._codec import decode
     >>> answer = {"config": {"name": "ORDERS", "max_age": 60_000_000_000}, "state": {"messages": 3}}
@@ -205,7 +205,7 @@ class StreamInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccountLimits:
-    """What an account may use; -1 is no limit."""
+    """Limits of an account; -1 is no limit."""
 
     max_memory: int = -1
     max_storage: int = -1
@@ -216,7 +216,7 @@ class AccountLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccountInfo:
-    """What an account uses of JetStream."""
+    """JetStream usage of an account."""
 
     memory: int = 0
     storage: int = 0

@@ -30,7 +30,7 @@ from turnout.nats.jetstream.subscription import Delivery, PushSubscription
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubscriptionRequest:
-    """What a subscription asks for.
+    """Arguments of a subscription.
 
     Attributes:
         subject: what to receive; it finds the stream, and is the filter of a consumer that is made.
@@ -65,7 +65,7 @@ class SubscriptionRequest:
 
     @property
     def owned(self) -> bool:
-        """Whether a consumer made for this is deleted at the end."""
+        """True if a consumer created for this subscription is deleted at its end."""
         return not self.queue if self.delete_consumer is None else self.delete_consumer
 
 
@@ -222,7 +222,7 @@ async def stream_of(api: Api, subject: str) -> str:
 
 
 async def consumer_info(api: Api, stream: str, consumer: str) -> ConsumerInfo:
-    """What the server tells of a consumer.
+    """Request a consumer's current state from the server.
 
     Raises:
         ConsumerNotFoundError: there is none of that name.

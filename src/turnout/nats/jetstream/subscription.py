@@ -47,7 +47,7 @@ def status_error(status: Status, request: str) -> StatusError:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivery:
-    """How a subscription hands over what it receives.
+    """Delivery options of a subscription: callback, buffer and acknowledgement.
 
     Attributes:
         callback: called with every message, one at a time; None to take them with `next` or ``async for``.
@@ -157,26 +157,26 @@ class PushSubscription:
 
     @property
     def owns_consumer(self) -> bool:
-        """Whether unsubscribing deletes the consumer."""
+        """True if unsubscribing deletes the consumer."""
         return self._owns_consumer
 
     @property
     def pending(self) -> int:
-        """How much is received and not handed over yet."""
+        """Number of messages received and not handed over yet."""
         return len(self._mailbox)
 
     @property
     def dropped(self) -> int:
-        """How many messages were dropped because the buffer was full."""
+        """Number of messages dropped because the buffer was full."""
         return self._dropped
 
     @property
     def closed(self) -> bool:
-        """Whether it has ended."""
+        """True once the subscription has ended."""
         return self._ended
 
     async def consumer_info(self) -> ConsumerInfo:
-        """What the server tells of the consumer now."""
+        """Request the consumer's current state from the server."""
         return decode(ConsumerInfo, await self._api.call(f"CONSUMER.INFO.{self.stream}.{self.consumer_name}"))
 
     # -- the read loop's side

@@ -1,4 +1,4 @@
-"""What every watcher of a view is: an iterator over what an ordered subscription brings, until it is stopped."""
+"""Base of all watchers: an iterator over an ordered subscription until it is stopped."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class Watching(ABC, Generic[T]):
-    """What is there first, then `None` once, then updates.
+    """Iterator over the existing entries, then `None` once, then updates.
 
     Take them with ``async for`` or `next`. It begins again by itself after faults; see `OrderedSubscription`.
     As an asynchronous context manager it stops at the end of the block.
@@ -24,7 +24,7 @@ class Watching(ABC, Generic[T]):
 
     @property
     def subscription(self) -> OrderedSubscription:
-        """What it watches with."""
+        """Subscription that the watcher reads."""
         return self._subscription
 
     @abstractmethod

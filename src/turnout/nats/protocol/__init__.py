@@ -1,4 +1,4 @@
-"""What every NATS client knows, without a socket: addresses, TLS, credentials, headers, positions, prefixes, errors."""
+"""NATS protocol without sockets: addresses, TLS, credentials, headers, positions, prefixes, errors."""
 
 from turnout.nats.protocol.credentials import Credentials
 from turnout.nats.protocol.options import ConnectionOptions

@@ -1,4 +1,4 @@
-"""Who a connection says it is: user and password, a token, an nkey, or a credentials file.
+"""Credentials of a connection: user and password, a token, an nkey, or a credentials file.
 
 A credentials file and an nkey sign the server's nonce; that takes the package ``nkeys`` (the extra ``nkeys``).
 """
@@ -30,7 +30,7 @@ class Credentials:
 
     @classmethod
     def from_file(cls, text: str) -> Credentials:
-        """What a ``.creds`` file holds: the user's JWT and the seed that signs for it.
+        """Parse a ``.creds`` file: the user's JWT and the seed that signs for it.
 
         Raises:
             ConfigError: when one of the two is not there; the text is not repeated.
@@ -44,11 +44,11 @@ class Credentials:
 
     @property
     def signs(self) -> bool:
-        """Whether they answer the server's nonce with a signature."""
+        """True if the credentials answer the server's nonce with a signature."""
         return self.seed is not None
 
     def connect_fields(self, nonce: str | None) -> dict[str, str]:
-        """What these credentials add to the CONNECT message.
+        """Return the fields that these credentials add to the CONNECT message.
 
         Raises:
             MissingExtraError: when a signature is needed and ``nkeys`` is not installed.

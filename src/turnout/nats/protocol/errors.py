@@ -1,4 +1,4 @@
-"""What a NATS server can refuse, or get wrong; the same for both clients, and without either.
+"""Errors of NATS servers, shared by both clients and independent of either.
 
 ::
 

@@ -1,4 +1,4 @@
-"""What a server sends, read strictly: its greeting, the line before a message, and what ``-ERR`` says.
+"""Strict parser of server lines: the greeting, the line before a message, and ``-ERR``.
 
 A client trusts a server with its messages, not with its own life: whatever comes is bounded and becomes a value, or a
 `BrokenFrameError` with the beginning of what came.
@@ -27,7 +27,7 @@ LONGEST_SIZE = 10
 
 
 def read_info(raw: bytes) -> dict[str, Any]:
-    """What stands behind ``INFO``.
+    """Parse the JSON object of an ``INFO`` line.
 
     Raises:
         BrokenFrameError: when it is no JSON object, or a field that clients use has another form.
@@ -96,7 +96,7 @@ def _size(word: bytes, text: bytes, line: bytes) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ErrorLine:
-    """What ``-ERR`` says.
+    """Parsed ``-ERR`` line.
 
     Attributes:
         passing: it is about this connection, and another one may fare better.
@@ -116,5 +116,5 @@ class ErrorLine:
 
     @property
     def code(self) -> int:
-        """As in HTTP: 403 for what is not allowed, else 400."""
+        """Code as in HTTP: 403 for a permission violation, else 400."""
         return 403 if "iolation" in self.text else 400

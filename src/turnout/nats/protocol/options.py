@@ -1,4 +1,4 @@
-"""How to reach NATS: everything a connection needs to know, as one value that can be sent to another machine."""
+"""Connection options as one value that can be sent to another machine."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class ConnectionOptions:
 
     @property
     def asks_for_tls(self) -> bool:
-        """Whether no server may be talked to in the clear; one address with ``tls://`` speaks for all."""
+        """True if no connection may be in clear text; one address with ``tls://`` decides for all."""
         return self.tls is not None or any(server.tls for server in self.servers)
 
     @classmethod

@@ -23,7 +23,7 @@ _NUMBERS = ("num_delivered", "stream_seq", "consumer_seq", "timestamp", "num_pen
 
 
 def _first_token(reply: str, tokens: list[bytes]) -> int:
-    """Where the stream's name stands among the *tokens* of *reply*.
+    """Return the index of the stream's name among the *tokens* of *reply*.
 
     Raises:
         NotJetStreamMessageError: another beginning, or a count of tokens that neither version has.
@@ -78,7 +78,7 @@ def sequences(reply: bytes) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """What a reader of a stream needs of a JSAck; times in nanoseconds since 1970."""
+    """Fields of a JSAck that a stream reader needs; times in nanoseconds since 1970."""
 
     stream_seq: int
     consumer_seq: int
@@ -130,7 +130,7 @@ class JSAck:
 
     @property
     def timestamp(self) -> datetime:
-        """When the message was stored, in UTC, cut to microseconds."""
+        """Time at which the message was stored, in UTC, truncated to microseconds."""
         seconds, rest = divmod(self.timestamp_ns, 1_000_000_000)
         return datetime.fromtimestamp(seconds, UTC).replace(microsecond=rest // 1000)
 

@@ -1,4 +1,4 @@
-"""Which subjects carry an API prefix, and which never do (ADR-19)."""
+"""Subjects that carry an API prefix, and subjects that never do (ADR-19)."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Prefix:
 
     @property
     def is_default(self) -> bool:
-        """Whether this is the local JetStream's own prefix."""
+        """True for the prefix of the local JetStream."""
         return self.text == _DEFAULT
 
     def api(self, subject: str) -> str:

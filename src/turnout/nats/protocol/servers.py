@@ -1,4 +1,4 @@
-"""Where a NATS server is."""
+"""Addresses of NATS servers."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Server:
         return str(self).replace("://", f"://{quote(self.user, safe='')}{password}@", 1)
 
     def connect_fields(self) -> dict[str, str]:
-        """What the address adds to the CONNECT message."""
+        """Return the fields that the address adds to the CONNECT message."""
         if self.user is None:
             return {}
         return {"auth_token": self.user} if self.password is None else {"user": self.user, "pass": self.password}

@@ -1,4 +1,4 @@
-"""What may be said of a connection to NATS: routes, Spark's formats and commands take these options and no others."""
+"""Settings of a connection to NATS: routes, Spark's formats and commands accept these options and no others."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 
 @dataclass(kw_only=True)
 class ConnectionSettings:
-    """How to reach a nats-server; see docs/nats.md for each option. None stands for what is usual.
+    """Settings of a connection to a nats-server, one field per option of docs/nats.md; None is the default.
 
     Attributes:
         servers: nats://host:port, or a list of them.

@@ -21,7 +21,7 @@ _LINE = re.compile(re.escape(VERSION) + rb"[ \t]++([0-9]{3})(?:[ \t]++([^\r\n]*+
 
 
 class StatusLine(NamedTuple):
-    """What a version line says beside the version: a code, and the text after it."""
+    """Code and text of a version line."""
 
     code: int
     text: str

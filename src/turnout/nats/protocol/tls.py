@@ -13,7 +13,7 @@ from turnout.errors import ConfigError, Mistake, StreamError
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """What to check and what to show in a TLS handshake; the PEM texts travel with the value, not their paths.
+    """TLS settings of a connection: certificates to check and to present; the value carries PEM texts, not their paths.
 
     Attributes:
         ca: the authorities to trust, and no others; the system's where there are none.
@@ -57,7 +57,7 @@ class Tls:
 
 
 def begins_tls(greeting: Mapping[str, object], *, requested: bool, server: object) -> bool:
-    """Whether a TLS handshake follows the greeting of *server* (its INFO); to be asked before anything else is sent.
+    """Return True if a TLS handshake follows the greeting of *server* (its INFO); ask before anything else is sent.
 
     It follows where the server requires it, and where it was *requested* and the server offers it (nats.go does the
     same). Not promised: that a server's requirement of TLS is noticed where TLS is not requested and an attacker on the

@@ -100,7 +100,7 @@ def small_enough(messages: PublishedMessages, limit: int) -> PublishedMessages:
 
 
 class Chunk(Protocol):
-    """What the publisher asks of a chunk.
+    """Interface of a chunk of published messages, as the publisher uses it.
 
     Attributes:
         messages: what was sent.
@@ -119,7 +119,7 @@ class Chunk(Protocol):
     delivery: Histogram
 
     def holds(self, number: int) -> bool:
-        """Whether an answer with this number is for this chunk, and waited for."""
+        """Return True if an acknowledgement with this number belongs to this chunk and is awaited."""
 
     def acknowledge(self, numbers: Numbers, known: Flags) -> int:
         """Take those of the answers that are for this chunk; how many were waited for.
@@ -148,7 +148,7 @@ class CountedChunk:
         self.size = len(self._data)
 
     def holds(self, number: int) -> bool:
-        """Whether the number is this chunk's."""
+        """Return True if the number is in this chunk's range."""
         return number == self.number and self.left > 0
 
     def acknowledge(self, numbers: Numbers, known: Flags) -> int:
@@ -181,7 +181,7 @@ class TrackedChunk:
         self.size = int(self._edges[-1] - self._edges[0])
 
     def holds(self, number: int) -> bool:
-        """Whether the number is one of this chunk's that have no acknowledgement."""
+        """Return True if the number belongs to this chunk and is not acknowledged yet."""
         place = number - self._first
         return 0 <= place < len(self._acknowledged) and not self._acknowledged[place]
 

@@ -37,7 +37,7 @@ class Link:
 
     @property
     def is_open(self) -> bool:
-        """Whether there is a socket; a server that went away unnoticed is found by the next call."""
+        """True while there is a socket; a server lost unnoticed is detected by the next call."""
         return self._socket is not None
 
     @property
@@ -240,7 +240,7 @@ class Link:
 
 
 def reason_of(failure: BaseException) -> str:
-    """What went wrong, in a few words."""
+    """Return the cause of a failure in a few words."""
     if isinstance(failure, TimeoutError):
         return "no answer in time"
     if isinstance(failure, OSError) and failure.strerror:

@@ -1,4 +1,4 @@
-"""What a server's answer to a message means that is no acknowledgement: try again, give the message up, or stop."""
+"""Classification of error replies to a published message: retry it, give it up, or stop."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _REMEMBERED = 10_000
 
 
 def answer_of(payload: bytes) -> dict[str, Any]:
-    """What a stream's answer says; nothing where it is none."""
+    """Parse a stream's reply; empty if it is not a JSON object."""
     try:
         return read_object(payload, request="PubAck")
     except StreamError:
@@ -40,7 +40,7 @@ def answer_of(payload: bytes) -> dict[str, Any]:
 
 
 def concerns_all(reason: StreamError) -> bool:
-    """Whether a refusal is about the server or the account, and not about one message or its stream."""
+    """Return True if a refusal concerns the server or the account, not one message or its stream."""
     return reason.err_code in _SERVER_WIDE
 
 
@@ -51,7 +51,7 @@ def forbidden_subject(reason: StreamError) -> str | None:
 
 
 class Refusals:
-    """What one publisher has learned of the subjects that it publishes on.
+    """Refusal state of one publisher, by subject.
 
     Args:
         options: to ask the server which streams there are: the publisher's own connection is full of answers.
@@ -155,7 +155,7 @@ class Refusals:
         return reason
 
     def _is_taken(self, subject: str) -> bool:
-        """Whether a stream takes a subject, with or without a leader."""
+        """Return True if a stream captures the subject, with or without a leader."""
         if time.monotonic() < self._has_stream.get(subject, 0.0):
             return True
         if self._asking is None:

@@ -26,12 +26,12 @@ class Window:
 
     @property
     def unacknowledged(self) -> int:
-        """How many messages have no acknowledgement."""
+        """Number of messages not acknowledged yet."""
         return sum(chunk.left for chunk in self._chunks)
 
     @property
     def size(self) -> int:
-        """How many bytes the frames of the chunks are that are not through."""
+        """Bytes of the frames of all pending chunks."""
         return sum(chunk.size for chunk in self._chunks)
 
     def add(self, messages: PublishedMessages) -> bytes | memoryview:

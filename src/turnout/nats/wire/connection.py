@@ -186,7 +186,7 @@ class Connection(Link):
         self.send(frame(subject, payload, reply, encode(headers)))
 
     def ping(self, timeout: float | None = None) -> bool:
-        """Whether the server answers in time. Messages that come meanwhile are thrown away."""
+        """Return True if the server answers in time. Messages received meanwhile are discarded."""
         deadline = time.monotonic() + (timeout or self.options.timeout)
         try:
             self._pings += 1
@@ -237,7 +237,7 @@ class Connection(Link):
                     raise
 
     def _was_alive(self) -> bool:
-        """Whether the server worked while `_ask` waited for it, and does now.
+        """Return True if the server worked while `_ask` waited for it, and does now.
 
         One that was frozen, as by a paused machine or a stalled disk, may answer a PING as soon as it goes on; it has
         lost nothing, so the same request has an answer then.

@@ -1,4 +1,4 @@
-"""Where the messages lie in a buffer of NATS protocol, byte for byte exact, without looking at each in Python.
+"""Vectorised search for messages in a buffer of NATS protocol, exact to the byte.
 
 Line ends are searched for in the whole buffer at once, and those that are followed by ``MSG`` or ``HMSG`` may
 begin a frame. A payload can hold such text as well, so each frame must end where the next one begins; where

@@ -51,7 +51,7 @@ def numbered(lead: bytes, first: int, count: int) -> Any:
 
 
 def have_ids(lines: Any) -> bool:
-    """Whether each of some messages' header lines begin with a message id."""
+    """Return True if the header lines of each message begin with a message id."""
     return lines is not None and bool(pc.all(pc.starts_with(lines, MESSAGE_ID.encode() + b": ")).as_py())
 
 

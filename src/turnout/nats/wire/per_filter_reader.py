@@ -38,7 +38,7 @@ class RangeReader(Protocol):
 
 
 def reader_of(connection: Connection, range_: Range, way: ReadStrategy = TOGETHER, partition: int = 0) -> RangeReader:
-    """What reads a range in a way; the messages are the same in each."""
+    """Return the reader of a range for a read strategy; all strategies read the same messages."""
     if way.kind == "beside":
         return _beside(connection, range_)
     if way.kind == "sieved":
@@ -65,7 +65,7 @@ class SievedReader:
 
     @property
     def hole(self) -> int | None:
-        """As with `turnout.nats.wire.pull.PullReader`: messages that are left out here make none."""
+        """First missing sequence, as in `PullReader`; messages filtered out here are not missing."""
         return self._reader.hole
 
     @property

@@ -27,7 +27,7 @@ Place = str | int | datetime | Mapping[str, int]
 
 @dataclass(frozen=True, slots=True)
 class StoredSequences:
-    """What a stream holds: sequences from *first* up to, not including, *next*, but for those *deleted* between.
+    """Sequences that a stream holds: *first* up to, not including, *next*, without the *deleted* ones.
 
     Attributes:
         consumed: messages go when the stream's consumers have acknowledged them (a work queue, or by interest): whoever
@@ -122,7 +122,7 @@ def _stored_at(connection: Connection, stream: str, moment: datetime) -> int | N
 
 
 def pending_from(connection: Connection, stream: str, start: int, filters: Sequence[str]) -> int:
-    """How many messages the stream holds from *start* on, on the subjects *filters*, if any, at this moment."""
+    """Return the number of messages stored from *start* on, on the subjects *filters* if given, at this moment."""
     config: dict[str, Any] = {
         "deliver_policy": "by_start_sequence",
         "opt_start_seq": start,
@@ -138,7 +138,7 @@ def pending_from(connection: Connection, stream: str, start: int, filters: Seque
 
 
 def parse_place(text: str) -> Place | None:
-    """What a text names as a place in a stream; None if it names nothing."""
+    """Parse a text as a position in a stream; None if it is not one."""
     if text.lower() in ("earliest", "latest"):
         return text.lower()
     if text.isdecimal():

@@ -1,4 +1,4 @@
-"""What a publisher has done."""
+"""Result counts of a publisher."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from turnout.histogram import Histogram
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """What became of the messages since the last flush.
+    """Results of the messages published since the last flush.
 
     Attributes:
         stored: messages that were new to the stream, and stored.

@@ -73,7 +73,7 @@ class _PullRequest:
 
 @dataclass(slots=True)
 class _Progress:
-    """How far the reading has come."""
+    """Progress of a reader."""
 
     next: int
     max_bytes: int
@@ -337,7 +337,7 @@ class PullReader:
                 requests.popleft()
 
     def _receive_status(self, subject: str, block: bytes) -> None:
-        """What the server says about the request whose inbox is *subject*."""
+        """Handle a status for the request whose inbox is *subject*."""
         at = self._at
         code, text = read_status(block) or (0, "")
         if code == HEARTBEAT:

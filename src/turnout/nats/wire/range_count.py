@@ -1,4 +1,4 @@
-"""How many messages a range of a stream holds, to the message: while others arrive, and others are deleted.
+"""Exact number of messages in a range of a stream, while others are published and deleted.
 
 A range that ends below a stream's last sequence gets nothing more; it can only lose. Of a whole stream it holds as many
 messages as it has sequences, but for those that the server lists as deleted. On some subjects, or where too many are
@@ -26,7 +26,7 @@ _TRIES: Final = 20
 
 
 def count_exactly(connection: Connection, stream: str, start: int, end: int, filters: Sequence[str] = ()) -> int | None:
-    """How many messages the stream holds from *start* up to, not including, *end*, on the subjects *filters*, if any.
+    """Return the number of messages from *start* up to, not including, *end*, on the subjects *filters* if given.
 
     Args:
         connection: to ask over.
@@ -58,7 +58,7 @@ def count_exactly(connection: Connection, stream: str, start: int, end: int, fil
 
 
 def count_about(connection: Connection, stream: str, start: int, end: int, filters: Sequence[str] = ()) -> int:
-    """As `count_exactly`, in two questions: too large by what arrives between them, and never too small by that."""
+    """Count like `count_exactly`, in two requests; messages published between them may be counted."""
     if end <= start:
         return 0
     behind = pending_from(connection, stream, end, filters)
@@ -87,7 +87,7 @@ def _between(connection: Connection, stream: str, start: int, end: int, filters:
 
 
 def _lost_some(before: StoredSequences, after: StoredSequences) -> bool:
-    """Whether something may have been deleted between the two looks, but for what lay below all that was kept."""
+    """Return True if messages above the retained beginning may have been deleted between the two requests."""
     if after.deleted != before.deleted:
         return True
     # With holes, others may have been passed by the beginning while as many new ones were made.

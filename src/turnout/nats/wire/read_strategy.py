@@ -1,4 +1,4 @@
-"""How the messages of a range that are on some of its subjects are read at the least cost.
+"""Choice of the cheapest way to read the messages of a range on some of its subjects.
 
 A consumer with one filter costs nats-server little, one with several a multiple: with each message it looks through its
 filters and the subjects of a block anew. So where there are several, there are three ways: that consumer, one consumer
@@ -22,7 +22,7 @@ Kind = Literal["together", "apart", "sieved", "beside"]
 
 @dataclass(frozen=True, slots=True)
 class ReadStrategy:
-    """How to read the messages of a range that match some filters.
+    """Strategy for reading the messages of a range that match some filters.
 
     Attributes:
         kind: ``together``, one consumer with all filters; ``apart``, one for each; ``sieved``, one for *cover*, of
@@ -46,7 +46,7 @@ would be refused by a work queue, and would have a say in what an interest strea
 
 
 def observer_strategy(state: StoredSequences) -> ReadStrategy:
-    """How whoever only looks reads a stream: as none of its consumers where these decide what it keeps."""
+    """Return the strategy for observers: by sequence on work-queue and interest streams, without a consumer."""
     return BESIDE if state.consumed else TOGETHER
 
 

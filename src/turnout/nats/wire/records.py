@@ -109,7 +109,7 @@ def decode(memory: bytearray, filled: int, frames: Frames, partition: int = 0) -
 def _payloads(
     memory: bytearray, words: NDArray[Any], frames: Frames, body: Positions, rows: Positions
 ) -> tuple[Positions, Positions]:
-    """Where each payload begins, behind the headers of *rows*, and where each line ends before its sizes."""
+    """Return the start of each payload, behind the headers of *rows*, and the end of each line before its sizes."""
     payload = body.copy()
     before_size = frames.size_start - 1
     if rows.size:
@@ -145,7 +145,7 @@ def _statuses(
     payload: Positions,
     rows: Positions,
 ) -> tuple[list[tuple[int, str, bytes]], Positions | None]:
-    """What is no message but the server's word: an empty payload and a code in the version line."""
+    """Return the statuses among the frames: an empty payload and a code in the version line."""
     if not rows.size:
         return [], None
     # "NATS/1.0" is eight bytes; a blank behind it means that a code follows.
@@ -165,7 +165,7 @@ def _statuses(
 
 @dataclass(frozen=True, slots=True)
 class _ReplyColumns:
-    """What the reply subjects say, where the topics end and the reply subjects begin."""
+    """Columns parsed from reply subjects, with the ends of topics and starts of reply subjects."""
 
     sequence: Positions
     consumer_sequence: Positions

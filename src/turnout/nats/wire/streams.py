@@ -1,4 +1,4 @@
-"""What one asks the JetStream API about streams and consumers, each in one call."""
+"""JetStream API requests about streams and consumers, one function per request."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def purge_stream(connection: Connection, stream: str, **body: Any) -> int:
 
 
 def subject_counts(connection: Connection, stream: str, pattern: str = ">") -> dict[str, int]:
-    """How many messages *stream* holds for each subject that *pattern* matches."""
+    """Return the number of messages that *stream* holds for each subject matching *pattern*."""
     counts: dict[str, int] = {}
     while True:
         known = len(counts)

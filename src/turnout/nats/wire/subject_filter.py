@@ -34,7 +34,7 @@ class SubjectFilter:
         return batch.filter(pa.array(passing[topics.indices.to_numpy()]))
 
     def passes(self, subject: str) -> bool:
-        """Whether one of the filters matches *subject*."""
+        """Return True if one of the filters matches *subject*."""
         known = self._known.get(subject)
         if known is None:
             if len(self._known) >= _KEPT:

@@ -1,4 +1,4 @@
-"""Where records come from and where messages go, said in one word each: ``nats://host:4222/STREAM``."""
+"""Sources and sinks given as one address: ``nats://host:4222/STREAM``."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def from_environment(end: dict[str, Any], variable: str | None = None) -> dict[s
 
 
 def _end(address: str, option: str) -> tuple[dict[str, Any], str]:
-    """What both ends share, and what stands behind the servers."""
+    """Return the options shared by source and sink, and the text after the servers."""
     scheme, colon, rest = address.partition(":")
     if scheme in _FILES and colon and rest:
         return {"format": scheme, "path": rest}, ""
@@ -94,5 +94,5 @@ def _needed(path: str, address: str, expected: str) -> str:
 
 
 def named_after(file: Path) -> str:
-    """What a route is called that is made of a file."""
+    """Return the name of a route drafted from a file."""
     return file.name.partition(".")[0]

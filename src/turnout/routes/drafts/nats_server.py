@@ -99,7 +99,7 @@ class _ServerDrafter:
         return block if isinstance(block, Mapping) else {}
 
     def _server(self) -> dict[str, Any]:
-        """How a client of the account reaches the server."""
+        """Return the connection options of a client of the account."""
         end: dict[str, Any] = {"format": "nats", "servers": f"{self._scheme()}://{self._address()}"}
         end |= self._login()
         domain = self._inner("jetstream").get("domain")

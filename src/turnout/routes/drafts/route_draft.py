@@ -52,7 +52,7 @@ class Draft:
         return "\n".join([*lines, yaml_of(self.document)])
 
     def mistakes(self, text: str, file: Path | None = None) -> tuple[Mistake, ...]:
-        """What ``turnout check`` would say of the file, once the variables are set."""
+        """Return the mistakes that ``turnout check`` would print for the file once the variables are set."""
         values = {**dict.fromkeys(self.variables, "unknown"), **os.environ}
         try:
             Route.parse(text, values, file=file)

@@ -1,4 +1,4 @@
-"""What was seen of a stream before a route for it is written."""
+"""Samples of a stream, taken before a route for it is written."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class SampledStream:
         return columns_of(objects) if objects and len(objects) == len(self.messages) else ""
 
     def is_json(self) -> bool:
-        """Whether the values are JSON, as far as any was seen."""
+        """True if all sampled values are JSON."""
         return all(_json(message.value) is not _NO_JSON for message in self.messages)
 
     def example(self) -> SampledMessage | None:

@@ -1,4 +1,4 @@
-"""What a class's docstring says of its attributes."""
+"""Descriptions of attributes, read from class docstrings."""
 
 from __future__ import annotations
 

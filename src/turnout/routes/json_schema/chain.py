@@ -28,7 +28,7 @@ def chain_schema() -> dict[str, Any]:
 
 
 def chain_definitions() -> dict[str, Any]:
-    """What `chain_schema` refers to."""
+    """Return the definitions that `chain_schema` refers to."""
     known = sorted(transforms().items())
     kinds = {
         f"transform.{name}": {"description": kind.summary, **options_schema(kind.options, _OF_THE_STAGE)}

@@ -36,13 +36,13 @@ _SETTINGS: dict[str, dict[str, Any]] = {
 
 
 def codec_schema(side: str) -> dict[str, Any]:
-    """How the *side*, keys or values, is decoded and encoded again."""
+    """Return the schema of a codec for the *side*, keys or values."""
     text = f"how {side}s are decoded, and encoded again; as the bytes that they are if not given"
     return {"description": text, "anyOf": [{"$ref": "#/$defs/codec"}, {"type": "null"}]}
 
 
 def codec_definitions() -> dict[str, Any]:
-    """What `codec_schema` refers to; the settings of formats of other packages are their own affair."""
+    """Return the definitions that `codec_schema` refers to; settings of other packages' formats are not checked."""
     plain = [name for name in FORMATS if name not in _SCHEMAS]
     bare = {"if": {"not": {"required": ["format"]}}, "then": _settings(_NO_SCHEMA)}
     rules = [when("format", [name], _settings(schema)) for name, schema in _SCHEMAS.items()]
@@ -56,7 +56,7 @@ def codec_definitions() -> dict[str, Any]:
 
 
 def _settings(schema: dict[str, Any]) -> dict[str, Any]:
-    """What may stand beside the name of a format: each by Connect's name, or by ours in camelCase."""
+    """Return the settings allowed beside a format's name: by Connect's name, or in camelCase."""
     by_letters = {name.replace(".", ""): setting for name, setting in _SETTINGS.items()}
     others = {name: by_letters[name.replace(".", "").lower()] for name in SETTINGS if name != "schema"}
     return {"properties": {"format": True, "schema": schema, **others}, "additionalProperties": False}

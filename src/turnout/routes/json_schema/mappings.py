@@ -33,7 +33,7 @@ def mappings_schema() -> dict[str, Any]:
 
 
 def mappings_definitions() -> dict[str, Any]:
-    """What `mappings_schema` refers to; the server takes the names of the fields in any case."""
+    """Return the definitions that `mappings_schema` refers to; field names are case-insensitive, as in nats-server."""
     return {
         "destination": {
             "type": "object",

@@ -21,7 +21,7 @@ def options_schema(options: Sequence[Option], beside: Sequence[str]) -> dict[str
 
 
 def option_schema(option: Option) -> dict[str, Any]:
-    """What may be written for one option.
+    """Return the schema of one option.
 
     Whatever the check of the option refuses for null and for the empty text is not allowed; other checks show in the
     description alone.

@@ -13,7 +13,7 @@ from turnout.routes.json_schema.models import DIALECT, model_schema
 
 
 def route_schema(tests: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """What a route file may hold, by the transforms, predicates and formats that are installed here.
+    """Return the schema of route files, with the transforms, predicates and formats installed here.
 
     It takes everything that ``turnout check`` takes. The other way round it does not: it knows names, types and words,
     and not what subjects, patterns, addresses and fields mean.

@@ -16,7 +16,7 @@ _TIMEOUT = 60.0
 
 @contextmanager
 def ask(url: str, path: str) -> Iterator[Any]:
-    """What `turnout.runtime.index.server` at *url* has under *path*, to be read.
+    """Open *path* of the `turnout.runtime.index.server` at *url* for reading.
 
     Raises:
         ConnectionLostError: it does not answer, or has no such thing; the message does not repeat the address.
@@ -34,7 +34,7 @@ def ask(url: str, path: str) -> Iterator[Any]:
 
 
 class AskedRevisions:
-    """What the source knows of revisions: the numbers, from the process that keeps the index.
+    """Revision numbers as the source sees them, requested from the process that keeps the index.
 
     Args:
         url: of the index server.

@@ -1,4 +1,4 @@
-"""Where tasks find the index of a revision: in the driver's own folder, or, on another host, in a copy of its files."""
+"""Location of a revision's index for tasks: the driver's own folder, or a copy of its files on another host."""
 
 from __future__ import annotations
 

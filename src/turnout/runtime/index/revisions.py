@@ -21,7 +21,7 @@ _log = logging.getLogger(__name__)
 
 
 class Revisions:
-    """Which revisions of a store's subscriptions there are to match with. Safe to use from several threads.
+    """Index revisions of a store's subscriptions that can be matched with. Thread-safe.
 
     Args:
         url: the store.
@@ -140,7 +140,7 @@ _LASTING = 4
 
 
 def _same_store(folder: Path, url: str) -> bool:
-    """Whether the folder's revisions are of this store; from now on they are."""
+    """Return True if the folder's revisions belong to this store; records the store as its owner."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     mark = folder / "store"
     digest = hashlib.sha256(url.encode()).hexdigest()

@@ -20,7 +20,7 @@ _CHUNK = 1 << 20
 
 
 class Kept(Protocol):
-    """What the server asks: see `turnout.runtime.index.revisions.Revisions`."""
+    """Interface that the server reads: see `turnout.runtime.index.revisions.Revisions`."""
 
     folder: Path
 
@@ -62,7 +62,7 @@ class IndexServer:
 
     @property
     def url(self) -> str:
-        """What to ask under; it holds the token and is not to be logged."""
+        """URL of the server; it contains the token and must not be logged."""
         host, port = self._server.server_address[:2]
         name = host.decode() if isinstance(host, bytes) else str(host)
         return f"http://{f'[{name}]' if ':' in name else name}:{port}/{self._token}"
@@ -91,7 +91,7 @@ class IndexServer:
         return Handler
 
     def _find(self, path: str) -> Path | bytes | None:
-        """What a path asks for: a list, a file, or nothing that there is."""
+        """Return the content of a path: a list, a file, or None."""
         token, _, rest = path.lstrip("/").partition("/")
         if not compare_digest(token.encode(), self._token.encode()):
             return None

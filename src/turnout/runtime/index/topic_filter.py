@@ -61,7 +61,7 @@ class WantedSubjects:
         return snapshot
 
     def changes(self, since: int) -> Changes:
-        """What happened after a revision, or after the earlier one that is known here: once more does no harm."""
+        """Return the changes after a revision, or after an earlier known one: applying them twice does no harm."""
         changes = self._store.changes(since if self._revision is None else min(since, self._revision))
         if changes.reset:
             self._begin(changes.created)

@@ -1,1 +1,1 @@
-"""What HTTP is answered: one module for each noun."""
+"""REST API: one module for each noun."""

@@ -69,13 +69,13 @@ def tasks(name: str, parts: PartsDep, _: Reads) -> list[dict[str, Any]]:
     return [{"id": {"connector": entry.name, "task": 0}, "config": _config(entry)}]
 
 
-@router.get("/connectors/{name}/tasks/{task}/status", summary="What the one task of a route does: the route")
+@router.get("/connectors/{name}/tasks/{task:number}/status", summary="What the one task of a route does: the route")
 def task_status(name: str, task: SequenceNumber, parts: PartsDep, _: Reads) -> dict[str, Any]:
     return _task(parts.routes.entry(name), task)
 
 
 @router.post(
-    "/connectors/{name}/tasks/{task}/restart",
+    "/connectors/{name}/tasks/{task:number}/restart",
     status_code=204,
     summary="Restart the one task of a route: the route",
     response_class=Response,

@@ -14,7 +14,7 @@ router = APIRouter(prefix="/v1/routes/{name}", tags=["routes"])
 
 
 class OffsetsModel(BaseModel):
-    """How far a route is done."""
+    """Committed offsets of a route."""
 
     batch: int | None = Field(description="the last micro-batch that is done; null where none is")
     next: dict[str, Any] = Field(description="by stream the sequence, by topic and partition the offset, to come")
@@ -22,7 +22,7 @@ class OffsetsModel(BaseModel):
 
 
 class ResetForm(RequestForm):
-    """Where to go."""
+    """Target of a reset."""
 
     to: StrictStr | StrictInt | dict[str, Any] = Field(
         description="earliest, latest, a sequence, an ISO time, or a place for each stream or topic",
@@ -31,7 +31,7 @@ class ResetForm(RequestForm):
 
 
 class ConfirmForm(RequestForm):
-    """Which version is confirmed, so that nobody confirms a version that they have not seen."""
+    """Version to confirm, so that no unseen version is confirmed."""
 
     digest: StrictStr = Field(description="of the file whose changes are confirmed, as the route's digest says it")
 

@@ -58,7 +58,7 @@ class GroupModel(BaseModel):
 
 
 class RedriveForm(RequestForm):
-    """Which letters, and how; all of them if nothing is said."""
+    """Selection of letters and the mode of a redrive; all letters by default."""
 
     sequences: list[SequenceNumber] | None = Field(default=None, max_length=_MOST)
     stage: str | None = None
@@ -97,7 +97,7 @@ def groups(name: str, parts: PartsDep, principal: Reads) -> list[GroupModel]:
     ]  # fmt: skip
 
 
-@router.get("/{sequence}", summary="One dead letter", responses=_ERRORS)
+@router.get("/{sequence:number}", summary="One dead letter", responses=_ERRORS)
 def read_letter(name: str, sequence: SequenceNumber, parts: PartsDep, principal: Reads) -> LetterModel:
     route = route_of(parts.routes.entry(name))
     return _model(visible(route, [letter_at(route, sequence)], masked=is_masked(principal))[0])

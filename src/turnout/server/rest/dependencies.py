@@ -1,4 +1,4 @@
-"""What the answers are made from, and who asks."""
+"""FastAPI dependencies: the server's parts, and the caller."""
 
 from __future__ import annotations
 

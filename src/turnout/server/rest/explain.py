@@ -34,7 +34,7 @@ class ExplainForm(RequestForm):
 
 
 class ExplanationModel(BaseModel):
-    """What becomes of a record; see `turnout.engine.explain.RecordExplanation`."""
+    """Outcome of a record; see `turnout.engine.explain.RecordExplanation`."""
 
     record: dict[str, Any] = Field(description="as it was read")
     stages: list[dict[str, Any]] = Field(description="each transform: its predicates' answers, before and after")

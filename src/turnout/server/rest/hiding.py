@@ -32,7 +32,7 @@ def without_secrets(text: str) -> str:
 
 
 def _secrets(node: yaml.Node | None) -> Iterator[tuple[int, int]]:
-    """Where the values of secret names begin and end; variables are no secrets."""
+    """Yield the start and end of the values of secret names; variables are no secrets."""
     if isinstance(node, yaml.SequenceNode):
         for item in node.value:
             yield from _secrets(item)

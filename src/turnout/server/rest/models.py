@@ -6,6 +6,7 @@ import json
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
+from starlette.convertors import Convertor, register_url_convertor
 
 from turnout.errors import Mistake
 from turnout.nats.protocol.numbers import LARGEST_SEQUENCE
@@ -14,6 +15,23 @@ from turnout.server.compatibility import Change
 from turnout.server.entry import RouteEntry
 from turnout.server.rest.dependencies import Parts
 from turnout.server.supervisor import Phase
+
+
+class _NumberConvertor(Convertor[int]):
+    """Number in a path, of as many digits as 64 bits have; a path with more is not found."""
+
+    regex = "[0-9]{1,19}"
+
+    def convert(self, value: str) -> int:
+        """Return the number."""
+        return int(value)
+
+    def to_string(self, value: int) -> str:
+        """Return its digits."""
+        return str(value)
+
+
+register_url_convertor("number", _NumberConvertor())
 
 SequenceNumber = Annotated[int, Field(ge=0, le=LARGEST_SEQUENCE)]
 """Number of a message, an event or a task: what fits into 64 bits."""
@@ -40,7 +58,7 @@ class RequestForm(BaseModel):
 
 
 def exactly_one(*names: str, types: str = "object string") -> dict[str, Any]:
-    """What JSON Schema says of a form in which one of these fields is given, and the others are absent or null."""
+    """Return the JSON Schema of a form in which exactly one of these fields is given."""
     kinds = [*types.split()]
 
     def given(name: str) -> dict[str, Any]:
@@ -67,7 +85,7 @@ class ChangeModel(BaseModel):
 
 
 class LagModel(BaseModel):
-    """How far a route is behind its source."""
+    """Lag of a route behind its source."""
 
     records: dict[str, int] = Field(description="by stream, the sequences that are not done yet")
     seconds: float | None = Field(description="the age of the oldest of them")

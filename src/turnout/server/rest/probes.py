@@ -15,14 +15,14 @@ router = APIRouter(tags=["health"])
 
 
 class LiveModel(BaseModel):
-    """Whether the process works."""
+    """Liveness of the process."""
 
     live: bool
     reason: str | None = Field(description="why it does not")
 
 
 class ReadyModel(BaseModel):
-    """Whether everything that is needed is there."""
+    """Readiness of the server."""
 
     ready: bool
     problems: dict[str, str] = Field(description="by what is not, why")

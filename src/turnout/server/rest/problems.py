@@ -97,7 +97,7 @@ async def _of_error(request: Request, failure: Exception) -> JSONResponse:
 
 
 def _headers(status: int) -> dict[str, str]:
-    """When to try again, where that helps."""
+    """Return the headers of a status: the time to try again."""
     return {"Retry-After": "1"} if status == HTTPStatus.SERVICE_UNAVAILABLE else {}
 
 
@@ -111,7 +111,7 @@ async def _of_http(request: Request, failure: Exception) -> JSONResponse:
 
 
 def _methods_of(request: Request) -> list[str]:
-    """What may be asked of a path: the framework names those of the first of its routes alone."""
+    """Return the methods allowed for a path; the framework names those of the first of its routes alone."""
     described = request.app.openapi()["paths"].get(request.url.path)
     if described is not None:
         return sorted(method.upper() for method in described)
@@ -144,7 +144,7 @@ def _as_connect(status: int, message: str) -> JSONResponse:
 
 
 async def _of_anything(_: Request, _failure: Exception) -> JSONResponse:
-    """What nobody foresaw: the log has it, the answer does not."""
+    """Answer an unexpected exception: its details go to the log, not into the answer."""
     return problem(500, "the server has made a mistake; its log says which")
 
 

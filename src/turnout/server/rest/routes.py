@@ -40,7 +40,7 @@ class TextForm(RequestForm):
 
 
 class Validation(BaseModel):
-    """Whether a route can be used, and what it would change."""
+    """Validity of a route, and its changes."""
 
     valid: bool
     name: str | None
@@ -60,7 +60,7 @@ class RevisionModel(BaseModel):
 
 
 class MinuteModel(BaseModel):
-    """What became of a route's records within a minute."""
+    """Counts of a route's records within a minute."""
 
     at: int = Field(description="when the minute began, in seconds since the epoch")
     counts: dict[str, int]

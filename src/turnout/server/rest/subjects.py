@@ -45,7 +45,7 @@ class MapForm(RequestForm):
 
 
 class MappedModel(BaseModel):
-    """What becomes of one subject."""
+    """Result of mapping one subject."""
 
     subject: str
     mapping: str | None = Field(description="the source that it matches; null where nothing maps it")

@@ -70,7 +70,7 @@ class SubscriptionForm(RequestForm):
 
 
 class MatchForm(RequestForm):
-    """What conditions see of a message."""
+    """Metadata of a message to match."""
 
     message: dict[str, str] = Field(max_length=_MOST_PAIRS, examples=[{"subject": "orders 17", "location": "Oulu"}])
 

@@ -33,7 +33,7 @@ _EXCLUSION = "<exclusion><groupId>{}</groupId><artifactId>*</artifactId></exclus
 
 
 def brings_connector(properties: Mapping[str, object]) -> bool:
-    """Whether Spark properties name a connector already, so that none is fetched."""
+    """Return True if Spark properties name a connector already, so that none is fetched."""
     return any("spark-sql-kafka" in str(properties.get(name, "")) for name in ("spark.jars", "spark.jars.packages"))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, Final
 
@@ -11,6 +10,7 @@ from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from turnout.routes.endpoints import KafkaSink
+from turnout.runtime.java_failures import in_one_line
 from turnout.spark.formats.kafka_limits import KafkaLimits
 
 _log = logging.getLogger(__name__)
@@ -33,9 +33,9 @@ def with_broker_limits(limits: KafkaLimits, spark: SparkSession, sink: KafkaSink
         return limits
     try:
         return _asked(limits, spark._jvm, {**_TIMEOUTS, **options})  # noqa: SLF001 - Kafka's client is Java
-    except (Py4JError, TypeError) as failure:
-        reason = str(failure).partition("\n")[2][:300] or type(failure).__name__
-        _log.warning("the size limits of %s are not known: %s", options.get("bootstrap.servers"), reason)
+    except (Py4JError, AttributeError, TypeError) as failure:
+        servers = options.get("bootstrap.servers")
+        _log.warning("the size limits of the topics at %s are not known: %s", servers, in_one_line(failure))
         return limits
 
 
@@ -50,7 +50,9 @@ def _asked(limits: KafkaLimits, jvm: Any, options: dict[str, str]) -> KafkaLimit
     try:
         seconds = jvm.java.util.concurrent.TimeUnit.SECONDS
         topics = sorted(admin.listTopics().names().get(_SECONDS, seconds))[:_MOST_TOPICS]
-        nodes = [node.idString() for node in admin.describeCluster().nodes().get(_SECONDS, seconds)]
+        # A Java collection that is neither a list nor a set cannot be iterated from Python.
+        found_nodes = jvm.java.util.ArrayList(admin.describeCluster().nodes().get(_SECONDS, seconds))
+        nodes = [node.idString() for node in found_nodes]
         asked = [(name, resource(kinds.TOPIC, name), "max.message.bytes") for name in topics]
         asked += [("", resource(kinds.BROKER, node), "message.max.bytes") for node in nodes]
         several = jvm.java.util.ArrayList()
@@ -60,10 +62,6 @@ def _asked(limits: KafkaLimits, jvm: Any, options: dict[str, str]) -> KafkaLimit
         found = [(name, described.get(one).get(setting).value()) for name, one, setting in asked]
     finally:
         admin.close(jvm.java.time.Duration.ZERO)
-    others = _least(int(value) for name, value in found if not name)
+    others = min((int(value) for name, value in found if not name), default=None)
     own = {name: int(value) for name, value in found if name and int(value) < limits.producer}
     return replace(limits, topics=own, others=others)
-
-
-def _least(numbers: Iterable[int]) -> int | None:
-    return min(numbers, default=None)

@@ -43,7 +43,7 @@ _ERROR_ARROW: Final = pa.struct([pa.field(field.name, pa.string()) for field in 
 
 @dataclass(frozen=True)
 class Applied:
-    """What `apply_chain` gives.
+    """Result of `apply_chain`.
 
     Attributes:
         records: those that came through.
@@ -86,7 +86,7 @@ def apply_chain(chain: Chain, records: DataFrame, tolerance: Tolerance = "none")
 
 @dataclass(frozen=True)
 class _ChainTask:
-    """What Spark's workers need to run the chain.
+    """Serialisable task that runs the chain in Spark's workers.
 
     Attributes:
         before: the schemas of keys and values before it.
@@ -179,7 +179,7 @@ class _Passed:
             batch.fail({row: _failure(name, RecordError(why)) for row, why in written.problems.items()})
 
     def first_failure(self) -> str:
-        """Which record failed first, where and why."""
+        """Describe the first failed record, its stage and the reason."""
         row = min(self.batch.failures)
         failure = self.batch.failures[row]
         names = [name for name in _PLACE if name in self.arrow.schema.names]

@@ -88,7 +88,7 @@ def refused(schema: T.StructType) -> None:
 
 
 def is_headers(type_: T.DataType) -> bool:
-    """Whether a column is one of headers; their values may be text, too."""
+    """Return True for a column of headers; their values may be text, too."""
     pair = type_.elementType if isinstance(type_, T.ArrayType) else None
     return (
         isinstance(pair, T.StructType)
@@ -99,7 +99,7 @@ def is_headers(type_: T.DataType) -> bool:
 
 
 def foreign(path: str, type_: T.DataType) -> Iterator[tuple[str, T.DataType]]:
-    """What is in a type that Connect has nothing for."""
+    """Yield the parts of a type that Connect has no type for."""
     if isinstance(type_, T.StructType):
         for field in type_:
             yield from foreign(f"{path}.{field.name}", field.dataType)
@@ -132,5 +132,5 @@ def value_field(name: str, schema: Schema | None) -> T.StructField:
 
 
 def schemas_of(schema: T.StructType) -> tuple[Schema | None, Schema | None]:
-    """What keys and values have."""
+    """Return the schemas of keys and values."""
     return schema_of(schema["key"]), schema_of(schema["value"])

@@ -78,7 +78,7 @@ def _sent(spark: SparkSession, segment: Segment) -> str:
 
 @cache
 def _folder() -> Path:
-    """Where this process has its indexes: executors that start later get them from here."""
+    """Return the folder of this process's indexes: executors that start later fetch them from here."""
     return lasting_folder("match")
 
 

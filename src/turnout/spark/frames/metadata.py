@@ -1,4 +1,4 @@
-"""What conditions see of the records of a frame."""
+"""Metadata for conditions from the records of a DataFrame."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class FrameMetadata:
 
     @classmethod
     def of(cls, schema: T.StructType, paths: Mapping[str, str], keys: Collection[str]) -> Self:
-        """What reads these keys.
+        """Return the reader of these keys.
 
         Args:
             schema: of the frame.

@@ -158,7 +158,7 @@ def _maps(column: Any, schema: Schema) -> list[Any]:
 
 
 def _ranges(column: Any) -> list[tuple[int, int]]:
-    """Where each list begins and ends in what flattening it gives; a null is empty."""
+    """Return the start and end of each list in the flattened column; a null is empty."""
     offsets = np.asarray(column.offsets)
     sizes = np.diff(offsets)
     if column.null_count:

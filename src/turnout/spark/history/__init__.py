@@ -1,1 +1,1 @@
-"""What a route did, or would have done, over records that are stored."""
+"""Replay, diff and analysis over stored records, on Spark."""

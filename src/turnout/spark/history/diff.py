@@ -48,7 +48,7 @@ _log = logging.getLogger(__name__)
 
 
 class DiffResult:
-    """What two versions do otherwise.
+    """Differences between two versions.
 
     Args:
         report: the sums, with examples.
@@ -158,7 +158,7 @@ def _looked_ahead(old: Route, new: Route) -> tuple[Route, Route]:
 
 @dataclass(frozen=True, slots=True)
 class _Subscriptions:
-    """Where a version's index is, and at what revision; None for a version without subscriptions."""
+    """Index location and revision of a version; None for a version without subscriptions."""
 
     place: IndexPlace
     revision: int
@@ -219,7 +219,7 @@ class _Stage:
         return cls(isinstance(new.source, NatsSource), indexes, pickled, hashlib.sha256(pickled).hexdigest())
 
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
-        """What is not the same with a task's records."""
+        """Compare both versions on a task's records."""
         from turnout.engine import pieces
 
         differences = Differences()

@@ -130,7 +130,7 @@ def ask(route: Route) -> None:
 
 
 def recorded(spark: SparkSession, source: Endpoint, span: RecordSpan) -> DataFrame:
-    """What a source holds in a span; from NATS as splits, which the next stage reads.
+    """Read a span of a source; from NATS as splits, which the next stage reads.
 
     Raises:
         ConfigError: the source does not know such places.

@@ -23,7 +23,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class RedriveResult:
-    """What a redrive did, or would do.
+    """Result of a redrive, or of its dry run.
 
     Args:
         report: the sums.

@@ -96,7 +96,7 @@ def deliveries_of(rows: DataFrame) -> DataFrame:
 
 
 def counted(rows: DataFrame) -> tuple[Counts, dict[str | None, int]]:
-    """What a rehearsal counted, and how many messages there would be for each subscription."""
+    """Return the counts of a rehearsal, and the number of messages for each subscription."""
     (total,) = rows.agg(*(F.sum(name).alias(name) for name in NUMBERS)).collect()
     groups = deliveries_of(rows).groupBy("subscription").count().collect()
     by_subscription = {row["subscription"]: int(row["count"]) for row in groups}

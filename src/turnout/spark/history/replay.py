@@ -40,7 +40,7 @@ _FILTERS = frozenset({"filterSubject", "filterSubjects"})
 
 @dataclass(frozen=True, slots=True)
 class ReplayResult:
-    """What a replay did.
+    """Result of a replay.
 
     Attributes:
         plan: what it was to do.

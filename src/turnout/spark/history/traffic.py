@@ -1,4 +1,4 @@
-"""What a route's subscriptions did in a range of records, counted in Spark's tasks and summed by Spark."""
+"""Traffic of a route's subscriptions in a range, counted in Spark's tasks and summed by Spark."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def traffic_in_tasks(
     start: object | None = None,
     end: object | None = None,
 ) -> Traffic:
-    """What `turnout.history.traffic.traffic_of` finds out, with the range split over Spark's tasks.
+    """Compute `turnout.history.traffic.traffic_of` with the range split over Spark's tasks.
 
     Args:
         route: whose records, and through what they go; its source is NATS. Nothing is sent.
@@ -114,7 +114,7 @@ _known: dict[str, _WorkerState] = {}
 
 @dataclass(frozen=True, slots=True)
 class _WorkerState:
-    """What a worker keeps of an analysis for its next task."""
+    """State of an analysis that a worker keeps for its next task."""
 
     program: Program
     places: Mapping[Any, int]
@@ -172,7 +172,7 @@ class _Counting:
 
 
 def _rows(watch: TrafficWatch, known: _WorkerState) -> Any:
-    """What a task has counted."""
+    """Return the counts of a task as rows."""
     rows: list[tuple[Any, ...]] = [(_RECORDS, None, None, None, watch.records, 0)]
     rows += [(_FIRED, id_, None, None, count, 0) for id_, count in watch.fired.items()]
     only = watch.only

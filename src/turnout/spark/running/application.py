@@ -70,7 +70,7 @@ class Application:
             raise RunError(f"route {route.name} failed: the Spark session has ended") from failure
 
     def alive(self) -> bool:
-        """Whether the JVM answers."""
+        """Return True if the JVM answers."""
         with suppress(Exception):
             # A question that a context which has stopped refuses, as a JVM does which is no longer there.
             return not self._closed and self._session.sparkContext.defaultParallelism > 0

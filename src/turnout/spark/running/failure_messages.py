@@ -1,4 +1,4 @@
-"""How a run ends that does not end by itself, in one sentence: a JVM that died, a disk that is full, a refusal."""
+"""Messages for runs that end by a failure, one sentence each: a dead JVM, a full disk, a refusal."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def ending_in_words(name: str, spark: SparkSession, checkpoint: Path | None) -> 
 
 
 def _full_disk(failure: BaseException, checkpoint: Path | None) -> str | None:
-    """Which disk is full, if the failure or one that it came from says that one is."""
+    """Return the full disk, if the failure or one of its causes reports one."""
     cause = _cause_matching(failure, _FULL)
     if cause is None:
         return None

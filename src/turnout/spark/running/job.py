@@ -246,7 +246,7 @@ class _Run:
         return self._result()
 
     def _stopped_without_jvm(self, failure: Exception) -> bool:
-        """Whether the run was to stop, and has lost its JVM meanwhile: what it has counted stands."""
+        """Return True if the run was asked to stop and lost its JVM meanwhile: its counts are valid."""
         ended = how_jvm_ended(self.spark, failure) if self.stop.is_set() else None
         if ended is not None:
             warning = (

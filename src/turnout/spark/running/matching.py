@@ -33,7 +33,7 @@ _log = logging.getLogger(__name__)
 
 
 class RunMatching:
-    """What a run knows of its subscriptions. It is closed at the run's end.
+    """Subscriptions of a run; closed at its end.
 
     Args:
         route: a route with subscriptions.
@@ -69,7 +69,7 @@ class RunMatching:
 
     @property
     def options(self) -> dict[str, str]:
-        """What the source is to be told."""
+        """Return the source options that matching adds."""
         return {"revisionsUrl": self.url, **({"pushDown": "true"} if self.pushes_down else {})}
 
     def close(self) -> None:
@@ -103,7 +103,7 @@ class RunMatching:
 
 
 def _address(spark: SparkSession) -> str:
-    """Where other processes of this run reach this one: the driver, or a client of Spark Connect."""
+    """Return the address of this process, the driver or a Spark Connect client, for other processes of the run."""
     if is_connect(spark):
         return own_address(spark)
     return str(spark.conf.get("spark.driver.host", None) or "127.0.0.1")

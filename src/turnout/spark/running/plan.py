@@ -31,7 +31,7 @@ _LARGEST: Final = (
 
 
 def publishes(route: Route) -> bool:
-    """Whether the stage itself can deliver everything: all sinks are NATS."""
+    """Return True if the stage itself can deliver everything: all sinks are NATS."""
     return all(isinstance(sink, NatsSink) for sink in route.sinks.values())
 
 

@@ -1,4 +1,4 @@
-"""What Spark reports on the micro-batches of a query, each once."""
+"""Spark's reports on the micro-batches of a query, each once."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ class Reports:
 
 
 def ended_at(report: StreamingQueryProgress) -> float:
-    """When the micro-batch of a report ended, in seconds since the epoch."""
+    """Return the end of a report's micro-batch, in seconds since the epoch."""
     return datetime.fromisoformat(report.timestamp).timestamp() + report.batchDuration / 1000
 
 
 def metrics_of(report: StreamingQueryProgress, name: str) -> Mapping[str, Any]:
-    """What was observed under a name; nothing where no row came by."""
+    """Return the observed metrics of a name; empty if no row was observed."""
     observed = report.observedMetrics.get(name)
     metrics: Mapping[str, Any] = {} if observed is None else _by_name(observed.asDict())
     return metrics

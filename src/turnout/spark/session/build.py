@@ -113,7 +113,7 @@ def build_session(
 
 
 def _for_master(master: str) -> dict[str, str]:
-    """What is right where all processes are on this machine."""
+    """Return the settings for a master with all processes on this machine."""
     if master.startswith("local"):
         return _HERE_ONLY
     on_loopback = "127.0.0.1" in master or "localhost" in master
@@ -126,7 +126,7 @@ _LONGEST_SOCKET = 100
 
 
 def _private_places(master: str) -> dict[str, str]:
-    """Where the JVM of this machine keeps blocks, broadcasts, libraries and sockets.
+    """Return the folders for blocks, broadcasts, libraries and sockets of this machine's JVM.
 
     It is a folder that only its owner reads, and that the next run removes if this one is killed: Spark would let
     everybody read them.
@@ -203,7 +203,7 @@ def session_for(spark: SparkSession, route: Route) -> SparkSession:
 
 
 def missing_properties(spark: SparkSession, route: Route) -> dict[str, str]:
-    """What the route asks of an application that runs already, and that only a new one can have.
+    """Return the properties that the route needs and that only a new application can have.
 
     What merely makes micro-batches shorter is not missed.
     """

@@ -71,7 +71,7 @@ def jars_of_spark() -> Path:
 
 
 def _fingerprint(java: Java) -> str:
-    """What tells the JDKs and class paths apart that an archive may be for."""
+    """Return a fingerprint of the JDK and class path that an archive belongs to."""
     release = java.home.resolve() / "release"
     version = release.read_bytes() if release.exists() else b""
     jars = sorted((jar.name, jar.stat().st_size, jar.stat().st_mtime_ns) for jar in jars_of_spark().glob("*.jar"))
@@ -104,7 +104,7 @@ def _adopt(java: Java, archive: Path) -> None:
 
 
 def _is_whole(java: Java, part: Path) -> bool:
-    """Whether the JVM itself takes the file for an archive: one that was killed while it wrote leaves half of it."""
+    """Return True if the JVM accepts the file as an archive: a JVM killed while writing leaves half of one."""
     program = str(java.home / "bin" / "java")
     command = [program, "-Xshare:on", f"-XX:SharedArchiveFile={part}", "-cp", _class_path(java), "-version"]
     try:

@@ -27,7 +27,7 @@ _log = logging.getLogger(__name__)
 
 
 def is_connect(session_or_master: SparkSession | str) -> bool:
-    """Whether a session is one of Spark Connect, or Spark's master is the address of its server."""
+    """Return True for a Spark Connect session, or the address of its server as master."""
     if isinstance(session_or_master, str):
         return session_or_master.startswith(_SCHEME)
     return getattr(session_or_master, "_jsparkSession", None) is None

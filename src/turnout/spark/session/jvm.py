@@ -70,13 +70,13 @@ def leave_last_words_unsaid() -> None:
 
 
 def _handle_error(server: socketserver.BaseServer, request: Any, client_address: Any) -> None:
-    """What a server does with an exception of a connection, other than one that says that the other end is gone."""
+    """Handle an exception of a server's connection, other than the peer's disconnect."""
     if not isinstance(sys.exception(), EOFError | ConnectionError):
         socketserver.BaseServer.handle_error(server, request, client_address)
 
 
 def how_jvm_ended(spark: SparkSession, failure: BaseException | None = None) -> str | None:
-    """How the session's JVM ended, as "by SIGKILL"; None while it runs, and where it is not this process's.
+    """Describe the end of the session's JVM, as "by SIGKILL"; None while it runs, or if it is another process's.
 
     Args:
         spark: the session.

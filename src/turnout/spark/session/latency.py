@@ -1,4 +1,4 @@
-"""What to set for short micro-batches, and what it costs."""
+"""Settings for short micro-batches, and their costs."""
 
 from __future__ import annotations
 

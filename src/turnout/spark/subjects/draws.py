@@ -33,6 +33,6 @@ def percent(bits: Column) -> Column:
 
 
 def random_below(bits: Column, place: int | Column, number: Column) -> Column:
-    """What ``random(number)`` gives at token *place* of a destination; *number* is above 0."""
+    """Return the value of ``random(number)`` at token *place* of a destination; *number* is above 0."""
     at = F.lit(place).cast("long") if isinstance(place, int) else place
     return F.pmod(F.xxhash64(bits, at), number.cast("long"))

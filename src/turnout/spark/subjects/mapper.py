@@ -23,7 +23,7 @@ _MOST_TERMS = 400
 
 
 def is_too_large(program: MappingProgram) -> bool:
-    """Whether the expression of a table has more terms than the optimizer is asked to take.
+    """Return True if the expression of a table has more terms than the optimizer can take.
 
     The tokens of each shape of source are compared, and each function of each form of destination is a branch.
     """

@@ -66,7 +66,7 @@ def map_subject(
     cluster: str | None = None,
     seed: Sequence[Column | str] = (),
 ) -> Column:
-    """What *table* makes of the column's subjects, as `MappingTable.apply` does.
+    """Map the column's subjects with *table*, as `MappingTable.apply` does.
 
     Args:
         table: the mappings.
@@ -118,7 +118,7 @@ def _target(program: MappingProgram, subject: Column, tokens: Column, bits: Colu
 def _result(
     program: MappingProgram, target: Column, subject: Column, tokens: Column, bits: Column, hashes: Sequence[Column]
 ) -> Column:
-    """What the chosen destination gives, one branch for each form."""
+    """Return the result of the chosen destination, one branch for each form."""
     nothing = target["f"].isNull()
     for hashed in hashes:
         # Always true where there is no target. Used a second time, the hash is not moved into a branch below,
@@ -132,7 +132,7 @@ def _result(
 
 
 def _keys(program: MappingProgram, target: Column, subject: Column, tokens: Column) -> list[Column]:
-    """What the first, second … ``partition`` of the chosen destination hashes, whatever its form; else null."""
+    """Return the inputs of the first, second … ``partition`` of the chosen destination, else null."""
     keys: list[Column | None] = []
     for number, form in enumerate(program.forms):
         for place, key in enumerate(_Branch(form, target, subject, tokens, subject, []).keys()):
@@ -200,7 +200,7 @@ class _Branch:
     hashes: Sequence[Column]
 
     def keys(self) -> Iterator[Column]:
-        """What each ``partition`` of the form hashes."""
+        """Yield the input of each ``partition`` of the form."""
         index = 0
         for name, reads in self.form.functions:
             if name == "partition":

@@ -1,4 +1,4 @@
-"""Which subjects match a filter, as a column."""
+"""Subject filters as columns."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from turnout.subjects.tokens import BLANKS, FULL, PARTIAL
 
 
 def subject_matches(pattern: str, column: Column | str) -> Column:
-    """Whether a subscription on *pattern* gets a message with the column's subject; never null.
+    """Return a column that is true if a subscription on *pattern* receives the subject; never null.
 
     As `turnout.subjects.matches`: a pattern or a subject with an empty token matches nothing.
     """
@@ -28,7 +28,7 @@ def subject_matches(pattern: str, column: Column | str) -> Column:
 
 
 def tokens_fit(tokens: Column, pattern_tokens: Sequence[str]) -> Column:
-    """Whether there are as many tokens as the pattern needs, and the fixed ones are equal."""
+    """Return a column that is true if the number of tokens fits and the fixed ones are equal."""
     full = pattern_tokens[-1] == FULL
     fits = F.size(tokens) >= len(pattern_tokens) if full else F.size(tokens) == len(pattern_tokens)
     for index, want in enumerate(pattern_tokens):
@@ -38,12 +38,12 @@ def tokens_fit(tokens: Column, pattern_tokens: Sequence[str]) -> Column:
 
 
 def is_literal(tokens: Column) -> Column:
-    """Whether no token is empty or a wildcard, as every published subject must be."""
+    """Return a column that is true if no token is empty or a wildcard, as in every published subject."""
     return ~(F.array_contains(tokens, "") | F.array_contains(tokens, PARTIAL) | F.array_contains(tokens, FULL))
 
 
 def subject_is_publishable(column: Column | str) -> Column:
-    """Whether a message with this subject can reach a subscriber; never null, and a null subject is not.
+    """Return a column that is true if a message with this subject can reach a subscriber; never null, false for null.
 
     False for an empty token, a wildcard, a blank, and for bytes that are not UTF-8: a server delivers the last,
     but most clients (and Kafka) cannot name such a subject.

@@ -22,7 +22,7 @@ _WHOLE = 100
 
 @dataclass(frozen=True, slots=True)
 class TargetForm:
-    """What the destinations of one branch of the expression have in common.
+    """Common form of the destinations in one branch of the expression.
 
     Attributes:
         functions: per placeholder its function and how many token places it reads.
@@ -93,7 +93,7 @@ class MappingProgram:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is no mapping at all."""
+        """True if there is no mapping."""
         return len(self.rules) == 1
 
     def _rule(self, mapping: SubjectMapping, shares: Sequence[Share]) -> tuple[int, ...]:
@@ -171,7 +171,7 @@ class MappingProgram:
 
 
 def _has_starred(source: str) -> bool:
-    """Whether a token only starts with a star, and so matches any one token although it is no wildcard."""
+    """Return True if a token only starts with a star, which matches any one token without being a wildcard."""
     return STARRED in shape_of(source).kinds
 
 

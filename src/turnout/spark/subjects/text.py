@@ -46,7 +46,7 @@ def as_latin1(text: Column) -> Column:
 
 
 def from_latin1(text: Column) -> Column:
-    """What `as_latin1` was made of."""
+    """Inverse of `as_latin1`."""
     return from_bytes(F.encode(text, _LATIN1))
 
 

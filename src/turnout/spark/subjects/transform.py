@@ -25,7 +25,7 @@ def transform_subject(
     seed: Sequence[Column | str] = (),
     unmatched: Column | None = None,
 ) -> Column:
-    """What *transform* makes of the column's subjects.
+    """Transform the column's subjects.
 
     Args:
         transform: the transform.
@@ -65,7 +65,7 @@ def transform_subject(
 
 
 def _matches(source: str, subject: Column, tokens: Column) -> Column:
-    """Whether a literal subject matches the source, quirks included."""
+    """Return a column that is true if a literal subject matches the source, quirks included."""
     if shape_of(source).is_literal:
         return subject == literal(source)
     # A token that only starts with a star matches as a star does (of literal subjects).
@@ -86,7 +86,7 @@ def tail_of(subject: Column, tokens: Column, skipped: Column) -> Column:
 
 
 def _value(step: TokenStep, place: int, subject: Column, tokens: Column, bits: Column) -> Column | str:
-    """What one placeholder gives."""
+    """Return the value of one placeholder."""
     call = step.call
     assert call is not None
     number = call.number or 0

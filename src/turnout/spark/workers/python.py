@@ -1,4 +1,4 @@
-"""Which Python Spark's workers run on: this one, with PySpark from where it is installed."""
+"""Choice of the Python for Spark's workers: this one, with PySpark from its installation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What subscriptions mean beside each other: equivalent ones, subsumed ones, contradictions, and what they cost."""
+"""Analysis of subscriptions: equivalent and subsumed ones, contradictions, and their costs."""
 
 from turnout.subscriptions.analysis.canonical import CanonicalForm, form_of
 from turnout.subscriptions.analysis.cost import AnchorCounter, AnchorTraffic

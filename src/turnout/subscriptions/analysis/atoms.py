@@ -93,7 +93,7 @@ def _pattern(key: str, pattern: str, partial: bool, ignore_case: bool) -> Atom |
 
 
 def atom_holds(atom: Atom, value: str) -> bool:
-    """Whether the atom is true of a value that is present."""
+    """Return True if the atom is true of a present value."""
     if atom.rank == PRESENT:
         return True
     if atom.rank == TEXT:
@@ -110,7 +110,7 @@ def atom_holds(atom: Atom, value: str) -> bool:
 
 @lru_cache(maxsize=1 << 17)
 def relation(known: Atom, asked: Atom) -> bool | None:
-    """What *known* being true says about another atom of the same key: that it is true, that it is false, or nothing.
+    """Return the truth of *asked* that follows from *known* being true, for the same key; None if nothing follows.
 
     Nothing is also the answer where the question is too hard.
     """

@@ -33,7 +33,7 @@ _CERTAIN = "=^"
 
 
 def anchor_costs(conditions: Sequence[Condition]) -> Callable[[Anchor], float]:
-    """How common each anchor is, by how many conditions ask for it."""
+    """Return the frequency of each anchor, by the number of conditions that have it."""
     askers: Counter[Anchor] = Counter()
     for condition in conditions:
         for leaf in leaves(condition):
@@ -184,7 +184,7 @@ def _needed_of(forms: Sequence[CanonicalForm]) -> list[frozenset[str]]:
 
 
 def _place(anchor: Anchor, keys: frozenset[str]) -> Anchor:
-    """Where a condition is kept; what nothing can be looked up by, under one of its keys."""
+    """Return the anchor to store a condition under; one of its keys if it has no other."""
     return _beside(min(keys)) if anchor == ALWAYS and keys else anchor
 
 
@@ -216,7 +216,7 @@ def _of_leaf(leaf: Leaf, slots: Collection[Kind]) -> Iterator[Anchor]:
 
 
 def _of_ends(leaf: Kiwi, slots: Collection[Kind]) -> Iterator[Anchor]:
-    """What follows from how a pattern begins and ends, folded where that is asked for."""
+    """Yield the anchors of a pattern's literal prefix and suffix, folded where requested."""
     pieces = parse_pattern(leaf.pattern)
     if not pieces or leaf.ignore_case:
         return

@@ -15,7 +15,7 @@ _DIGEST_BYTES = 16
 
 @dataclass(frozen=True, slots=True)
 class CanonicalForm:
-    """What is known of a condition.
+    """Canonical form of a condition.
 
     Attributes:
         digest: equal for two conditions only if both are true of the same messages.

@@ -11,7 +11,7 @@ _MOST_LEAVES = 64
 
 
 def clash(condition: Condition) -> str:
-    """What makes a condition that is never true so, as text: two leaves of a conjunction that exclude each other.
+    """Return the contradiction in a condition that is never true: two leaves of a conjunction that exclude each other.
 
     The whole condition where it is not as simple as that.
 

@@ -1,4 +1,4 @@
-"""What it costs to look subscriptions up: which anchors many terms are under, and what is verified in vain."""
+"""Lookup costs of subscriptions: anchors shared by many terms, and wasted matching work."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class AnchorTraffic(AnchorCounter):
 
     @property
     def anchors(self) -> tuple[Anchor, ...]:
-        """What others count by its place, see `counted`."""
+        """Anchors, in the order of the counts, see `counted`."""
         return tuple(self.size)
 
     def match(self, subscription: str, message: Mapping[str, str]) -> None:
@@ -113,7 +113,7 @@ class AnchorTraffic(AnchorCounter):
                 self.matched[anchor] += count
 
     def in_vain(self, anchor: Anchor) -> int:
-        """How many verifications under an anchor came out false."""
+        """Return the number of verifications under an anchor that were false."""
         return self.messages[anchor] * self.size[anchor] - self.matched[anchor]
 
 
@@ -127,7 +127,7 @@ def _is_true(term: Term, message: Mapping[str, str]) -> bool:
 
 
 def access_of(terms: Terms, hottest: int, traffic: AnchorTraffic | None = None) -> Access:
-    """How subscriptions are looked up, by their terms; the hottest anchors by what was verified in vain, if known."""
+    """Return the access statistics of terms; the hottest anchors are chosen by wasted verifications, if known."""
     size = traffic.size if traffic else Counter(term.access for own in terms.values() for term in own)
     always = sorted(id_ for id_, own in terms.items() if any(term.access == ALWAYS for term in own))
 

@@ -1,4 +1,4 @@
-"""What is found out about a store's subscriptions."""
+"""Findings about the subscriptions of a store."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class HotAnchor:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """How subscriptions are looked up.
+    """Lookup statistics of subscriptions.
 
     Attributes:
         anchors: how many there are.
@@ -84,7 +84,7 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """What would not be delivered without a subscription.
+    """Deliveries that would be missing without a subscription.
 
     Attributes:
         destination: who would lose it.
@@ -100,7 +100,7 @@ class Loss:
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """What subscriptions did in a range of records.
+    """Matches of subscriptions in a range of records.
 
     Attributes:
         records: how many were matched.

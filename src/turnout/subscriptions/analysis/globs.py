@@ -47,7 +47,7 @@ def folded(tokens: Tokens) -> Tokens:
 
 
 def includes(general: Tokens, special: Tokens) -> bool:
-    """Whether everything that *special* matches is matched by *general*; False also where that is not known."""
+    """Return True if *general* matches everything that *special* matches; False also if that is unknown."""
     if len(general) * len(special) > _MOST_CELLS:
         return False
     # Row by row: after which prefixes of *general* one can be when so much of *special* has been read.
@@ -79,7 +79,7 @@ def _after_any(pattern: Tokens, places: set[int]) -> set[int]:
 
 
 def meet(one: Tokens, other: Tokens) -> bool:
-    """Whether some text may be matched by both patterns; True also where that is not known."""
+    """Return True if some text may match both patterns; True also if that is unknown."""
     if len(one) * len(other) > _MOST_CELLS:
         return True
     row = _closed_row(other, one[:1], {0})

@@ -1,4 +1,4 @@
-"""What is found out about subscriptions without a message: duplicates, subsumed ones, contradictions, costs."""
+"""Report on subscriptions without a message: duplicates, subsumed ones, contradictions, costs."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class Catalogue:
         return tuple(equal for group in several for equal in _equal(group))
 
     def impossible(self) -> tuple[Impossible, ...]:
-        """What no message can match."""
+        """Subscriptions that no message can match."""
         never = (group for group in self._groups if group.form.always is False)
         # Equivalent as they are, each has its own reason.
         return tuple(Impossible((member.id,), clash(member.condition)) for group in never for member in group.members)
@@ -102,7 +102,7 @@ class Catalogue:
 
     @paused_gc()
     def subsumption(self) -> _ComparedPairs:
-        """Which forms' messages are all another form's, among those that share an anchor."""
+        """Pairs of forms with a common anchor of which one subsumes the other."""
         comparison = _ComparedPairs()
         for tenant, own in self._by_tenant.items():
             candidates = self._candidates[tenant]

@@ -1,4 +1,4 @@
-"""Whether one condition's messages are all another's: proven by the terms, never by a sample."""
+"""Subsumption of conditions, proven by their terms, never by a sample."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Verdict(StrEnum):
 
 
 def subsumed(condition: Condition, form: CanonicalForm, other: Condition, other_form: CanonicalForm) -> Verdict:
-    """Whether every message of *condition* is one of *other* too.
+    """Decide if every message of *condition* is also one of *other*.
 
     Args:
         condition: the one that may be the narrower.
@@ -56,7 +56,7 @@ def subsumed(condition: Condition, form: CanonicalForm, other: Condition, other_
 
 
 def _shown(condition: Condition, other: Condition, message: Mapping[str, str] | None) -> bool:
-    """Whether a message is one of the condition's and not of the other's."""
+    """Return True if the message matches the condition and not the other one."""
     return message is not None and evaluate(condition, message) and not evaluate(other, message)
 
 

@@ -1,4 +1,4 @@
-"""How many messages a text lets through, as far as one can tell: subscriptions are looked up by what is rare."""
+"""Estimated frequency of anchor texts: subscriptions are looked up by what is rare."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from turnout.subscriptions.index.facts import Fact, probes_of
 
 
 class Background(Protocol):
-    """How often subscriptions that are indexed elsewhere ask for a text."""
+    """Frequency of a text among the subscriptions of other segments."""
 
     def use_counts(self, fact: Fact, texts: Sequence[str]) -> NDArray[np.int64]:
         """For each text of the fact."""
@@ -54,7 +54,7 @@ class Costs:
         )
 
     def frequencies(self, fact: Fact) -> Counter[str]:
-        """How many of the sample's messages have each text."""
+        """Return the number of sample messages with each text."""
         if fact not in self._frequencies:
             key, probes = fact[0], probes_of(fact[1])
             values = (message[key] for message in self._sample if key in message)

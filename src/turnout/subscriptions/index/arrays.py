@@ -1,4 +1,4 @@
-"""What a segment consists of: named flat arrays, and a head that says what their numbers mean."""
+"""Content of a segment: named flat arrays, and a head that gives their numbers a meaning."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ GROUP: Final = 6
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What the numbers in a segment's arrays mean.
+    """Meaning of the numbers in a segment's arrays.
 
     Attributes:
         keys: the metadata keys that are looked at.

@@ -107,7 +107,7 @@ class _SubscriptionTable:
 
 
 class _SecondaryKeys:
-    """Which entries of hot literals are found by a second literal, and by which."""
+    """Entries of hot literals that are looked up by a second literal, and that literal."""
 
     def __init__(self, entries: Entries, prices: Prices, clauses: Clauses) -> None:
         has = entries.literal != NOTHING
@@ -204,7 +204,7 @@ class _Numbered:
         return len(self.hash)
 
     def uses(self, prices: Prices) -> Ints:
-        """How often each literal is asked for, beginning with literal 1."""
+        """Return the number of uses of each literal, beginning with literal 1."""
         return prices.uses.take(self._selected).astype(np.int32)
 
     def fact_of(self, literals: Places) -> Places:
@@ -333,7 +333,7 @@ def _shared(rows: Places, starts: Places) -> tuple[Places, Places]:
 
 
 def _starts(owner: Places, last: int) -> Ints:
-    """Where the rows of each owner, from 0 to *last*, begin; and at the end, where the last one's end."""
+    """Return the offsets of each owner's rows, from owner 0 to *last*, and the end of the last one's."""
     starts = np.zeros(last + 2, np.int32)
     if last >= 0:
         np.cumsum(np.bincount(owner, minlength=last + 1), out=starts[1:])

@@ -1,4 +1,4 @@
-"""What the literals of some clauses cost, and by which of them each clause is found."""
+"""Cost model of literals, and the choice of the literal that each clause is looked up by."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Prices:
         self._set_literals = np.array([*chain.from_iterable(clauses.sets)], np.int64)
 
     def _uses_of_literals(self, clause_uses: NDArray[np.int64]) -> NDArray[np.int64]:
-        """How often each literal is asked for, given how often each clause is."""
+        """Return the number of uses of each literal, given those of each clause."""
         clauses = self._clauses
         uses = np.zeros(len(clauses.literals.text), np.int64)
         op = np.array(clauses.op, np.int32)

@@ -157,7 +157,7 @@ class ValueDictionaries:
         return book
 
     def tables(self, segment: Segment) -> Tables:
-        """What the segment knows about them."""
+        """Return the segment's tables for the values of these dictionaries."""
         tables = segment.tables.get(self)
         if tables is None:
             with self._lock:
@@ -168,5 +168,5 @@ class ValueDictionaries:
         return tables
 
     def full(self, keys: Iterable[str]) -> bool:
-        """Whether it is time for a new generation."""
+        """Return True if a new generation is due."""
         return any(book.full for key in keys if (book := self._books.get(key)) is not None)

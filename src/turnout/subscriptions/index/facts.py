@@ -26,7 +26,7 @@ _hash64: Callable[[bytes, int], int] = xxhash.xxh64_intdigest
 
 
 def is_many(kind: Kind) -> bool:
-    """Whether a value can give several texts."""
+    """Return True if a value can give several texts."""
     return kind.lexeme or kind.op == "~"
 
 

@@ -44,14 +44,14 @@ _OURS = re.compile(r"(segment-\d+\.index|gone-\d+\.bits|revision-\d+\.json)(\.\d
 
 
 class FollowedStore(Protocol):
-    """What there is to index: the two questions of a `turnout.subscriptions.store.Store` that are asked of it."""
+    """Part of a `turnout.subscriptions.store.Store` that an index follows."""
 
     def snapshot(self) -> Snapshot:
         """Everything, with the revision it belongs to."""
         ...
 
     def changes(self, since: int) -> Changes:
-        """What happened after a revision."""
+        """Return the changes after a revision."""
         ...
 
 
@@ -151,7 +151,7 @@ class IndexFolder:
             return self.revision
 
     def files(self, revision: int) -> list[Path]:
-        """What has to be carried to another machine, into one folder there, to open this revision.
+        """Return the files to copy into one folder of another machine to open this revision there.
 
         Raises:
             IndexFileError: the revision is none of the latest ones.

@@ -26,7 +26,7 @@ ROWS = 16384
 
 
 class Matches(NamedTuple):
-    """Which rows of a batch match which subscriptions, by the index's own numbers: sorted by row, each pair once."""
+    """Pairs of batch row and subscription number, sorted by row, each pair once."""
 
     rows: NDArray[np.int64]
     subscriptions: NDArray[np.int64]
@@ -48,7 +48,7 @@ class Layer(NamedTuple):
 
 
 class DictionaryCache:
-    """Where the books of values are: shared by indexes of several revisions, so that a new one starts warm."""
+    """Value dictionaries shared by the indexes of several revisions, so that a new one starts warm."""
 
     def __init__(self) -> None:
         self._books = ValueDictionaries()

@@ -127,7 +127,7 @@ def _mapped(path: Path) -> tuple[Head, Arrays, str]:
 
 
 def _head(path: Path, mapped: NDArray[np.uint8]) -> tuple[dict[str, Any], int]:
-    """What the file says of itself, and where its arrays begin."""
+    """Return the header of the file, and the offset of its arrays."""
     if len(mapped) < _PREFIX.size:
         raise IndexFileError(path, "is no segment of an index: it is too short", _CURE)
     magic, version, length, checksum = _PREFIX.unpack(mapped[: _PREFIX.size].tobytes())

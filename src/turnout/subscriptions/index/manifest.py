@@ -1,4 +1,4 @@
-"""Which files make up one revision of an index: a small file for each revision, and bitmaps of what is gone."""
+"""Manifests of index revisions: a small file for each revision, and tombstone bitmaps."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Manifest:
 
 
 def manifest_path(folder: Path, revision: int) -> Path:
-    """Where the manifest of a revision is."""
+    """Return the path of a revision's manifest."""
     return folder / f"revision-{revision}.json"
 
 
@@ -93,7 +93,7 @@ def write_gone(path: Path, gone: NDArray[np.bool_]) -> None:
 
 
 def read_gone(path: Path, count: int) -> NDArray[np.bool_]:
-    """Which of a segment's subscriptions, *count* in all, are gone.
+    """Return the tombstones of a segment's subscriptions, *count* in all.
 
     Raises:
         IndexFileError: the file is missing or damaged, or belongs to another segment.

@@ -158,7 +158,7 @@ class _Rows:
         return joined(pairs)
 
     def _truths(self, op: NDArray[np.uint8], a: Ints, b: Ints, rows: Places) -> NDArray[np.bool_]:
-        """Whether each check is true of its row."""
+        """Evaluate each check on its row."""
         negated = (op & 1).view(np.bool_)
         kinds = op >> 1
         if not kinds.any():

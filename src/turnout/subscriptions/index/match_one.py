@@ -97,7 +97,7 @@ class Single:
         return subscriptions
 
     def _hit(self, fact: int, value: str) -> _Hit | None:
-        """What a value leads to by a fact; None for nothing."""
+        """Look up a value by a fact; None if nothing is found."""
         ranges: list[range] = []
         ways: list[tuple[int, int]] = []
         for literal in self._literals_of(fact, value):
@@ -142,7 +142,7 @@ class Single:
         return entries
 
     def _true(self, program: int, by_fact: dict[int, tuple[int, ...]], metadata: _Metadata) -> bool:
-        """Whether all checks of a program are true."""
+        """Return True if all checks of a program are true."""
         op, a, b = self._op, self._a, self._b
         for check in range(self._checks_at[program], self._checks_at[program + 1]):
             kind, fact = op[check], a[check]
@@ -157,7 +157,7 @@ class Single:
         return True
 
     def _holds(self, kind: int, a: int, b: int, metadata: _Metadata) -> bool:
-        """Whether a check, its negation left aside, is true."""
+        """Return True if a check, without its negation, is true."""
         if kind in (EQUAL, MANY, ONE_OF):
             literals = self._of_message(a, metadata)
             if kind == ONE_OF:
@@ -175,7 +175,7 @@ class Single:
         return self._tree(b, metadata)
 
     def _tree(self, tree: int, metadata: _Metadata) -> bool:
-        """Whether a tree is true. Nodes come after their parents, so going backwards every child is known."""
+        """Evaluate a tree. Nodes follow their parents, so that every child is known when walking backwards."""
         arrays = self._segment.arrays
         first, end = int(arrays.tree_at[tree]), int(arrays.tree_at[tree + 1])
         op, a, b = (column[first:end].tolist() for column in (arrays.node_op, arrays.node_a, arrays.node_b))
@@ -192,7 +192,7 @@ class Single:
 
 
 class _Keys:
-    """Where numbers are in a table of numbers, arranged by the hashes of these."""
+    """Positions of numbers in a hash table of numbers."""
 
     def __init__(self, keys: Any, starts: Any, first: int) -> None:
         self._keys = viewed(keys)

@@ -1,4 +1,4 @@
-"""What a matcher answers for a subscription, worked out as far as the condition alone decides it."""
+"""Results of a matcher for a subscription, precomputed as far as they depend on the condition alone."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ class BackgroundTask(Generic[T]):
 
     @property
     def done(self) -> bool:
-        """Whether it has ended."""
+        """Return True if the task has ended."""
         return bool(self._outcome) or self._problem is not None
 
     def wait(self) -> None:
@@ -39,7 +39,7 @@ class BackgroundTask(Generic[T]):
         self._thread.join()
 
     def outcome(self) -> T:
-        """What came of it; waits for it, and raises what it ended with."""
+        """Wait for the task and return its result, or raise its exception."""
         self.wait()
         if self._problem is not None:
             raise self._problem

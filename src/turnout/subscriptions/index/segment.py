@@ -26,7 +26,7 @@ TESTS: tuple[str, ...] = ("=", "^", "$", "~", "glob", "has", "cidr", *COMPARISON
 
 
 def form_of(check: Check) -> int:
-    """What kind of test a check is, its text left aside."""
+    """Return the kind of a check's test, without its text."""
     return TESTS.index(check.op) | check.partial << 4 | check.fold << 5
 
 
@@ -125,7 +125,7 @@ class Segment:
         return which.take(same), place.take(same) + self.head.paired
 
     def in_sets(self, keys: Longs) -> NDArray[np.bool_]:
-        """Whether each set, in the upper half of a key, has the literal in the lower half."""
+        """Return True for each key whose set, in the upper half, contains the literal in the lower half."""
         member = np.zeros(len(keys), np.bool_)
         which, place = in_bucket(self.arrays.set_start, mixed(keys))
         member[which[self.arrays.set_key.take(place) == keys.take(which)]] = True

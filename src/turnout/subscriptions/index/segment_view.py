@@ -62,7 +62,7 @@ class SegmentView:
 
 
 class UseCounts:
-    """How often the subscriptions of a segment ask for a text; see `turnout.subscriptions.index.anchor_costs.Background`."""
+    """Frequency of texts among a segment's subscriptions; see `turnout.subscriptions.index.anchor_costs.Background`."""
 
     def __init__(self, segment: Segment) -> None:
         self._segment = segment

@@ -1,4 +1,4 @@
-"""What an index looks like from inside."""
+"""Statistics of an index."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from turnout.subscriptions.index.segment_view import SegmentView
 
 @dataclass(frozen=True, slots=True)
 class IndexStats:
-    """What an index looks like from inside.
+    """Statistics of an index.
 
     Attributes:
         subscriptions: how many there are.
@@ -40,7 +40,7 @@ class IndexStats:
 
 
 def stats_of(strata: Iterable[SegmentView], hottest: int) -> IndexStats:
-    """What the layers look like together."""
+    """Return the statistics of all segments together."""
     sizes: Counter[Anchor] = Counter()
     subscriptions = always = 0
     ids: list[str] = []
@@ -64,7 +64,7 @@ def _always_of(stratum: SegmentView, most: int) -> list[str]:
 
 
 def _of_layer(stratum: SegmentView, sizes: Counter[Anchor]) -> int:
-    """How many entries are always looked at; the others are counted by anchor."""
+    """Return the number of entries that are always verified; the others are counted by anchor."""
     segment, arrays = stratum.segment, stratum.segment.arrays
     always, paired = segment.head.always, segment.head.paired
     owner = arrays.entry_subscription

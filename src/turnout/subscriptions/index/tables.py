@@ -1,4 +1,4 @@
-"""What one segment knows about the values in the books, by code: their literals, their numbers, their words."""
+"""Facts of one segment about dictionary values, by code: their literals, numbers and words."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ class Tables:
         return known
 
     def verdicts(self, pairs: Longs, keys: Places) -> NDArray[np.bool_]:
-        """Whether values pass tests that have to be carried out; most were asked for before.
+        """Return the results of tests on values; most are cached.
 
         Args:
             pairs: a test, and in the lower half of the number the code of a value.

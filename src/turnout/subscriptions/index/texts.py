@@ -45,7 +45,7 @@ class Texts:
         return self.raw(number).decode("utf-8", "surrogatepass")
 
     def equal(self, numbers: NDArray[np.int64], raws: Sequence[bytes]) -> NDArray[np.bool_]:
-        """Whether each of some texts is the one beside it."""
+        """Return True for each text that equals the one at the same index."""
         equal = pc.equal(self._take(pa.large_binary(), numbers), Texts.of(raws).arrow(pa.large_binary()))
         # `to_numpy` would import pandas too.
         bits = np.unpackbits(np.frombuffer(equal.buffers()[1], np.uint8), bitorder="little")

@@ -49,12 +49,12 @@ def subscription_of(document: Mapping[str, Any]) -> Subscription:
 
 
 def leaf_token(key: str, pattern: str, partial: bool) -> str:
-    """What a leaf is looked up by: one text, because an index over an array of them is exact."""
+    """Return the lookup token of a leaf: one text, because an index over an array of texts is exact."""
     return json.dumps([key, pattern, partial], ensure_ascii=False)
 
 
 def pair_token(name: str, value: str) -> str:
-    """What a pair of the metadata is looked up by."""
+    """Return the lookup token of a metadata pair."""
     return json.dumps([name, value], ensure_ascii=False)
 
 

@@ -65,7 +65,7 @@ def soon() -> Iterator[None]:
 
 
 def error_of(failure: errors.PyMongoError) -> SubscriptionError:
-    """What turnout raises where the driver raises *failure*; it contains no password."""
+    """Translate the driver's *failure* into turnout's error; it contains no password."""
     kind, words = next((kind, words) for row, kind, words in _ERRORS if isinstance(failure, row))
     # The driver goes on with what it knows of each server, which says nothing more to a reader.
     problem = str(failure).partition(", Timeout:")[0].partition(" (configured timeouts:")[0]

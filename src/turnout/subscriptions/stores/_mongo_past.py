@@ -1,4 +1,4 @@
-"""What a MongoDB store remembers of subscriptions that are gone, and of when its revisions were."""
+"""History of a MongoDB store: deleted subscriptions, and the times of revisions."""
 
 from __future__ import annotations
 
@@ -91,6 +91,6 @@ class MongoPast:
         return [past["document"] for past in self._gone.find(query)]
 
     def birth(self, revision: int) -> Creation:
-        """When something came to be with a revision."""
+        """Return the creation that belongs to a revision."""
         moment = self._moments.find_one({"_id": revision})
         return Creation.of(revision, moment["at"] if moment else None)

@@ -1,4 +1,4 @@
-"""Whose turn it is to write to a MongoDB store: a document with a lease."""
+"""Write lease of a MongoDB store: a document that one writer holds at a time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TOO_SLOW = "this writer was away for so long that another one took its turn; not
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """Who writes, and under which revision."""
+    """Current writer and its revision."""
 
     writer: str
     revision: int

@@ -35,5 +35,5 @@ def split_url(url: str) -> tuple[str, str, float]:
 
 
 def waits_of(uri: str) -> dict[str, Any]:
-    """How long the driver waits for a server; what the URL says counts more."""
+    """Return the driver's time limits."""
     return {name: wait for name, wait in _WAITS.items() if f"{name.lower()}=" not in uri.lower()}

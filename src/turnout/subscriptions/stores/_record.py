@@ -43,7 +43,7 @@ def decode_record(id: str, record: str) -> Subscription:  # noqa: A002 - the fie
 
 
 def decode_records(rows: Sequence[tuple[str, str]]) -> Iterator[Subscription]:
-    """What `decode_record` gives for each (id, record); the parser is started once for all of them."""
+    """Decode (id, record) pairs like `decode_record`, with one parser for all of them."""
     parsed = json.loads(f"[{','.join(record for _, record in rows)}]")
     for (id_, _), (destinations, condition, metadata) in zip(rows, parsed, strict=True):
         yield Subscription(destinations, _condition(condition), metadata, id_)

@@ -40,7 +40,7 @@ _SYNCHRONOUS = ("full", "normal", "off")
 
 @dataclass(frozen=True, slots=True)
 class SqliteAddress:
-    """What ``sqlite:///subscriptions.db?timeout=5`` says.
+    """Parsed URL such as ``sqlite:///subscriptions.db?timeout=5``.
 
     Attributes:
         path: the file.
@@ -96,7 +96,7 @@ class SqliteAddress:
 
     @property
     def read_only(self) -> bool:
-        """Whether nothing is ever written."""
+        """True if nothing is ever written."""
         return self.mode == "ro"
 
 

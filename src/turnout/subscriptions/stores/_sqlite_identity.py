@@ -1,4 +1,4 @@
-"""Which file a path names: a store's file that is replaced or removed while it is open is noticed by its inode."""
+"""Identity of a store's file: one that is replaced or removed while it is open is noticed by its inode."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ class OpenedFile:
         return cls(str(path), _inode_of(path), beside)
 
     def is_there(self) -> bool:
-        """Whether the path still names the file."""
+        """True if the path still names the file."""
         return self.inode is not None and _inode_of(self.path) == self.inode
 
     def is_removed(self) -> bool:
-        """Whether the path names nothing."""
+        """True if the path names nothing."""
         return _inode_of(self.path) is None
 
     def clear_leftovers(self) -> None:

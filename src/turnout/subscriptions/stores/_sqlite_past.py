@@ -1,4 +1,4 @@
-"""What an SQLite store remembers of subscriptions that are gone, and of when its revisions were."""
+"""History of an SQLite store: deleted subscriptions, and the times of revisions."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def records_at(
 
 
 def births(connection: sqlite3.Connection, bounds: tuple[str, str | bytes]) -> dict[str, Creation]:
-    """When what is there now came to be."""
+    """Return the creation of each present subscription."""
     rows = connection.execute(
         "SELECT id, subscription.revision, at FROM subscription LEFT JOIN moment USING (revision)"
         " WHERE id > ? AND id < ?",

@@ -177,7 +177,7 @@ class MemoryStore(StoreBase):
             self._past.popleft()
 
     def _due(self, limit: int) -> int:
-        """How many revisions are to be forgotten: those before one that is due, as is the one before it."""
+        """Return the number of revisions to forget: those before one that is due, as is the one before it."""
         due = 0
         for index in range(1, len(self._times)):
             if self._times[index] <= limit and self._times[index - 1] <= limit:
@@ -231,7 +231,7 @@ class MemoryStore(StoreBase):
         return TenantStore(self, name)
 
     def _after(self, cursor: str, prefix: str) -> Iterator[Subscription]:
-        """What comes after the cursor in the range of the prefix, in the order of ids."""
+        """Yield the subscriptions after the cursor in the range of the prefix, ordered by id."""
         with self._lock:
             first = bisect_right(self._ids, max(cursor, prefix))
             last = bisect_left(self._ids, prefix_end(prefix)) if prefix else None
@@ -240,7 +240,7 @@ class MemoryStore(StoreBase):
 
 
 def _retention(query: str) -> float:
-    """What a URL's query says of the retention.
+    """Parse the retention in a URL's query.
 
     Raises:
         ConfigError: it says something else.

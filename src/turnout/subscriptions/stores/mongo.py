@@ -51,7 +51,7 @@ _DUPLICATE = 11_000
 
 @dataclass(frozen=True, slots=True)
 class _StoredState:
-    """What the store's one document of state says: which revision readers see."""
+    """State document of the store: the revision that readers see."""
 
     revision: int
     horizon: int

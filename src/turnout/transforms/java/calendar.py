@@ -65,7 +65,7 @@ def date_of(days: int) -> Date:
 
 
 def month_length(year: int, month: int, *, julian: bool) -> int:
-    """How many days a month has."""
+    """Return the number of days of a month."""
     return days_of(year, month + 1, 1, julian=julian) - days_of(year, month, 1, julian=julian)
 
 

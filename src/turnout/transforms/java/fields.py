@@ -43,7 +43,7 @@ def millis_of(fields: Mapping[str, int]) -> int:
 
 
 class _Plan(NamedTuple):
-    """Which fields count, as the order in which they were read says.
+    """Precedence of date fields, by the order in which they were read.
 
     Attributes:
         day: the letter that tells the day: ``d``, ``D``, ``w``, ``W`` or ``F`` (also for a weekday alone).
@@ -65,7 +65,7 @@ def _plan(letters: tuple[str, ...]) -> _Plan:
 
 
 class _Stamps(dict[str, int]):
-    """When each field was set, counted from 1; 0 for one that was not."""
+    """Order in which the fields were set, counted from 1; 0 for a field that was not set."""
 
     def __init__(self, letters: Iterable[str]) -> None:
         super().__init__((letter, at) for at, letter in enumerate(letters, 1))
@@ -74,7 +74,7 @@ class _Stamps(dict[str, int]):
         return 0
 
     def both(self, one: str, other: str) -> int:
-        """When the later of two was set, if both were."""
+        """Return the later stamp of two fields, 0 unless both were set."""
         return max(self[one], self[other]) if self[one] and self[other] else 0
 
 
@@ -85,7 +85,7 @@ def _hours(stamps: _Stamps) -> str:
 
 
 def _way(stamps: _Stamps) -> str:
-    """Which letter tells the day."""
+    """Return the letter that determines the day."""
     groups = {
         "d": stamps["d"],
         "W": stamps.both("W", "E"),
@@ -133,7 +133,7 @@ class _Day:
         return self._settled(self._in(julian=False) + over, old)
 
     def _settled(self, modern: int, old: int) -> int:
-        """Which of the calendars counts near the change from one to the other."""
+        """Choose between the calendars near the change from one to the other."""
         if self.way in "Dw":
             return old
         return modern if modern >= CUTOVER_DAY else old

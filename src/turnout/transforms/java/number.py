@@ -104,7 +104,7 @@ def parsed_decimal(text: str) -> Decimal | None:
 
 
 def scale_of(number: Decimal) -> int:
-    """How many digits stand behind the point; below 0 where the number ends in zeros that are not written."""
+    """Return the number of digits after the point; negative for unwritten trailing zeros."""
     exponent = number.as_tuple().exponent
     assert isinstance(exponent, int), "NaN and infinities have no scale"
     return -exponent

@@ -59,7 +59,7 @@ class JavaRegex:
         return _cached(pattern)
 
     def matches(self, text: str) -> bool:
-        """Whether the whole of *text* matches (``Matcher.matches``).
+        """Return True if the whole of *text* matches (``Matcher.matches``).
 
         Raises:
             RecordError: when it takes too long.

@@ -47,7 +47,7 @@ class CharacterReader:
         self._depth = 0
 
     def error(self, reason: str) -> JavaRegexError:
-        """What to raise for a mistake at this place."""
+        """Return the error for a mistake at the current offset."""
         return JavaRegexError(f"{reason} near index {self.at} of {self.text!r}")
 
     def peek(self, count: int = 1) -> str:
@@ -185,7 +185,7 @@ class CharacterReader:
                 united += self._range()
 
     def _right_side(self, begun: int) -> str:
-        """What ``&&`` cuts with: up to the next ``&`` after a class of its own, else all that follows."""
+        """Return the right operand of ``&&``: up to the next ``&`` after a nested class, else the rest."""
         right = ""
         while True:
             self.skip_comments()

@@ -126,7 +126,7 @@ class JavaRegexReader(CharacterReader):
         return self._in_any_case(f"[{ranges([(point, point)], any_case=True)}]")
 
     def _in_any_case(self, written: str) -> str:
-        """What is in ASCII's two cases already, in those of all of Unicode under the flag ``u``."""
+        """Extend a class in ASCII's two cases to those of all of Unicode under the flag ``u``."""
         return f"(?i:{written})" if "i" in self.flags and "u" in self.flags else written
 
     def _group(self) -> str:
@@ -152,7 +152,7 @@ class JavaRegexReader(CharacterReader):
         return f"{opening}{inside})"
 
     def _group_head(self) -> str | None:
-        """What follows ``(?``; None if that was the whole group, as in ``(?i)``."""
+        """Parse the text after ``(?``; None if that was the whole group, as in ``(?i)``."""
         for head in _HEADS:
             if self.text.startswith(head, self.at):
                 self.at += len(head)

@@ -29,7 +29,7 @@ class Letters:
 
     @property
     def is_number(self) -> bool:
-        """Whether it is printed and read as a number."""
+        """True if the field is printed and parsed as a number."""
         return self.letter in NUMERIC or (self.letter in "ML" and self.count < 3)
 
 

@@ -197,7 +197,7 @@ def _is_number(token: Token) -> bool:
 
 
 class _Century:
-    """Which years two digits stand for: those from 80 years before now on."""
+    """Years of two-digit numbers: the hundred years from 80 years before now on."""
 
     def __init__(self, now: datetime) -> None:
         year = now.year - 80
@@ -211,7 +211,7 @@ class _Century:
         return short + self.year // 100 * 100 + (100 if short < self.year % 100 else 0)
 
     def is_doubtful(self, short: int) -> bool:
-        """Whether it is the year in which the hundred years begin and end."""
+        """Return True for the year in which the hundred years begin and end."""
         return short == self.year % 100
 
 
@@ -243,7 +243,7 @@ def _number(letter: str, count: int | None) -> _Read:
 
 
 def _adjusted(letter: str, value: int) -> int:
-    """What the calendar has for the number that a letter reads."""
+    """Convert the number parsed for a letter to the calendar's value."""
     match letter:
         case "M" | "L":
             return value - 1

@@ -102,7 +102,7 @@ class _Moment:
 
     @cached_property
     def of_month(self) -> int:
-        """Which day of its month it is; October 1582 had no days from the 5th to the 14th, and they do not count."""
+        """Day of the month; the days 5 to 14 of October 1582 did not exist and are not counted."""
         return self.date.day - (10 if CUTOVER_DAY <= self.days <= CUTOVER_DAY + 16 else 0)
 
     @property
@@ -173,7 +173,7 @@ def _field(token: Letters, at: _Moment) -> str:
 
 
 def _number(letter: str, at: _Moment) -> int:
-    """What a letter prints that is always a number."""
+    """Return the number printed for a letter that is always numeric."""
     match letter:
         case "H":
             return at.hour

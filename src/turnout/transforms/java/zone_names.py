@@ -89,7 +89,7 @@ def zone_name_at(text: str, at: int) -> tuple[int, int] | None:
 
 
 def offset_of(number: int, wall: int) -> int:
-    """How far a zone is east, in milliseconds, when its clocks show *wall* milliseconds since 1970.
+    """Return a zone's offset from UTC, in milliseconds, at the local time *wall* (milliseconds since 1970).
 
     Args:
         number: of the name.

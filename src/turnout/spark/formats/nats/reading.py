@@ -1,4 +1,4 @@
-"""What batch and streaming reads of NATS share: places in streams, splitting, and reading one split."""
+"""Shared parts of batch and streaming reads of NATS: stream positions, splitting, and reading one split."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a task gives Spark of a split: its records, or, for a route, the split itself, which the next stage reads.
+"""Rows of a split for Spark: its records, or, for a route, the split itself, which the next stage reads.
 
 The JVM carries then which parts of the streams a task has, and not what they hold: a record goes from the socket
 through the engine in one process. Carried through the JVM, it was copied five times between four processes.
@@ -39,7 +39,7 @@ class Rows:
 
     @classmethod
     def of(cls, options: SourceOptions, schema: StructType) -> Self:
-        """What the options and Spark's schema ask for.
+        """Return the rows that the options and Spark's schema ask for.
 
         Raises:
             ConfigError: when the schema asks for what cannot be.

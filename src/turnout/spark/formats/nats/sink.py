@@ -34,7 +34,7 @@ _log = logging.getLogger(__name__)
 
 
 class _Columns:
-    """Which column of a batch is what; built once from the schema, sent to the tasks."""
+    """Roles of a batch's columns; built once from the schema, sent to the tasks."""
 
     def __init__(self, schema: StructType, message_id: str) -> None:
         self._places = {field.name: place for place, field in enumerate(schema.fields)}
@@ -107,14 +107,14 @@ class _Columns:
 
 @dataclass(frozen=True)
 class _TaskCommit(WriterCommitMessage):
-    """What one task wrote."""
+    """Counts of one task."""
 
     stored: int
     duplicates: int
 
 
 class _SinkTask:
-    """What both writers share: the options, the columns, and the work of one task."""
+    """Shared part of both writers: the options, the columns, and the work of one task."""
 
     def __init__(self, options: SinkOptions, columns: _Columns) -> None:
         self._options = options

@@ -37,7 +37,7 @@ def register(spark: SparkSession) -> None:
 
 
 class NatsDataSource(DataSource):
-    """What Spark asks for when the format is ``nats``. The options are described in docs/nats.md."""
+    """Spark data source for the format ``nats``. The options are described in docs/nats.md."""
 
     @classmethod
     def name(cls) -> str:

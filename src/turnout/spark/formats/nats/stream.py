@@ -67,7 +67,7 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # Spark's names
 
     def initialOffset(self) -> Offsets:  # noqa: N802
-        """Where a query without a checkpoint begins; Spark asks more than once, and ``latest`` must not move."""
+        """Return the start of a query without a checkpoint; Spark asks more than once, and ``latest`` must not move."""
         if self._initial is None:
             options = self._options
             if options.ack_consumer is not None:
@@ -144,7 +144,7 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         _log.warning("%s", missing)
 
     def _start(self, start: Offsets, stream: str) -> int:
-        """Where *stream* goes on; a stream that the checkpoint does not know begins where the options say."""
+        """Return the next sequence of *stream*; one unknown to the checkpoint begins where the options say."""
         if stream in start:
             return int(start[stream])
         return resolve(self._server(), stream, self._options.start)
@@ -192,7 +192,7 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return parts or [Split(self._options.streams[0], 0, 0)]
 
     def _revision(self, end: Offsets) -> int | None:
-        """What the micro-batch that ends here is matched with; one that was planned without a revision has the newest.
+        """Return the revision for the micro-batch with this end; the newest if it was planned without one.
 
         A checkpoint is read by a run that has subscriptions now and had none, or the other way round.
         """
