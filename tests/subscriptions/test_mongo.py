@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import signal
 import subprocess
 import sys
 import textwrap
@@ -25,6 +26,7 @@ from turnout.errors import (
     SubscriptionInvalidError,
 )
 from turnout.subscriptions import Subscription, open_store
+from turnout.subscriptions.deadline import within
 from turnout.subscriptions.stores import mongo
 from turnout.subscriptions.stores._mongo_clock import ServerClock
 from turnout.subscriptions.stores._mongo_driver import error_of
@@ -273,6 +275,20 @@ def test_survives_a_restart(ferretdb, url, store):
     impatient.close()
 
     assert answer.id == "x"
+
+
+def test_a_server_that_stops_in_the_middle(ferretdb, store):
+    """Every call ends at the caller's deadline where a server takes requests and answers none, writes too."""
+    store.create(subscription(id="x"))
+    ferretdb._process.send_signal(signal.SIGSTOP)
+    try:
+        for call in (store.revision, lambda: store.read("x"), lambda: store.delete("x")):
+            with within(0.5), pytest.raises(StoreUnavailableError, match="MongoDB"):
+                call()
+    finally:
+        ferretdb._process.send_signal(signal.SIGCONT)
+
+    assert store.read("x").id == "x"
 
 
 def test_nobody_there():

@@ -153,7 +153,7 @@ class State:
         self.folder = folder
         self._retention = retention or RetentionPart()
         self._clock = clock
-        self._trusted = TrustedClock(clock)
+        self._trusted = TrustedClock(lambda: self._clock())
         self._lock = threading.Lock()
         self._since_trim = 0
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
