@@ -17,6 +17,7 @@ _NOISE: Final = (
     "at ", "... ", "File ", "Traceback", "During handling", "The above", "== ", "SQLSTATE", "JVM stacktrace",
     "Driver stacktrace", "An error occurred while calling ",
 )  # fmt: skip
+_REASON: Final = "Reason: "
 _CAUSES: Final = (": ", "Caused by: ")
 """The beginnings of the lines that name Java's exceptions: Py4J's own, and each cause of it."""
 
@@ -68,8 +69,7 @@ def in_one_line(failure: BaseException) -> str:
     elif java:
         said = _deepest(java)
     else:
-        telling = [line for line in lines if not line.startswith(_NOISE)]
-        said = _bare((telling or [type(failure).__name__])[0])
+        said = _first(lines) or type(failure).__name__
     remedy = remedy_for(text)
     return f"{said}; {remedy}" if remedy and remedy not in said else said
 
@@ -77,6 +77,16 @@ def in_one_line(failure: BaseException) -> str:
 def run_error(action: str, failure: BaseException) -> RunError:
     """A RunError that says what was being done and, in one line, why it stopped."""
     return RunError(f"{action}: {in_one_line(failure)}")
+
+
+def _first(lines: list[str]) -> str:
+    """The first line that says anything, with the reason that Spark gives below it, and the record that this names."""
+    said = _bare(next((line for line in lines if not line.startswith(_NOISE)), ""))
+    reason = next((line for line in lines if line.startswith(_REASON)), None)
+    if reason is None:
+        return said
+    record = _record([reason])
+    return f"{record}: {said.rstrip(';')} ({reason})" if record else f"{said.rstrip(';')} ({reason})"
 
 
 def _causes(lines: list[str]) -> Iterator[_Thrown]:

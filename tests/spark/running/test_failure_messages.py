@@ -146,6 +146,20 @@ def test_a_python_trace_inside_of_javas_is_the_cause() -> None:
     assert in_one_line(Exception(JOB.format(python))) == "topic t, offset 5: it failed"
 
 
+def test_lost_records_are_named() -> None:
+    """Spark says below its first line which partition lost them."""
+    text = (
+        "[STREAM_FAILED] Query [id = 1b97-01, runId = 02ee-02] terminated with exception: Some data may have been lost"
+        " because they are not available in Kafka any more;\neither the data was aged out by Kafka.\n"
+        "Reason: Partition orders-0 offset was changed from 3 to 1.\nThis could be.. SQLSTATE: XXKST"
+    )
+
+    assert in_one_line(Exception(text)).startswith(
+        "topic orders, partition 0: Some data may have been lost because they are not available in Kafka any more"
+        " (Reason: Partition orders-0 offset was changed from 3 to 1.); the records are gone from Kafka: set source."
+    )
+
+
 def test_causes_without_a_message_are_passed_over() -> None:
     """The deepest cause that says anything is told, and the class of one that does not, where none does."""
     text = "o1.save.\n: java.lang.IllegalStateException: the disk is gone\nCaused by: java.lang.NullPointerException"

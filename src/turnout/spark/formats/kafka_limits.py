@@ -142,8 +142,8 @@ def _too_large(messages: Messages, limits: tuple[KafkaLimits | None, ...]) -> di
             continue
         most, setting = limit.of_topic(topic)
         if sizes[place] > most:
-            text = f"a record for {topic!r} has up to {sizes[place]:,} bytes with its key and headers"
-            reasons[place] = f"{text}, Kafka takes {most:,} ({setting})"
+            found = f"found up to {sizes[place]:,} with its key and headers"
+            reasons[place] = f"takes {most:,} bytes a record ({setting}), {found}"
     return reasons
 
 
