@@ -25,10 +25,10 @@ demo: $(STAMP)  ## the main job: a year of flights through the switch, on real s
 	@$(BIN)/turnout demo $(ARGS)
 
 test: $(STAMP)  ## the tests, with the real servers that they start themselves
-	$(BIN)/python -m tests.halves $(ARGS)
+	$(BIN)/python -m tools.run_tests $(ARGS)
 
 every-test: $(STAMP)  ## the same with the heavy ones: clusters, kills, environments of their own
-	$(BIN)/python -m tests.halves --every
+	$(BIN)/python -m tools.run_tests --every
 
 fast: $(STAMP)  ## the tests that need no JVM and no server, side by side and with few examples of each property: a minute
 	TURNOUT_HYPOTHESIS=fast $(BIN)/python -m pytest -n 3 --dist loadscope --ignore tests/spark --ignore tests/integration --ignore tests/nats/jetstream --ignore tests/nats/wire -m "not spark and not jetstream and not subscriptions and not mongo and not kafka and not integration and not heavy and not soak and not packaging" $(ARGS)
@@ -38,6 +38,7 @@ check: lint types layers proto-fresh every-test  ## what CI runs, fastest first
 lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/python -m tools.words
 
 types: $(STAMP)
 	$(BIN)/mypy
@@ -74,13 +75,13 @@ pythons: $(STAMP)  ## the demo from the wheel under each Python that is there; T
 	$(BIN)/python -m pytest tests/packaging/test_pythons.py $(ARGS)
 
 audit: $(STAMP)  ## known vulnerabilities of the pinned versions, asked of PyPI; what cannot be asked is an error
-	@$(BIN)/python -m tests.audit
+	@$(BIN)/python -m tools.audit
 
 docs: $(STAMP)  ## the documentation as a site, in build/site; warnings are errors
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 reference: $(STAMP)  ## write the pages in docs/ that are made of the code
-	$(BIN)/python -m tests.generated_pages
+	$(BIN)/python -m tools.reference_pages
 
 wheel: $(STAMP)  ## dist/: the source distribution, and the wheel that is built from it
 	rm -rf build dist
@@ -88,7 +89,7 @@ wheel: $(STAMP)  ## dist/: the source distribution, and the wheel that is built 
 	$(BIN)/python -m twine check --strict dist/*
 
 sbom: wheel  ## dist/*.cdx.json: what turnout[all] installs with the pinned versions, as CycloneDX
-	$(BIN)/python -m tests.sbom dist
+	$(BIN)/python -m tools.sbom dist
 
 build: proto wheel sbom  ## generate the sources from the proto files, build the package and its bill of materials
 

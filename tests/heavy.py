@@ -45,7 +45,7 @@ BESIDE = frozenset(
         "integration/test_upgrade.py::test_killed_and_back",
     }
 )
-"""Those of them with whole routes that run beside the others, so that both of `tests.halves` take as long."""
+"""Those of them with whole routes that run beside the others, so that both of `tools.run_tests` take as long."""
 
 
 def is_one_of(tests: frozenset[str], file: Path, function: str) -> bool:

@@ -6,10 +6,10 @@ import re
 from pathlib import Path
 
 import pytest
+from tools.layers_picture import drawn, rooms
+from tools.reference_pages import PAGES, Generated
 
 from tests.documentation import DOCS
-from tests.generated_pages import PAGES, Generated
-from tests.layers_picture import drawn, rooms
 from turnout.routes.document import RouteDocument
 
 SOURCE = Path(__file__).parents[2] / "src" / "turnout"

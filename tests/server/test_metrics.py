@@ -13,8 +13,8 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 from starlette.testclient import TestClient
+from tools.reference_metrics import NAMES
 
-from tests.metrics_reference import NAMES
 from tests.server.conftest import Bench, route_text, wait_for
 from tests.server.fakes import FakeRunner
 from turnout.engine.flow import Flow

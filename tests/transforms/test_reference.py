@@ -3,8 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.vector_examples import with_examples
-
-from turnout.transforms.reference import reference
+from tools.reference_transforms import reference
 
 DOCS = Path(__file__).parents[2] / "docs" / "transforms.md"
 

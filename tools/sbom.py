@@ -1,4 +1,4 @@
-"""Writes a bill of materials for a wheel: ``python -m tests.sbom dist``.
+"""Writes a bill of materials for a wheel: ``python -m tools.sbom dist``.
 
 It lists what ``turnout[all]`` installs with the pinned versions, with licences and with what needs what, in
 CycloneDX's JSON. The packages are installed into a temporary environment, as their metadata is what is listed.

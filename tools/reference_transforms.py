@@ -1,6 +1,6 @@
 """The reference of transforms and predicates as Markdown, made of the registry.
 
-``python -m turnout.transforms.reference`` prints it.
+``python -m tools.reference_transforms`` prints it.
 """
 
 from __future__ import annotations

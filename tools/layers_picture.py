@@ -1,6 +1,6 @@
 """The rooms of the package and who imports whom, as a Mermaid diagram drawn from the imports.
 
-``python -m tests.layers_picture`` prints it. Of arrows that follow from others only the others are drawn: who imports
+``python -m tools.layers_picture`` prints it. Of arrows that follow from others only the others are drawn: who imports
 `engine` may import whatever `engine` stands on.
 """
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.audit import outcome
+from tools.audit import outcome
 
 SOUND: dict[str, Any] = {"name": "numpy", "version": "2.4.6", "vulns": []}
 UNKNOWN: dict[str, Any] = {

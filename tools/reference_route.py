@@ -1,6 +1,6 @@
 """The reference of a route's keys as Markdown, made of the models that check them.
 
-``python -m turnout.routes.reference`` prints it.
+``python -m tools.reference_route`` prints it.
 """
 
 from __future__ import annotations

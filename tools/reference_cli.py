@@ -1,6 +1,6 @@
 """The reference of the command line as Markdown, made of the commands themselves.
 
-``python -m turnout.cli.reference`` prints it.
+``python -m tools.reference_cli`` prints it.
 """
 
 from __future__ import annotations

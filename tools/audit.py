@@ -1,4 +1,4 @@
-"""Asks PyPI for known vulnerabilities of the pinned versions: ``python -m tests.audit``.
+"""Asks PyPI for known vulnerabilities of the pinned versions: ``python -m tools.audit``.
 
 It ends with 0 only if PyPI knows each of them and nothing against any. pip-audit does the asking; what it could not
 ask is told here in one sentence, as an index that only serves packages would have it say each version by itself.

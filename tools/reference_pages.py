@@ -1,4 +1,4 @@
-"""The pages, and parts of pages, that are made of the code. ``python -m tests.generated_pages`` writes them."""
+"""The pages, and parts of pages, that are made of the code. ``python -m tools.reference_pages`` writes them."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tests.api_reference import grpc_reference, python_reference, rest_reference
 from tests.documentation import DOCS
-from tests.layers_picture import picture
-from tests.metrics_reference import metrics_reference
 from tests.notebook import page as notebook_page
 from tests.vector_examples import with_examples
-from turnout.cli.reference import reference as cli_reference
-from turnout.routes.reference import reference as route_reference
-from turnout.transforms.reference import reference as transforms_reference
+
+from tools.layers_picture import picture
+from tools.reference_api import grpc_reference, python_reference, rest_reference
+from tools.reference_cli import reference as cli_reference
+from tools.reference_metrics import metrics_reference
+from tools.reference_route import reference as route_reference
+from tools.reference_transforms import reference as transforms_reference
 
 _ROOMS = re.compile(r"(?<=^```mermaid\n)(?:flowchart TD\n.*?)?(?=^```$)", re.MULTILINE | re.DOTALL)
 _TRANSFORMS = re.compile(r"^## Transforms\n.*", re.MULTILINE | re.DOTALL)

@@ -1,0 +1,39 @@
+"""Tests that pass only at the second try are reported, and fail the whole suite."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from tools.run_tests import Group
+
+from tools import run_tests
+
+
+def test_a_group_knows_what_failed_last(tmp_path: Path) -> None:
+    """From pytest's own cache; nothing where there is none."""
+    group = Group("all", "not soak", 2, tmp_path)
+    assert group.failed() == set()
+
+    cache = tmp_path / "v" / "cache"
+    cache.mkdir(parents=True)
+    (cache / "lastfailed").write_text(json.dumps({"tests/test_a.py::test_b": True}))
+
+    assert group.failed() == {"tests/test_a.py::test_b"}
+
+
+def test_a_second_try_is_printed_and_fails_every_test(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reason alone excuses it; `make test` only prints it."""
+    monkeypatch.setitem(run_tests.UNSTABLE, "b", "the clock of the machine")
+
+    codes = [
+        run_tests._report(names, strict=strict) for names, strict in (({"a"}, True), ({"a"}, False), ({"b"}, True))
+    ]
+
+    assert codes == [1, 0, 0]
+    printed = capsys.readouterr().out
+    assert "passed only at the second try: a (no known reason)" in printed
+    assert "passed only at the second try: b (the clock of the machine)" in printed

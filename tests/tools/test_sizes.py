@@ -1,0 +1,24 @@
+"""The sizes of a tree."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tools.sizes import measure
+
+
+def test_a_tree_is_measured(tmp_path: Path) -> None:
+    """Modules and lines by package, uses of Any, and the share of modules whose tests mirror them."""
+    sources, tests = tmp_path / "src", tmp_path / "tests"
+    (sources / "a").mkdir(parents=True)
+    (sources / "a" / "__init__.py").write_text("")
+    (sources / "a" / "b.py").write_text("x: Any = 1\n\n\ndef f():\n    return 1\n")
+    (sources / "c.py").write_text("y = 1\n")
+    (tests / "a").mkdir(parents=True)
+    (tests / "a" / "test_b.py").write_text("")
+
+    figures = measure(sources, tests)
+
+    assert (figures["modules"], figures["lines"], figures["any"]) == (3, 6, 1)
+    assert figures["packages"] == {"(top)": {"modules": 1, "lines": 1}, "a": {"modules": 2, "lines": 5}}
+    assert (figures["longest_function_lines"], figures["mirrored_tests_percent"]) == (2, 50)

@@ -1,0 +1,45 @@
+"""The check of words finds what it forbids, and nothing in the sources."""
+
+from __future__ import annotations
+
+import pytest
+from tools.words import Rules, check_source, check_subject, findings
+
+RULES = Rules(frozenset({"What"}), {"shelf": "cache"}, {"turnout/a.py:shelf": "a piece of furniture"})
+
+
+def test_openers_of_all_kinds_of_docstrings_are_found() -> None:
+    """Module, class and function; a noun phrase and a verb pass."""
+    source = '"""What it is."""\nclass A:\n    """Noun."""\n    def b(self):\n        """What it does."""\n'
+
+    assert [finding.line for finding in check_source("turnout/b.py", source, RULES)] == [1, 4]
+
+
+@pytest.mark.parametrize("source", ["shelf = 1", "def shelf(): ...", "class shelf: ...", "def a(shelf): ..."])
+def test_banned_identifiers_are_found_where_they_are_bound(source: str) -> None:
+    """With the word to use instead; an exception needs the path."""
+    (finding,) = check_source("turnout/b.py", source, RULES)
+
+    assert "use cache" in str(finding)
+    assert not list(check_source("turnout/a.py", source, RULES))
+    assert not list(check_source("turnout/b.py", "print(shelf)", RULES))
+
+
+@pytest.mark.parametrize(
+    ("subject", "fault"),
+    [
+        ("fix(spark): keep rows with a null key", ""),
+        ("wip", "Conventional"),
+        ("fix: " + "x" * 70, "letters"),
+        ("fix: it.", "full stop"),
+    ],
+)
+def test_subjects_of_commits(subject: str, fault: str) -> None:
+    """Conventional Commits of at most 72 letters without a full stop."""
+    assert fault in check_subject(subject)
+    assert bool(check_subject(subject)) == bool(fault)
+
+
+def test_the_sources_have_no_findings() -> None:
+    """`make lint` says the same."""
+    assert [str(finding) for finding in findings(Rules.read())] == []

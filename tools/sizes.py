@@ -1,0 +1,80 @@
+"""Print the sizes of the sources: modules and lines by package, ``Any``, ``__all__``, mirrored tests.
+
+``python -m tools.sizes``; with ``--json`` for programs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import json
+import re
+import sys
+from collections import Counter
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+_ANY = re.compile(r"\bAny\b")
+
+
+def _modules(sources: Path) -> list[Path]:
+    return [path for path in sorted(sources.rglob("*.py")) if "_pb2" not in path.name and path.name != "_built.py"]
+
+
+def _package(sources: Path, path: Path) -> str:
+    parts = path.relative_to(sources).parts
+    return parts[0] if len(parts) > 1 else "(top)"
+
+
+def measure(sources: Path, tests: Path) -> dict[str, object]:
+    """Return the figures of a source tree and of its tests."""
+    paths = _modules(sources)
+    texts = {path: path.read_text(encoding="utf-8") for path in paths}
+    modules, lines = Counter[str](), Counter[str]()
+    for path, text in texts.items():
+        modules[_package(sources, path)] += 1
+        lines[_package(sources, path)] += text.count("\n")
+    named = [path for path in paths if path.name != "__init__.py"]
+    mirrored = [path for path in named if (tests / _mirror(sources, path)).exists()]
+    functions = [
+        (node.end_lineno or node.lineno) - node.lineno + 1
+        for text in texts.values()
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    ]
+    return {
+        "modules": len(paths),
+        "lines": sum(lines.values()),
+        "packages": {name: {"modules": modules[name], "lines": lines[name]} for name in sorted(lines)},
+        "any": sum(len(_ANY.findall(text)) for text in texts.values()),
+        "median_function_lines": sorted(functions)[len(functions) // 2],
+        "longest_function_lines": max(functions),
+        "mirrored_tests_percent": round(100 * len(mirrored) / len(named)),
+    }
+
+
+def _mirror(sources: Path, path: Path) -> Path:
+    relative = path.relative_to(sources)
+    return relative.with_name(f"test_{relative.stem.lstrip('_')}.py")
+
+
+def main(arguments: list[str]) -> int:
+    """Print the figures and return the exit code."""
+    parser = argparse.ArgumentParser(prog="tools.sizes", description=__doc__)
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    options = parser.parse_args(arguments)
+    figures = measure(ROOT / "src" / "turnout", ROOT / "tests")
+    if options.json:
+        print(json.dumps(figures, indent=2))
+        return 0
+    packages = figures.pop("packages")
+    assert isinstance(packages, dict)
+    for name, size in packages.items():
+        print(f"{name:<14} {size['modules']:>4} modules {size['lines']:>7} lines")
+    for name, figure in figures.items():
+        print(f"{name.replace('_', ' '):<28} {figure:>8}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
