@@ -54,7 +54,7 @@ def test_a_record_that_is_too_large_becomes_a_dead_letter() -> None:
     reason = dict(headers)["__connect.errors.exception.message"].decode()
     assert (value, dict(headers)[VALUE_LEFT_OUT]) == (None, b"5000")
     setting = "max.request.size of the producer"
-    assert f"'t' takes 2,000 bytes a record ({setting}), found up to 5,087 with its key and headers" in reason
+    assert f"'t' takes 2,000 bytes a record ({setting}), found up to 5,086 with its key and headers" in reason
 
 
 def test_a_dead_letter_that_is_too_large_by_its_key_keeps_only_the_reason() -> None:
@@ -71,7 +71,7 @@ def test_a_dead_letter_that_is_too_large_by_its_key_keeps_only_the_reason() -> N
 
 def test_without_tolerance_the_run_stops_and_names_the_record() -> None:
     """Topic, partition and offset stand in the message."""
-    with pytest.raises(RunError, match=r"topic t, partition 0, offset 1: TASK_PUT: .*found up to 5,087"):
+    with pytest.raises(RunError, match=r"topic t, partition 0, offset 1: TASK_PUT: .*found up to 5,086"):
         fitting(run(SINK, value=b"a" * 5000), LIMITS)
 
 
