@@ -382,7 +382,7 @@ print("mapped", len(rows))
     root = Path(__file__).parents[2]
     path = os.pathsep.join([str(root), *filter(None, [os.environ.get("PYTHONPATH")])])
     done = subprocess.run(
-        [sys.executable, script], cwd=tmp_path, env={**os.environ, "PYTHONPATH": path},
+        [sys.executable, script], cwd=tmp_path, env={**os.environ, "PYTHONPATH": path, "PYSPARK_PYTHON": sys.executable},
         capture_output=True, text=True, timeout=600, check=False,
     )  # fmt: skip
 
