@@ -1,4 +1,4 @@
-"""The version: that of the build, which knows the tags; in a checkout that was never built, the next release's."""
+"""Package version: that of the build, from its tags; in a checkout without a build, that of the next release."""
 
 try:
     from turnout._built import version as __version__

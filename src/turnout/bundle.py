@@ -1,4 +1,4 @@
-"""The files that lie beside the package in a checkout, and inside it in a wheel: examples and benchmarks."""
+"""Files beside the package in a checkout and inside it in a wheel: examples and benchmarks."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def bundled(name: str) -> Path:
-    """The folder ``examples`` or ``benchmarks``.
+    """Return the folder ``examples`` or ``benchmarks``.
 
     A checkout goes before the copy in a wheel, so that whoever edits an example runs the edited one.
     """

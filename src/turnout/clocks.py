@@ -1,4 +1,4 @@
-"""A wall clock whose jumps forward count only after they have lasted: for what is deleted by its age."""
+"""Wall clock that accepts a jump forward only after it has lasted, for deletion by age."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class _Reading:
     monotonic: float
 
     def at(self, monotonic: float) -> float:
-        """The wall time when the monotonic clock says *monotonic*, if nobody sets the wall clock."""
+        """Return the wall time at *monotonic*, provided that the wall clock is not set in between."""
         return self.wall + monotonic - self.monotonic
 
 
 class TrustedClock:
-    """The time up to which age is believed: never later than the wall clock, and not moved forward by one reading.
+    """Time used for the age of entries: never later than the wall clock, and not moved forward by one reading.
 
     A clock that is set back is followed at once, as less is old then. One that is set forward is followed after
     `LASTING_SECONDS`; until then the time before goes on by the monotonic clock. A process that begins cannot tell a

@@ -140,7 +140,7 @@ class ConditionError(TurnoutError, ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Mistake:
-    """One thing wrong in a configuration.
+    """Mistake in a configuration.
 
     Attributes:
         path: the place, as its author would name it: ``transforms.late.type`` or ``sink.servers[0]``.
@@ -179,7 +179,7 @@ class _MistakesError(TurnoutError, ValueError):
 
 
 class ConfigError(_MistakesError):
-    """Raised when a chain, an option or a setting cannot be built; lists every mistake at once.
+    """Raised when a chain, an option or a setting cannot be built; lists every mistake.
 
     >>> raise ConfigError([Mistake("history", "found 65, expected 1 to 64"), Mistake("bucket", "is missing")])
     Traceback (most recent call last):
@@ -254,7 +254,7 @@ class SubscriptionError(TurnoutError):
 
 
 class SubscriptionNotFoundError(SubscriptionError, LookupError):
-    """Raised when no subscription has the id asked for.
+    """Raised when no subscription has the requested id.
 
     >>> from turnout.subscriptions import open_store
     >>> open_store("memory://empty").read("nobody")
@@ -298,7 +298,7 @@ class SubscriptionInvalidError(SubscriptionError, ValueError):
 
 
 class HistoryForgottenError(SubscriptionError, LookupError):
-    """Raised when a store is asked what it held at a revision or a time that it does not remember.
+    """Raised when a store no longer has its content of a requested revision or time.
 
     >>> from turnout.subscriptions import open_store
     >>> try:
@@ -314,7 +314,7 @@ class StoreUnavailableError(SubscriptionError):
 
 
 class StreamError(TurnoutError):
-    """Raised when JetStream answers with an error; what was asked has not been done.
+    """Raised when JetStream returns an error; the requested operation was not done.
 
     Attributes:
         code: the HTTP-like code (404), 0 if there is none.
@@ -332,7 +332,7 @@ class StreamError(TurnoutError):
 
 
 class ConnectionLostError(TurnoutError, ConnectionError):
-    """Raised when a server cannot be reached, or goes away and does not come back in time.
+    """Raised when a server cannot be reached, or is lost and not available again in time.
 
     >>> isinstance(ConnectionLostError("the connection is closed"), ConnectionError)
     True

@@ -1,4 +1,4 @@
-"""Bounded reading of files that a configuration names, or that lie in a folder that is followed.
+"""Bounded reading of files that a configuration names or that a watched folder contains.
 
 Such a name may be that of a pipe, which blocks forever, of a device, which has no end, or of a file of a gigabyte.
 """
@@ -60,5 +60,5 @@ def _too_large(path: Path, max_bytes: int) -> OSError:
 
 
 def _not_a_name(path: Path) -> OSError:
-    """Names with a NUL, and of half a character, are a ValueError to the system's calls."""
+    """Return the error for a path with a NUL or a lone surrogate, for which system calls raise ValueError."""
     return OSError(errno.EINVAL, "not a file name", repr(str(path)))

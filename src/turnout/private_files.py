@@ -1,4 +1,4 @@
-"""Folders and files that nobody but their owner reads: temporary ones that outlive no run, and those that stay.
+"""Folders and files that only their owner can read: temporary ones, removed after the run, and permanent ones.
 
 A temporary folder is in use as long as a process holds a lock on the file ``.owner`` in it. The lock goes with the
 process, however it ends, so whoever makes the next folder removes those of processes that were killed.
@@ -25,7 +25,7 @@ _locks: dict[Path, int] = {}
 
 @contextmanager
 def scratch_folder(kind: str) -> Iterator[Path]:
-    """A temporary folder for this block, removed at its end, or by the next run where this one is killed."""
+    """Create a temporary folder for this block, removed at its end, or by the next run after a kill."""
     folder = _new_folder(kind)
     try:
         yield folder
@@ -34,7 +34,7 @@ def scratch_folder(kind: str) -> Iterator[Path]:
 
 
 def lasting_folder(kind: str) -> Path:
-    """A temporary folder that is removed when this process ends, or by the next run where it is killed."""
+    """Create a temporary folder that is removed when this process ends, or by the next run after a kill."""
     folder = _new_folder(kind)
     atexit.register(_remove_of, os.getpid(), folder)
     return folder
@@ -62,7 +62,7 @@ def remove(folder: Path) -> None:
 
 
 def hold(folder: Path) -> None:
-    """Make the folder where it is missing, and keep it from being swept away as long as this process lives."""
+    """Create the folder if it is missing, and keep it from removal by `sweep` until this process ends."""
     while folder not in _locks:
         folder.mkdir(mode=0o700, exist_ok=True)
         try:
@@ -78,7 +78,7 @@ def hold(folder: Path) -> None:
 
 
 def sweep() -> None:
-    """Remove this user's temporary folders of turnout whose owners are gone. What cannot be removed is left."""
+    """Remove this user's temporary folders of turnout whose owners have ended. Folders that cannot be removed stay."""
     for folder in Path(tempfile.gettempdir()).glob(_NAMES):
         with suppress(OSError):
             if not folder.is_symlink() and folder.stat().st_uid == os.getuid():

@@ -80,7 +80,7 @@ def is_secret(name: str) -> bool:
 
 
 class Secret:
-    """A text that shows itself to nobody but a caller of `reveal`.
+    """Text that only `reveal` shows.
 
     No dataclass, as `dataclasses.asdict` would take the text out. Pickling carries it: what is sent to another
     process is not hidden from it.
@@ -95,7 +95,7 @@ class Secret:
         self._text = text
 
     def reveal(self) -> str:
-        """The text itself, for the place that sends it."""
+        """Return the text itself, for the code that sends it."""
         return self._text
 
     def __bool__(self) -> bool:

@@ -9,12 +9,12 @@ from types import ModuleType
 
 
 class _PandasBlocker:
-    """Finds no pandas, wherever it is installed."""
+    """Import finder that hides pandas."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Refuse pandas, and leave everything else to others."""
+        """Refuse pandas, and leave other modules to other finders."""
         del path, target
         if name == "pandas":
             raise ModuleNotFoundError("pandas is not wanted here", name=name)
@@ -22,7 +22,7 @@ class _PandasBlocker:
 
 
 def block_pandas_import() -> None:
-    """Have Arrow take pandas for not installed, in this process and those forked from it.
+    """Make Arrow treat pandas as not installed, in this process and in processes forked from it.
 
     To make an array of a list Arrow asks whether the list is one of pandas's, and imports pandas for the question: half
     a second of processor time in each process. It asks once. For processes of our own alone: what Arrow makes of it is

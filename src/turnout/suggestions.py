@@ -13,7 +13,7 @@ _MOST_GUESSES: Final = 50
 
 
 def nearest(word: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
-    """The known name that is most like *word*, whatever the case; None where none is like it.
+    """Return the known name most similar to *word*, ignoring case; None if no name is similar.
 
     A name that one slip of the fingers makes the word of comes before all others. For a word of more than
     64 characters there is no guess, and of the names the first 500 are looked at: both may come from anybody.
@@ -56,7 +56,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 def guesses(names: Iterable[str], known: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Yield unknown names, each with what `did_you_mean` says of it; that only for the first 50 of them.
+    """Yield each unknown name with the text of `did_you_mean`; with "" after the first 50 names.
 
     >>> list(guesses(["subjct"], ["stream", "subject"]))
     [('subjct', '; did you mean "subject"?')]

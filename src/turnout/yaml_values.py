@@ -39,7 +39,7 @@ elif yaml.__with_libyaml__:
 else:
 
     class _Parser(yaml.reader.Reader, yaml.scanner.Scanner, yaml.parser.Parser):
-        """The parser in Python."""
+        """YAML parser in pure Python."""
 
         def __init__(self, text: str) -> None:
             yaml.reader.Reader.__init__(self, text)
@@ -170,7 +170,7 @@ class _Loader(yaml.composer.Composer, _Parser, yaml.constructor.SafeConstructor,
             raise _error(event.start_mark, f"the character U+{ord(surrogate[0]):04X} is not allowed")
 
     def _named(self, event: Any) -> yaml.Node:
-        """The node that an alias stands for."""
+        """Return the node that an alias refers to."""
         if event.anchor not in self.anchors:
             raise _error(event.start_mark, f"found undefined alias {event.anchor!r}")
         if event.anchor not in self._sizes:

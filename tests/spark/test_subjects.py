@@ -381,10 +381,16 @@ print("mapped", len(rows))
     )
     root = Path(__file__).parents[2]
     path = os.pathsep.join([str(root), *filter(None, [os.environ.get("PYTHONPATH")])])
+    environment = {**os.environ, "PYTHONPATH": path, "PYSPARK_PYTHON": sys.executable}
     done = subprocess.run(
-        [sys.executable, script], cwd=tmp_path, env={**os.environ, "PYTHONPATH": path, "PYSPARK_PYTHON": sys.executable},
-        capture_output=True, text=True, timeout=600, check=False,
-    )  # fmt: skip
+        [sys.executable, script],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
 
     assert done.returncode == 0, done.stderr[-2_000:]
     assert "mapped 64" in done.stdout

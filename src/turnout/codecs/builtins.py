@@ -16,7 +16,7 @@ _INTEGERS = (Int8, Int16, Int32, BigInt)
 
 
 def hook(value: Any) -> Any:
-    """Encode a value whose class msgspec does not know.
+    """Encode a value of a class that msgspec does not support.
 
     Raises:
         TypeError: when the value has no form in JSON.
@@ -33,7 +33,7 @@ def hook(value: Any) -> Any:
 
 
 def builtin_of(value: Any) -> Any:
-    """The same made of dicts, lists, texts, numbers, booleans and None; slow, and right for everything.
+    """Convert a value to dicts, lists, texts, numbers, booleans and None; slow, but correct for all values.
 
     Raises:
         TypeError: when something in it has no form in JSON.

@@ -74,7 +74,7 @@ class EncodeErrors(TurnoutError):  # noqa: N818 - several errors, not one
 
 
 def attempt(texts: list[bytes | None], errors: Mapping[int, RecordError]) -> list[bytes | None]:
-    """The texts, if there are no errors.
+    """Return the texts if no errors occurred.
 
     Raises:
         EncodeErrors: there are.

@@ -102,7 +102,7 @@ class ConnectJson:
         return self._schema
 
     def _payloads(self, block: Block) -> Written:
-        """Encode the values, with or without the schema beside them."""
+        """Encode the payloads, without their envelope."""
         form_of = self._form_of
         if block.kind != "null":
             return texts_of(_by_pairs(block), form_of)
@@ -129,7 +129,7 @@ class ConnectJson:
     def _once_more(
         self, row: int, text: bytes, reader: _Reader, error: RecordError, errors: dict[int, RecordError]
     ) -> list[Block]:
-        """The value where its payload was taken for what it is not: there is something behind it."""
+        """Read a value again through its envelope: the fast path may have cut a wrong payload."""
         try:
             payload = bytes(_envelope(text).payload)
         except _UNREADABLE:

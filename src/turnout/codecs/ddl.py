@@ -118,7 +118,7 @@ def _tokens(text: str) -> Iterator[_Token]:
 
 
 class _DdlParser:
-    """One reading of one text, from left to right."""
+    """Parser of one text, from left to right."""
 
     def __init__(self, text: str) -> None:
         self.tokens = list(_tokens(text))

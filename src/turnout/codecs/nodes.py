@@ -58,7 +58,7 @@ class Node:
 
 
 def field_names(names: Sequence[str]) -> tuple[list[str], dict[str, str]] | None:
-    """Names that Python takes, and which field each stands for; None where msgspec refuses one of the fields' names."""
+    """Return valid Python names and the field of each; None if msgspec rejects one of the fields' names."""
     if any(character in '"\\' or character < " " for name in names for character in name):
         return None
     own = [f"f{at}" for at in range(len(names))]
@@ -119,7 +119,7 @@ def _slow_struct(nodes: Mapping[str, Node]) -> Slow:
 
 
 def list_node(item: Node) -> Node:
-    """An array of such items."""
+    """Return the node for an array of *item*."""
 
     def read(text: bytes) -> list[Any]:
         values = []
@@ -137,7 +137,7 @@ def list_node(item: Node) -> Node:
 
 
 def map_node(item: Node) -> Node:
-    """An object with any names and such values."""
+    """Return the node for an object with any names and values of *item*."""
 
     def read(text: bytes) -> dict[str, Any]:
         values = {}
@@ -159,7 +159,7 @@ def map_node(item: Node) -> Node:
 
 
 def pairs_node(key: Node, item: Node) -> Node:
-    """A map whose keys are no strings: an array of arrays of two."""
+    """Return the node for a map with keys that are not strings: an array of key-value pairs."""
 
     def read(text: bytes) -> dict[Any, Any]:
         values = {}
@@ -189,7 +189,7 @@ def slow_node(slow: Slow) -> Node:
 
 
 def nullable(node: Node, *, required: bool, default: Any = None) -> Node:
-    """The same where a value may be null or missing, or *default* then; or where it may be neither.
+    """Return the node with nulls and missing values allowed, read as *default*, or with both refused.
 
     Args:
         node: how values that are not null are read.
@@ -242,7 +242,7 @@ def _all(check: Callable[[Any], Any] | None) -> Callable[[Any], Any] | None:
 
 
 def json_text(text: bytes) -> bytes:
-    """The same without white space around it.
+    """Return the JSON text without surrounding white space.
 
     Raises:
         Misfit: it is no JSON.

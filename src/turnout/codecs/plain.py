@@ -27,7 +27,7 @@ _OPTIONAL_BOOLEAN = Schema("boolean", True)
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """One of the formats ``short``, ``integer``, ``long``, ``float`` and ``double``: big-endian, of fixed width.
+    """Formats ``short``, ``integer``, ``long``, ``float`` and ``double``: big-endian, of fixed width.
 
     Attributes:
         type: the Connect type.
@@ -184,7 +184,7 @@ class Bytes:
 
 @dataclass(frozen=True, slots=True)
 class Raw(Bytes):
-    """The format ``raw``: bytes are left alone, and strings; whatever else a transform makes is written as JSON."""
+    """Format ``raw``: bytes and strings are written unchanged, other results of transforms as JSON."""
 
     format: ClassVar[str] = "raw"
 

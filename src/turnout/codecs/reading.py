@@ -41,7 +41,7 @@ class Reader:
     """Reads payloads of one schema."""
 
     def __init__(self, schema: Schema, node: Node, nodes: Mapping[str, Node] | None) -> None:
-        """A reader of what *node* reads, whose fields are read by *nodes* where it is a struct."""
+        """Create a reader for *node*; the fields of a struct are read by *nodes*."""
         self.schema = schema
         self._node = node
         self._strict: Callable[[Any], Any] | None = None
@@ -152,12 +152,12 @@ class SchemalessReader:
 
 @cache
 def _schemaless_decoder() -> msgspec.json.Decoder[Any]:
-    """The one for all: it keeps nothing of what it reads, and takes 10 ms to make."""
+    """Return the shared decoder: it is stateless, and takes 10 ms to create."""
     return msgspec.json.Decoder(Schemaless)
 
 
 def _insert_slowly(texts: Sequence[bytes], failed: Sequence[int], members: list[Any]) -> dict[int, RecordError]:
-    """Read the texts at these places leniently, into their places; why some cannot be read."""
+    """Read the texts at the failed indices leniently into *members*; return the remaining errors by index."""
     errors: dict[int, RecordError] = {}
     for place in failed:
         try:
@@ -176,7 +176,7 @@ def _checked(member: Any, check: Callable[[Any], Any]) -> Any:
 
 
 def _read_all(read: Callable[[bytes], Any], texts: Sequence[bytes], members: list[Any]) -> list[int]:
-    """Add to *members* what can be read; the places of the texts that cannot."""
+    """Append the readable values to *members*; return the indices of the other texts."""
     failed: list[int] = []
     left, before = iter(texts), len(members)
     while len(members) - before + len(failed) < len(texts):

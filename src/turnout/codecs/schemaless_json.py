@@ -37,5 +37,5 @@ class SchemalessJson:
         return attempt(*encode_json(block))
 
     def schema(self) -> Schema | None:
-        """None: there is none."""
+        """Return None: the format has no schema."""
         return None

@@ -44,7 +44,7 @@ class Shapes:
         self._leave([places[at] for at in few], [members[at] for at in few])
 
     def blocks(self, rows: Positions) -> list[Block]:
-        """Everything that was taken, in blocks by shape.
+        """Return all added values, in blocks by shape.
 
         Args:
             rows: the row of each place.

@@ -1,4 +1,4 @@
-"""JSON whose fields and their types are declared."""
+"""JSON with declared fields and types."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class TypedJson:
 
 
 def _with_texts(text: bytes) -> bytes | None:
-    """The same with texts in place of NaN and infinities, None where there are none."""
+    """Replace NaN and infinities by strings in a JSON text; None if it contains neither."""
     if b"NaN" not in text and b"Infinity" not in text:
         return None
     replaced = _NOT_A_NUMBER.sub(lambda match: match[1] or b'"%s"' % match[2], text)

@@ -129,7 +129,7 @@ _UNWRITABLE = (TypeError, ValueError, RecursionError, OverflowError)
 
 
 def _texts(values: Sequence[Any], errors: dict[int, RecordError]) -> list[bytes | None]:
-    """Each value's text by itself; one that msgspec cannot write is written by the Python fallback."""
+    """Encode each value separately; values that msgspec cannot write use the Python fallback."""
     texts: list[bytes | None] = []
     for place, value in enumerate(values):
         try:
@@ -153,7 +153,7 @@ def _odd_again(
     value: Callable[[int], Any],
     errors: dict[int, RecordError],
 ) -> None:
-    """Write those again that hold what msgspec writes, but not as it should: infinities, and structs in a map."""
+    """Rewrite values that msgspec writes in the wrong form: infinities, and structs in a map."""
     odd: set[int] = set()
     for column in columns.values():
         if not _PLAIN_TYPES.issuperset(map(type, column)):

@@ -1,4 +1,4 @@
-"""Pattern → what a message can be looked up by; message → what to look up.
+"""Anchors of patterns, and probes of messages that find them.
 
 An *anchor* is an equality that a leaf needs: where the leaf is true, the message has the anchor among its
 probes. Its kind says how a probe is derived from a value:
@@ -65,7 +65,7 @@ ALWAYS = Anchor("", Kind("always"), "")
 
 @singledispatch
 def anchors_of(leaf: Leaf) -> Iterator[Anchor]:
-    """Yield the anchors that the leaf's test, without its negation, can be looked up by; any one of them suffices."""
+    """Yield the lookup anchors of the leaf's test, without its negation; any one of them suffices."""
     raise TypeError(f"not a leaf: {leaf!r}")
 
 
@@ -92,7 +92,7 @@ def _anchors(key: str, lookups: Iterable[tuple[Kind, Iterable[str]]]) -> Iterato
 
 
 def lookups_of(check: Check, glob: tuple[Piece, ...] | None = None) -> list[tuple[Kind, Iterable[str]]]:
-    """Return the texts, by kind, that a check can be looked up by; any one suffices; empty if the check is negated.
+    """Return the lookup texts of a check, by kind; any one suffices; empty if the check is negated.
 
     Runs of characters inside a beginning or an end that can be looked up are not among them: more messages have those.
 
@@ -190,7 +190,7 @@ def _size(piece: Piece) -> int:
 
 
 def prober(kind: Kind) -> Callable[[str], Collection[str]]:
-    """The function from a value to the texts to look up in a slot of this kind, each once."""
+    """Return the function from a value to the distinct lookup texts in a slot of this kind."""
     text_anchor = _of_text(kind)
     if not kind.lexeme:
         return (lambda value: text_anchor(fold(value))) if kind.fold else text_anchor
@@ -218,7 +218,7 @@ def _of_text(kind: Kind) -> Callable[[str], Collection[str]]:
 
 
 def weight(anchor: Anchor) -> float:
-    """Return the assumed frequency of such an anchor among messages, relative to a whole value."""
+    """Return the assumed frequency of an anchor among messages, relative to a whole value."""
     op, length = anchor.kind.op, anchor.kind.length
     if op == "=":
         return 2.0 if anchor.kind.lexeme else 1.0

@@ -69,7 +69,7 @@ def true_leaves(condition: Condition, metadata: Mapping[str, str]) -> tuple[Seen
 
 
 def blame(condition: Condition, metadata: Mapping[str, str]) -> Blame:
-    """The smallest set of leaves whose change makes the condition true.
+    """Return the smallest set of leaves whose change makes the condition true.
 
     Leaves with the same test are one, whatever their negations; different tests are taken to be independent of each
     other, although ``n<5`` and ``n>9`` are not. Of several smallest sets it is one, and always the same.
@@ -98,7 +98,7 @@ _Changes = tuple[Leaf, ...]
 
 
 def _each(condition: Condition, metadata: Mapping[str, str], repeated: _Changes) -> Iterator[_Changes]:
-    """The changes for each way in which the repeated tests can come out, fewer of them changed first."""
+    """Yield the changes for each combination of outcomes of the repeated tests, fewest inversions first."""
     for choice in sorted(product((False, True), repeat=len(repeated)), key=sum):
         changes = _Search(metadata, dict(zip(repeated, choice, strict=True))).of(condition)
         if changes is not None:
@@ -106,7 +106,7 @@ def _each(condition: Condition, metadata: Mapping[str, str], repeated: _Changes)
 
 
 def _one_by_one(condition: Condition, metadata: Mapping[str, str], repeated: _Changes) -> Iterator[_Changes]:
-    """The changes with each repeated test decided for what is cheaper then, and looked at again when all are."""
+    """Yield the changes after a greedy choice for each repeated test, in two passes."""
     decided: dict[Leaf, bool] = {}
     for test in (*repeated, *repeated):
         ways = [(turned, _Search(metadata, decided | {test: turned}).of(condition)) for turned in (False, True)]
@@ -137,7 +137,7 @@ class _Search:
         return (*(test for test, turned in self._decided.items() if turned), *changes)
 
     def _ways(self, condition: Condition) -> tuple[_Changes | None, _Changes | None]:
-        """The changes that make it true, and those that make it false; None where nothing does."""
+        """Return the changes that make the condition true, and false; None for an impossible outcome."""
         if not isinstance(condition, Group):
             return self._leaf(condition)
         ways = [self._ways(child) for child in condition.children]
@@ -164,7 +164,7 @@ def _test_of(leaf: Leaf) -> Leaf:
 
 
 def _together(changes: list[_Changes | None]) -> _Changes | None:
-    """All of them; None where one cannot be."""
+    """Return all changes joined; None if one of them is impossible."""
     joined: _Changes = ()
     for some in changes:
         if some is None:
@@ -183,6 +183,6 @@ def _exactly_one(true: list[_Changes | None], false: list[_Changes | None]) -> _
 
 
 def _none_or_two(true: list[_Changes | None], false: list[_Changes | None]) -> _Changes | None:
-    """None true, or two at least: what the others are does not matter then."""
+    """Return the cheapest changes for no true child, or for at least two; other children do not matter then."""
     cheap = sorted((some for some in true if some is not None), key=len)[:2]
     return _cheapest([_together(false), _together(list(cheap)) if len(cheap) == 2 else None])

@@ -1,4 +1,4 @@
-"""A leaf as plain data that says how to test a value: what the in-process index and Spark both run.
+"""Leaves as plain data for testing a value, used by the in-process index and by Spark.
 
 A pattern that is only a text, a prefix, a suffix or an infix needs no regular expression; most are.
 """
@@ -16,7 +16,7 @@ from turnout.conditions.pattern import ANY, Piece, fold, lexemes, parse_pattern,
 
 
 class Check(NamedTuple):
-    """One test of one key's value.
+    """Test of a key's value.
 
     Attributes:
         key: whose value.
@@ -90,7 +90,7 @@ def shape(pattern: str) -> tuple[str, str]:
 
 
 def shape_of(pieces: tuple[Piece, ...], pattern: str) -> tuple[str, str]:
-    """The same for a pattern with wildcards or escapes that has been read into pieces."""
+    """Return the cheapest operation and its text for a pattern that is parsed into pieces."""
     match pieces:
         case ():
             return "=", ""

@@ -1,4 +1,4 @@
-"""Why a condition is true or false of a message, down to the leaf."""
+"""Explanation of a condition's outcome for a message, down to the leaf."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ NUMBER: tuple[type, ...] = (int, float)
 
 
 class LeafField(NamedTuple):
-    """A field of a leaf beside those that every leaf has (key, negation, id).
+    """Field of a leaf in addition to the common fields (key, negation, id).
 
     Attributes:
         name: in JSON and protobuf.

@@ -86,7 +86,7 @@ class Kiwi:
 
 @dataclass(frozen=True, slots=True)
 class Compare:
-    """True when the key's value is a decimal number and stands in this relation to *number*.
+    """True when the key's value is a decimal number and ``value op number`` holds.
 
     Numbers are compared as IEEE doubles. A value that is not a number makes the leaf false.
 
@@ -122,7 +122,7 @@ class Compare:
 
 @dataclass(frozen=True, slots=True)
 class Exists:
-    """True when the key is present, whatever its value, also the empty one.
+    """True when the key is present with any value, including the empty one.
 
     >>> from turnout.conditions import parse
     >>> parse("NOT urgent exists") == Exists("urgent", negated=True)

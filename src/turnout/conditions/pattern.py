@@ -49,7 +49,7 @@ def parse_pattern(pattern: str, *, tree: bool = False) -> tuple[Piece, ...]:
 
 
 def pieces_of(pattern: str, *, tree: bool = False) -> tuple[Piece, ...]:
-    """The same as `parse_pattern`, for patterns that are asked for once: nothing is remembered."""
+    """Parse a pattern like `parse_pattern`, without a cache; for patterns that are used once."""
     if not tree and "\\" not in pattern:
         return tuple([_PIECES.get(piece[0], piece) for piece in _wildcards(pattern) if piece])
     return _parse_by_character(pattern, tree=tree)
@@ -111,7 +111,7 @@ def fold(text: str) -> str:
 
 @lru_cache(maxsize=65536)
 def pattern_matcher(pattern: str, *, ignore_case: bool = False) -> Callable[[str], bool]:
-    """The function that tells whether the pattern matches the whole of a value; with *ignore_case*, a folded value.
+    """Return the test of a whole value against the pattern; with *ignore_case*, of a folded value.
 
     It goes through the value once: what stands between two ``*`` is looked for from where the part before it ended, and
     the first place that it is found at is as good as any other, so that there is nothing to come back to.
@@ -159,7 +159,7 @@ def _text_of(part: Sequence[Piece]) -> str | None:
 
 
 def _part_regex(part: Sequence[Piece]) -> re.Pattern[str]:
-    """A part without ``*`` as a regular expression: there is one way at most in which it can match somewhere."""
+    """Compile a part without ``*`` as a regular expression, with at most one possible match at a position."""
     return re.compile("".join(re.escape(piece) if isinstance(piece, str) else "." for piece in part), re.DOTALL)
 
 
@@ -195,7 +195,7 @@ _ASCII_WORDS = re.compile(r"[A-Za-z0-9_]+")
 
 @cache
 def _words() -> re.Pattern[str]:
-    """Built when the first value that is not ASCII comes along: it walks all of Unicode (0.3 s)."""
+    """Build the pattern at the first value that is not ASCII: it scans all of Unicode (0.3 s)."""
     kinds = ("L", "M", "Nd")
     word = (code == ord("_") or unicodedata.category(chr(code)).startswith(kinds) for code in range(sys.maxunicode + 1))
     spans = []

@@ -1,4 +1,4 @@
-"""Condition → disjoint terms, each with the anchor that it is looked up by.
+"""Decomposition of a condition into disjoint terms, each with its lookup anchor.
 
 A condition's *cover* is a set of leaves of which at least one is true wherever the condition is. Going
 through the cover in order, the n-th term says: the n-th leaf is true, the ones before it are false, and so
@@ -45,7 +45,7 @@ class Term:
 
 
 class _Choice(NamedTuple):
-    """A leaf, without its negation, and the cheapest anchor to look it up by."""
+    """Leaf without its negation, and its cheapest lookup anchor."""
 
     test: Leaf
     anchor: Anchor
@@ -106,14 +106,14 @@ def _plain(children: tuple[Condition, ...], cost: Cost) -> Term:
 
 
 def _alone(condition: Condition) -> tuple[Term, ...]:
-    """One term for the whole condition, which nothing can be looked up by."""
+    """Return a single term for the whole condition, without a lookup anchor."""
     parts = list(_conjuncts(condition))
     rest = _conjunction([part for part in parts if isinstance(part, Group)])
     return (Term(ALWAYS, tuple(part for part in parts if not isinstance(part, Group)), rest),)
 
 
 def _term(condition: Condition, test: Leaf, anchor: Anchor, before: list[Leaf]) -> Term | None:
-    """Return the term left to verify once *test* is true and those *before* it are false; None if it cannot be true."""
+    """Return the term left to verify once *test* is true and *before* are false; None if it cannot be true."""
     known = _KnownTruths(test, before)
     rest = known.simplify(condition)
     if rest is False:
@@ -246,7 +246,7 @@ def _inverse(condition: Condition) -> Condition:
 
 
 def _only_value(test: Leaf) -> str | None:
-    """The one value that makes the test true, if there is only one."""
+    """Return the only value that makes the test true; None if it is not unique."""
     if not isinstance(test, Kiwi) or test.partial or test.ignore_case:
         return None
     match parse_pattern(test.pattern):

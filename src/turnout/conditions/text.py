@@ -1,4 +1,4 @@
-r"""The text syntax for people: ``subject:orders* AND NOT location:Helsinki``.
+r"""Text syntax of conditions: ``subject:orders* AND NOT location:Helsinki``.
 
 ::
 
@@ -41,7 +41,7 @@ _LEVELS = (Logic.OR, Logic.XOR, Logic.AND)
 
 
 def parse(text: str) -> Condition:
-    """The condition that the text says; `format_condition` writes it back.
+    """Parse a condition from text; `format_condition` is the inverse.
 
     Raises:
         ConditionError: with the position where reading stopped.

@@ -1,4 +1,4 @@
-"""A nats-server of our own: started on a free loopback port, stopped whatever happens."""
+"""Local nats-server process: started on a free loopback port, stopped in every case."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _version(binary: Path) -> tuple[int, ...]:
 
 
 def find_nats_server() -> Path:
-    """The nats-server to use: the one beside this Python (its wheel), or one on PATH if that is newer.
+    """Return the nats-server to use: the one beside this Python (its wheel), or one on PATH if that is newer.
 
     Raises:
         TurnoutError: when there is none; the message names the cure.
@@ -68,13 +68,13 @@ def find_nats_server() -> Path:
 
 
 def _die_with_parent() -> None:
-    """Ask Linux to end the child when its parent is gone, kill -9 included."""
+    """Make Linux send SIGTERM to the child when its parent ends, also by kill -9."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 class NatsServer:
-    """One nats-server process with JetStream, for as long as the ``with`` block lasts.
+    """nats-server process with JetStream for the duration of a ``with`` block.
 
     Args:
         work: folder for its store, log and configuration; a temporary one, removed afterwards, if not given.
@@ -147,7 +147,7 @@ class NatsServer:
         raise TurnoutError(f"nats-server did not start: {self._last_words()}")
 
     def _launch(self, port: int) -> bool:
-        """Start once on *port*; False when it did not come up."""
+        """Start once on *port*; return False if the server does not become ready."""
         command: list[str | Path] = [find_nats_server(), "-a", "127.0.0.1", "-p", str(port)]
         command += ["-sd", self.work / "store"]
         if self._config is not None:

@@ -55,7 +55,7 @@ class Addresses:
         self._topics: dict[str | None, Address] = {}
 
     def of(self, destination: str) -> Address:
-        """The address of a subscription's destination."""
+        """Return the address of a subscription's destination."""
         address = self._destinations.get(destination)
         if address is None:
             if len(self._destinations) > _REMEMBERED:
@@ -66,7 +66,7 @@ class Addresses:
         return address
 
     def of_topic(self, topic: str | None) -> Address:
-        """The address of a record that goes on under its own topic: a sink of files takes any, and none."""
+        """Return the address of a record that keeps its own topic; sinks of files accept any topic, also none."""
         address = self._topics.get(topic)
         if address is None:
             if len(self._topics) > _REMEMBERED:
@@ -75,7 +75,7 @@ class Addresses:
         return address
 
     def split(self, text: str) -> tuple[int, str]:
-        """The place of the sink that a text names, and the topic there; the first sink takes what names none."""
+        """Return the index of the sink that a text names, and the topic; index 0 for a text without a sink name."""
         name, colon, rest = text.partition(":")
         if self.named and colon and name in self.sinks:
             return self.sinks.index(name), rest

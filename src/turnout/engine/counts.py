@@ -75,7 +75,7 @@ class Counts:
 
     @classmethod
     def of(cls, numbers: Mapping[str, Any], flow: Flow | None = None) -> Counts:
-        """Counts from numbers by name; what is not there, or null, is 0."""
+        """Return counts from numbers by name; a missing or null number is 0."""
         return cls(*(int(numbers.get(name) or 0) for name in NUMBERS), flow=flow or Flow())
 
 

@@ -42,7 +42,7 @@ _LONGEST = 10_000
 def context_headers(
     failure: Failure | None, topic: str | None, partition: int | None, offset: int | None, *, name: str
 ) -> Iterator[tuple[str, str]]:
-    """Connect's ``__connect.errors.*`` headers of one record; what is not known is left out.
+    """Return Connect's ``__connect.errors.*`` headers of one record; unknown facts are left out.
 
     Args:
         failure: why it is a dead letter; None for one that no subscription took.
@@ -84,7 +84,7 @@ def dead_headers(
 
 
 def delivery_headers(route: Route, rules: HeaderRules, consumed: Consumed, undelivered: Sequence[Undelivered]) -> Any:
-    """The headers of dead letters that are one delivery each: subscription and destination beside the reason."""
+    """Return the headers of dead letters for single deliveries: the reason, the subscription and the destination."""
     more = [
         [
             *([(SUBSCRIPTION, delivery.subscription)] if delivery.subscription is not None else []),
@@ -104,7 +104,7 @@ def _headers(
     failures: Sequence[Failure | None],
     more: Sequence[Iterable[tuple[str, str]]],
 ) -> Any:
-    """The headers that records came with, without those that cannot be written, then the reasons and the seal."""
+    """Return the records' headers without unwritable ones, followed by the reasons and the seal."""
     chosen = consumed.batch.take(pa.array(rows, pa.int64()))
     names = chosen.schema.names
     column = Headers.of_arrow(chosen.column("headers")) if "headers" in names else Headers(len(rows))
@@ -141,7 +141,7 @@ def _seals(secret: str, headers: Any, values: Sequence[bytes | None]) -> list[st
 
 
 def _on_one_line(text: str) -> str:
-    """A text that a header can hold in every sink: control characters escaped, and not endlessly long."""
+    """Return a text that fits a header of every sink: control characters escaped, length bounded."""
     line = text.encode("utf-8", "backslashreplace").decode()
     if not line.isprintable():
         line = "".join(

@@ -52,7 +52,7 @@ class OutgoingDeliveries:
         return len(self.rows)
 
     def take(self, places: Rows) -> Self:
-        """Those at some places, in their order, without their problems."""
+        """Return the deliveries at the indices *places*, in that order, without their problems."""
         chosen = pa.array(places)
         return type(self)(
             self.rows[places],
@@ -65,13 +65,13 @@ class OutgoingDeliveries:
         )
 
     def sendable(self) -> Self:
-        """Those without a problem."""
+        """Return the deliveries without a problem."""
         if not self.problems:
             return self
         return self.take(np.delete(np.arange(len(self)), list(self.problems)))
 
     def of_rows(self, rows: Rows) -> Self:
-        """Those of some records."""
+        """Return the deliveries of the records at *rows*."""
         return self.take(np.flatnonzero(np.isin(self.rows, rows)))
 
     def merged(self, others: Self) -> Self:
@@ -99,7 +99,7 @@ def _sinks(deliveries: OutgoingDeliveries) -> NDArray[np.int8]:
 
 
 class Fanout:
-    """Makes deliveries of one index's matches; what there is to know of a destination is found out once.
+    """Makes the deliveries of an index's matches; facts about each destination are computed once and cached.
 
     Args:
         route: the route's name.
@@ -146,7 +146,7 @@ class Fanout:
         )
 
     def _learn(self, sent: _index.Deliveries, numbers: list[int], first: NDArray[np.intp]) -> None:
-        """Find out what is not known of a pair of a subscription and a destination."""
+        """Compute and cache the facts about each new pair of subscription and destination."""
         if len(self._suffixes) > _REMEMBERED:
             self._suffixes.clear()
             self._known.clear()
@@ -178,7 +178,7 @@ class Fanout:
 
 
 class OwnTopics:
-    """Makes deliveries of records that go on under their own topic.
+    """Makes the deliveries of records that keep their own topic.
 
     Args:
         parts: what the ids are made of beside the topic: the route's name, and what stands for a subscription.

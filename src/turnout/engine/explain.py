@@ -44,7 +44,7 @@ class LeafReport:
 
 @dataclass(frozen=True, slots=True)
 class Subscriber:
-    """A subscription that wants the record.
+    """Subscription that matches the record.
 
     Attributes:
         leaves: those that are true, left to right.
@@ -57,7 +57,7 @@ class Subscriber:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """The subscription that was asked about.
+    """Subscription that the explanation was requested for, and its result.
 
     Attributes:
         condition: as text.
@@ -76,7 +76,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class SentMessage:
-    """A message that goes out.
+    """Message that the route sends for the record.
 
     Attributes:
         sink: the sink's name; "" for a route's only one.
@@ -165,7 +165,7 @@ def explain(
 
 
 class _RecordWatch(StageWatch):
-    """Looks at the only record of a batch at every step.
+    """Observes the only record of a batch at every step.
 
     Attributes:
         matched: whether the record came as far as to be matched.
@@ -188,19 +188,19 @@ class _RecordWatch(StageWatch):
         self.wanted: Sequence[str] = ()
 
     def decoded(self, records: Batch, consumed: Consumed) -> None:
-        """Keep the topic of the draw."""
+        """Keep the topic that the draw is derived from."""
         super().decoded(records, consumed)
         self._topic = consumed.topics[0] or ""
 
     def transformed(self, records: Batch) -> None:
-        """Keep what the mappings are about to see."""
+        """Keep the topic before mapping and the draw."""
         if len(records.alive):
             offset = None if records.offsets is None else records.offsets[0]
             (draw,) = draws_of([self._topic], [records.partitions[0]], [offset])
             self._published = (records.topics[0] or "", float(draw))
 
     def mapped(self, records: Batch) -> None:
-        """See what conditions are about to see."""
+        """Keep the metadata that conditions use, and the ids of the matching subscriptions."""
         alive = records.alive
         if self._index is None or not len(alive) or records.topics[0] is None:
             return
@@ -256,6 +256,6 @@ def _messages(program: Program, trace: Trace) -> list[SentMessage]:
 
 
 def _readable(raw: bytes | None) -> str | None:
-    """Bytes as text; bytes that are not UTF-8 become a replacement mark."""
+    """Decode bytes as UTF-8; invalid bytes become replacement characters."""
     text = text_of(raw)
     return raw.decode("utf-8", "replace") if text is None and raw is not None else text

@@ -43,7 +43,7 @@ def _place(consumed: Consumed, row: int) -> dict[str, Any]:
 
 
 class FailureLog:
-    """Collects the lines of one batch that ``errors.log.enable`` asks for.
+    """Collector of one batch's log entries for ``errors.log.enable``.
 
     Args:
         policy: whether to collect any, and whether they show keys and values.
@@ -68,7 +68,7 @@ class FailureLog:
             self._failures |= failures
 
     def undelivered(self, failures: Sequence[tuple[int, Failure]]) -> None:
-        """Note deliveries that nobody could take: row and reason of each."""
+        """Note deliveries that no sink could take: row and reason of each."""
         if self._policy.log:
             self._deliveries += failures
 

@@ -36,7 +36,7 @@ class Stages:
 
     @classmethod
     def of(cls, route: Route) -> Stages:
-        """Those of a route."""
+        """Return the stages of a route."""
         taken = set(_OWN)
         transforms = []
         for stage in route.chain.stages:
@@ -55,7 +55,7 @@ class Stages:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All of them, in the order in which a record meets them."""
+        """All names, in the order in which a record passes the stages."""
         return (SOURCE, KEY, VALUE, *self.transforms, *self.others)
 
 
@@ -98,12 +98,12 @@ class Flow:
 
 
 def _sum(one: Mapping[str, int], other: Mapping[str, int], sign: int) -> dict[str, int]:
-    """Both together, in the order of the first; what failed nowhere is left out by those who count it."""
+    """Return *one* plus *sign* times *other* by name, names of *one* first; stages without failures have no entry."""
     return {**one, **{name: one.get(name, 0) + sign * count for name, count in other.items()}}
 
 
 class StageCounter:
-    """Counts one batch on its way: stages tell how many records are left when their turn comes."""
+    """Counts one batch by stage: each stage reports how many records are left at its start."""
 
     def __init__(self) -> None:
         self._taken: dict[str, int] = {}

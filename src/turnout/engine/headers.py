@@ -66,13 +66,13 @@ class HeaderRules:
         return bad
 
     def failures(self, headers: Any, bad: NDArray[np.bool_]) -> dict[int, Failure]:
-        """Place of a record → its first header that cannot be written."""
+        """Return record index → failure of its first header that cannot be written."""
         owners = pc.list_parent_indices(headers).to_numpy()
         names = pc.struct_field(pc.list_flatten(headers), [0])
         return {int(owners[at]): _failure(names[at].as_py()) for at in reversed(np.flatnonzero(bad).tolist())}
 
     def left_out(self, headers: Any, bad: NDArray[np.bool_]) -> dict[int, str]:
-        """Place of a record → the names of its headers that cannot be written, for a person."""
+        """Return record index → the names of its headers that cannot be written, as text."""
         owners = pc.list_parent_indices(headers).to_numpy()
         names = pc.struct_field(pc.list_flatten(headers), [0])
         texts: dict[int, str] = {}
@@ -83,7 +83,7 @@ class HeaderRules:
 
 
 def without(headers: Any, bad: NDArray[np.bool_]) -> Any:
-    """Return the headers of each record but for the bad ones."""
+    """Return the headers of each record without the bad ones."""
     valid = np.flatnonzero(~bad)
     owners = pc.list_parent_indices(headers).to_numpy()[valid]
     offsets = np.zeros(len(headers) + 1, np.int32)

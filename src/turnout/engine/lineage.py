@@ -41,7 +41,7 @@ class LineageHeaders:
     def added(
         self, messages: Messages, rows: NDArray[np.int64], letters: int, consumed: Consumed, revision: int | None
     ) -> Messages:
-        """The messages with their headers.
+        """Return the messages with their lineage headers.
 
         Args:
             messages: of a batch; the records that they carry are those of *rows*, and then those of the dead letters.

@@ -73,14 +73,14 @@ class Messages:
         return len(self.rows)
 
     def of_sink(self, place: int) -> Messages:
-        """Those for one of the route's sinks."""
+        """Return the messages for the sink at index *place* of the route's sinks."""
         chosen = np.flatnonzero(self.sinks == place)
         if len(chosen) == len(self):
             return self
         return self.take(chosen)
 
     def take(self, places: NDArray[np.int64]) -> Messages:
-        """Those at some places, in their order."""
+        """Return the messages at the indices *places*, in that order."""
         chosen = pa.array(places)
         return Messages(
             self.topics.take(chosen), self.ids.take(chosen), self.sinks[places], self.rows[places], self.records
@@ -97,7 +97,7 @@ class Messages:
         )
 
     def emptied(self, places: NDArray[np.int64], *, alone: bool = True) -> Messages:
-        """Those at some places without their values, which are too large; a header says how large each was.
+        """Return the messages at *places* without their values, which are too large; a header gives the size of each.
 
         Args:
             places: of the messages.
@@ -127,7 +127,7 @@ class Messages:
 
 
 def _context(headers: Any) -> Any:
-    """The headers of dead letters that say why they are some, without those of their records."""
+    """Return only the dead letters' own headers, which give the reason, without those of their records."""
     ours = [
         None if pairs is None else [pair for pair in pairs if pair["key"].startswith(_CONTEXT)]
         for pairs in headers.to_pylist()

@@ -14,7 +14,7 @@ _TOPIC = ("topic", "subject")
 
 
 class Metadata:
-    """Reads the metadata that some conditions look at.
+    """Reads the metadata that conditions use.
 
     A listed path comes first, then ``topic`` (alias ``subject``) and ``key``, then the last header of that name.
 
@@ -82,7 +82,7 @@ _TYPES = {"string": str, "int8": int, "int16": int, "int32": int, "int64": int}
 
 
 def _type_of(block: Block, name: str, column: Sequence[Any]) -> type | None:
-    """The type that all values of a column have, nulls aside, if those that are equal then have equal texts.
+    """Return the type of all values of a column, nulls aside, if equal values have equal texts; else None.
 
     Of floats that is not so (0.0 and -0.0), nor of several types (1 and True).
     """

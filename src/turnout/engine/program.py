@@ -104,7 +104,7 @@ class Program:
     # One batch
 
     def run(self, batch: Any, index: Index | None = None) -> Result:
-        """Everything that the route does with a batch.
+        """Run the whole route on a batch.
 
         Args:
             batch: a `pyarrow.RecordBatch` with the record's columns; ``stream`` where it came from JetStream.
@@ -118,7 +118,7 @@ class Program:
         return result
 
     def trace(self, batch: Any, index: Index | None = None, watch: Watch | None = None) -> Trace:
-        """The same as `run`, with what became of each single record; a failure stops nothing here.
+        """Run the route as `run` does, and return the outcome of each record; failures do not stop it.
 
         Args:
             batch: as for `run`.
@@ -163,21 +163,21 @@ class Program:
         return replace(result, counts=replace(counts, flow=passage.flow(self._stages.names)))
 
     def transformed(self, batch: Any) -> Batch:
-        """A batch decoded, transformed and mapped; what the weights lose counts as filtered."""
+        """Return a batch decoded, transformed and mapped; records that the weights drop count as filtered."""
         records, consumed = batch_of(batch, self.key, self.value)
         self.chain.apply(records)
         records.filter(self._map(records, consumed, records.alive))
         return records
 
     def sample(self, batch: Any, keys: Sequence[str]) -> list[dict[str, str]]:
-        """The metadata under *keys* of each record that would be matched, to choose anchors by."""
+        """Return the metadata under *keys* of each record that would be matched, for the choice of anchors."""
         records = self.transformed(batch)
         alive = records.alive
         columns = self.metadata.columns(records, alive, keys)
         return [texts_of(columns, place) for place in range(len(alive))]
 
     def _map(self, records: Batch, consumed: Consumed, alive: Positions) -> Rows:
-        """Give the records their mapped topics; the rows of those that the weights lose."""
+        """Give the records their mapped topics; return the rows of the records that the weights drop."""
         if self.mapper is None:
             return np.zeros(0, np.int64)
         topics = records.by_row(records.topics, alive)
@@ -333,7 +333,7 @@ class Program:
 
 
 def _decoded(records: Batch) -> StageCounter:
-    """A passage whose first steps are done: they see all records at once."""
+    """Return a stage counter with the decoding stages counted, which process all records."""
     keys = sum(failure.stage == "KEY_CONVERTER" for failure in records.failures.values())
     passage = StageCounter()
     passage.came(SOURCE, len(records), 0)

@@ -1,4 +1,4 @@
-"""A record batch as it was read made a batch under way: keys and values decoded, headers opened."""
+"""Record batch from a source to a batch of the engine: keys and values decoded, headers parsed."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def pieces(batch: Any) -> Iterator[Any]:
 
 
 def batch_of(batch: Any, key: Codec, value: Codec) -> tuple[Batch, Consumed]:
-    """The records of a record batch, those set aside that cannot be decoded; reserved headers stay outside.
+    """Decode a record batch; undecodable records are set aside, and reserved headers are removed.
 
     Args:
         batch: with the columns of a record: topic, partition, offset, key, value, headers, timestamp; those but
@@ -106,7 +106,7 @@ def _bytes(batch: Any, name: str) -> list[bytes | None]:
 
 
 def _millis(batch: Any) -> list[int | None]:
-    """Timestamps as milliseconds since 1970, those before it rounded down as Java does."""
+    """Return timestamps as milliseconds since 1970, rounded down also before 1970, as in Java."""
     if "timestamp" not in batch.schema.names or batch.column("timestamp").null_count == batch.num_rows:
         return [None] * batch.num_rows
     column = batch.column("timestamp")

@@ -26,7 +26,7 @@ Rows = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """One replay of a route's history.
+    """Replay of a route's history.
 
     Attributes:
         id: its name, which is part of its messages' ids and is in a header of each.
@@ -37,7 +37,7 @@ class Replay:
     where: Condition | None = None
 
     def marked(self, messages: Messages) -> Messages:
-        """The messages as this replay sends them.
+        """Return the messages with this replay's ids and header.
 
         Their ids are those of a run with the replay's behind them: a second replay of the same id stores nothing
         twice within the stream's duplicate window, and what a run has delivered does not keep a replay from it.
@@ -53,7 +53,7 @@ class Replay:
 
 
 class Where:
-    """Chooses records by a condition over the metadata that subscriptions see.
+    """Selects records by a condition over the metadata that subscriptions use.
 
     Args:
         condition: the condition.
@@ -65,7 +65,7 @@ class Where:
         self._index = Index.of([Subscription(["chosen"], condition, id="where")])
 
     def chosen(self, records: Batch, rows: Any) -> Rows:
-        """Those of some living records that the condition is true of, in their order."""
+        """Return the rows, of the given living records, for which the condition is true, in their order."""
         columns = self._metadata.columns(records, rows, self._index.keys)
         matches = self._index.match(columns, len(rows))
         return np.asarray(rows, np.int64)[matches.rows]

@@ -1,4 +1,4 @@
-"""Reserved header names: only a route writes them, and none that a record brings from outside is believed."""
+"""Reserved header names: only a route writes them, and those of incoming records are removed."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from turnout.subscriptions.index import Index
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """The messages of one batch as they were handed on, to answer for those that no server takes.
+    """Messages of one batch as handed to the sinks, kept to handle refusals by a server.
 
     Attributes:
         route: whose they are.

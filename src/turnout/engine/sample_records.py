@@ -1,4 +1,4 @@
-"""Records that people give as JSON or YAML, made batches as a source gives them."""
+"""Sample records given as JSON or YAML, converted to record batches like those of a source."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Header = tuple[str, bytes | None]
 
 @dataclass(frozen=True, slots=True)
 class SampleRecord:
-    """One record as a source would bring it.
+    """One record in the form that a source would deliver.
 
     Attributes:
         timestamp: microseconds since 1970.
@@ -138,7 +138,7 @@ _MAX_MILLISECONDS = 1 << 53
 
 
 def bytes_of(content: Any) -> bytes | None:
-    """The bytes that a key or a value given as text or JSON stands for."""
+    """Return the bytes of a key or value given as text or JSON; None for None."""
     if content is None:
         return None
     return (content if isinstance(content, str) else json.dumps(content, ensure_ascii=False, default=_plain)).encode()

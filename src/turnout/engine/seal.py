@@ -1,4 +1,4 @@
-"""Seal of a dead letter or of a note: an HMAC-SHA256 with the route's secret, over everything that a message says."""
+"""Seal of a dead letter or of a note: an HMAC-SHA256 with the route's secret over its headers and value."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ class PredicateAnswer:
 
 @dataclass(frozen=True, slots=True)
 class StageReport:
-    """One stage as it was for the record.
+    """Report on one stage for the record.
 
     Attributes:
         outcome: ``applied``, ``not matched``, ``dropped``, ``failed``, or ``skipped`` after a failure or a drop.
@@ -73,7 +73,7 @@ class StageWatch(Watch):
         self.read: Mapping[str, Any] = {}
 
     def decoded(self, records: Batch, consumed: Consumed) -> None:
-        """Look at the record as it was read."""
+        """Keep the record as it was read, and report a failure to decode it."""
         self._now = self.read = _as_read(records, consumed) if records.failures else shown(records.record(0))
         if records.failures:
             failure = records.failures[0]
@@ -81,7 +81,7 @@ class StageWatch(Watch):
             self.reports.append(StageReport(side, codec.format, (), "failed", self.read, self.read, failure.message))
 
     def before(self, stage: StageRunner, records: Batch) -> None:
-        """Ask the predicates what the stage is going to ask them."""
+        """Evaluate the predicates of the stage before it is applied."""
         self._dead = bool(records.outcomes[0])
         self._answers = () if self._dead else tuple(_answer(guard, records) for guard in stage.stage.guards)
 

@@ -68,7 +68,7 @@ class SubjectFilters:
         return asked_of(condition, self.keys)
 
     def of(self, questions: Iterable[Asked | None]) -> tuple[str, ...] | None:
-        """The fewest filters that miss no record of which the topic answers one of the questions.
+        """Return the fewest filters that miss no record whose topic meets one of the requirements.
 
         Returns:
             At most `MOST_FILTERS`, or as many as the source has, no two of which have a subject in common; none at
@@ -101,14 +101,14 @@ class SubjectFilters:
 
 
 def _both(some: frozenset[str], others: frozenset[str]) -> frozenset[str]:
-    """Filters of the subjects that both have; of many, the fewer: that is more than both have, and quickly said."""
+    """Return filters of the subjects common to both; of many filters, the smaller set: it covers more, but is fast."""
     if len(some) * len(others) > MOST_FILTERS**2:
         return min(some, others, key=len)
     return frozenset(shared for a in some for b in others if (shared := common(a, b)) is not None)
 
 
 def subject_filters(route: Route, conditions: Iterable[Condition], own: Sequence[str]) -> tuple[str, ...]:
-    """Filters for a consumer such that no record is missed that one of some conditions can be true of.
+    """Return filters for a consumer that miss no record for which one of *conditions* can be true.
 
     Args:
         route: what happens to topics before they are matched.

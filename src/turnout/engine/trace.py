@@ -43,27 +43,27 @@ class Outcome(IntEnum):
 
 
 class Watch:
-    """Sees the records of a batch between the steps of a program. This one looks at nothing; subclasses do."""
+    """Observer of a batch's records between the steps of a program; this base class does nothing."""
 
     def decoded(self, records: Batch, consumed: Consumed) -> None:
-        """Keys and values have been decoded."""
+        """Observe the records after their keys and values have been decoded."""
 
     def before(self, stage: StageRunner, records: Batch) -> None:
-        """A stage is about to be applied."""
+        """Observe the records before a stage is applied."""
 
     def after(self, stage: StageRunner, records: Batch) -> None:
-        """It has been applied."""
+        """Observe the records after a stage has been applied."""
 
     def transformed(self, records: Batch) -> None:
-        """All stages have been applied, and topics are about to be mapped."""
+        """Observe the records after all stages, before topics are mapped."""
 
     def mapped(self, records: Batch) -> None:
-        """Topics have been mapped; that of a record which the weights lose is null."""
+        """Observe the records after mapping; the topic of a record that the weights drop is null."""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchOutcome:
-    """The rows of a batch by how they ended, and what is sent.
+    """Rows of a batch by outcome, and the messages to send.
 
     Attributes:
         dead: failed, or unmatched where that makes a dead letter.
@@ -189,7 +189,7 @@ def _topics(ends: BatchOutcome) -> Sequence[str | None]:
 
 
 def _addressed(ends: BatchOutcome, index: Index | None) -> tuple[list[str | None], list[str | None]]:
-    """Of each delivery the subscription's id, None for a record under its own topic, and its destination."""
+    """Return each delivery's subscription id, None for a record under its own topic, and its destination."""
     sent = ends.deliveries
     ids: list[str | None] = [None] * len(sent)
     destinations: list[str | None] = [ends.records.topics[row] for row in sent.rows.tolist()]

@@ -1,4 +1,4 @@
-"""Deliveries that nobody can take: each becomes a dead letter of its own, or is discarded, and the others go out."""
+"""Deliveries that no sink can take: each becomes its own dead letter or is discarded; the others are sent."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _EXCEPTION = "org.apache.kafka.connect.errors.ConnectException"
 
 @dataclass(frozen=True, slots=True)
 class Undelivered:
-    """One delivery that nobody can take.
+    """Delivery that no sink can take.
 
     Attributes:
         row: of the record.
@@ -50,7 +50,7 @@ class Undelivered:
 
     @property
     def failure(self) -> Failure:
-        """The same in the words of Connect's error reports."""
+        """The failure in the terms of Connect's error reports."""
         of = "the record's own topic" if self.subscription is None else f"subscription {self.subscription!r}"
         message = f"{of}: destination {shown(self.destination)} {self.reason}"
         return Failure(STAGE, f"turnout.sink.{self.sink}", _EXCEPTION, message)
@@ -63,7 +63,7 @@ def named(
     deliveries: OutgoingDeliveries,
     reasons: Mapping[int, str],
 ) -> list[Undelivered]:
-    """The deliveries at some places, with their reasons, as people know them: by subscription and destination.
+    """Return the deliveries at the indices in *reasons*, named by subscription and destination, with their reasons.
 
     Args:
         route: whose sinks they are for.
@@ -101,7 +101,7 @@ def named(
 def dead_letters(
     route: Route, addresses: Addresses, rules: HeaderRules, consumed: Consumed, undelivered: Sequence[Undelivered]
 ) -> Messages:
-    """A dead letter for each: the record as it was read, with the reason, the subscription and the destination."""
+    """Return a dead letter for each: the record as read, with the reason, the subscription and the destination."""
     assert route.dead_letter is not None
     rows = [delivery.row for delivery in undelivered]
     sink, topic = addresses.split(route.dead_letter.topic)

@@ -1,4 +1,4 @@
-"""Records as the sinks get them: keys and values encoded once for each record, headers that can be written."""
+"""Records in the form for the sinks: keys and values encoded once for each record, and the writable headers."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Writer:
         self._needs_keys = any(not isinstance(sink, NatsSink) for sink in route.sinks.values())
 
     def written(self, records: Batch, rows: Rows) -> Outgoing:
-        """Some records; those that cannot be written fail, and are not among them."""
+        """Encode the records at *rows*; records that cannot be written fail and are left out."""
         headers = records.headers.to_arrow(rows)
         bad = self._rules.unfit(headers)
         if bad is not None and not self._drops:
@@ -78,7 +78,7 @@ class Writer:
 
 
 def _encoded(records: Batch, side: list[Block], rows: Rows, codec: Codec, stage: str) -> Bodies:
-    """Row → bytes of these records; those that cannot be encoded fail."""
+    """Encode these records, and return row → bytes; records that cannot be encoded fail."""
     chosen_rows = np.zeros(len(records), np.bool_)
     chosen_rows[rows] = True
     bodies: Bodies = {}
@@ -96,7 +96,7 @@ def _encoded(records: Batch, side: list[Block], rows: Rows, codec: Codec, stage:
 
 
 def _encode(codec: Codec, block: Block) -> tuple[list[bytes | None], dict[int, RecordError]]:
-    """The bytes of a block's values, and place → why of those that cannot be written."""
+    """Return the bytes of a block's values, and index → error for the values that cannot be encoded."""
     try:
         return codec.encode(block), {}
     except EncodeErrors as errors:

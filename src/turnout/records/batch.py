@@ -21,7 +21,7 @@ FAILED: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One record, for those who have a few.
+    """Single record, for programs with only a few.
 
     Attributes:
         key: plain Python, see `turnout.records.scalars`; a struct is a dict with every field in the schema's order.
@@ -50,7 +50,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why a record failed, in the words of Connect's error reports.
+    """Cause of a record's failure, in the terms of Connect's error reports.
 
     Attributes:
         stage: ``KEY_CONVERTER``, ``VALUE_CONVERTER``, ``TRANSFORMATION`` …
@@ -73,7 +73,7 @@ class Failure:
 
     @classmethod
     def of(cls, error: RecordError, stage: str, class_name: str, message: str | None = None) -> Failure:
-        """The failure that an error means at this place."""
+        """Return the failure for an error in a stage."""
         return cls(stage, class_name, error.exception, str(error) if message is None else message)
 
 
@@ -110,7 +110,7 @@ class Batch:
 
     @classmethod
     def of_records(cls, records: Sequence[Record]) -> Batch:
-        """A batch of single records, whose values are not known to fit their schemas."""
+        """Build a batch from single records, whose values are not known to fit their schemas."""
         has_offsets = any(record.offset is not None for record in records)
         return cls(
             [record.topic for record in records],
@@ -150,14 +150,14 @@ class Batch:
         self._purge()
 
     def _purge(self) -> None:
-        """Keys and values are kept of those alone that are alive."""
+        """Drop the keys and values of records that are no longer alive."""
         for side in (self.key, self.value):
             for at, block in enumerate(side):
                 side[at] = block.take(np.flatnonzero(self.outcomes[block.rows] == ALIVE))
             side[:] = [block for block in side if len(block)]
 
     def record(self, row: int) -> Record:
-        """One record as it is now; the key and the value of one that is no longer alive are null."""
+        """Return the current record of a row; key and value are null if it is no longer alive."""
         key_schema, key = _at(self.key, row)
         value_schema, value = _at(self.value, row)
         offset = None if self.offsets is None else self.offsets[row]
@@ -172,7 +172,7 @@ class Batch:
 
 
 def _blocks(values: Sequence[tuple[Schema | None, Any]]) -> list[Block]:
-    """Blocks of single values: those with equal schemas together."""
+    """Build blocks from single values, grouped by equal schemas."""
     together: list[tuple[Schema | None, list[int]]] = []
     for row, (schema, _) in enumerate(values):
         # Schemas may hold defaults that cannot be hashed; there are few of them.

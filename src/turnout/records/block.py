@@ -1,4 +1,4 @@
-"""Values by column: those of one schema, or schemaless ones of one shape, as one list for each field.
+"""Values by column: values of one schema, or schemaless values of one shape, as one list per field.
 
 A transform then works on a list where it would have worked on a record: renaming touches names only, masking one list,
 and what it has to decide, it decides once for all records of a schema or shape.
@@ -43,7 +43,7 @@ class Shape(NamedTuple):
 
 
 class Block:
-    """Values of one kind, and where in the batch they stand.
+    """Values of one kind, and their rows in the batch.
 
     Attributes:
         rows: the place of each value in the batch, ascending.
@@ -82,7 +82,7 @@ class Block:
         members: list[Any],
         opener: Callable[[list[Any]], Mapping[Any, Sequence[Any]]],
     ) -> Block:
-        """A block of objects that are turned into columns when a column is first asked for.
+        """Build a block of objects that are converted to columns at the first access to a column.
 
         What is filtered before that is never turned.
         """
@@ -251,7 +251,7 @@ _Members = tuple[list[int], list[Any]]
 
 
 def _apart(places: dict[Any, _Members]) -> Iterator[tuple[Any, _Members]]:
-    """Objects whose names are equal to Python and not to Connect are put apart."""
+    """Separate objects whose names are equal in Python but not in Connect."""
     for key, (at, members) in places.items():
         if type(key) is not tuple or not _types(key):
             yield key, (at, members)

@@ -1,4 +1,4 @@
-"""The headers of a batch: those that the records came with, flat with offsets, and what stages have appended."""
+"""Headers of a batch: the headers of the input records, flat with offsets, and headers appended by stages."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ARROW = pa.list_(
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """One header of one record.
+    """Header of a record.
 
     Attributes:
         name: as it is; names may repeat.
@@ -43,7 +43,7 @@ class Header:
 
 @dataclass(slots=True)
 class _Appended:
-    """One header appended to some records."""
+    """Header appended to some records."""
 
     rows: Positions
     name: str
@@ -84,7 +84,7 @@ class Headers:
 
     @classmethod
     def of_arrow(cls, column: Any) -> Headers:
-        """Those of a column of lists of ``{key, value}``; a null list is an empty one."""
+        """Build headers from a column of lists of ``{key, value}``; a null list counts as empty."""
         if isinstance(column, pa.ChunkedArray):
             column = column.combine_chunks()
         if column.type.equals(pa.null()) or column.null_count == len(column):
@@ -100,7 +100,7 @@ class Headers:
 
     @classmethod
     def of_lists(cls, records: Sequence[Iterable[Header]]) -> Headers:
-        """Those of single records, whose values may have types."""
+        """Build headers from single records, whose values may have types."""
         headers = cls(len(records))
         for row, record_headers in enumerate(records):
             for header in record_headers:
@@ -118,7 +118,7 @@ class Headers:
         return equal if self._kept is None else equal & self._kept
 
     def has(self, name: str) -> NDArray[np.bool_]:
-        """For each record whether it has a header of that name."""
+        """Return a mask of the records that have a header of that name."""
         present = np.zeros(self.count, np.bool_)
         if len(self._owners):
             present[self._owners[self._named(name)]] = True
@@ -146,7 +146,7 @@ class Headers:
         self._appended.append(_Appended(rows, name, schema, values))
 
     def last(self, name: str) -> list[str | None]:
-        """For each record the text of its last header of that name; None where there is none, or it is not UTF-8."""
+        """Return the text of each record's last header of that name; None if it is missing or not UTF-8."""
         texts = np.full(self.count, None, dtype=object)
         if len(self._owners):
             named = np.flatnonzero(self._named(name))

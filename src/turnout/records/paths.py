@@ -1,4 +1,4 @@
-"""Paths into nested fields (KIP-821), and what a condition sees at one: the text of what stands there."""
+"""Paths into nested fields (KIP-821), and the text of the value at a path for conditions."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _quoted(text: str, opened: int) -> tuple[str, int]:
 
 
 def texts_at(blocks: Iterable[Block], steps: Sequence[str], count: int) -> list[str | None]:
-    """For each row the text of what stands at a path, as `text_of` writes it; None where nothing does.
+    """Return the text of each row's value at a path, in the form of `text_of`; None without a value.
 
     Nulls are seen as they are stored, without the defaults of their fields.
 
@@ -125,7 +125,7 @@ def _entry(value: Any, step: str) -> Any:
 
 
 class _Typed:
-    """A value of a struct that stands inside schemaless data, with its own schema."""
+    """Value of a struct inside schemaless data, with its own schema."""
 
     __slots__ = ("schema", "value")
 

@@ -1,4 +1,4 @@
-"""Values that Python's own types do not tell apart, as Connect holds them.
+"""Types for Connect values that Python's own types do not distinguish.
 
 A value with a schema is plain Python: the schema says its width. Schemaless data says it itself: a plain ``int`` is
 Connect's int64 and a plain ``float`` its float64; everything else is one of these.

@@ -49,7 +49,7 @@ ANY = "variant"
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field of a struct.
+    """Field of a struct.
 
     >>> Schema("struct", fields=(Field("city", Schema("string")),)).field("city").type
     'string'
@@ -112,7 +112,7 @@ class Schema:
             raise ValueError(f"expected a whole number as a decimal's scale, found {text!r}") from None
 
     def field(self, name: str) -> Schema | None:
-        """The schema of the field of that name, None if there is none."""
+        """Return the schema of the field of that name, None if the field is missing."""
         return next((field.schema for field in self.fields if field.name == name), None)
 
     def basics(self, fields: tuple[Field, ...]) -> Schema:
@@ -189,7 +189,7 @@ class Schema:
 
 
 def default_of(schema: Schema, name: str) -> Any:
-    """Return the field *name* of *schema*'s struct default, None if there is none."""
+    """Return the field *name* of *schema*'s struct default, None if it is missing."""
     return schema.default.get(name) if isinstance(schema.default, dict) else None
 
 

@@ -67,7 +67,7 @@ def json_of(value: Any, schema: Schema | None = None) -> Any:
 
 
 def iso_of(moment: int, schema: Schema | None = None) -> str:
-    """A date object as ISO 8601: a date where the schema says Date, a time of day where it says Time, else both."""
+    """Format a date object as ISO 8601: a date for the schema Date, a time of day for Time, else both."""
     logical = schema.logical if schema is not None else None
     days, rest = divmod(int(moment), _DAY)
     clock = f"{rest // 3_600_000:02}:{rest // 60_000 % 60:02}:{rest // 1000 % 60:02}.{rest % 1000:03}Z"
@@ -82,7 +82,7 @@ def _date_text(days: int) -> str:
 
 
 def _with_sign(date: str) -> str:
-    """A date of numpy's with the sign that ISO 8601 wants of a year of other than four digits, and at least four."""
+    """Format a NumPy date for ISO 8601: years of at least four digits, a sign if negative or longer."""
     digits, _, rest = date.lstrip("-").partition("-")
     sign = "-" if date.startswith("-") else "+" if len(digits) > 4 else ""
     return f"{sign}{digits:0>4}-{rest}"

@@ -62,7 +62,7 @@ class MessageBounds:
 
 
 class Slots(AbstractContextManager[None]):
-    """A number of places: a caller that finds none gets an error at once, and holds no thread that others need.
+    """Limited number of slots; a caller without a slot gets an error immediately and blocks no thread.
 
     Args:
         count: how many there are.
@@ -75,7 +75,7 @@ class Slots(AbstractContextManager[None]):
 
     @contextmanager
     def patiently(self) -> Iterator[None]:
-        """Wait for a place: for those who hold a thread of their own."""
+        """Wait for a slot; for callers with a thread of their own."""
         with self._free:
             yield
 

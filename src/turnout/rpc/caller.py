@@ -102,7 +102,7 @@ class Caller:
             raise _denied(f"this token does not give the right to {right}")
 
     def acting_for(self, tenant: str) -> Caller:
-        """The same caller with the eyes of one tenant; "" names none.
+        """Return this caller restricted to one tenant; "" names no tenant.
 
         Raises:
             RefusedError: with PERMISSION_DENIED, for a tenant who names another one.
@@ -130,7 +130,7 @@ class Caller:
 
 
 class CallContext:
-    """gRPC's context of a call, and who calls."""
+    """gRPC context of a call, with its caller."""
 
     __slots__ = ("_context", "caller")
 

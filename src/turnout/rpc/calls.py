@@ -28,7 +28,7 @@ _MAX_DETAILS = 2_000
 
 @dataclass(frozen=True, slots=True)
 class _Malformed:
-    """In place of a request that is not a message of the proto."""
+    """Placeholder for a request that is not a message of the proto."""
 
     problem: str
 
@@ -49,7 +49,7 @@ def logger(level: str = "info") -> Any:
 
 
 class Calls(grpc.ServerInterceptor):  # type: ignore[misc]  # grpc has no types
-    """Wraps every method: who calls, errors to status codes, a line in the log, the metrics.
+    """Interceptor of every method: authentication, status codes for errors, a log line, metrics.
 
     Each method gets a `CallContext` in place of gRPC's context, with the caller whose subscriptions it is about.
     """
@@ -125,7 +125,7 @@ class Calls(grpc.ServerInterceptor):  # type: ignore[misc]  # grpc has no types
 
 @dataclass(frozen=True, slots=True)
 class FinishedCall:
-    """A call that is over, as the log tells it."""
+    """Finished call, with the facts for the log."""
 
     service: str
     method: str
@@ -145,7 +145,7 @@ class FinishedCall:
 
 
 class _Ending:
-    """A context manager around one call that turns whatever it raises into a status."""
+    """Context manager around one call that converts any exception to a status."""
 
     def __init__(self, calls: Calls, service: str, method: str, context: Any, request: Any) -> None:
         self._calls = calls
@@ -161,7 +161,7 @@ class _Ending:
         self._running.__enter__()
 
     def admit(self) -> CallContext:
-        """Refuse who may not, what is no message, and what nobody waits for any more; the call with its caller."""
+        """Check rights, message and deadline; return the context with its caller."""
         self._caller = self._calls.caller(*self._names, self._context.invocation_metadata())
         check_message(self._request)
         left = self._context.time_remaining()
@@ -218,7 +218,7 @@ _STREAMS = (("turnout.subscriptions.v1.Matching", "Watch"), ("turnout.subscripti
 
 
 def _refuse(pool: BoundedPool, _request: Any, _call: Any) -> Any:
-    """A method in place of one that would wait for the store, while too many do."""
+    """Refuse a method that would wait for the store, while its thread pool is full."""
     try:
         pool.check()
     except StoreUnavailableError as busy:
@@ -232,7 +232,7 @@ def _wrapped(
     pool: BoundedPool | None = None,
     replacement: Callable[[Any, Any], Any] | None = None,
 ) -> Any:
-    """The same handler with every call inside an `_Ending`, on the threads of a pool."""
+    """Return the handler with every call inside an `_Ending`, on the threads of a pool."""
     behaviour = replacement or next(
         method
         for method in (handler.unary_unary, handler.unary_stream, handler.stream_unary, handler.stream_stream)

@@ -1,4 +1,4 @@
-"""Clients of the subscriptions service: a store that lies behind it, and matching."""
+"""Clients of the subscriptions service: a remote store, and matching."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ _OPTIONS: dict[str, tuple[str, Callable[[str], Any]]] = {
 
 
 class RemoteStore(StoreBase):
-    """A `Store` that is a subscriptions service. Its rules for new subscriptions apply.
+    """`Store` backed by a subscriptions service. The service's rules for new subscriptions apply.
 
     Args:
         channel: where the service is.
@@ -156,7 +156,7 @@ class RemoteStore(StoreBase):
         self._storage: Any = StorageStub(self._channel)
 
     def for_tenant(self, name: str) -> Store:
-        """See `Store.for_tenant`. The service lets only those choose a tenant who may see its whole store."""
+        """See `Store.for_tenant`. The service requires access to the whole store to choose a tenant."""
         if self._options.tenant not in (None, name):
             check_tenant(name)
             raise SubscriptionInvalidError(f"this is the store of the tenant {self._options.tenant!r}, not of {name!r}")
@@ -288,7 +288,7 @@ def _forgotten(failure: Any, address: str) -> SubscriptionError:
 
 
 class MatchingClient:
-    """Asks a subscriptions service which subscriptions want a message."""
+    """Client for matching messages with a subscriptions service."""
 
     def __init__(self, channel: Channel) -> None:
         self._options = channel
@@ -300,27 +300,27 @@ class MatchingClient:
         self._channel.close()
 
     def match(self, metadata: Mapping[str, str]) -> list[Match]:
-        """Every subscription that wants the message."""
+        """Return every subscription that matches the message."""
         with translated():
             return _matches(
                 self._stub.Match(matching_pb2.MatchRequest(metadata=dict(metadata)), **self._options.call())
             )
 
     def match_stream(self, messages: Iterable[Mapping[str, str]]) -> Iterator[list[Match]]:
-        """The same for message after message, in their order."""
+        """Yield the matches of each message, in the order of the messages."""
         requests = (matching_pb2.MatchRequest(metadata=dict(metadata)) for metadata in messages)
         with translated():
             yield from map(_matches, self._stub.MatchStream(requests, **self._options.call(endless=True)))
 
     def explain(self, id: str, metadata: Mapping[str, str]) -> Explanation:  # noqa: A002 - the field's own name
-        """Why the subscription of this id wants the message or does not."""
+        """Explain the match or mismatch between a subscription and the message."""
         request = matching_pb2.ExplainRequest(subscription_id=id, metadata=dict(metadata))
         with translated():
             response = self._stub.Explain(request, **self._options.call())
         return _explanation(response.explanation, condition_from(response.condition))
 
     def watch(self, since: int = 0) -> Iterator[Changes]:
-        """Changes after a revision, as they come. Close the iterator to stop.
+        """Yield changes after a revision as they occur. Close the iterator to stop.
 
         Raises:
             StoreUnavailableError: the server went away; watch again from the last revision.

@@ -1,4 +1,4 @@
-"""Protobuf ↔ model, both directions, total: what comes off the wire is a valid value or a clear error."""
+"""Total conversion between Protobuf and the model: each message yields a valid value or a clear error."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def subscription_from(message: subscriptions_pb2.Subscription) -> Subscription:
 
 
 def changes_from(message: matching_pb2.Changes) -> Changes:
-    """One part of the changes."""
+    """Convert one part of the changes."""
     return Changes(
         message.revision,
         tuple(map(subscription_from, message.created)),
@@ -73,7 +73,7 @@ def _leaf_from(name: str, body: Any) -> Condition:
 
 
 def subscription_to(subscription: Subscription) -> subscriptions_pb2.Subscription:
-    """The message with the id beside the data."""
+    """Return the message with both the id and the data."""
     return subscriptions_pb2.Subscription(id=subscription.id, data=data_to(subscription))
 
 

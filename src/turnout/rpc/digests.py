@@ -14,7 +14,7 @@ _FORMS = "scrypt:N:r:p:SALT:DIGEST or sha256:DIGEST, with salt and digest in hex
 
 @dataclass(frozen=True, slots=True)
 class Sha256:
-    """The SHA-256 of a token: enough for a token of 128 random bits or more, which nobody can guess."""
+    """SHA-256 digest of a token; sufficient for unguessable tokens of 128 random bits or more."""
 
     digest: bytes
 
@@ -30,7 +30,7 @@ class Sha256:
 
 @dataclass(frozen=True, slots=True)
 class Scrypt:
-    """A salted scrypt digest (RFC 7914) of a token: right for tokens that people have made up, too.
+    """Salted scrypt digest (RFC 7914) of a token; also suitable for tokens chosen by humans.
 
     Attributes:
         cost: N, a power of two; times *block* it gives memory and time.
@@ -62,7 +62,7 @@ Digest = Sha256 | Scrypt
 
 
 def digest_of_text(text: str) -> Digest:
-    """The digest that a token file says.
+    """Parse a digest in the form of a token file.
 
     Raises:
         ValueError: it is none; the message does not repeat what it is, which may be a token.

@@ -1,4 +1,4 @@
-"""``turnout.subscriptions.v1.Matching``: which subscriptions want a message, and following changes."""
+"""``turnout.subscriptions.v1.Matching``: matching messages to subscriptions, and following changes."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class MatchingServicer(_Servicer):
         self._stopping = stopping
 
     def Match(self, request: pb.MatchRequest, context: CallContext) -> pb.MatchResponse:  # noqa: N802
-        """One message."""
+        """Match one message."""
         return self._match(request, context, self._large)
 
     def _match(
@@ -79,7 +79,7 @@ class MatchingServicer(_Servicer):
         metadata: dict[str, str],
         context: CallContext,
     ) -> None:
-        """Add to each match why it is one."""
+        """Add an explanation to each match."""
         if len(matches) > MAX_EXPLAINED:
             raise RefusedError(
                 grpc.StatusCode.RESOURCE_EXHAUSTED,
@@ -93,13 +93,13 @@ class MatchingServicer(_Servicer):
     def MatchStream(  # noqa: N802
         self, request_iterator: Iterable[pb.MatchRequest], context: CallContext
     ) -> Iterator[pb.MatchResponse]:
-        """Message after message."""
+        """Match a stream of messages."""
         with self._streams:
             for request in request_iterator:
                 yield self._match(request, context, self._large.patiently())
 
     def Explain(self, request: pb.ExplainRequest, context: CallContext) -> pb.ExplainResponse:  # noqa: N802
-        """Why, down to the leaf."""
+        """Explain the outcome for one subscription, down to the leaf."""
         metadata = dict(request.metadata)
         self._bounds.check(metadata)
         subscription = self._tenants.service(context.caller).read(request.subscription_id)
@@ -112,7 +112,7 @@ class MatchingServicer(_Servicer):
         )
 
     def Watch(self, request: pb.WatchRequest, context: CallContext) -> Iterator[pb.Changes]:  # noqa: N802
-        """Changes as they come."""
+        """Stream changes as they occur."""
 
         def going() -> bool:
             return context.is_active() and not self._stopping.is_set()

@@ -24,7 +24,7 @@ class _Handler(WSGIRequestHandler):
     timeout = _READ_SECONDS
 
     def log_message(self, *_: object) -> None:
-        """Log nothing: Prometheus asks every few seconds."""
+        """Log nothing: Prometheus sends a request every few seconds."""
 
 
 class _Server(ThreadingMixIn, WSGIServer):
@@ -55,7 +55,7 @@ class _Server(ThreadingMixIn, WSGIServer):
             self._slots.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Print nothing: a client that times out or goes away is no failure of the server."""
+        """Print nothing: a client's timeout or disconnect is not a failure of the server."""
 
 
 def _server_class(host: str) -> type[_Server]:
@@ -64,7 +64,7 @@ def _server_class(host: str) -> type[_Server]:
 
 
 class CallMetrics:
-    """The numbers of one server, in a registry of its own, so that two servers in a process do not mix."""
+    """Metrics of one server, in a registry of its own to separate several servers in a process."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -97,7 +97,7 @@ class CallMetrics:
         return counter
 
     def watch_index(self, subscriptions: Callable[[], float], revision: Callable[[], float]) -> None:
-        """Offer the size of the index of subscriptions, and the revision that it is at, read when Prometheus asks."""
+        """Export size and revision of the subscription index, read at each Prometheus request."""
         self._watch("turnout_subscriptions", "Subscriptions in the index.", subscriptions)
         self._watch("turnout_revision", "The store's revision that the index is at.", revision)
 

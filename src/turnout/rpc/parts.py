@@ -60,7 +60,7 @@ def births_parts(births: Mapping[str, Creation]) -> Iterator[pb.BirthsPart]:
 
 
 def births_of(parts: Iterable[pb.BirthsPart]) -> dict[str, Creation]:
-    """The births that messages say."""
+    """Convert messages to births."""
     return {
         birth.id: Creation.of(birth.revision, birth.time if birth.HasField("time") else None)
         for part in parts
@@ -69,7 +69,7 @@ def births_of(parts: Iterable[pb.BirthsPart]) -> dict[str, Creation]:
 
 
 def changes_of(parts: Iterator[pb.Changes]) -> Iterator[Changes]:
-    """The changes that messages say, whole again."""
+    """Reassemble changes from the messages with their parts."""
     created: list[Subscription] = []
     deleted: list[str] = []
     reset = False

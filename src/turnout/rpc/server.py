@@ -150,7 +150,7 @@ class RpcServer:
             self._health.set(name, state)
 
     def stop(self) -> None:
-        """Say so to health checks, let running calls end within the grace period, and close."""
+        """Report the shutdown to health checks, let running calls end within the grace period, and close."""
         if self.stopping.is_set():
             return
         self.stopping.set()

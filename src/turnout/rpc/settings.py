@@ -16,7 +16,7 @@ from turnout.subscriptions.destinations import check_pattern
 
 @dataclass(frozen=True, slots=True)
 class ServerSettings:
-    """Everything about a server but what it serves.
+    """Settings of a server, independent of its services.
 
     Off loopback there is TLS or an explicit *insecure*, and no token without TLS: whoever listens on the way could
     use it.
@@ -77,12 +77,12 @@ class ServerSettings:
         return max(1, self.workers // 4)
 
     def tenants(self) -> set[str | None]:
-        """The tenants that there are tokens for; None, the whole store, where some token or nobody has none."""
+        """Return the tenants of the tokens; None (the whole store) without a tenant or without tokens."""
         return {token.caller.tenant for token in self.tokens} or {None}
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str], **flags: Any) -> Self:
-        """The settings that the variables name; *flags* that are not None come first.
+        """Return the settings of the variables; *flags* that are not None take precedence.
 
         Raises:
             ConfigError: lists every variable that cannot be read.
@@ -112,7 +112,7 @@ _LEVELS = ("debug", "info", "warning", "error")
 
 @dataclass(frozen=True, slots=True)
 class EnvironmentOption:
-    """One environment variable.
+    """Environment variable of the server.
 
     Attributes:
         variable: its name.

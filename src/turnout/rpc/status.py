@@ -67,7 +67,7 @@ def id_of(failure: TurnoutError) -> str | None:
 
 
 def error_of(failure: grpc.RpcError) -> SubscriptionError:
-    """The error that a status means to a client: of the class that the server raised, where that can be told."""
+    """Return the client's error for a status, of the class that the server raised if it is known."""
     code: grpc.StatusCode = failure.code()
     about = dict(failure.trailing_metadata() or ()).get(ID_KEY)
     if about is not None and code in _ABOUT_AN_ID:

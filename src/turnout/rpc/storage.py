@@ -1,4 +1,4 @@
-"""``turnout.subscriptions.v1.Storage``: what a program elsewhere needs to use the service as its store."""
+"""``turnout.subscriptions.v1.Storage``: operations for remote programs that use the service as their store."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class StorageServicer(_Servicer):
     def CreateMany(  # noqa: N802
         self, request_iterator: Iterable[subscriptions_pb2.Subscription], context: CallContext
     ) -> pb.CreateManyResponse:
-        """All or none. A stream that its caller breaks off raises here, before anything is stored."""
+        """Store all subscriptions or none. A stream that breaks off raises here, before anything is stored."""
         with self._bulks:
             subscriptions = list(_bounded(request_iterator))
             _check_count(context, len(subscriptions))
@@ -66,13 +66,13 @@ class StorageServicer(_Servicer):
         request: pb.SnapshotRequest,  # noqa: ARG002
         context: CallContext,
     ) -> Iterator[pb.SnapshotPart]:
-        """Everything."""
+        """Stream all subscriptions."""
         snapshot = self._tenants.service(context.caller).store.snapshot()
         for batch in batches(snapshot.subscriptions):
             yield pb.SnapshotPart(revision=snapshot.revision, subscriptions=batch)
 
     def AsOf(self, request: pb.AsOfRequest, context: CallContext) -> pb.RevisionResponse:  # noqa: N802
-        """The revision of a moment."""
+        """Return the revision at a past moment."""
         store = self._tenants.service(context.caller).store
         if request.WhichOneof("moment") is None:
             raise SubscriptionInvalidError("a moment is a revision or a time: neither is given")

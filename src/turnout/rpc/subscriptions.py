@@ -20,7 +20,7 @@ class SubscriptionsServicer(ServiceServicer):
         self._tenants = tenants
 
     def Create(self, request: pb.SubscriptionDataInput, context: CallContext) -> pb.CreateResponse:  # noqa: N802
-        """Validate and store."""
+        """Validate and store a subscription."""
         subscription = data_from(request)
         context.caller.check_destinations([subscription])
         created = self._tenants.service(context.caller).create(subscription)
@@ -28,11 +28,11 @@ class SubscriptionsServicer(ServiceServicer):
         return pb.CreateResponse(id=created)
 
     def Read(self, request: pb.ReadRequest, context: CallContext) -> pb.SubscriptionDataOutput:  # noqa: N802
-        """One by its id."""
+        """Return a subscription by its id."""
         return data_to(self._tenants.service(context.caller).read(request.id))
 
     def Delete(self, request: pb.DeleteRequest, context: CallContext) -> Empty:  # noqa: N802
-        """Forget one."""
+        """Delete a subscription by its id."""
         self._tenants.service(context.caller).delete(request.id)
         self._tenants.changed()
         return Empty()
@@ -40,7 +40,7 @@ class SubscriptionsServicer(ServiceServicer):
     def SearchByCondition(  # noqa: N802
         self, request: pb.SearchByConditionRequest, context: CallContext
     ) -> pb.SearchByConditionResponse:
-        """Those that contain a leaf."""
+        """Return the subscriptions that contain a leaf."""
         if request.WhichOneof("condition") is None:
             raise SubscriptionInvalidError("a query is missing; there is kiwiConditionQuery")
         query = request.kiwiConditionQuery
@@ -61,7 +61,7 @@ class SubscriptionsServicer(ServiceServicer):
     def SearchByMetadata(  # noqa: N802
         self, request: pb.SearchByMetadataRequest, context: CallContext
     ) -> pb.SearchByMetadataResponse:
-        """Those whose metadata has every pair."""
+        """Return the subscriptions whose metadata contains every pair."""
         if len(request.metadata) > MAX_SEARCHED:
             raise SubscriptionInvalidError(
                 f"metadata: {len(request.metadata)} pairs, a search takes at most {MAX_SEARCHED}"

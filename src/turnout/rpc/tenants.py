@@ -74,7 +74,7 @@ class Tenants:
         return visitor
 
     def changed(self) -> None:
-        """Say that this process has changed the store."""
+        """Notify the indexes that this process has changed the store."""
         with self._lock:
             visitors = list(self._visitors.values())
         for live in (*self._residents.values(), *visitors):
@@ -86,7 +86,7 @@ class Tenants:
         return len(whole.matcher) if whole else sum(len(live.matcher) for live in self._residents.values())
 
     def revision(self) -> int:
-        """The revision that the indexes which stay are at, all of them."""
+        """Return the lowest revision of the permanent indexes."""
         return min(live.revision for live in self._residents.values())
 
     def _of(self, name: str | None) -> Store:

@@ -1,4 +1,4 @@
-"""Bearer tokens: the file that names them, who they stand for, and new ones."""
+"""Bearer tokens: the token file, the callers of tokens, and creation of new tokens."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _WRONG_TOKENS = 1_000
 
 @dataclass(frozen=True, slots=True)
 class AcceptedToken:
-    """One accepted token.
+    """Accepted token.
 
     Attributes:
         digest: what it is recognised by.
@@ -52,7 +52,7 @@ class AcceptedToken:
 
 
 class Tokens:
-    """Finds who a token stands for. Safe to use from several threads.
+    """Lookup of callers by token. Safe to use from several threads.
 
     Recognised tokens, and the last wrong ones, are remembered by a keyed digest: only the first call with a token
     pays for scrypt. That is computed for one token at a time, and few may wait for it, as a caller without a token
@@ -118,7 +118,7 @@ def _tenant(name: str) -> str:
 
 
 class _Entry(BaseModel):
-    """One entry of the file."""
+    """Entry of the token file."""
 
     model_config = ConfigDict(extra="forbid", arbitrary_types_allowed=True, hide_input_in_errors=True)
 

@@ -1,4 +1,4 @@
-"""The folder of a run's progress, and what a run keeps there beside Spark's own files."""
+"""Checkpoint folder of a run, and the files that a run keeps in it beside Spark's own."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def checkpoint_of(route: Route) -> Path | str:
 
 
 def local_folder(checkpoint: str | None) -> Path | None:
-    """The folder of a checkpoint that lies on this machine; None for others, and for none."""
+    """Return the folder of a checkpoint on this machine; None for a remote checkpoint, and for none."""
     if checkpoint is None:
         return None
     parts = urlsplit(checkpoint)
@@ -45,7 +45,7 @@ def keep_private(checkpoint: str) -> None:
 
 
 class BatchRevisions:
-    """The revision of each micro-batch, for sources whose offsets cannot hold one.
+    """Subscription revision of each micro-batch, for sources whose offsets cannot hold one.
 
     It is written down before the micro-batch runs, so that one that is done again finds it.
 
@@ -58,7 +58,7 @@ class BatchRevisions:
 
     @classmethod
     def beside(cls, checkpoint: str | None) -> Self:
-        """Those that are kept in a checkpoint; nowhere if it is not on this machine, as on HDFS."""
+        """Return the revisions kept in a checkpoint; none are kept if it is not on this machine, as on HDFS."""
         folder = local_folder(checkpoint)
         return cls(None if folder is None else folder / "revisions")
 
@@ -76,7 +76,7 @@ class BatchRevisions:
             return None
 
     def note(self, batch: int, revision: int) -> None:
-        """Keep it, and forget those of micro-batches that are long done."""
+        """Store the revision of a micro-batch, and remove the files of old micro-batches."""
         if self._folder is None:
             return
         private_folder(self._folder)

@@ -1,4 +1,4 @@
-"""One run for one checkpoint: who has it, and how a second run learns of the first."""
+"""Lock of a checkpoint: one run at a time; the error of a second run names the first."""
 
 from __future__ import annotations
 

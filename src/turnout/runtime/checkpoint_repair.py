@@ -1,4 +1,4 @@
-"""A checkpoint as a power cut or a full disk leaves it, made fit to go on from.
+"""Repair of a checkpoint after a power cut or a full disk, so that the next run can start from it.
 
 Spark renames the files of its logs to their names and does not sync them: after a power cut the newest may be empty,
 cut off, or full of zeros, and Spark refuses to start. What they said can be done without:
@@ -37,7 +37,7 @@ _CHECKSUMS: Final = struct.Struct(">4si")
 
 
 def mend(route: Route, folder: Path | None) -> None:
-    """Make the checkpoint of a route fit to go on from, and say what that took.
+    """Repair the checkpoint of a route, and log the changes.
 
     Args:
         route: that the checkpoint is of.
@@ -57,7 +57,7 @@ def mend(route: Route, folder: Path | None) -> None:
 
 
 def mended(folder: Path, *, from_the_beginning: bool) -> list[str]:
-    """Remove the torn entries of a checkpoint that no run has now; what was removed or written, for people.
+    """Remove the torn entries of a checkpoint without a run; return descriptions of the changes for the log.
 
     Args:
         folder: of the checkpoint; it may be new.
@@ -87,7 +87,7 @@ def mended(folder: Path, *, from_the_beginning: bool) -> list[str]:
 
 
 class _Log:
-    """One of Spark's logs: a folder of files with a number for each micro-batch.
+    """Log of Spark: a folder with a numbered file for each micro-batch.
 
     Args:
         folder: which may not exist.
@@ -106,12 +106,12 @@ class _Log:
         return self.entries.keys() - self.torn
 
     def newest_usable(self) -> int | None:
-        """The newest whole entry with a whole one before it, where the micro-batch begins; None if there is none."""
+        """Return the newest whole entry with a whole previous one, where the micro-batch begins; None if none is."""
         usable = (number for number in self.whole if number == 0 or number - 1 in self.whole)
         return max(usable, default=None)
 
     def drop(self, numbers: Iterable[int]) -> list[str]:
-        """Remove entries; what they were."""
+        """Remove entries, and return their names."""
         dropped = sorted(numbers)
         for number in dropped:
             self.entries.pop(number).unlink()
@@ -145,7 +145,7 @@ def _is_json(line: str) -> bool:
 
 
 def _wrong_checksums(folder: Path) -> list[Path]:
-    """The ``.crc`` files that are torn, or whose file is."""
+    """Return the ``.crc`` files that are torn, or that do not match their file."""
     return [crc for crc in folder.rglob(".*.crc") if not _fits(crc, crc.with_name(crc.name[1:-4]))]
 
 
@@ -162,7 +162,7 @@ def _fits(crc: Path, file: Path) -> bool:
 
 
 def _mend_sources(folder: Path, offsets: _Log, commits: _Log, *, from_the_beginning: bool) -> list[str]:
-    """Remove what a source's own log has lost, and the micro-batches that are made of it.
+    """Remove the torn entries of a source's own log, and the micro-batches that depend on them.
 
     Raises:
         RunError: it names what no other entry does.
@@ -192,7 +192,7 @@ def _file_log_offset(entry: Path) -> int:
 
 
 def _mend_metadata(file: Path, *, logged: bool) -> list[str]:
-    """Give the query another id where its own is torn; without one Spark refuses the logs beside it."""
+    """Replace the query's id if its file is torn; without an id Spark refuses the logs beside it."""
     if not file.exists():
         return []
     try:

@@ -1,4 +1,4 @@
-"""The log of failures that ``errors.log.enable`` asks for: a few of each micro-batch in full, the others counted."""
+"""Log of failures for ``errors.log.enable``: a few of each micro-batch in full, the others counted."""
 
 from __future__ import annotations
 

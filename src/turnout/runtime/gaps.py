@@ -1,4 +1,4 @@
-"""Sequences that hold no message: which of them are a loss, and how many there are.
+"""Sequences without a message: distinction between losses and harmless holes, and their number.
 
 A message may be deleted by itself, by a limit per subject, or by its time to live: that leaves a hole, as compaction
 does in Kafka. It is stepped over and reported. What a limit of the stream or a purge removes from its beginning before
@@ -26,7 +26,7 @@ _LISTED = 10_000
 
 
 def lost(stream: str, start: int, end: int) -> StreamError:
-    """The error for sequences that were to be read and are not there any more."""
+    """Return the error for sequences that were to be read and are no longer stored."""
     return StreamError(
         f"stream {stream!r} no longer has the sequences {start:,} to {end - 1:,}: they were removed by its limits, a"
         " purge, or the stream is another one; set failOnDataLoss=false to go on without them",
@@ -35,7 +35,7 @@ def lost(stream: str, start: int, end: int) -> StreamError:
 
 
 class LossWatch:
-    """Tells the holes that a task comes upon from messages that the stream has dropped before they were read.
+    """Distinguishes the holes in a task's range from messages that the stream dropped before they were read.
 
     A hole below which the stream still has messages was there before. One that reaches to the stream's beginning
     was not, or cannot be told from such; with a filter, the messages that it passes by make holes as well.
@@ -61,7 +61,7 @@ class LossWatch:
         self._connection.close()
 
     def note(self, hole: int) -> None:
-        """Look after *hole* too: at once, or, with filters, which make holes everywhere, within a second.
+        """Check *hole* too: immediately, or, with filters, which make holes everywhere, within a second.
 
         Raises:
             StreamError: as `look`.
@@ -71,7 +71,7 @@ class LossWatch:
             self.look()
 
     def look(self) -> None:
-        """Ask whether the stream still reaches below the holes that were noted since the last look, if any.
+        """Check that the stream still has messages below the holes noted since the last check, if any.
 
         Raises:
             StreamError: when it does not, and ``failOnDataLoss`` is on.

@@ -43,19 +43,19 @@ _LONGEST: Final = 20_000
 
 @dataclass(frozen=True, slots=True)
 class _Thrown:
-    """One exception of a trace."""
+    """Class and message of one exception in a trace."""
 
     kind: str
     message: str
 
     @property
     def telling(self) -> bool:
-        """True if the exception says more than that something failed."""
+        """True if the exception has a message and a specific class."""
         return bool(self.message) and self.kind.rpartition(".")[2] not in _GENERIC
 
 
 def in_one_line(failure: BaseException) -> str:
-    """Return the sentence that tells what happened.
+    """Return the sentence that describes the cause of a failure.
 
     It is the last one of a Python trace inside a Java trace inside a message, or the deepest of Java's causes that
     says anything; then the record, where a cause names it, and a remedy, where there is a known one.
@@ -75,12 +75,12 @@ def in_one_line(failure: BaseException) -> str:
 
 
 def run_error(action: str, failure: BaseException) -> RunError:
-    """A RunError that says what was being done and, in one line, why it stopped."""
+    """Return a RunError with the failed action and, in one line, the cause."""
     return RunError(f"{action}: {in_one_line(failure)}")
 
 
 def _first(lines: list[str]) -> str:
-    """The first line that says anything, with the reason that Spark gives below it, and the record that this names."""
+    """Return the first meaningful line, with the reason that Spark adds below it and the record named there."""
     said = _bare(next((line for line in lines if not line.startswith(_NOISE)), ""))
     reason = next((line for line in lines if line.startswith(_REASON)), None)
     if reason is None:

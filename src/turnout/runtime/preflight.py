@@ -14,7 +14,7 @@ from turnout.subjects.pattern import common
 
 
 def preflight(route: Route) -> Route:
-    """Ask the route's nats-servers whether they are there and have the streams, before Spark is started.
+    """Check that the route's nats-servers are reachable and have the streams, before Spark is started.
 
     Returns:
         The route, which knows now what it reads itself on the servers of its sinks.
@@ -53,7 +53,7 @@ class SourceStreams:
 
     @classmethod
     def of(cls, connection: Connection, source: NatsSource) -> Self:
-        """Those of a source.
+        """Return the streams of a source.
 
         Raises:
             StreamError: one does not exist.
@@ -74,7 +74,7 @@ class SourceStreams:
 
 
 def _created(connection: Connection, stream: str) -> str | None:
-    """Return the creation time of a stream; None if this connection knows none of that name."""
+    """Return the creation time of a stream; None if the server of this connection has no stream of that name."""
     try:
         return str(stream_info(connection, stream)["created"])
     except StreamError:
@@ -82,7 +82,7 @@ def _created(connection: Connection, stream: str) -> str | None:
 
 
 def _stored(connection: Connection, infos: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """The subjects that lead into some streams, by way of others that they mirror or gather from too."""
+    """Return the subjects that some streams store, also by way of the streams that they mirror or source from."""
     subjects: list[str] = []
     known, waiting = set(infos), [info["config"] for info in infos.values()]
     while waiting:

@@ -46,5 +46,5 @@ class RunResult:
 
     @property
     def records_per_second(self) -> float:
-        """Records read for each second of work; 0 where nothing was done."""
+        """Records read per second of work; 0 if no work was done."""
         return self.counts.read / self.seconds if self.seconds else 0.0

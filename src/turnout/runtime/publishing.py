@@ -1,4 +1,4 @@
-"""Messages of a task into the route's NATS sinks, and dead letters instead of those that a server refuses."""
+"""Publishing of a task's messages to the route's NATS sinks, and dead letters for refused messages."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class Publishers:
     def _refuse(
         self, result: Result, whole: bool, places: NDArray[np.int64] | None, at: int, reason: StreamError
     ) -> None:
-        """Take note of a refused message: *at* among those of its sink, which have *places* in the batch."""
+        """Note a refused message: index *at* among those of its sink, which have the indices *places* in the batch."""
         place = at if places is None else int(places[at])
         if whole and reason.code == TOO_LARGE and result.is_dead_letter(place):
             # The record stays where it was read, and the dead letter says where that is.
@@ -130,7 +130,7 @@ class Publishers:
 
 
 def lines_of(messages: Messages, options: SinkOptions, *, with_ids: bool) -> Any:
-    """The header lines of each message, None where there are none; those of a record's headers are made once."""
+    """Return the header lines of each message, None if no message has any; those of a record are encoded once."""
     parts = [id_lines(messages.ids)] if with_ids and messages.ids.null_count < len(messages) else []
     headers = messages.records.column("headers")
     if headers.null_count < len(headers):

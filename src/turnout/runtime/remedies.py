@@ -1,4 +1,4 @@
-"""Remedies for the failures of Spark and of Kafka that people meet."""
+"""Remedies for common failures of Spark and of Kafka."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ _MOST: Final = 200_000
 
 
 def remedy_for(trace: str) -> str | None:
-    """Return what a person can do about a failure, None where nothing is known.
+    """Return the remedy for a failure, None if none is known.
 
     Args:
         trace: the text of the failure, its causes included.

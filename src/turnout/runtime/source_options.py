@@ -121,7 +121,7 @@ class SourceOptions:
             yield from _ack_mistakes(self.ack_consumer, self.filters, self.start, streaming=streaming)
 
     def filters_of(self, partition: int) -> tuple[str, ...]:
-        """The subjects that the task of a subject partition reads; the filters for all where there is none."""
+        """Return the subjects that a partition's task reads; all filters without partitioning by subject."""
         if self.partition_subject is None:
             return self.filters
         return (self.partition_subject.replace(_PLACE, str(partition)),)
@@ -160,7 +160,7 @@ def _ack_mistakes(consumer: str, filters: tuple[str, ...], start: Place, *, stre
 
 
 def check_names(options: Mapping[str, str], known: tuple[str, ...]) -> list[Mistake]:
-    """A mistake for each option whose name is not *known*; Spark's own names do not mind upper and lower case."""
+    """Return a mistake for each option whose name is not *known*; case is ignored, as in Spark."""
     spelled = {name.lower(): name for name in (*known, *_SPARK_OPTIONS)}
     unknown = (name for name in options if name.lower() not in spelled)
     return [

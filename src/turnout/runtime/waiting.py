@@ -14,7 +14,7 @@ _PAUSE = 0.05
 
 
 def wait_for_more(connection: Connection, places: dict[str, int], filters: tuple[str, ...], seconds: float) -> None:
-    """Return when one of the streams has a message at or behind its place, or after *seconds*.
+    """Return when one of the streams has a message at or after its sequence, or after *seconds*.
 
     A consumer for each stream hands over the headers of one message. It is a hint only: what goes wrong here
     goes wrong again, and is told, when the stream is asked for its state.
@@ -39,7 +39,7 @@ def _wait(
     seconds: float,
     consumers: list[tuple[str, str]],
 ) -> None:
-    """The same; the consumers that are to be removed afterwards are put into *consumers*."""
+    """Wait for a message in one of the streams; append the consumers to remove afterwards to *consumers*."""
     inbox = connection.new_inbox()
     number = connection.subscribe(inbox)
     try:

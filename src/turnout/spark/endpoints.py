@@ -1,4 +1,4 @@
-"""A route's ends as Spark knows them: reading its source, writing to its sinks, and a look before the run."""
+"""Endpoints of a route in Spark: reading its source, and writing to its sinks."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def read(
     splits: bool = False,
     more: Mapping[str, str] | None = None,
 ) -> DataFrame:
-    """The source's records, streaming unless the source `is_batch`.
+    """Return the source's records, streaming unless the source `is_batch`.
 
     With *latency* ``low`` a NATS source waits at the server and is read by one task, unless its own options say else.
     With *wait* it waits there as well: Spark asks a hundred times a second otherwise, of each source that is idle.
@@ -87,7 +87,7 @@ def _as_records(loaded: DataFrame) -> DataFrame:
 
 
 def write(messages: DataFrame, sink: Endpoint, message_id: str) -> None:
-    """Write the messages; what has returned is acknowledged by the sink.
+    """Write the messages; after the return the sink has acknowledged them.
 
     Args:
         messages: with the record's columns, values as bytes.
@@ -133,7 +133,7 @@ def _nats_columns(messages: DataFrame, sink: NatsSink, message_id: str) -> DataF
 
 
 def _as_text(messages: DataFrame, name: str) -> Column:
-    """A column that a sink of bytes can take: structs and variants as JSON."""
+    """Return a column for a sink of bytes: structs and variants as JSON."""
     kind = messages.schema[name].dataType
     if isinstance(kind, StructType | MapType | ArrayType | VariantType):
         return F.to_json(name).alias(name)

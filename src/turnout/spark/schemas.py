@@ -1,4 +1,4 @@
-"""Connect schemas and Spark types: each way, and the column metadata that keeps what a Spark type cannot say."""
+"""Conversion between Connect schemas and Spark types; column metadata keeps what a Spark type cannot express."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _OF_LOGICAL: dict[type[T.DataType], tuple[str, str]] = {
 
 
 def spark_type(schema: Schema | None) -> T.DataType:
-    """The Spark type of values with this schema; a variant where there is none."""
+    """Return the Spark type of values with this schema; VARIANT for None."""
     if schema is None:
         return T.VariantType()
     logical = schema.logical
@@ -57,7 +57,7 @@ def spark_type(schema: Schema | None) -> T.DataType:
 
 
 def schema_of(field: T.StructField) -> Schema | None:
-    """The schema of a column: what its metadata says, else what its type says. None for schemaless variants.
+    """Return the schema of a column, from its metadata or else its type; None for schemaless variants.
 
     Metadata that no longer fits the column's type (someone changed the column since) is ignored.
     """
@@ -70,7 +70,7 @@ def schema_of(field: T.StructField) -> Schema | None:
 
 
 def _derived(spark: T.DataType) -> Schema | None:
-    """The schema that a Spark type says by itself: everything is optional, as it is in Spark."""
+    """Return the schema that a Spark type alone defines: everything is optional, as in Spark."""
     if isinstance(spark, T.VariantType):
         return None
     if isinstance(spark, T.StructType):

@@ -1,4 +1,4 @@
-"""The engine as a stage of a DataFrame: record batches go in; counts, or messages with counts, come out.
+"""Engine as a stage of a DataFrame: input is record batches; output is counts, or messages with counts.
 
 A stage is sent to the workers with each task. What a worker has learned of a route, its program, stays in the worker.
 """
@@ -96,7 +96,7 @@ _programs: dict[str, Program] = {}
 
 @dataclass(frozen=True, slots=True)
 class SparkStage:
-    """One route as functions for ``mapInArrow``.
+    """Functions of one route for ``mapInArrow``.
 
     Attributes:
         splits: whether a row is a split, to be read here, with its revision; if not, rows are records.
@@ -135,15 +135,15 @@ class SparkStage:
         return cls(splits, None, None, pickled, hashlib.sha256(pickled).hexdigest(), sinks, with_ids, limits)
 
     def at(self, revision: int) -> Self:
-        """The same for records that are matched with this revision."""
+        """Return the stage for records that are matched with this revision."""
         return replace(self, revision=revision)
 
     def with_index(self, index: IndexPlace) -> Self:
-        """The same for a route whose subscriptions are found there."""
+        """Return the stage with the location of its subscriptions' index."""
         return replace(self, index=index)
 
     def with_limits(self, limits: tuple[KafkaLimits | None, ...]) -> Self:
-        """The same for sinks that take records of these sizes."""
+        """Return the stage with the record size limits of its sinks."""
         return replace(self, limits=limits)
 
     # For mapInArrow

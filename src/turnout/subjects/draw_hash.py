@@ -1,4 +1,4 @@
-"""Draws of many records at once: the hash that Spark's ``xxhash64`` makes of topic, partition and offset.
+"""Vectorised draws for many records: Spark's ``xxhash64`` of topic, partition and offset.
 
 XXH64 with seed 42, each part hashed with the hash of those before it as its seed: a record keeps its draw for ever, in
 the engine, in Spark's columns (`turnout.spark.subjects.draws`) and in a retried micro-batch.
@@ -36,7 +36,7 @@ def chained(*texts: str, seed: int = SEED) -> int:
 def draws_of(
     topics: Sequence[str], partitions: Sequence[int | None], offsets: Sequence[int | None]
 ) -> NDArray[np.float64]:
-    """A number in [0, 1) for each record, from its place alone; what is null has no part in it."""
+    """Return a number in [0, 1) for each record, from topic, partition and offset; nulls are left out of the hash."""
     begun = np.fromiter(map(_begun, topics, partitions), np.uint64, len(topics))
     known = np.array([offset is not None for offset in offsets], np.bool_)
     numbers = np.array([0 if offset is None else offset for offset in offsets], np.int64)
@@ -46,7 +46,7 @@ def draws_of(
 
 @lru_cache(maxsize=65_536)
 def _begun(topic: str, partition: int | None) -> int:
-    """The hash of a record's place without its offset."""
+    """Return the hash of a record's topic and partition."""
     seed = chained(topic)
     if partition is None:
         return seed

@@ -40,7 +40,7 @@ from turnout.errors import MOST_MISTAKES, Mistake, SubjectError, shortened
 
 
 class InvalidSubjectError(SubjectError):
-    """Raised when a subject or a filter breaks the rules for tokens; the message says which rule and where.
+    """Raised when a subject or a filter breaks the rules for tokens; the message names rule and position.
 
     Attributes:
         token: the token that breaks the rule.
@@ -101,7 +101,7 @@ class InvalidDestinationError(DestinationError):
 
 
 class UnknownFunctionError(DestinationError):
-    """Raised when what stands between ``{{`` and ``}}`` is not a mapping function with its brackets."""
+    """Raised when the text between ``{{`` and ``}}`` is not a mapping function with its brackets."""
 
     reason: ClassVar[str] = "unknown_function"
     problem: ClassVar[str] = "unknown function"
@@ -129,7 +129,7 @@ class InvalidArgumentError(DestinationError):
 
 
 class IndexOutOfRangeError(DestinationError):
-    """Raised when a function asks for a wildcard that the source does not have."""
+    """Raised when a function refers to a wildcard that the source does not have."""
 
     reason: ClassVar[str] = "index_out_of_range"
     problem: ClassVar[str] = "wildcard index out of range"
@@ -231,7 +231,7 @@ class InvalidWeightError(MappingEntryError):
 
 
 class DuplicateDestinationError(MappingEntryError):
-    """Raised when a mapping names a destination twice, whatever the clusters."""
+    """Raised when a mapping names a destination twice, in the same or in different clusters."""
 
     reason: ClassVar[str] = "duplicate_destination"
 

@@ -1,4 +1,4 @@
-"""Why a subject goes where it goes: the mapping it takes, its shares, and what kept the others out."""
+"""Explanation of a subject's mapping: the chosen mapping, its shares, and the reasons against the others."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _ONLY_DEFAULT = "it is for clusters that have no destinations of their own"
 
 @dataclass(frozen=True, slots=True)
 class MappingOutcome:
-    """One thing that can become of the subject.
+    """Possible outcome of mapping the subject.
 
     Attributes:
         destination: as configured; the source's own subject where a group was completed with it.

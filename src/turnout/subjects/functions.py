@@ -33,7 +33,7 @@ _Fail = type[DestinationError]
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One placeholder of a destination.
+    """Placeholder of a destination.
 
     Attributes:
         function: the name of its row in `FUNCTIONS`.
@@ -144,7 +144,7 @@ def _right(token: str, length: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class MappingFunction:
-    """One row: how a function is written and what it does.
+    """Row of the table: spelling and effect of a function.
 
     Attributes:
         name: in lower case.

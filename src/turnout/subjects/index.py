@@ -1,4 +1,4 @@
-"""Sources of mappings, indexed: thousands of them cost one look-up per shape, not one comparison each.
+"""Index of mapping sources: one dictionary lookup per shape instead of one comparison per source.
 
 The *shape* of a source says how many tokens it has and which of them are fixed. All sources of one shape
 differ in their fixed tokens alone, so they are one dictionary, and a subject is looked up once in
@@ -33,7 +33,7 @@ class SourceShape:
 
     @property
     def fixed(self) -> tuple[int, ...]:
-        """The places of the fixed tokens."""
+        """Indices of the fixed tokens."""
         return tuple(index for index, kind in enumerate(self.kinds) if kind == FIXED)
 
     @property
@@ -120,7 +120,7 @@ class SourceIndex:
 
 
 def _probe(sources: tuple[str, ...], shape: SourceShape, numbers: dict[str, int]) -> _Probe:
-    """A shape ready to be asked: its dictionary keyed by what an itemgetter picks from a subject's tokens."""
+    """Build the probe of a shape: its dictionary keyed by the fixed tokens that an itemgetter picks."""
     fixed = shape.fixed
     if not fixed:
         (only,) = numbers.values()

@@ -1,4 +1,4 @@
-"""A mapping table at work on many subjects: what depends on the subject alone is done once for each that comes by."""
+"""Mapping of many subjects by one table; work that depends only on the subject is done once and cached."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ _MAX_DIGITS = 100
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """One destination as it was configured.
+    """Destination as configured.
 
     Attributes:
         destination: literals and mapping functions between dots.
@@ -57,7 +57,7 @@ class Destination:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """One destination of a group, ready to be chosen.
+    """Destination of a group, with its share of the draws.
 
     Attributes:
         transform: what it does to a subject.
@@ -123,7 +123,7 @@ class SubjectMapping:
         return self.groups.get(cluster or "", self.groups[""])
 
     def choose(self, cluster: str | None, draw: float) -> Share | None:
-        """The share that *draw* falls into; None where it falls into what is lost."""
+        """Return the share selected by *draw*; None if the message is lost."""
         point = percent(draw)
         return next((share for share in self.group(cluster) if point < share.until), None)
 
@@ -225,7 +225,7 @@ class MappingTable:
 
     @classmethod
     def from_transforms(cls, transforms: Iterable[SubjectTransform]) -> Self:
-        """The table that tries *transforms* in order, as a stream does with those of a source.
+        """Build the table that tries *transforms* in order, like a stream with the transforms of a source.
 
         Raises:
             MappingEntryError: when one of them cannot be a mapping.
@@ -238,7 +238,7 @@ class MappingTable:
         return None if number is None else self.mappings[number]
 
     def matching(self, subject: str) -> list[SubjectMapping]:
-        """Every mapping whose source matches, in order; only the first is used."""
+        """Return every mapping with a matching source, in order; only the first is used."""
         tokens = subject.split(".")
         return [m for m in self.mappings if m.source == subject or covers_tokens(tokens, m.source.split("."))]
 
@@ -277,7 +277,7 @@ class MappingTable:
 
 
 def _mapping(source: object, value: object) -> SubjectMapping:
-    """One source of a ``mappings`` block."""
+    """Parse one source of a ``mappings`` block."""
     if not isinstance(source, str):
         kind = type(source).__name__
         raise BadSourceError(f"a source is text, found {source!r} ({kind}); quote it", source=str(source))
@@ -293,7 +293,7 @@ def _mapping(source: object, value: object) -> SubjectMapping:
 
 
 def _entry(source: str, entry: int | None, value: object) -> Destination:
-    """One entry: field names in any case, the last of two spellings wins."""
+    """Parse one entry; field names in any case, the last of two spellings wins."""
     if not isinstance(value, Mapping):
         raise NotAnEntryError(
             f"expected an entry with destination and weight, found {value!r}", source=source, entry=entry

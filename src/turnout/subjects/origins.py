@@ -48,7 +48,7 @@ def mappings_from_file(path: Path | str, account: str | None = None) -> dict[str
 
 
 def _elsewhere(config: Mapping[str, Any], account: str | None) -> str:
-    """List the accounts searched without success, and those that have mappings."""
+    """Describe the searched location for an error message, and list the accounts with mappings."""
     holders = [name for name in accounts_with_mappings(config) if name != GLOBAL]
     if not holders:
         return "in it" if account is None else f"in the account {account!r}, nor in any other"
@@ -57,7 +57,7 @@ def _elsewhere(config: Mapping[str, Any], account: str | None) -> str:
 
 
 def accounts_with_mappings(config: Mapping[str, Any]) -> list[str]:
-    """The accounts of a parsed configuration that have mappings, ``$G`` among them where they stand at its top.
+    """Return the accounts with mappings in a parsed configuration; ``$G`` means the top level.
 
     Raises:
         ConfigError: when a block of mappings is none.
@@ -68,13 +68,13 @@ def accounts_with_mappings(config: Mapping[str, Any]) -> list[str]:
 
 
 def account_of(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """Return the block of an account in a parsed configuration; empty if there is none of that name."""
+    """Return the block of an account in a parsed configuration; empty if the account is missing."""
     holder = _accounts(config).get(name)
     return holder if isinstance(holder, Mapping) else {}
 
 
 def mappings_in(config: Mapping[str, Any], account: str | None = None) -> dict[str, Any]:
-    """The ``mappings`` block of a parsed configuration; empty where there is none.
+    """Return the ``mappings`` block of a parsed configuration; empty if it is missing.
 
     Raises:
         ConfigError: when there is no such account, or a block is not one.
@@ -200,13 +200,13 @@ def stream_transforms(config: Mapping[str, Any]) -> StreamTransforms:
 
 
 class _TransformReader:
-    """Reads transforms, and keeps the errors of those that the server would refuse."""
+    """Reads transforms and collects an error for each that the server would refuse."""
 
     def __init__(self) -> None:
         self.errors: list[MappingEntryError] = []
 
     def one(self, path: str, value: object) -> SubjectTransform | None:
-        """The transform of an object with src and dest; None where there is none, or where it is wrong."""
+        """Parse the transform of an object with src and dest; None if it is missing or invalid."""
         if value is None:
             return None
         holder = _object(path, value, "an object with src and dest")

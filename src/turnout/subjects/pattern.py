@@ -99,7 +99,7 @@ def collide(one: str, other: str) -> bool:
 
 
 def common(one: str, other: str) -> str | None:
-    """The filter of exactly those subjects that match both filters; None where there are none.
+    """Return the filter of exactly the subjects that match both filters; None if no subject does.
 
     >>> common("in.*.a", "in.b.>")
     'in.b.a'
@@ -118,7 +118,7 @@ def common(one: str, other: str) -> str | None:
 
 
 def subscriptions_under(subscriptions: Iterable[str], subject: str) -> list[str]:
-    """Those *subscriptions* that a wildcard *subject* has in common with, in their order.
+    """Return the *subscriptions* that share subjects with a wildcard *subject*, in their order.
 
     >>> subscriptions_under(["stock.>", "*.new", "orders.eu"], "orders.*")
     ['*.new', 'orders.eu']

@@ -30,7 +30,7 @@ _NAMED = 1024
 
 @dataclass(frozen=True, slots=True)
 class TokenStep:
-    """One token of a destination, ready to run.
+    """Token of a destination, prepared for rendering.
 
     Attributes:
         literal: the token itself; None where it is a placeholder.

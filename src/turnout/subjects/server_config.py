@@ -80,7 +80,7 @@ def parse_config(
 
 
 class _ConfigParser:
-    """One pass over one file. *maps* is the stack of blocks that variables are looked up in."""
+    """Parser of one file. *maps* is the stack of blocks for the lookup of variables."""
 
     def __init__(
         self, text: str, file: Path | None, read: _Read, environment: Mapping[str, str], *, depth: int
@@ -138,7 +138,7 @@ class _ConfigParser:
         self.maps.append(mapping)
 
     def key(self) -> tuple[str, bool]:
-        """A key and whether it stood without quotes."""
+        """Parse a key; return it, and True if it has no quotes."""
         quote = self.peek()
         if quote in ("'", '"'):
             self.at += 1
@@ -203,7 +203,7 @@ class _ConfigParser:
             self.end_of_value("]")
 
     def block(self) -> str:
-        """Everything from ``(`` to a line that is only ``)``."""
+        """Parse a block string, from ``(`` to a line that is only ``)``."""
         end = re.compile(r"\n\)[ \t]*(?=\r?\n|\Z)").search(self.text, self.at)
         if end is None:
             raise self.wrong("the file ends before the ')' on a line of its own")
@@ -312,7 +312,7 @@ class _ConfigParser:
         return self.text[self.at : self.at + 1]
 
     def wrong(self, problem: str) -> ConfigSyntaxError:
-        """The error that says *problem* at the present place."""
+        """Return the error for *problem* at the current line."""
         line = self.text.count("\n", 0, self.at) + 1
         source = self.text.splitlines()[line - 1] if self.text.splitlines()[line - 1 :] else ""
         return ConfigSyntaxError(problem, file=str(self.file or ""), line=line, text=source)

@@ -1,4 +1,4 @@
-"""Tokens of a subject: cut, look at, and say whether they may stand where they stand.
+"""Tokens of a subject: splitting, access and validation.
 
 A subject is tokens between dots. nats-server looks at bytes; here a subject is a ``str`` in which a byte
 that is not UTF-8 stands as its surrogate escape (PEP 383), so that every subject of the server has exactly
@@ -35,7 +35,7 @@ def encode(subject: str) -> bytes:
 
 
 def decode(subject: bytes) -> str:
-    """The ``str`` of a server's subject; bytes that are not UTF-8 become surrogate escapes."""
+    """Decode a server's subject to ``str``; bytes that are not UTF-8 become surrogate escapes."""
     return subject.decode("utf-8", "surrogateescape")
 
 
@@ -139,7 +139,7 @@ def is_literal(subject: str) -> bool:
 
 
 def token_at(subject: str, index: int) -> str:
-    """Token *index*, counted from 1; empty where there is none.
+    """Return token *index*, counted from 1; empty if the index is out of range.
 
     >>> token_at("orders.eu.new", 2), token_at("orders.eu.new", 4)
     ('eu', '')

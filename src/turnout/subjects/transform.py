@@ -1,4 +1,4 @@
-"""One subject transform (ADR-30): a source filter, a destination, and what it makes of a subject."""
+"""Subject transform (ADR-30): a source filter, a destination, and the rewriting of subjects."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NEEDS_NO_WILDCARD = ("partition", "random")
 
 @dataclass(frozen=True, slots=True)
 class SubjectTransform:
-    """A transform, valid as it stands: build one with `parse`.
+    """Valid transform; build one with `parse`.
 
     Attributes:
         source: the filter, never empty.
@@ -126,7 +126,7 @@ class SubjectTransform:
         return any(step.call is not None and step.call.function == "random" for step in self.steps)
 
     def reverse(self) -> SubjectTransform | None:
-        """The server's reverse: source and destination swapped, placeholders in the order they stand.
+        """Return the server's reverse: source and destination swapped, placeholders in order of appearance.
 
         None where the server has none: a wildcard dropped or used twice, or a function other than ``wildcard``.
         The result undoes this transform only where the reordering is its own inverse (``$2.$1``, not
@@ -223,7 +223,7 @@ def _steps(source_tokens: list[str], destination: str, tokens: list[str], *, str
 
 
 def with_placeholders(subject: str) -> str:
-    """A filter as a destination: each ``*`` becomes ``$1``, ``$2`` and so on.
+    """Convert a filter to a destination: each ``*`` becomes ``$1``, ``$2`` and so on.
 
     >>> with_placeholders("orders.*.items.*")
     'orders.$1.items.$2'
@@ -240,7 +240,7 @@ def with_placeholders(subject: str) -> str:
 
 
 def placeholders(destination: str) -> tuple[str, list[str]]:
-    """A destination as a filter, and the placeholders that became ``*``, in order.
+    """Convert a destination to a filter; also return the placeholders that became ``*``, in order.
 
     Follows the server, which takes ``$1x`` for a placeholder here although the transform has it as a literal.
 
@@ -268,7 +268,7 @@ def _is_wildcard_call(token: str) -> bool:
 
 
 def check_mapping(source: str, destination: str) -> SubjectTransform:
-    """The transform of an account mapping, after the checks that mappings add to those of a transform.
+    """Return the transform of an account mapping, after the additional checks of mappings.
 
     Raises:
         InvalidDestinationError: when a token is empty, has a blank, or follows ``>``.

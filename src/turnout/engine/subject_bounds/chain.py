@@ -1,4 +1,4 @@
-"""A chain over forms: which topics come out of it, and what its filters drop by topic alone."""
+"""Chain applied to subject forms: the possible topics after it, and the forms that its filters drop by topic alone."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _after(form: SubjectForm, stage: Stage) -> list[SubjectForm]:
 
 
 def _split(form: SubjectForm, stage: Stage) -> tuple[list[SubjectForm], list[SubjectForm]]:
-    """Return the forms that a stage may apply to, and those that may skip it."""
+    """Return the forms that a stage may apply to, and the forms that may skip it."""
     if not stage.guards:
         return ([], [form]) if stage.negate else ([form], [])
     if len(stage.guards) > 1:
@@ -68,7 +68,7 @@ def _split(form: SubjectForm, stage: Stage) -> tuple[list[SubjectForm], list[Sub
 
 
 def _routed(form: SubjectForm, router: RegexRouter) -> list[SubjectForm]:
-    """The subjects that the expression may match under their new topics, and all of them under their old ones."""
+    """Return the forms that the expression may match, with their new topics, and the form with its old topic."""
     matched = [narrower for glob in regex_globs(router.regex) for narrower in narrowed(form, glob)]
     topic = joined(replacement_glob(router.replacement))
     return [form, *(SubjectForm(narrower.source, topic) for narrower in matched)]

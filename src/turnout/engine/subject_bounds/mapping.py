@@ -1,4 +1,4 @@
-"""Subject transforms and mapping tables over forms: what a source matches of them, and what a destination makes."""
+"""Subject transforms and mapping tables applied to subject forms: matched forms, and their new topics."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NEVER_EMPTY = frozenset({"partition", "random"})
 
 
 def matching(form: SubjectForm, source: str) -> list[SubjectForm]:
-    """Forms of the subjects whose topic a filter matches; *form* itself where it matches all of them."""
+    """Return the forms of the subjects whose topic a filter matches; *form* itself if it matches all of them."""
     return [matched for matched, _ in _matching(form, source)]
 
 
@@ -58,7 +58,7 @@ def _all_of(form: SubjectForm, matched: Sequence[_Matched]) -> bool:
 
 
 def _matching(form: SubjectForm, source: str) -> list[_Matched]:
-    """The forms that a source matches, with their topics' tokens; None instead where these are not known."""
+    """Return the forms that a source matches, each with its topic's tokens; None for unknown tokens."""
     if form.tokens() is None:
         return [(form, None)]
     return list(_unified(form, source.split(".")))

@@ -1,4 +1,4 @@
-"""Few filters that cover many: without overlaps, as nats-server wants those of a consumer."""
+"""Reduction of many filters to few without overlaps, as nats-server requires for one consumer."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from turnout.subjects.tokens import FULL, PARTIAL
 
 
 def fewest(filters: Iterable[str], own: Collection[str], most: int) -> tuple[str, ...]:
-    """At most *most* filters that cover *filters*, no two of which have a subject in common, in order.
+    """Return at most *most* filters that cover *filters* and have no subject in common, in order.
 
     Args:
         filters: each within one of *own*.
@@ -30,7 +30,7 @@ def fewest(filters: Iterable[str], own: Collection[str], most: int) -> tuple[str
 
 
 def _without_a_token(filters: set[str]) -> set[str]:
-    """The filters with a wildcard at the place where they have the most different tokens."""
+    """Return the filters with a wildcard at the position with the most distinct tokens."""
     split = [filter_.split(".") for filter_ in filters]
     tokens: dict[tuple[int, int], set[str]] = {}
     for parts in split:
@@ -48,13 +48,13 @@ def _without_a_token(filters: set[str]) -> set[str]:
 
 
 def _merged(split: list[list[str]]) -> set[str]:
-    """The two longest as one: they differ in nothing but their lengths and wildcards."""
+    """Merge the two longest filters, which differ only in length and wildcards."""
     one, other, *rest = sorted(split, key=len, reverse=True)
     return {_union(one, other), *(".".join(tokens) for tokens in rest)}
 
 
 def _apart(filters: Iterable[str]) -> list[str]:
-    """The filters, those that have subjects in common as one."""
+    """Merge filters that have subjects in common, until no two overlap."""
     chosen = list(filters)
     while True:
         pair = next(((one, other) for one, other in combinations(chosen, 2) if collide(one, other)), None)
@@ -72,7 +72,7 @@ def _union(one: list[str], other: list[str]) -> str:
 
 
 def _widest(filters: Iterable[str]) -> list[str]:
-    """The filters without those that another one covers."""
+    """Remove the filters that another filter covers."""
     kept: list[str] = []
     for filter_ in sorted(set(filters), key=lambda text: (text.count("."), text)):
         if not any(is_subset(filter_, of) for of in kept):

@@ -24,19 +24,19 @@ def glob_of(pieces: Sequence[Piece]) -> Glob:
 
 
 def narrowed(form: SubjectForm, glob: Glob) -> list[SubjectForm]:
-    """Forms of those subjects of *form* whose topic the pattern can match; none where it matches none."""
+    """Return the forms of the subjects whose topic the pattern can match; empty if it can match none."""
     return [form for form in dict.fromkeys(_Narrowing(form, glob).forms()) if not form.is_empty]
 
 
 class _Narrowing:
-    """One pattern over one form."""
+    """Intersection of one form with one pattern."""
 
     def __init__(self, form: SubjectForm, glob: Glob) -> None:
         self._form = form
         self._glob = glob
 
     def forms(self) -> Iterator[SubjectForm]:
-        """Every way through."""
+        """Yield a form for each way in which the pattern can match."""
         yield from self._from(0, self._closed({0}), {})
 
     def _from(self, place: int, states: _States, bound: dict[int, str]) -> Iterator[SubjectForm]:
@@ -62,7 +62,7 @@ class _Narrowing:
             yield self._form.bound(bound)
 
     def _behind(self, element: Element, states: _States) -> _States:
-        """The states behind an element that binds nothing."""
+        """Return the states after an element that binds no token."""
         if isinstance(element, str):
             for character in element:
                 states = self._step(states, character)
@@ -89,7 +89,7 @@ class _Narrowing:
         return choices
 
     def _token_from(self, state: int) -> str | None:
-        """The token that the pattern asks for from a state on, "" for none that can be; None where several can be."""
+        """Return the token that the pattern requires from a state on; "" if none can match, None if several can."""
         text = ""
         for element in self._glob[state:]:
             if element == ".":
@@ -122,7 +122,7 @@ class _Narrowing:
         return False
 
     def _behind_token(self, states: _States) -> _States:
-        """The states behind one character or more, none of them a dot."""
+        """Return the states after one or more characters other than dots."""
         reached: set[int] = set()
         waiting = set(states)
         while waiting:
@@ -132,7 +132,7 @@ class _Narrowing:
         return frozenset(reached)
 
     def _step(self, states: _States, character: str | None, *, but_dots: bool = False) -> _States:
-        """The states behind one character: this one; None for any; any but a dot."""
+        """Return the states after one character: the given one; any for None; any but a dot for *but_dots*."""
         behind: set[int] = set()
         for state in states:
             if state == len(self._glob):
@@ -145,7 +145,7 @@ class _Narrowing:
         return self._closed(behind)
 
     def _closed(self, states: set[int]) -> _States:
-        """The states, and those behind a run of no character."""
+        """Return the states, and those reachable from them without a character."""
         closed = set(states)
         for state in sorted(states):
             at = state

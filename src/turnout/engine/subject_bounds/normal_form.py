@@ -1,4 +1,4 @@
-"""A set of subjects on their way through a route: which ones they are in the stream, and what has become of them."""
+"""Set of subjects on its way through a route: the subjects in the stream, and the topics that result from them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from turnout.subjects.tokens import FULL, PARTIAL
 
 
 class Rest(Enum):
-    """The one value of what stands for the tokens behind the last one that is known."""
+    """Sentinel for the tokens after the last known one."""
 
     REST = ">"
 
@@ -24,7 +24,7 @@ REST: Final = Rest.REST
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """One token, not empty and without a dot.
+    """Single token, not empty and without a dot.
 
     Attributes:
         place: of the source's token that it is a copy of, from 0; None for one that nothing is known of.
@@ -39,7 +39,7 @@ Element: TypeAlias = str | Token | Wildcard | Rest
 
 @dataclass(frozen=True, slots=True)
 class SubjectForm:
-    """Subjects of the stream, and the topic that they have at some place of the route.
+    """Subjects of the stream, and their topic at one stage of the route.
 
     Attributes:
         source: a filter's tokens: the subjects as they are read. It may have more of them than really come here.
@@ -68,7 +68,7 @@ class SubjectForm:
         return ".".join(self.source)
 
     def bound(self, tokens: Mapping[int, str], rest: Iterable[str] = ()) -> SubjectForm:
-        """Those of the subjects that have these tokens.
+        """Return the form of the subjects that have these tokens.
 
         Args:
             tokens: place → text.
@@ -101,7 +101,7 @@ class SubjectForm:
         return any(is_subset(topics, of) for of in self.without)
 
     def tokens(self) -> list[Element] | None:
-        """The topic by its tokens: texts, `Token`, and the rest as the last one; None where it has no such ends."""
+        """Return the topic's tokens: texts, `Token`, and the rest as the last; None if token boundaries are unknown."""
         tokens: list[Element] = []
         open_ = True
         for element in self.topic:

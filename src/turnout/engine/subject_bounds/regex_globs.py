@@ -23,11 +23,11 @@ _GROUP: Final = re.compile(r"\$(?:\d+|\{[A-Za-z][A-Za-z0-9]*\})")
 
 
 class _UnknownError(Exception):
-    """Raised at what is not understood."""
+    """Raised at regular expression syntax that is not supported."""
 
 
 def regex_globs(pattern: str) -> list[Glob]:
-    """Patterns one of which matches each text that the whole of *pattern* matches."""
+    """Return patterns such that one of them matches each text that *pattern* matches as a whole."""
     reader = _RegexReader(pattern)
     try:
         globs = reader.alternatives()
@@ -37,7 +37,7 @@ def regex_globs(pattern: str) -> list[Glob]:
 
 
 def replacement_glob(replacement: str) -> Glob:
-    """A pattern that matches what a replacement becomes, and whatever stands behind it: a find may be short."""
+    """Return a pattern for the results of a replacement, followed by any text: ``find`` may match only a prefix."""
     glob: list[str | Wildcard] = []
     at = 0
     while at < len(replacement):
@@ -60,7 +60,7 @@ class _RegexReader:
         self.at = 0
 
     def alternatives(self) -> list[Glob]:
-        """Up to the end, or a closing bracket."""
+        """Read alternatives up to the end or a closing bracket."""
         globs = self._sequence()
         while self._peek() == "|":
             self.at += 1

@@ -12,7 +12,7 @@ Asked: TypeAlias = str | tuple[str, tuple["Asked", ...]]
 
 
 def asked_of(condition: Condition, keys: Collection[str]) -> Asked | None:
-    """A question that each topic answers with yes for which the condition can be true; None where any can be.
+    """Return the requirement on topics that each topic meets for which the condition can be true; None if any can.
 
     Args:
         condition: of a subscription.

@@ -1,4 +1,4 @@
-"""The border: what nats-py raises becomes an error of turnout's tree, and nothing else gets through."""
+"""Boundary to nats-py: its exceptions become errors of turnout's tree, and none of them escapes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""nats-py's client without those of its faults that turnout meets.
+"""nats-py's client with corrections for the faults that affect turnout.
 
 This module and `turnout.nats.jetstream.connection` reach into the client; the names used there are checked by a test.
 """
@@ -78,13 +78,13 @@ class BoundedClient(Client):  # type: ignore[misc, unused-ignore]
         await super()._attempt_reconnect()
 
     async def _process_pong(self) -> None:
-        """Process PONG like nats-py, but survive one whose caller gave up."""
+        """Process PONG like nats-py, but accept a PONG whose caller has given up."""
         if self._pongs and self._pongs[0].done():
             self._pongs[0] = asyncio.get_running_loop().create_future()
         await super()._process_pong()
 
     async def shut(self) -> None:
-        """Close; a server that takes no more bytes is not waited for, and no task is left."""
+        """Close within a time limit and stop all tasks; unsent bytes are dropped after the limit."""
         try:
             await within(self.close(), _CLOSE_SECONDS)
         except TimeoutError:

@@ -74,7 +74,7 @@ def nested_list(kind: type[Any], default: Any = None) -> Any:
 
 
 def enumeration(kind: type[StrEnum], default: Any = None) -> Any:
-    """A member of an enumeration; a value that only a later server knows stays plain text."""
+    """Field with a member of an enumeration; a value of a later server stays plain text."""
 
     def read(text: str) -> str:
         return kind(text) if text in set(kind) else text
@@ -100,7 +100,7 @@ def encode(value: Any) -> dict[str, Any]:
 
 
 def decode(kind: type[T], document: Mapping[str, Any]) -> T:
-    """A dataclass from a JSON object; what it does not know goes to ``extra`` where it has such a field."""
+    """Build a dataclass from a JSON object; unknown members are stored in ``extra`` if the class has it."""
     known: dict[str, Any] = {}
     names = set()
     for attribute in fields(kind):  # type: ignore[arg-type]

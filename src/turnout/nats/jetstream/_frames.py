@@ -1,4 +1,4 @@
-"""Reads MSG and HMSG frames many at a time, for subscriptions that ask for it.
+"""Reads MSG and HMSG frames in bulk, for subscriptions with a frame handler.
 
 nats-py's parser costs two regular expressions, a coroutine and a dataclass per message, which bounds a Python
 client at some 40,000 messages a second. This one finds a frame with one search, and calls a plain function. It stands
@@ -47,7 +47,7 @@ class FrameParser(Parser):  # type: ignore[misc, unused-ignore]
         self._generation += 1
 
     async def parse(self, data: bytes = b"") -> None:
-        """Take what came off the socket and hand on every whole frame in it."""
+        """Parse data from the socket and pass on every complete frame."""
         if self._partial:
             self._partial.append(data)
             self._partial_size += len(data)
@@ -63,7 +63,7 @@ class FrameParser(Parser):  # type: ignore[misc, unused-ignore]
             self._needed = needed
 
     async def _frames(self, data: bytes) -> tuple[int, int]:
-        """Hand on whole frames; where the rest begins, and how long it must become to be worth another look."""
+        """Pass on complete frames; return the offset of the rest and the size that its frame needs."""
         # One function, though it is long: a function for the line of a frame made a frame cost 5 to
         # 10 % more processor time, measured by turns.
         handlers, size, position, received, received_bytes = self._handlers, len(data), 0, 0, 0
@@ -113,7 +113,7 @@ class FrameParser(Parser):  # type: ignore[misc, unused-ignore]
         return position, needed
 
     async def _reconnected_by(self, line: bytes) -> bool:
-        """Give nats-py's parser a line of another kind; whether that made it begin a new connection."""
+        """Pass another kind of line to nats-py's parser; return True if it started a new connection."""
         generation = self._generation
         await super().parse(line)
         return generation != self._generation

@@ -18,7 +18,7 @@ _TURN = 256
 
 
 class Mailbox:
-    """A buffer between the read loop, which puts, and the user, who takes.
+    """Buffer of messages between the read loop and the user.
 
     An item is a message, the subject of a flow control request (bytes), or a status for the user. A request is
     answered as soon as the message before it has been handed over (ADR-15, "Flow Control").
@@ -54,7 +54,7 @@ class Mailbox:
     # -- the read loop's side
 
     def put(self, message: Message) -> bool:
-        """Add a message; False if there is no room, and it was not added."""
+        """Add a message; return False if the buffer is full and the message was not added."""
         if len(self._items) >= self._max_messages or self._bytes + len(message.data) > self._max_bytes:
             return False
         self._items.append(message)
@@ -64,7 +64,7 @@ class Mailbox:
         return True
 
     def put_request(self, subject: bytes) -> None:
-        """Add a flow control request; answered at once if everything before it has been handed over."""
+        """Add a flow control request; answer it immediately if the buffer is empty."""
         if self._items:
             self._items.append(subject)
         else:

@@ -1,4 +1,4 @@
-"""Tells when a consumer has been silent for too long (ADR-15, "Heartbeats")."""
+"""Detection of consumers that are silent for too long (ADR-15, "Heartbeats")."""
 
 from __future__ import annotations
 

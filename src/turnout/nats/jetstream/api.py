@@ -1,4 +1,4 @@
-"""Requests to JetStream's API: JSON out, JSON in, errors as errors (ADR-19 says under which subjects)."""
+"""Requests to the JetStream API: JSON in both directions, errors as exceptions (subjects: ADR-19)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def check_name(path: str, name: str) -> str:
 
 
 class Api:
-    """One JetStream, reached over one connection under one prefix.
+    """JetStream API of one connection and one prefix.
 
     Args:
         connection: the connection.
@@ -54,7 +54,7 @@ class Api:
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Start work that must come to its end although its caller may be cancelled; `settle` waits for it."""
+        """Start work that must finish even if its caller is cancelled; `settle` waits for it."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -68,12 +68,12 @@ class Api:
                 task.cancel()
 
     async def forget_consumer(self, stream: str, consumer: str) -> None:
-        """Delete a consumer as clean-up: that it is gone already, or cannot be reached, is no failure."""
+        """Delete a consumer as clean-up; a missing or unreachable consumer is not an error."""
         with contextlib.suppress(StreamError, ConnectionError):
             await self.call(f"CONSUMER.DELETE.{stream}.{consumer}")
 
     async def raw(self, subject: str, payload: bytes = b"", *, timeout: float | None = None) -> Reply:
-        """A request whose answer is not JSON: direct gets."""
+        """Send a request whose answer is not JSON, for direct gets."""
         return await self.connection.ask_and_wait(
             self.prefix.api(subject), payload, timeout=self.timeout if timeout is None else timeout
         )

@@ -1,4 +1,4 @@
-"""One connection to NATS: nats-py's, with a quick way in and out for what comes by the hundred thousand.
+"""Connection to NATS: nats-py's client with fast paths for high message rates.
 
 This module and `turnout.nats.jetstream._client` use private names of nats-py's client; a test checks them.
 """
@@ -62,10 +62,10 @@ class Waiter(Protocol):
     subject: str
 
     def settle(self, raw_headers: bytes, data: bytes) -> None:
-        """The answer is here."""
+        """Accept the answer."""
 
     def fail(self, failure: TurnoutError) -> None:
-        """None will come."""
+        """Accept the failure: no answer will arrive."""
 
 
 @dataclass(slots=True)
@@ -84,14 +84,14 @@ class _PendingRequest:
 
 @dataclass(slots=True)
 class Interest:
-    """A subscription on the wire, whose frames go to a handler."""
+    """Subscription on the wire; its frames are passed to a handler."""
 
     sid: int
     subject: str
 
 
 class _InsecureServerError(StreamError, nats.errors.Error):  # type: ignore[misc, unused-ignore]
-    """Raised while reconnecting: nats-py tries its next server for errors of its own only."""
+    """Raised while reconnecting; nats-py tries its next server only after an error of its own classes."""
 
 
 class NatsConnection(BoundedClient):
@@ -154,7 +154,7 @@ class NatsConnection(BoundedClient):
         self._answers_to = f"{inbox}.".encode()
 
     def _ended(self) -> None:
-        """Tell everything that waits for this connection that it is closed."""
+        """Notify everything that waits for this connection that it is closed."""
         self.fail_requests(ConnectionLostError("the connection is closed"))
         while self.on_closed:
             self.on_closed.pop(0)()
@@ -166,7 +166,7 @@ class NatsConnection(BoundedClient):
         await super()._process_info(info, initial_connection=initial_connection)
 
     def _secure(self, greeting: dict[str, Any]) -> None:
-        """Hold nats-py to the rule on TLS: left alone it goes on in the clear unless the server requires TLS."""
+        """Enforce the TLS rule: nats-py alone uses no TLS unless the server requires it."""
         server = cast("Any", self._current_server).uri
         if self.options["tls_handshake_first"] or server.scheme == "wss":
             return
@@ -180,14 +180,14 @@ class NatsConnection(BoundedClient):
             raise
 
     async def shut(self) -> None:
-        """Close without waiting for anybody."""
+        """Close within a time limit and fail all pending requests."""
         try:
             await super().shut()
         finally:
             self._ended()
 
     def report(self, failure: BaseException) -> None:
-        """Give an error that belongs to no call to the error callback; log it where there is none."""
+        """Pass an error that belongs to no call to the error callback; log it if no callback is set."""
         known = translate(failure) or StreamError(str(failure) or type(failure).__name__)
         if isinstance(known, PermissionDeniedError) and known.operation == "publish":
             self._deny(known)
@@ -210,13 +210,13 @@ class NatsConnection(BoundedClient):
             _log.error("the error callback failed", exc_info=task.exception())
 
     def unique(self) -> str:
-        """A name that nobody else has: for consumers and messages that need one."""
+        """Return a unique name, for consumers and messages."""
         return str(self._nuid.next().decode())
 
     # -- in: frames to handlers
 
     async def listen(self, subject: str, handler: Handler, queue: str = "") -> Interest:
-        """Subscribe; every frame goes to *handler* in the read loop.
+        """Subscribe; every frame is passed to *handler* in the read loop.
 
         nats-py subscribes again after a reconnect, as for any of its subscriptions.
         """
@@ -234,7 +234,7 @@ class NatsConnection(BoundedClient):
         return Interest(subscription._id, subject)  # noqa: SLF001 - the id has no public name
 
     def ignore(self, interest: Interest) -> None:
-        """Unsubscribe, at once: the server stops sending, and what is under way is dropped. May be called twice."""
+        """Unsubscribe immediately and drop messages in flight. May be called twice."""
         if self.handlers.pop(b"%d" % interest.sid, None) is not None:
             self._forget(interest.sid)
 
@@ -275,7 +275,7 @@ class NatsConnection(BoundedClient):
     def send_to(
         self, subject: bytes, payload: bytes = b"", reply: bytes = b"", headers: HeaderInput | None = None
     ) -> None:
-        """`send` to a subject that came off the wire, or was checked before."""
+        """Publish like `send`, to a subject received from the server or checked before."""
         block = encode_table(headers) if headers else b""
         size = len(block) + len(payload)
         if size > self._max_payload:
@@ -324,7 +324,7 @@ class NatsConnection(BoundedClient):
     # -- requests: one inbox for all answers
 
     def ask(self, waiter: Waiter, payload: bytes = b"", headers: HeaderInput | None = None) -> bytes:
-        """Send a request to the waiter's subject, its answer to the waiter; its token. The caller sets the limit."""
+        """Send a request and register the waiter; return its token. The caller sets the time limit."""
         self._counter += 1
         token = b"%x" % self._counter
         self.send_to(_checked(waiter.subject), payload, self._answers_to + token, headers)
@@ -332,7 +332,7 @@ class NatsConnection(BoundedClient):
         return token
 
     def give_up(self, token: bytes) -> Waiter | None:
-        """Forget a request: an answer that still comes is dropped."""
+        """Forget a request; a late answer is dropped."""
         return self._waiting.pop(token, None)
 
     def _answered(self, subject: bytes, reply: bytes, headers: bytes, data: bytes) -> None:  # noqa: ARG002 - a Handler
@@ -347,13 +347,13 @@ class NatsConnection(BoundedClient):
         waiter.settle(headers, data)
 
     def fail_requests(self, failure: TurnoutError) -> None:
-        """End every request that waits: its answer cannot come any more."""
+        """Fail every pending request; its answer can no longer arrive."""
         waiting, self._waiting = self._waiting, {}
         for waiter in waiting.values():
             waiter.fail(failure)
 
     def _deny(self, failure: PermissionDeniedError) -> None:
-        """The server refused a publish: its request need not wait for the time limit. It tells in lower case."""
+        """Fail requests on a denied subject before their timeout; the server reports it in lower case."""
         for token, waiter in tuple(self._waiting.items()):
             if waiter.subject.lower() == failure.subject.lower():
                 del self._waiting[token]

@@ -34,7 +34,7 @@ class Consuming:
             await asyncio.wait([self._task])
 
     async def drain(self, timeout: float = 30.0) -> None:
-        """Ask for no more, hand over what has come, then end.
+        """Stop requesting, hand over the received messages, then end.
 
         Raises:
             RequestTimeoutError: it took longer than *timeout* seconds, and was stopped.
@@ -87,7 +87,7 @@ class Consumer:
         max_bytes: int | None = None,
         heartbeat: float | None = None,
     ) -> Batch:
-        """Up to *batch* messages: as many as come in *timeout* seconds, or are there now with *no_wait*.
+        """Fetch up to *batch* messages: arriving within *timeout* seconds, or already available with *no_wait*.
 
         An empty batch means that there was nothing; the statuses that say so are not shown (ADR-15). What ended a
         batch early after some messages is its `Batch.error`.
@@ -110,7 +110,7 @@ class Consumer:
         )
 
     async def next(self, timeout: float = 5.0) -> Message:
-        """One message.
+        """Fetch one message.
 
         Raises:
             RequestTimeoutError: none came in *timeout* seconds.
@@ -134,7 +134,7 @@ class Consumer:
             raise
 
     async def consume(self, callback: Callback, options: PullOptions | None = None) -> Consuming:
-        """Feed *callback* with every message, one at a time; what ends it goes to the error callback."""
+        """Feed *callback* with every message, one at a time; a final error is passed to the error callback."""
         messages = await self.messages(options)
 
         async def feed() -> None:
@@ -161,7 +161,7 @@ class Consumer:
         await self._api.call(f"CONSUMER.UNPIN.{self.stream}.{self.name}", {"group": group})
 
     async def reset(self, sequence: int | None = None) -> None:
-        """Begin again, at a stream sequence where one is given; needs a server that knows CONSUMER.RESET."""
+        """Restart the consumer, at a stream sequence if given; requires a server with CONSUMER.RESET."""
         body = None if sequence is None else {"seq": sequence}
         await self._api.call(f"CONSUMER.RESET.{self.stream}.{self.name}", body)
 
@@ -211,7 +211,7 @@ class PullSubscription(Consumer):
         self._on_end.append(call)
 
     def end(self, reason: TurnoutError | None = None) -> None:
-        """Take it off the connection, without a word to the consumer."""
+        """Remove the subscription from the connection and leave the consumer unchanged."""
         if not self._ended:
             self._ended = True
             self.stop(reason)
@@ -219,7 +219,7 @@ class PullSubscription(Consumer):
                 call(self)
 
     async def unsubscribe(self) -> None:
-        """Stop at once, and delete the consumer if this subscription made it.
+        """Stop immediately, and delete the consumer if this subscription created it.
 
         Raises:
             StreamError: the consumer could not be deleted.
@@ -232,7 +232,7 @@ class PullSubscription(Consumer):
             await self.delete()
 
     async def drain(self, timeout: float = 30.0) -> None:
-        """Ask for no more, wait until what has come is taken, then delete the consumer if made here.
+        """Stop requesting, wait until received messages are taken, then delete the consumer if created here.
 
         What goes wrong goes to the error callback (ADR-15, "Drain").
         """

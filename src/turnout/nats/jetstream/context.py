@@ -1,4 +1,4 @@
-"""One JetStream, and everything that can be done with it."""
+"""JetStream context with all its operations."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from turnout.nats.jetstream.objects import ObjectStore
 
 
 class JetStream(JetStreamCore):
-    """One JetStream: that of the connection's own account, or the one behind a prefix or a domain (ADR-19).
+    """JetStream of the connection's own account, or behind a prefix or a domain (ADR-19).
 
     Made by `connect`; `behind` gives another JetStream over the same connection.
     """

@@ -1,4 +1,4 @@
-"""One JetStream: its streams, publishing and subscribing; what the views on top of it need."""
+"""JetStream without its views: streams, publishing and subscribing."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Subscription = TypeVar("Subscription", PushSubscription, PullSubscription, Order
 
 
 class JetStreamCore:
-    """Everything of `turnout.nats.jetstream.JetStream` but the views: key-value buckets and object stores."""
+    """All of `turnout.nats.jetstream.JetStream` except the views: key-value buckets and object stores."""
 
     def __init__(self, connection: NatsConnection, prefix: Prefix, *, timeout: float, max_pending: int = 4000) -> None:
         self.connection = connection
@@ -117,12 +117,12 @@ class JetStreamCore:
         await self.api.call(f"STREAM.DELETE.{check_name('stream', name)}")
 
     async def stream_names(self, subject: str | None = None) -> list[str]:
-        """The names of all streams, or of those that take a subject."""
+        """Return the names of all streams, or of the streams that capture a subject."""
         body = None if subject is None else {"subject": subject}
         return [str(name) async for name in self.api.pages("STREAM.NAMES", "streams", body)]
 
     async def streams(self, subject: str | None = None) -> AsyncIterator[StreamInfo]:
-        """Every stream, or those that take a subject."""
+        """Yield every stream, or the streams that capture a subject."""
         body = None if subject is None else {"subject": subject}
         async for item in self.api.pages("STREAM.LIST", "streams", body):
             yield decode(StreamInfo, item)
@@ -270,7 +270,7 @@ class JetStreamCore:
         return self._tracked(subscription)
 
     def _tracked(self, subscription: Subscription) -> Subscription:
-        """A new subscription, which ends with this object unless it ends before."""
+        """Register a new subscription to be ended with this object, and return it."""
         self._open.add(subscription)
         subscription.on_end(self._open.discard)
         return subscription
@@ -278,7 +278,7 @@ class JetStreamCore:
     # -- the end
 
     def _lost(self) -> None:
-        """The connection is closed for good: end every open subscription, so that no caller waits forever."""
+        """End every open subscription after the connection is closed for good, so that no caller waits forever."""
         for consumer in tuple(self._open):
             consumer.end(ConnectionLostError("the connection is closed"))
         self._publisher.close()

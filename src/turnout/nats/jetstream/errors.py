@@ -1,4 +1,4 @@
-"""Errors raised by this client, beside the refusals of any NATS server (`turnout.nats.protocol.errors`).
+"""Errors of this client, in addition to the refusals of any NATS server (`turnout.nats.protocol.errors`).
 
 ::
 
@@ -109,23 +109,23 @@ class ConsumerDeletedError(StatusError):
 
 
 class ConsumerMismatchError(StreamError):
-    """Raised when an existing consumer is not what the subscription asks for; nothing was changed."""
+    """Raised when an existing consumer does not fit the subscription; nothing was changed."""
 
 
 class ConsumerBoundError(ConsumerMismatchError):
-    """Raised when somebody is subscribed to the push consumer already: a duplicate subscription."""
+    """Raised when the push consumer already has a subscriber: a duplicate subscription."""
 
 
 class QueueRequiredError(ConsumerMismatchError):
-    """Raised when a plain subscription asks for a consumer that was made for a queue group."""
+    """Raised when a plain subscription requests a consumer created for a queue group."""
 
 
 class QueueMismatchError(ConsumerMismatchError):
-    """Raised when a queue subscription asks for a consumer that was made for another queue group."""
+    """Raised when a queue subscription requests a consumer created for another queue group."""
 
 
 class NoDeliverGroupError(ConsumerMismatchError):
-    """Raised when a queue subscription asks for a consumer that was made without a deliver group."""
+    """Raised when a queue subscription requests a consumer created without a deliver group."""
 
 
 class FilterMismatchError(ConsumerMismatchError):
@@ -133,15 +133,15 @@ class FilterMismatchError(ConsumerMismatchError):
 
 
 class PushConsumerError(ConsumerMismatchError):
-    """Raised when a pull subscription asks for a push consumer."""
+    """Raised when a pull subscription requests a push consumer."""
 
 
 class PullConsumerError(ConsumerMismatchError):
-    """Raised when a push subscription asks for a pull consumer: a pull subscription is required."""
+    """Raised when a push subscription requests a pull consumer: a pull subscription is required."""
 
 
 class QueueFlowControlError(ConsumerMismatchError):
-    """Raised when a queue subscription asks for a consumer with heartbeats or flow control.
+    """Raised when a queue subscription requests a consumer with heartbeats or flow control.
 
     The server would send those to a random member.
     """
@@ -161,11 +161,11 @@ class ConfigDriftError(ConsumerMismatchError):
 
 
 class SubscriptionClosedError(StreamError):
-    """Raised when a message is asked of a subscription that has ended."""
+    """Raised when a message is requested from a subscription that has ended."""
 
 
 class HeartbeatMissedError(StreamError):
-    """Reported when neither a message nor a status came for too long (ADR-15, "Heartbeats").
+    """Reported when neither a message nor a status arrives for too long (ADR-15, "Heartbeats").
 
     Attributes:
         idle: seconds since the last sign of life.
@@ -196,7 +196,7 @@ class SequenceGapError(StreamError):
 
 
 class FlowControlLostError(StreamError):
-    """Reported when the server goes on naming a stall that was answered: ``$JS.FC.>`` is not imported."""
+    """Reported when a stall persists after its answer: ``$JS.FC.>`` is not imported."""
 
 
 class SlowConsumerError(StreamError):

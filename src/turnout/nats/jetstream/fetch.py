@@ -1,4 +1,4 @@
-"""One batch of messages from a pull consumer (ADR-15, "Pull Mode Statuses")."""
+"""Batches of messages from a pull consumer (ADR-15, "Pull Mode Statuses")."""
 
 from __future__ import annotations
 
@@ -68,13 +68,13 @@ def receive(
 
 @dataclass(slots=True, eq=False)
 class PullRequest:
-    """One request under way: how many messages, and bytes of them if that is limited, it still may bring."""
+    """Outstanding pull request: the messages, and bytes if limited, that it may still deliver."""
 
     left: int
     room: int | None
 
     def came(self, subject: bytes, reply: bytes, headers: bytes, data: bytes) -> bool:
-        """Count a message as the server does; whether the request has ended with it.
+        """Count a message like the server; return True if the request has ended with it.
 
         The server ends a request whose bytes are used up to the last one without a word.
         """
@@ -85,7 +85,7 @@ class PullRequest:
 
 
 class _Fetch:
-    """One batch on its way."""
+    """Batch that is being fetched."""
 
     def __init__(self, api: Api, request: str, batch: int, max_bytes: int | None, acks_nothing: bool) -> None:
         self._connection = api.connection
@@ -139,7 +139,7 @@ async def fetch(
     heartbeat: float | None = None,
     acks_nothing: bool = False,
 ) -> Batch:
-    """Ask for up to *batch* messages and wait for them, for at most *timeout* seconds.
+    """Request up to *batch* messages and wait for them, for at most *timeout* seconds.
 
     If the caller is cancelled, what had come is given back to the server at once.
 

@@ -31,7 +31,7 @@ class KeyExistsError(WrongLastSequenceError):
 
 @dataclass(frozen=True, slots=True)
 class _BucketSubjects:
-    """Subjects of a bucket's entries; a mirror's are those of its origin (nats.go, ``mapStreamToKVS``).
+    """Subjects of a bucket's entries; a mirror uses the subjects of its origin (nats.go, ``mapStreamToKVS``).
 
     Attributes:
         read: what a stored subject begins with.
@@ -73,12 +73,12 @@ class KeyValue:
         return self._js.prefix.view(subject) if self._places.prefixed else subject
 
     async def put(self, key: str, value: bytes | str, *, ttl: float | None = None) -> int:
-        """Set a key; its revision."""
+        """Set a key and return its revision."""
         ack = await self._js.publish(self._target(key), _bytes(value), ttl=ttl)
         return ack.seq
 
     async def create(self, key: str, value: bytes | str, *, ttl: float | None = None) -> int:
-        """Set a key that is not there; its revision.
+        """Set a key that does not exist and return its revision.
 
         Raises:
             KeyExistsError: it is there.
@@ -96,7 +96,7 @@ class KeyValue:
                 raise _exists(self.bucket, key, again) from again
 
     async def update(self, key: str, value: bytes | str, revision: int, *, ttl: float | None = None) -> int:
-        """Set a key whose last revision is *revision*; its new revision.
+        """Set a key whose last revision is *revision*, and return its new revision.
 
         Raises:
             WrongLastSequenceError: somebody else changed it.
@@ -115,7 +115,7 @@ class KeyValue:
         await self._js.publish(self._target(key), headers={"KV-Operation": "DEL"}, expect=expect)
 
     async def purge(self, key: str, *, revision: int | None = None, ttl: float | None = None) -> None:
-        """Delete a key with its history; the marker itself goes after *ttl* seconds, where the bucket allows that.
+        """Delete a key with its history; the marker expires after *ttl* seconds if the bucket allows TTLs.
 
         Raises:
             WrongLastSequenceError: its last revision is not *revision*.
@@ -182,13 +182,13 @@ class KeyValue:
         return Watcher(self.bucket, self._places.read, subscription, chosen)
 
     async def _there(self, keys: str | Sequence[str], options: WatchOptions) -> AsyncIterator[Entry]:
-        """The entries that are there now."""
+        """Yield the existing entries."""
         async with await self.watch(keys, options) as watcher:
             while (entry := await watcher.next(max(self._js.api.timeout, 20 * options.heartbeat))) is not None:
                 yield entry
 
     async def keys(self, *patterns: str) -> list[str]:
-        """The keys that are there, or those of some patterns."""
+        """Return the existing keys, all or by pattern."""
         options = WatchOptions(ignore_deletes=True, keys_only=True)
         async with aclosing(self._there(patterns or ">", options)) as entries:  # type: ignore[type-var]
             return [entry.key async for entry in entries]

@@ -55,7 +55,7 @@ class KeyValueConfig:
     limit_marker_ttl: float | None = None
 
     def to_stream(self) -> StreamConfig:
-        """The stream that holds such a bucket.
+        """Return the configuration of the stream that stores the bucket.
 
         Raises:
             ConfigError: with all mistakes.

@@ -27,7 +27,7 @@ class Operation(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One revision of a key in a bucket.
+    """Revision of a key in a bucket.
 
     Attributes:
         bucket: the bucket's name.
@@ -76,7 +76,7 @@ class WatchOptions:
     heartbeat: float = 5.0
 
     def to_consumer(self) -> ConsumerConfig:
-        """The consumer that such a watcher has.
+        """Return the consumer configuration for these options.
 
         Raises:
             ConfigError: options that exclude each other.

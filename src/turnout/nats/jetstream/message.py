@@ -16,7 +16,7 @@ _PREFIX = b"$JS.ACK."
 
 
 class Message:
-    """Delivered message with its acknowledgements; `turnout.nats.wire.Message` is one as it came off the wire.
+    """Delivered message with its acknowledgements; `turnout.nats.wire.Message` is the raw form.
 
     One terminal acknowledgement counts: after it, every other is ignored in silence, and all are where the consumer
     wants none (ADR-15). A message counts as acknowledged only when the frame has been given to the connection.
@@ -56,13 +56,13 @@ class Message:
 
     @property
     def headers(self) -> Headers:
-        """Every header with its values in order; empty if there are none."""
+        """All headers with their values in order; empty if the message has no headers."""
         if self._headers is None:
             self._headers = parse_table(self._raw_headers) if self._raw_headers else {}
         return self._headers
 
     def header(self, name: str) -> str:
-        """The first value of a header, empty if there is none."""
+        """Return the first value of a header, empty if the header is missing."""
         return self.headers.get(name, [""])[0]
 
     @property
@@ -92,11 +92,11 @@ class Message:
         return self._acked
 
     async def ack(self) -> None:
-        """Say that it is done (+ACK)."""
+        """Acknowledge the message as processed (+ACK)."""
         await self._answer(_ACK, terminal=True)
 
     async def double_ack(self, timeout: float = 5.0) -> None:
-        """Say that it is done, and wait until the server confirms it.
+        """Acknowledge the message as processed and wait for the server's confirmation.
 
         Raises:
             RequestTimeoutError: no confirmation in time; the message does not count as acknowledged.
@@ -108,16 +108,16 @@ class Message:
             self._acked = True
 
     async def nak(self, delay: float | None = None) -> None:
-        """Say that it failed: it comes again, at once or after *delay* seconds (-NAK)."""
+        """Reject the message for redelivery, immediately or after *delay* seconds (-NAK)."""
         payload = _NAK if not delay else b'%b {"delay": %d}' % (_NAK, round(delay * 1_000_000_000))
         await self._answer(payload, terminal=True)
 
     async def term(self, reason: str = "") -> None:
-        """Say that it must not come again (+TERM); the reason appears in the server's advisory."""
+        """Prevent redelivery of the message (+TERM); the reason appears in the server's advisory."""
         await self._answer(f"+TERM {reason}".encode() if reason else _TERM, terminal=True)
 
     async def in_progress(self) -> None:
-        """Say that it is being worked on: the time for its acknowledgement starts again (+WPI)."""
+        """Report work in progress, which restarts the message's acknowledgement timeout (+WPI)."""
         await self._answer(_PROGRESS, terminal=False)
 
     async def _answer(self, payload: bytes, *, terminal: bool) -> None:

@@ -72,7 +72,7 @@ class ObjectStoreConfig:
     metadata: Mapping[str, str] | None = None
 
     def to_stream(self) -> StreamConfig:
-        """The stream that holds such a store.
+        """Return the configuration of the stream that holds the store.
 
         Raises:
             ConfigError: the bucket's name cannot be one.

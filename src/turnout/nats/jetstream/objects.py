@@ -143,7 +143,7 @@ class ObjectStore:
     async def _put_chunks(
         self, nuid: str, content: Content, size: int, flying: list[asyncio.Future[PubAck]]
     ) -> tuple[int, int, bytes]:
-        """Store the chunks, some at a time: (bytes, chunks, digest). *flying* has those not confirmed yet."""
+        """Store the chunks and return (bytes, chunks, digest); *flying* collects unconfirmed publishes."""
         target = self._js.prefix.object(self._chunk_subject(nuid))
         digest = hashlib.sha256()
         total = chunks = 0
@@ -232,7 +232,7 @@ class ObjectStore:
         return await self.info(name)
 
     async def seal(self) -> None:
-        """Allow no more changes, for ever."""
+        """Seal the store permanently against changes."""
         info = await self._stream.info()
         await self._js.update_stream(replace(info.config, sealed=True))
 
@@ -296,7 +296,7 @@ class ObjectStore:
         return b"".join([piece async for piece in self.chunks(name, timeout=timeout)])
 
     async def get_file(self, name: str, path: Path) -> int:
-        """Write an object's content to a file; its size. A failure leaves no file."""
+        """Write an object's content to a file and return its size. A failure leaves no file."""
         partial = path.with_name(f"{path.name}.part")
         size = 0
         try:

@@ -1,4 +1,4 @@
-"""Ordered consumers: every message once, in order, whatever happens to the consumer (ADR-15, "Ordered Consumers")."""
+"""Ordered consumers: every message once, in order, across consumer failures (ADR-15, "Ordered Consumers")."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ class OrderedSubscription(PushSubscription):
         await self._api.forget_consumer(self._stream, name)
 
     def bind(self, info: ConsumerInfo, *, owned: bool) -> None:
-        """Take the consumer; messages may have come before its making was confirmed."""
+        """Bind the consumer; messages may have arrived before its creation was confirmed."""
         if self._watchdog is not None:
             self._watchdog.stop()
         super().bind(info, owned=owned)
@@ -249,7 +249,7 @@ class OrderedSubscription(PushSubscription):
             await asyncio.sleep(0.01)
 
     def _next_config(self) -> ConsumerConfig:
-        """The configuration that goes on after the last message received."""
+        """Return the configuration that continues after the last message received."""
         config = self._config
         if self._stalled_out:
             config = replace(config, flow_control=None)
@@ -263,14 +263,14 @@ class OrderedSubscription(PushSubscription):
         )
 
     def end_with(self, reason: StreamError) -> None:
-        """End it by an error: what has come can still be taken, then the error is raised."""
+        """End with an error, which is raised after the buffered messages are taken."""
         self._mailbox.close(reason)
         if self._watchdog is not None:
             self._watchdog.stop()
         self.drop_interest()
 
     def end(self, reason: TurnoutError | None = None) -> None:
-        """Take it off the connection, without a word to the consumer."""
+        """Remove the subscription from the connection and leave the consumer unchanged."""
         if self._reconnected in self._connection.on_reconnected:
             self._connection.on_reconnected.remove(self._reconnected)
         super().end(reason)

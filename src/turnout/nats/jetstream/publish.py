@@ -100,7 +100,7 @@ def _all_headers(
 
 
 class _Unconfirmed:
-    """An asynchronous publish on its way."""
+    """Asynchronous publish without confirmation."""
 
     __slots__ = ("_publisher", "future", "limit", "settled", "subject", "token")
 
@@ -236,7 +236,7 @@ class AsyncPublisher:
         return waiter.future
 
     def confirmed(self) -> None:
-        """One less is unconfirmed: it is stored, or it failed."""
+        """Remove one publish from the unconfirmed count, after success or failure."""
         self._pending -= 1
         order = self._order
         while order and order[0].settled:
@@ -260,7 +260,7 @@ class AsyncPublisher:
             await waiter
 
     def _sweep(self) -> None:
-        """Fail what has waited too long; the order of sending is the order of the limits."""
+        """Fail publishes after their deadline; deadlines have the order of sending."""
         loop = asyncio.get_running_loop()
         now = loop.time()
         order = self._order
@@ -296,7 +296,7 @@ class AsyncPublisher:
             ) from None
 
     def close(self) -> None:
-        """Stop the clock."""
+        """Stop the timeout timer."""
         if self._sweeper is not None:
             self._sweeper.cancel()
             self._sweeper = None

@@ -1,4 +1,4 @@
-"""Pull requests one after another, so that messages come without a pause (ADR-15, "Pull Mode Statuses")."""
+"""Overlapping pull requests that deliver messages without a pause (ADR-15, "Pull Mode Statuses")."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class PullOptions:
 
 
 class PullMessages:
-    """Messages of a pull consumer, asked for ahead of need.
+    """Messages of a pull consumer, requested in advance.
 
     Take them with ``async for`` or `next`. Hidden: requests that end without messages, a change of leader, a server
     that restarts. Raised: a deleted consumer, and requests that the server refuses. `stop` ends it and gives back
@@ -159,7 +159,7 @@ class PullMessages:
         return sum(request.left for request in self._requests)
 
     def _request_ended(self, undelivered: int | None) -> None:
-        """A request was ended with so many messages missing; None where the server does not say how many."""
+        """Remove a request that ended with *undelivered* messages missing; None if the number is unknown."""
         ended = next((request for request in self._requests if request.left == undelivered), None)
         if ended is not None:
             self._requests.remove(ended)
@@ -167,7 +167,7 @@ class PullMessages:
             self._requests.clear()
 
     def _refill(self) -> None:
-        """Ask for what is missing, once enough is."""
+        """Request more messages if the outstanding count is at or below the threshold."""
         outstanding = self._outstanding + len(self._mailbox)
         if self._ended or self._mailbox.closing or outstanding > self._threshold:
             return
@@ -188,7 +188,7 @@ class PullMessages:
         self._retry = asyncio.get_running_loop().call_later(seconds, self._refill)
 
     def _again(self) -> None:
-        """Connected again: the requests of before are forgotten."""
+        """Forget the requests of the lost connection, and request again after a short delay."""
         self._requests.clear()
         self._refill_in(0.05)
 
@@ -203,7 +203,7 @@ class PullMessages:
             self._recovering = self._api.spawn(self._look_again(why))
 
     async def _look_again(self, why: StreamError) -> None:
-        """Ask whether the consumer is still there; go on if it is, or if nobody can tell yet."""
+        """Check that the consumer still exists; continue if it does, or if the server cannot answer yet."""
         try:
             await self._api.call(f"CONSUMER.INFO.{self._stream}.{self._consumer}")
         except (ConsumerNotFoundError, LookupError) as missing:
@@ -261,17 +261,17 @@ class PullMessages:
                 self._connection.report(failure)
 
     def drain(self) -> None:
-        """Ask for no more; what has come can still be taken, then the iteration ends."""
+        """Stop requesting; buffered messages can still be taken, then the iteration ends."""
         self._mailbox.close()
         self._release()
 
     async def drained(self) -> None:
-        """`drain`, and wait until what has come is taken."""
+        """Call `drain`, and wait until the buffered messages are taken."""
         self.drain()
         await self._mailbox.emptied()
 
     def stop(self, reason: TurnoutError | None = None) -> None:
-        """End it; what was not handed over goes back to the server. Whoever waits gets *reason*, or just the end."""
+        """Stop and give buffered messages back to the server. Waiting readers get *reason*, or the iteration ends."""
         self._mailbox.close(reason)
         if not self._connection.is_closed:
             for message in self._mailbox.rest():

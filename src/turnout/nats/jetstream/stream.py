@@ -26,7 +26,7 @@ from turnout.nats.protocol.status import NO_MESSAGES, Status
 
 
 def _placed(source: StreamSource) -> StreamSource:
-    """A source whose domain is written as the API prefix that it stands for."""
+    """Return a source with its domain replaced by the corresponding API prefix."""
     if source.domain is None:
         return source
     return replace(source, domain=None, external=source.external or External(api=f"$JS.{source.domain}.API"))
@@ -86,7 +86,7 @@ class Stream:
         return stream_info
 
     async def purge(self, subject: str | None = None, *, keep: int | None = None, sequence: int | None = None) -> int:
-        """Remove messages: all, those of a subject, all but the last *keep*, or those before *sequence*.
+        """Remove messages: all, a subject's, all except the last *keep*, or all before *sequence*.
 
         Returns:
             How many were removed.
@@ -148,7 +148,7 @@ class Stream:
         )
 
     async def _get_direct(self, subject: str, body: dict[str, Any] | None) -> RawMessage:
-        """A direct get: any replica answers, with the message itself and its place in headers."""
+        """Send a direct get: any replica answers, with the raw message and its position in headers."""
         payload = b"" if body is None else json.dumps(body).encode()
         answer = await self._api.raw(subject, payload)
         status = Status.of(answer.raw_headers, answer.data)

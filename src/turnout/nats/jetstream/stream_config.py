@@ -62,7 +62,7 @@ class Placement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class External:
-    """The JetStream in which a source lies: its API prefix (``$JS.HUB.API``), and where it delivers."""
+    """JetStream of a remote source: its API prefix (``$JS.HUB.API``) and its delivery prefix."""
 
     api: str
     deliver: str | None = None
@@ -239,5 +239,5 @@ class RawMessage:
     time: datetime | None
 
     def header(self, name: str) -> str:
-        """The first value of a header, empty if there is none."""
+        """Return the first value of a header, empty if the header is missing."""
         return self.headers.get(name, [""])[0]

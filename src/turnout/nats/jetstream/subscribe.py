@@ -60,7 +60,7 @@ class SubscriptionRequest:
 
     @property
     def name(self) -> str:
-        """The consumer to look up, empty if there is none."""
+        """Name of the consumer to look up, empty if none is given."""
         return self.consumer or self.durable_name or self.config.name or ""
 
     @property
@@ -250,7 +250,7 @@ async def create_consumer(api: Api, stream: str, config: ConsumerConfig, *, acti
 
 
 async def create_guarded(api: Api, stream: str, config: ConsumerConfig) -> ConsumerInfo:
-    """`create_consumer`; if the caller is cancelled meanwhile, the consumer is deleted again."""
+    """Call `create_consumer`, and delete the consumer again if the caller is cancelled meanwhile."""
     work = api.spawn(create_consumer(api, stream, config))
     try:
         return await asyncio.shield(work)
@@ -281,7 +281,7 @@ def _full_config(api: Api, request: SubscriptionRequest, deliver_subject: str | 
 
 
 async def _look_up(api: Api, stream: str, request: SubscriptionRequest) -> ConsumerInfo | None:
-    """The consumer that was named; None if it must be made, or if a pull subscription goes on without it."""
+    """Request the named consumer; None if it must be created, or a pull subscription continues without it."""
     if not request.name:
         return None
     try:

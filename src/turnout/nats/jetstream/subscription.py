@@ -1,4 +1,4 @@
-"""A push subscription at work: messages out, statuses managed, gaps seen (ADR-15, "Automatic Status Management")."""
+"""Push subscriptions: delivery, status management, gap detection (ADR-15, "Automatic Status Management")."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _STALLS_UNTIL_LOST = 3
 
 
 def status_error(status: Status, request: str) -> StatusError:
-    """The error that a status stands for."""
+    """Return the error for a status."""
     if status.code == CONFLICT and status.description.lower() == "consumer deleted":
         return ConsumerDeletedError(status, request=request)
     return StatusError(status, request=request)
@@ -66,7 +66,7 @@ class Delivery:
 
 
 class PushSubscription:
-    """A subscription to which the server sends of its own accord.
+    """Subscription to a push consumer: the server sends without requests.
 
     Made by `JetStream.subscribe`. Take messages with a callback, ``async for``, or `next`. As an asynchronous
     context manager it unsubscribes at the end of the block.
@@ -112,13 +112,13 @@ class PushSubscription:
             self._interest = None
 
     def bind_position(self, info: ConsumerInfo) -> None:
-        """Say where a consumer that exists stands, before its messages can come: its next sequence is not 1."""
+        """Set the position of an existing consumer before its messages arrive: its next sequence is not 1."""
         self._acks_nothing = info.config.ack_policy == AckPolicy.NONE
         self._consumer_seq = info.delivered.consumer_seq
         self._stream_seq = info.delivered.stream_seq
 
     def bind(self, info: ConsumerInfo, *, owned: bool) -> None:
-        """Say which consumer it is, and whether this library made it, and so deletes it."""
+        """Bind the consumer; with *owned* this library created it, and deletes it."""
         self._info = info
         self._owns_consumer = owned
         heartbeat = info.config.idle_heartbeat
@@ -199,7 +199,7 @@ class PushSubscription:
     def _accept(
         self, subject: bytes, reply: bytes, headers: bytes, data: bytes, stream_seq: int, consumer_seq: int
     ) -> None:
-        """Take a message whose place is known."""
+        """Accept a message whose sequences are known."""
         if consumer_seq != self._consumer_seq + 1 and self._checks_gaps:
             self._gap(self._consumer_seq + 1, consumer_seq)
         self._consumer_seq = consumer_seq
@@ -258,7 +258,7 @@ class PushSubscription:
             self._connection.send_to(subject)
 
     def _gap(self, expected: int, received: int) -> None:
-        """Report missing consumer sequences, once for what is the same finding."""
+        """Report missing consumer sequences, each gap once."""
         if self._reported_gap != (expected, received):
             self._reported_gap = (expected, received)
             resume = self._stream_seq + 1
@@ -290,7 +290,7 @@ class PushSubscription:
             raise StopAsyncIteration from None
 
     async def unsubscribe(self) -> None:
-        """Stop at once; what was not handed over is dropped. A consumer that this library made is deleted.
+        """Stop immediately, drop buffered messages, and delete the consumer if this library created it.
 
         Raises:
             StreamError: the consumer could not be deleted; the subscription is gone all the same.
@@ -339,7 +339,7 @@ class PushSubscription:
                 self._connection.report(failure)
 
     def end(self, reason: TurnoutError | None = None) -> None:
-        """Take it off the connection, without a word to the consumer."""
+        """Remove the subscription from the connection and leave the consumer unchanged."""
         if self._ended:
             return
         self._ended = True

@@ -16,7 +16,7 @@ _SECTION = re.compile(r"-----BEGIN ([A-Z ]+)-----\s*+(\S++)\s++-++END")
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """One way, or none, to say who is connecting. Nothing secret is part of its ``repr``.
+    """Credentials of one authentication method, or of none. Secrets are not part of the ``repr``.
 
     >>> Credentials(user="reader", password="secret")
     Credentials(user='reader')

@@ -47,12 +47,12 @@ class BrokenFrameError(ConnectionLostError):
         super().__init__(f"{sender} a broken {place} frame: {problem}; it begins {self.head!r}")
 
     def sent_by(self, server: object) -> BrokenFrameError:
-        """The same with the server's address."""
+        """Return a copy of this error with the server's address."""
         return BrokenFrameError(self.place, self.problem, self.head, server)
 
 
 class StreamNotFoundError(StreamError, LookupError):
-    """Raised when no stream has the name asked for."""
+    """Raised when no stream has the requested name."""
 
 
 class StreamNameInUseError(StreamError):
@@ -60,11 +60,11 @@ class StreamNameInUseError(StreamError):
 
 
 class ConsumerNotFoundError(StreamError, LookupError):
-    """Raised when the stream has no consumer of the name asked for."""
+    """Raised when the stream has no consumer of the requested name."""
 
 
 class ConsumerExistsError(StreamError):
-    """Raised when a consumer of that name exists and differs, or is bound by somebody else; it is left as it was."""
+    """Raised when a consumer of that name differs or is bound by another client; it is left unchanged."""
 
 
 class MessageNotFoundError(StreamError, LookupError):
@@ -76,7 +76,7 @@ class WrongLastSequenceError(StreamError):
 
 
 class JetStreamNotEnabledError(StreamError):
-    """Raised when the account that was asked has no JetStream."""
+    """Raised when JetStream is not enabled for the account."""
 
 
 class JetStreamUnavailableError(StreamError):
@@ -88,7 +88,7 @@ class NoMatchingStreamError(StreamError, LookupError):
 
 
 class NoRespondersError(StreamError):
-    """Raised when nobody listens on the subject of a request.
+    """Raised when the subject of a request has no subscriber.
 
     No stream takes the subject, the consumer is gone, the domain is unknown, or an import of the account is missing.
     """
@@ -99,7 +99,7 @@ class NoRespondersError(StreamError):
 
 
 class RequestTimeoutError(StreamError, TimeoutError):
-    """Raised when no answer came in time; what was asked may have been done."""
+    """Raised when no answer arrives in time; the request may have been executed."""
 
 
 class PermissionDeniedError(StreamError, PermissionError):
@@ -146,7 +146,7 @@ _BY_ERR_CODE: Mapping[int, type[StreamError]] = {
 
 
 def api_error(error: object, *, request: str = "") -> StreamError:
-    """The error that an API answer's ``error`` object stands for.
+    """Return the error for the ``error`` object of an API answer.
 
     Args:
         error: the object, with code, err_code and description; anything else is named as it is.

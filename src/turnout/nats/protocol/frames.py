@@ -66,7 +66,7 @@ class MessageLine:
 
     @classmethod
     def parse(cls, line: bytes, largest: int = LARGEST_MESSAGE) -> MessageLine:
-        """Read a line without its end; bytes of a subject that are not UTF-8 become replacement characters.
+        """Parse a line without its line end; subject bytes that are not UTF-8 become replacement characters.
 
         Raises:
             BrokenFrameError: when it has another form, or the message more than *largest* bytes.
@@ -109,7 +109,7 @@ class ErrorLine:
 
     @classmethod
     def parse(cls, raw: bytes) -> ErrorLine:
-        """Read what stands behind ``-ERR``."""
+        """Parse the text after ``-ERR``."""
         text = raw.strip(b"' ").decode("utf-8", "replace")
         passing = text.startswith(("Stale Connection", "Slow Consumer", "Secure Connection"))
         return cls(text, passing, passing or not text.startswith("Permissions Violation"))

@@ -27,7 +27,7 @@ _BAD_IN_NAME = frozenset(b": \t\r\n\f")
 
 
 def encode(headers: Iterable[tuple[str, bytes | str]]) -> bytes:
-    """The header block of *headers*, its closing blank line included; empty where there are none.
+    """Return the header block of *headers*, including its closing blank line; empty without headers.
 
     A name may come several times; the order is kept.
 
@@ -39,7 +39,7 @@ def encode(headers: Iterable[tuple[str, bytes | str]]) -> bytes:
 
 
 def encode_table(headers: HeaderInput) -> bytes:
-    """The same for a table, whose values may be lists of values.
+    """Return the header block of a table whose values may be lists of values.
 
     Raises:
         ConfigError: as `encode`.
@@ -54,7 +54,7 @@ def _pairs(headers: HeaderInput) -> Iterator[tuple[str, str]]:
 
 
 def lines(headers: Iterable[tuple[str, bytes | str]]) -> bytes:
-    """The lines of *headers* without what opens and closes a block.
+    """Return the header lines of *headers*, without the version line and the closing blank line.
 
     Raises:
         ConfigError: as `encode`.
@@ -90,7 +90,7 @@ def parse(block: bytes) -> list[tuple[str, bytes]]:
 
 
 def parse_table(block: bytes) -> Headers:
-    """The same as text under each name; bytes that are not UTF-8 become replacement characters."""
+    """Parse a header block as lists of texts by name; invalid UTF-8 becomes replacement characters."""
     table: Headers = {}
     for name, value in parse(block):
         table.setdefault(name, []).append(value.decode("utf-8", "replace"))

@@ -1,4 +1,4 @@
-"""JSAck: where a message is in its stream and its consumer, as its reply subject tells (ADR-15, "JSAck").
+"""JSAck: position of a message in its stream and its consumer, from its reply subject (ADR-15, "JSAck").
 
 ::
 
@@ -58,7 +58,7 @@ def stream_and_sequence(text: str) -> tuple[str, int] | None:
 
 
 def sequences(reply: bytes) -> tuple[int, int]:
-    """The stream sequence and the consumer sequence alone: for what is done for each of very many messages.
+    """Parse only the stream sequence and the consumer sequence; the fast path for large numbers of messages.
 
     Raises:
         NotJetStreamMessageError: as `JSAck.parse`, but that the other tokens are not looked at.

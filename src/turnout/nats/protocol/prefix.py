@@ -14,7 +14,7 @@ _TOKENS = re.compile(r"[^\s.*>]+(\.[^\s.*>]+)*")
 
 @dataclass(frozen=True, slots=True)
 class Prefix:
-    """The one place that knows the prefix of JetStream's API and of the views on top of it.
+    """Prefix of the JetStream API and of the views on top of it; no other module handles it.
 
     Subjects inside a request (filters, the key of a direct get) never carry it, nor do plain publishes, inboxes,
     acks and flow control answers: those are what the server gave, verbatim.
@@ -77,9 +77,9 @@ class Prefix:
         return f"{self.text}{subject}"
 
     def view(self, subject: str) -> str:
-        """The subject to which a KV write of *subject* (``$KV.bucket.key``) goes."""
+        """Return the subject for a KV write of *subject* (``$KV.bucket.key``)."""
         return subject if self.is_default else f"{self.text}{subject}"
 
     def object(self, subject: str) -> str:
-        """The subject to which an object store write of *subject* (``$O.bucket...``) goes."""
+        """Return the subject for an object store write of *subject* (``$O.bucket...``)."""
         return f"{self.text}{subject}" if self.objects and not self.is_default else subject

@@ -13,7 +13,7 @@ _SCHEMES = {"nats": 4222, "tls": 4222}
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """One address; a user and a password in its URL are kept, and shown nowhere.
+    """Server address; user and password of its URL are stored but never shown.
 
     A user without a password is a token, as in every NATS client.
 
@@ -56,7 +56,7 @@ class Server:
 
     @property
     def secret_url(self) -> str:
-        """The whole address with what is kept of it: for a client that takes nothing else, and for no eye."""
+        """Address including user and password, for clients that accept only a URL; must not be shown or logged."""
         if self.user is None:
             return str(self)
         password = "" if self.password is None else f":{quote(self.password, safe='')}"

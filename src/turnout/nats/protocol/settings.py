@@ -58,7 +58,7 @@ class ConnectionSettings:
 
 
 def option_of(name: str) -> str:
-    """The option that a field stands for.
+    """Return the option name of a field.
 
     >>> option_of("nkey_seed_file")
     'nkeySeedFile'

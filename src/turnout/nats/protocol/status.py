@@ -1,4 +1,4 @@
-"""Status lines: what a server says in place of a message (``NATS/1.0 408 Request Timeout``)."""
+"""Status lines: server information in place of a message (``NATS/1.0 408 Request Timeout``)."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Status:
         return self.code == HEARTBEAT and not self.reply
 
     def header(self, name: str) -> str:
-        """The first value of a header, empty if there is none."""
+        """Return the first value of a header, empty if the header is missing."""
         return self.headers.get(name, [""])[0]
 
     def number(self, name: str) -> int | None:

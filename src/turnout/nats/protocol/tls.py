@@ -1,4 +1,4 @@
-"""TLS: what to check and show in a handshake, and when there is one."""
+"""TLS: settings for the handshake, and the rule that decides on it."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Tls:
 
 
 def begins_tls(greeting: Mapping[str, object], *, requested: bool, server: object) -> bool:
-    """Return True if a TLS handshake follows the greeting of *server* (its INFO); ask before anything else is sent.
+    """Return True if a TLS handshake follows the greeting of *server* (its INFO); call before sending anything.
 
     It follows where the server requires it, and where it was *requested* and the server offers it (nats.go does the
     same). Not promised: that a server's requirement of TLS is noticed where TLS is not requested and an attacker on the

@@ -66,7 +66,7 @@ class PublishedMessages:
         self.refused(int(self.places[place]), reason)
 
     def take(self, places: Numbers) -> PublishedMessages:
-        """Those at some places."""
+        """Return the messages at the given indices."""
         chosen = pa.array(places)
         return PublishedMessages(
             self.subjects.take(chosen),
@@ -78,12 +78,12 @@ class PublishedMessages:
         )
 
     def frames(self, replies: Any) -> tuple[Any, Numbers]:
-        """The frames one behind the other, and where each begins."""
+        """Return the concatenated frames, and the offset of each frame."""
         return pack(self.subjects.cast(pa.binary()), self.payloads, self.lines, replies)
 
 
 def small_enough(messages: PublishedMessages, limit: int) -> PublishedMessages:
-    """The messages but for those that are larger, headers and payload together, than the server takes."""
+    """Return the messages of at most *limit* bytes with headers; larger messages are refused."""
     if not len(messages):
         return messages
     sizes = pc.binary_length(messages.payloads)
@@ -122,7 +122,7 @@ class Chunk(Protocol):
         """Return True if an acknowledgement with this number belongs to this chunk and is awaited."""
 
     def acknowledge(self, numbers: Numbers, known: Flags) -> int:
-        """Take those of the answers that are for this chunk; how many were waited for.
+        """Process the answers for this chunk and return the number of awaited answers.
 
         Args:
             numbers: the last token of each answer's subject.
@@ -134,7 +134,7 @@ class Chunk(Protocol):
 
 
 class CountedChunk:
-    """A chunk whose messages share the reply subject *lead* + *number*."""
+    """Chunk with one reply subject for all messages, *lead* + *number*."""
 
     def __init__(self, messages: PublishedMessages, lead: bytes, number: int) -> None:
         self.messages = messages
@@ -165,7 +165,7 @@ class CountedChunk:
 
 
 class TrackedChunk:
-    """A chunk whose messages have reply subjects of their own: *lead* and a number, from *first* on."""
+    """Chunk with a separate reply subject for each message: *lead* and a number, starting at *first*."""
 
     def __init__(self, messages: PublishedMessages, lead: bytes, first: int) -> None:
         count = len(messages)
@@ -186,7 +186,7 @@ class TrackedChunk:
         return 0 <= place < len(self._acknowledged) and not self._acknowledged[place]
 
     def acknowledge(self, numbers: Numbers, known: Flags) -> int:
-        """Mark the answered messages; an answer that comes twice counts once."""
+        """Mark the answered messages and return their number; duplicate answers count once."""
         places = numbers - self._first
         mine = (places >= 0) & (places < len(self._acknowledged))
         places, first = np.unique(places[mine], return_index=True)

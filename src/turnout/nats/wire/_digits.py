@@ -1,4 +1,4 @@
-"""Decimal numbers out of a byte buffer, many at once, eight digits at a time."""
+"""Vectorised parsing of decimal numbers in a byte buffer, eight digits at a time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One socket to one server: the handshake, and protocol lines as they come."""
+"""Socket to one server: the handshake, and reading of protocol lines."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Link:
 
     @property
     def is_open(self) -> bool:
-        """True while there is a socket; a server lost unnoticed is detected by the next call."""
+        """True while the socket is open; a lost connection is detected by the next call."""
         return self._socket is not None
 
     @property
@@ -56,7 +56,7 @@ class Link:
                 closing.close()
 
     def dial(self, server: Server) -> None:
-        """Connect to *server*: its greeting, TLS where the rule says so, and our introduction."""
+        """Connect to *server*: read its greeting, start TLS if the rule requires it, send CONNECT."""
         options = self.options
         raw = socket.create_connection((server.host, server.port), timeout=options.connect_timeout)
         self._socket = raw
@@ -127,7 +127,7 @@ class Link:
             raise self._lost(failure) from failure
 
     def receive_into(self, view: memoryview, timeout: float) -> int:
-        """Read what is there, at least one byte, into *view*; 0 when *timeout* seconds bring nothing.
+        """Read available bytes, at least one, into *view*; return 0 if none arrive in *timeout* seconds.
 
         Raises:
             ConnectionLostError: when the server is gone.
@@ -150,7 +150,7 @@ class Link:
         return count
 
     def give_back(self, data: memoryview) -> None:
-        """Take bytes that `receive_into` gave: the next call that reads begins with them."""
+        """Return bytes from `receive_into` to the buffer; the next read starts with them."""
         self._buffer[:0] = data
 
     def _lost(self, failure: OSError | None) -> ConnectionLostError:
@@ -195,7 +195,7 @@ class Link:
         return line
 
     def control(self, line: bytes) -> None:
-        """Act on a protocol line that is no message: answer PING, note INFO, raise what ``-ERR`` says.
+        """Handle a line that is no message: answer PING, store INFO, raise the error of ``-ERR``.
 
         Raises:
             StreamError: for ``-ERR``: a permission, the credentials, a payload over the limit.
@@ -225,7 +225,7 @@ class Link:
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[None]:
-        """Close the connection where the block finds a frame broken, and say which server sent it."""
+        """Close the connection on a broken frame in the block, and add the server's address to the error."""
         try:
             yield
         except BrokenFrameError as broken:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def with_room(memory: bytearray, filled: int) -> bytearray:
-    r"""*memory*, or twice as much with the same beginning where its *filled* bytes are all that it has.
+    r"""Return *memory*, or a copy of twice the size if its *filled* bytes leave no room.
 
     >>> with_room(bytearray(b"MSG "), 4)
     bytearray(b'MSG \x00\x00\x00\x00')

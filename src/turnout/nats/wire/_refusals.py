@@ -45,7 +45,7 @@ def concerns_all(reason: StreamError) -> bool:
 
 
 def forbidden_subject(reason: StreamError) -> str | None:
-    """The subject that a connection may not publish on, where that is what an ``-ERR`` says."""
+    """Return the subject of a publish permission violation from an ``-ERR``; None for other errors."""
     forbidden = _FORBIDDEN.search(str(reason))
     return forbidden[1] if forbidden else None
 
@@ -73,7 +73,7 @@ class Refusals:
         self._published.discard(subject)
 
     def publishable(self, messages: PublishedMessages) -> PublishedMessages:
-        """The messages but for those on subjects that are malformed or given up, which are refused.
+        """Return the publishable messages; malformed and given-up subjects are refused.
 
         Raises:
             StreamError: where refusals are not collected.
@@ -99,11 +99,11 @@ class Refusals:
         return messages.take(np.flatnonzero([subject not in bad for subject in subjects]))
 
     def heard(self, number: int) -> None:
-        """Forget how often nobody listened to a message."""
+        """Reset the no-responders count of a message."""
         self._unheard.pop(number, None)
 
     def close(self) -> None:
-        """Close the connection that questions went over; the next one opens another."""
+        """Close the connection used for lookups; the next lookup opens a new one."""
         asking, self._asking = self._asking, None
         if asking is not None:
             asking.close()
@@ -111,7 +111,7 @@ class Refusals:
     def reason(
         self, subject: str, number: int, head: bytes, answer: dict[str, Any], *, ask: bool
     ) -> StreamError | None:
-        """Why a message will never be stored; None where it is worth another try.
+        """Return the reason for a permanent refusal of a message; None if a retry may succeed.
 
         Args:
             subject: of the message.

@@ -35,7 +35,7 @@ class Window:
         return sum(chunk.size for chunk in self._chunks)
 
     def add(self, messages: PublishedMessages) -> bytes | memoryview:
-        """Take messages as a chunk; its frames."""
+        """Add messages as a chunk and return its frames."""
         chunk = self._counted(messages) if have_ids(messages.lines) else self._numbered(messages)
         self._chunks.append(chunk)
         return chunk.waiting()
@@ -55,14 +55,14 @@ class Window:
         return next((chunk for chunk in self._chunks if chunk.holds(number)), None)
 
     def acknowledge(self, numbers: Numbers, known: Flags) -> int:
-        """Take answers, as `Chunk.acknowledge` does; how many were waited for.
+        """Process answers like `Chunk.acknowledge` and return the number of awaited answers.
 
         One that nothing waited for came for a message that was sent twice.
         """
         return sum(self.answered(chunk, numbers, known) for chunk in self._chunks)
 
     def answered(self, chunk: Chunk, numbers: Numbers, known: Flags) -> int:
-        """The same for one chunk, which notes how long its messages took."""
+        """Process answers for one chunk, and record the delivery time of its messages."""
         count = chunk.acknowledge(numbers, known)
         if count:
             # One that is renewed counts all of its messages again, so that each is counted once in the end.
@@ -70,7 +70,7 @@ class Window:
         return count
 
     def apart(self, chunk: Chunk) -> bytes:
-        """Give the messages of a chunk numbers of their own, which tell which of them an answer is for; their frames.
+        """Assign a number to each message of a chunk, to identify its answer; return the frames.
 
         Their ids make it harmless to send them once more.
         """
@@ -100,7 +100,7 @@ class Window:
         return refused, frames
 
     def let_go(self) -> list[Chunk]:
-        """The chunks that wait for nothing more; they leave the window."""
+        """Remove the chunks without pending messages from the window and return them."""
         settled = [chunk for chunk in self._chunks if not chunk.left]
         self._chunks = [chunk for chunk in self._chunks if chunk.left]
         return settled

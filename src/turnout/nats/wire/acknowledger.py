@@ -1,4 +1,4 @@
-"""A durable consumer that only acknowledges: it lets go of what has been processed, up to a sequence.
+"""Durable consumer used only to acknowledge processed messages, up to a sequence.
 
 The messages themselves are read by sequence (`turnout.nats.wire.direct`), so that a batch that failed can be read
 again as it was; the consumer follows when the batch is committed.
@@ -39,7 +39,7 @@ class Acknowledger:
         self.floor = number_in(floor, "stream_seq", request=request) + 1
 
     def acknowledge(self, end: int) -> int:
-        """Acknowledge every message below *end* that is not yet; how many they were.
+        """Acknowledge all pending messages below *end* and return their number.
 
         Not promised: one that was delivered moments ago to a process that then died is acknowledged by a later
         call only, when the consumer delivers it again (after its ``ack_wait``).

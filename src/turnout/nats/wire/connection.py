@@ -1,4 +1,4 @@
-"""One blocking connection to NATS: the handshake, requests, and the bytes as they come.
+"""Blocking connection to NATS: handshake, requests, and received bytes.
 
 It belongs to one thread. There is no reader in the background: nothing is read but while a call waits, and
 what the server asks meanwhile (PING) is answered by the next call that reads.
@@ -30,7 +30,7 @@ _PROMPT = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message as it came; *headers* is the raw block, empty where there was none.
+    """Received message; *headers* is the raw block, empty if the message has none.
 
     `turnout.nats.jetstream.Message` is what the async client hands out, with its acknowledgements.
     """
@@ -42,7 +42,7 @@ class Message:
 
     @property
     def status(self) -> StatusLine | None:
-        """The code and text where the server says something instead of delivering."""
+        """Code and text of a status message; None for data."""
         return read_status(self.headers) if self.headers and not self.payload else None
 
 
@@ -62,7 +62,7 @@ class Connection(Link):
 
     @classmethod
     def open(cls, servers: str | Sequence[str] | ConnectionOptions, **options: Any) -> Self:
-        """Connect to the first of *servers* that answers; *options* are those of `ConnectionOptions.of`.
+        """Connect to the first of *servers* that answers; *options* are the arguments of `ConnectionOptions.of`.
 
         Raises:
             ConnectionLostError: when none does.
@@ -132,7 +132,7 @@ class Connection(Link):
     # -- messages
 
     def messages(self, deadline: float) -> Iterator[Message]:
-        """The messages as they come, until *deadline*.
+        """Yield messages as they arrive, until *deadline*.
 
         Raises:
             RequestTimeoutError: at the deadline.
@@ -146,7 +146,7 @@ class Connection(Link):
             yield self._message(line, deadline)
 
     def _message(self, line: bytes, deadline: float) -> Message:
-        """The message whose *line* came."""
+        """Read the message announced by *line*."""
         with self.reading():
             parsed = MessageLine.parse(line, self.largest_message)
         end = parsed.total
@@ -162,7 +162,7 @@ class Connection(Link):
     # -- subjects and requests
 
     def new_inbox(self) -> str:
-        """A subject that nobody else listens to."""
+        """Return a new unique inbox subject."""
         return f"{self.options.inbox_prefix}.{secrets.token_hex(11)}"
 
     def subscribe(self, subject: str) -> int:
@@ -172,7 +172,7 @@ class Connection(Link):
         return self._subscriptions
 
     def unsubscribe(self, number: int) -> None:
-        """End a subscription; messages that are on their way still come."""
+        """End a subscription; messages in flight still arrive."""
         self.send(b"UNSUB %d\r\n" % number)
 
     def publish(
@@ -208,7 +208,7 @@ class Connection(Link):
         headers: Mapping[str, bytes | str] | None = None,
         timeout: float | None = None,
     ) -> Message:
-        """Ask, and wait for one answer.
+        """Send a request and wait for one answer.
 
         Lost connections are opened again and the request is sent again, so a request may reach the server twice.
 
@@ -261,7 +261,7 @@ class Connection(Link):
         raise AssertionError("messages() ends by raising only")
 
     def api(self, subject: str, body: Mapping[str, Any] | None = None, timeout: float | None = None) -> dict[str, Any]:
-        """Ask the JetStream API: *subject* is what stands behind the prefix (``STREAM.INFO.ORDERS``).
+        """Send a JetStream API request; *subject* is the part after the prefix (``STREAM.INFO.ORDERS``).
 
         Raises:
             StreamError: when it answers with an error; ``code`` and ``err_code`` are the server's.

@@ -42,7 +42,7 @@ class DirectReader:
 
     @property
     def next(self) -> int:
-        """The sequence behind the last one that came; what lies from there to the end of the range is not there."""
+        """Sequence after the last message received; after the read, the rest of the range holds no messages."""
         return self._last + 1
 
     def batches(self) -> Iterator[Any]:
@@ -76,7 +76,7 @@ class DirectReader:
                 return
 
     def _ask(self) -> tuple[list[Row], bool]:
-        """One batch: its rows within the range, and whether nothing comes behind it."""
+        """Read one batch: its rows within the range, and True if no messages remain after it."""
         connection, range_ = self._connection, self._range
         inbox = connection.new_inbox()
         number = connection.subscribe(inbox)
@@ -113,7 +113,7 @@ class DirectReader:
         raise AssertionError("messages() ends by raising only")
 
     def _ended(self, message: Message) -> bool | None:
-        """None for a message; else whether the stream has nothing behind this batch."""
+        """Return None for a message; for a status, True if no messages remain after this batch."""
         status = message.status
         if status is None:
             return None

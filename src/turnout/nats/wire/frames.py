@@ -70,7 +70,7 @@ def locate(memory: bytearray, filled: int, usual_size: float = 0.0, largest: int
 
 
 def _step(memory: bytearray, filled: int, largest: int) -> Frames:
-    """One frame after the other."""
+    """Locate frames one after the other."""
     rows: list[tuple[int, int, int, int, bool]] = []
     lines: list[bytes] = []
     at = 0
@@ -99,13 +99,13 @@ def _check_end(memory: bytearray, line: bytes, end: int) -> None:
 
 
 def _check_open_line(memory: bytearray, at: int, filled: int) -> None:
-    """A line that has begun ends some day."""
+    """Refuse an unfinished line of more than `LONGEST_LINE` bytes."""
     if filled - at > LONGEST_LINE:
         raise BrokenFrameError("line", f"{filled - at:,} bytes without an end", bytes(memory[at : at + 100]))
 
 
 def _search(memory: bytearray, filled: int, largest: int) -> Frames:
-    """All at once, where the frames follow each other."""
+    """Locate all frames in one vectorised search, for consecutive frames."""
     if filled < 12:
         return _step(memory, filled, largest)
     feeds = np.flatnonzero(np.frombuffer(memory, dtype=np.uint8, count=filled) == 10)
@@ -129,7 +129,7 @@ def _search(memory: bytearray, filled: int, largest: int) -> Frames:
 
 
 def _follow(memory: bytearray, filled: int, largest: int, likely: Frames) -> Frames:
-    """Keep of the *likely* frames those that the chain from the buffer's beginning passes through."""
+    """Return the frames of *likely* that are on the chain from the start of the buffer."""
     start, after = likely.start, likely.end + 2
     breaks = np.flatnonzero(after[:-1] != start[1:])
     runs: list[NDArray[np.int64]] = []

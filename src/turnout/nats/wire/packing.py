@@ -1,4 +1,4 @@
-"""From Arrow columns to the frames that publish them, a thousand messages at a time."""
+"""Conversion of Arrow columns to publish frames, a thousand messages at a time."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def _mistake(name: str, problem: str) -> ConfigError:
 
 
 def _join(parts: list[Any]) -> Any:
-    """The parts of each message one behind the other; bytes stand for the same in every message."""
+    """Concatenate the parts of each message; a part of type bytes is the same in every message."""
     operands = [_scalar(part) if isinstance(part, bytes) else part for part in parts]
     return pc.binary_join_element_wise(*operands, _scalar(b""))
 

@@ -20,7 +20,7 @@ _BATCH = 2 << 20
 
 
 class RangeReader(Protocol):
-    """Reads one `Range`, once; the attributes are those of `turnout.nats.wire.pull.PullReader`."""
+    """Reader of one `Range`, usable once; same attributes as `turnout.nats.wire.pull.PullReader`."""
 
     @property
     def hole(self) -> int | None:
@@ -29,7 +29,7 @@ class RangeReader(Protocol):
 
     @property
     def next(self) -> int:
-        """The sequence behind the last one that came."""
+        """Sequence after the last message received."""
         ...
 
     def batches(self) -> Iterator[Any]:
@@ -50,14 +50,14 @@ def reader_of(connection: Connection, range_: Range, way: ReadStrategy = TOGETHE
 
 
 def _beside(connection: Connection, range_: Range) -> RangeReader:
-    """By sequence, for which the server knows one filter: of several, their cover is asked for."""
+    """Return a reader by sequence; several filters are read through their cover, as the server accepts only one."""
     if len(range_.filters) < 2:
         return DirectReader(connection, range_)
     return SievedReader(DirectReader(connection, replace(range_, filters=(cover(range_.filters),))), range_.filters)
 
 
 class SievedReader:
-    """Leaves out, of what another reader brings, what *filters* do not match; a batch may have no rows."""
+    """Filters the output of another reader by *filters*; a batch may have no rows."""
 
     def __init__(self, reader: RangeReader, filters: Sequence[str]) -> None:
         self._reader = reader
@@ -70,7 +70,7 @@ class SievedReader:
 
     @property
     def next(self) -> int:
-        """The sequence behind the last one that came, wanted or not."""
+        """Sequence after the last message received, including filtered messages."""
         return self._reader.next
 
     def batches(self) -> Iterator[Any]:
@@ -80,7 +80,7 @@ class SievedReader:
 
 
 class PerFilterReader:
-    """Reads each filter with a consumer of its own, one after the other, piece by piece of the range.
+    """Reads each filter with its own consumer, one after the other, for each piece of the range.
 
     Attributes:
         hole: as with `turnout.nats.wire.pull.PullReader`.
@@ -118,7 +118,7 @@ class PerFilterReader:
 
 
 def _in_order(batches: list[Any]) -> Iterator[Any]:
-    """The rows of the batches by their sequences, as batches of the size in which a connection reads."""
+    """Yield the rows of the batches in sequence order, in batches of about the usual read size."""
     if not any(batch.num_rows for batch in batches):
         return
     sequences = np.concatenate([batch.column("offset").to_numpy() for batch in batches])

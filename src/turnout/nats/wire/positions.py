@@ -1,4 +1,4 @@
-"""Places in a stream: what a person names by a word, a sequence or a time, as the sequence that it means."""
+"""Positions in a stream: conversion of a word, a sequence or a time to a sequence."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class StoredSequences:
 
 
 def state_of(connection: Connection, stream: str) -> StoredSequences:
-    """Ask for the state of *stream*.
+    """Request the state of *stream*.
 
     Raises:
         StreamError: when there is no such stream, or it may not be asked for.
@@ -78,7 +78,7 @@ def resolve(connection: Connection, stream: str, place: Place) -> int:
 
 
 def _sequence_at(connection: Connection, stream: str, moment: datetime) -> int:
-    """The first sequence at or after *moment*; the end of the stream where there is none."""
+    """Return the first sequence at or after *moment*, or the end of the stream."""
     state = state_of(connection, stream)
     if state.consumed:
         return _stored_at(connection, stream, moment) or state.next
@@ -112,7 +112,7 @@ def _sequence_at(connection: Connection, stream: str, moment: datetime) -> int:
 
 
 def _stored_at(connection: Connection, stream: str, moment: datetime) -> int | None:
-    """The first sequence at or after *moment*, without any consumer; None where there is none."""
+    """Return the first sequence at or after *moment*, without a consumer; None if no message is that late."""
     request = f"STREAM.MSG.GET.{stream}"
     try:
         answer = connection.api(request, {"start_time": moment.isoformat()})

@@ -1,4 +1,4 @@
-"""Messages into streams, many under way at once, none forgotten: `Publisher.flush` returns when each is acknowledged.
+"""Publishing into streams with many messages in flight; `Publisher.flush` waits for every acknowledgement.
 
 A message stays here until its PubAck has come. When the connection is lost, or the server is too busy for some,
 they are sent again; a message id makes that harmless within the stream's duplicate window.
@@ -171,7 +171,7 @@ class Publisher:
         self._connection.subscribe(f"{self._inbox}.*")
 
     def _again(self) -> None:
-        """A new connection, and everything that has no acknowledgement once more."""
+        """Reconnect and send every unacknowledged message again."""
         deadline = self._patience()
         while True:
             if time.monotonic() >= deadline:
@@ -187,7 +187,7 @@ class Publisher:
             return
 
     def _patience(self) -> float:
-        """Until when to keep trying: counted from the first trouble since the last acknowledgement."""
+        """Return the deadline for retries, counted from the first failure since the last acknowledgement."""
         if self._trouble is None:
             self._trouble = time.monotonic()
         return self._trouble + self._connection.options.reconnect_timeout
@@ -204,7 +204,7 @@ class Publisher:
                 self._again()
 
     def _collect(self) -> None:
-        """Take the acknowledgements that have come, waiting for the first."""
+        """Process received acknowledgements; wait for the first."""
         self._memory = with_room(self._memory, self._filled)
         view = memoryview(self._memory)
         try:
@@ -230,7 +230,7 @@ class Publisher:
         self._filled = left
 
     def _control(self, line: bytes) -> None:
-        """Act on a line that is no message; a subject that is forbidden concerns the messages on it alone."""
+        """Handle a line that is no message; a forbidden subject affects only the messages on it."""
         try:
             self._connection.control(line)
         except StreamError as reason:
@@ -242,7 +242,7 @@ class Publisher:
                 self._forbid(subject, reason)
 
     def _forbid(self, subject: str, reason: StreamError) -> None:
-        """Refuse the messages on a subject that have no answer, and those to come: there will be none."""
+        """Refuse unanswered and future messages on a subject: no answers will arrive."""
         self._refusals.give_up(subject, reason)
         refused, frames = self._window.forbid(subject, reason)
         for others in frames:
@@ -252,7 +252,7 @@ class Publisher:
         self._settle(refused)
 
     def _refusal(self, chunk: TrackedChunk, number: int, head: bytes, answer: dict[str, Any]) -> StreamError | None:
-        """Why a message will never be stored; None where it is worth another try.
+        """Return the reason for a permanent refusal of a message; None if a retry may succeed.
 
         Raises:
             StreamError: the refusal concerns all messages.
@@ -288,7 +288,7 @@ class Publisher:
         self._settle(self._window.acknowledge(numbers, known))
 
     def _settle(self, acknowledged: int) -> None:
-        """Let go of the chunks that are through, after this many acknowledgements that were waited for."""
+        """Remove completed chunks from the window, after *acknowledged* awaited answers."""
         if acknowledged:
             self._trouble = None
         for chunk in self._window.let_go():
@@ -296,7 +296,7 @@ class Publisher:
             self._published += Published(stored, chunk.duplicates, chunk.delivery)
 
     def _acknowledge_each(self, frames: Frames) -> None:
-        """The same one by one, where something was refused."""
+        """Process answers one by one, for buffers with refusals or irregular answers."""
         again: list[tuple[TrackedChunk, int]] = []
         acknowledged = 0
         for start, line_end, end in zip(frames.start, frames.line_end, frames.end, strict=True):

@@ -64,7 +64,7 @@ class Range:
 
 @dataclass(slots=True)
 class _PullRequest:
-    """One pull under way: how many messages, and bytes of them, it still may bring."""
+    """Outstanding pull request: the messages and bytes that it may still deliver."""
 
     inbox: str
     left: int
@@ -123,7 +123,7 @@ class PullReader:
 
     @property
     def next(self) -> int:
-        """The sequence behind the last one that came; what lies from there to the end of the range is not there."""
+        """Sequence after the last message received; after the read, the rest of the range holds no messages."""
         return self._at.next
 
     def batches(self) -> Iterator[Any]:
@@ -154,7 +154,7 @@ class PullReader:
     # -- the consumer
 
     def _begin(self) -> None:
-        """A consumer that starts at the next message wanted, and an inbox for what it delivers."""
+        """Create a consumer that starts at the next sequence, and an inbox for its messages."""
         connection, at = self._connection, self._at
         if not connection.is_open:
             connection.reconnect()
@@ -289,7 +289,7 @@ class PullReader:
     # -- what came
 
     def _account(self, batch: Received) -> int:
-        """Note what *batch* brings; how many of its messages, from its first, belong to the range."""
+        """Record the messages of *batch*; return the number of leading messages within the range."""
         at = self._at
         count = len(batch.sequences)
         last = 0
@@ -337,7 +337,7 @@ class PullReader:
                 requests.popleft()
 
     def _receive_status(self, subject: str, block: bytes) -> None:
-        """Handle a status for the request whose inbox is *subject*."""
+        """Handle a status for the request with the inbox *subject*."""
         at = self._at
         code, text = read_status(block) or (0, "")
         if code == HEARTBEAT:

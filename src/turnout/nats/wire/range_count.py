@@ -66,7 +66,7 @@ def count_about(connection: Connection, stream: str, start: int, end: int, filte
 
 
 def _less_listed(connection: Connection, stream: str, start: int, end: int) -> int:
-    """The sequences without those that are listed: in one answer, so that nothing changes meanwhile."""
+    """Count the sequences minus the listed deleted ones, from a single and thus consistent answer."""
     state = stream_info(connection, stream, deleted_details=True)["state"]
     first = max(start, int(state["first_seq"]))
     deleted: list[int] = state.get("deleted") or []

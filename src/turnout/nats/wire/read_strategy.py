@@ -79,7 +79,7 @@ class ReadCost:
         return messages * self.mean_bytes * _BYTE
 
     def whole(self) -> float:
-        """One consumer without a filter."""
+        """Return the cost of one consumer without a filter."""
         return self.length * _WHOLE + self._moved(self.length) + _CONSUMER
 
     def apart(self, messages: int, filters: int, pieces: int = 1) -> float:
@@ -88,7 +88,7 @@ class ReadCost:
         return messages * _FILTERED + self._moved(messages) + filters * each
 
     def together(self, messages: int) -> float:
-        """One consumer with several filters, however many."""
+        """Return the cost of one consumer with several filters; their number does not matter."""
         return messages * _TOGETHER + self._moved(messages) + _CONSUMER
 
 

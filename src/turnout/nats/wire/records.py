@@ -1,4 +1,4 @@
-"""From the frames in a buffer to Arrow columns, one vector operation at a time.
+"""Vectorised conversion of the frames in a buffer to Arrow columns.
 
 The position of a message is in its reply subject (ADR-15, JSAck)::
 
@@ -178,7 +178,7 @@ class _ReplyColumns:
 def _positions(
     memory: bytearray, words: NDArray[Any], octets: NDArray[np.uint8], frames: Frames, reply_end: Positions
 ) -> _ReplyColumns:
-    """Read the numbers of each reply subject from its end; where one has another form, read all in Python."""
+    """Parse the numbers of each reply subject from its end; if any has another form, parse all in Python."""
     first = bytes(memory[frames.start[0] : reply_end[0]]).split(b" ")
     reply = first[3] if len(first) > 3 else b""
     tokens = reply.split(b".")
@@ -234,7 +234,7 @@ def _read_each(memory: bytearray, frames: Frames, reply_end: Positions) -> _Repl
 
 
 def _slices(memory: bytearray, filled: int, starts: Positions, ends: Positions) -> Any:
-    """The bytes between each start and end, which lie one behind the other, as a binary array of their own."""
+    """Return the bytes between each start and end, in ascending order, as a new binary array."""
     count = len(starts)
     offsets = np.empty(2 * count, dtype=np.int32)
     offsets[0::2] = starts
@@ -247,7 +247,7 @@ def _slices(memory: bytearray, filled: int, starts: Positions, ends: Positions) 
 
 
 def _strings(array: Any) -> Any:
-    """A binary array as text; bytes that are not UTF-8 become replacement characters."""
+    """Convert a binary array to text; bytes that are not UTF-8 become replacement characters."""
     try:
         return array.cast(pa.string())
     except pa.ArrowInvalid:

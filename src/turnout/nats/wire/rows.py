@@ -1,4 +1,4 @@
-"""Messages read one by one, as Arrow columns: for answers that are few, or that carry more than the message."""
+"""Messages parsed one by one into Arrow columns, for few answers or for answers with additional data."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from turnout.nats.wire.records import SCHEMA
 
 
 class Row(NamedTuple):
-    """One message, in the order of `turnout.nats.wire.records.SCHEMA`."""
+    """Message as a tuple, in the order of `turnout.nats.wire.records.SCHEMA`."""
 
     topic: str
     partition: int
@@ -25,7 +25,7 @@ class Row(NamedTuple):
 
 
 def row(subject: str, sequence: int, value: bytes, headers: Sequence[tuple[str, bytes]], stored: str) -> Row:
-    """A message with its headers; *stored* is the time that the server tells."""
+    """Build the row of a message with its headers; *stored* is the server's storage time."""
     key = next((value for name, value in headers if name == MESSAGE_ID), None)
     pairs = [{"key": name, "value": value} for name, value in headers]
     return Row(subject, 0, sequence, key, value, pairs or None, _microseconds(stored))
@@ -50,5 +50,5 @@ def record_batch(rows: Sequence[Row]) -> Any:
 
 
 def with_stream(batch: Any, stream: str) -> Any:
-    """The batch with a column that says which stream it is from, as a run reads it."""
+    """Return the batch with an additional column ``stream``, in the form that a run reads."""
     return batch.append_column("stream", pa.repeat(pa.scalar(stream), batch.num_rows))

@@ -1,4 +1,4 @@
-"""A few messages from all over a stream, by sequence, without any consumer."""
+"""Samples of a stream's messages by sequence, without a consumer."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _AT_ONCE = 250
 
 
 def sample(connection: Connection, stream: str, count: int, subject: str = ">") -> Any:
-    """Up to *count* messages that lie evenly in *stream*, as a record batch of `turnout.nats.wire.records.SCHEMA`.
+    """Return up to *count* messages spread evenly over *stream*, as a `turnout.nats.wire.records.SCHEMA` batch.
 
     Hundreds are asked for at a time, so a server that is far away costs a few round trips and no more. Where a message
     is gone, or is not on *subject*, the next one that is takes its place.
@@ -39,7 +39,7 @@ def sample(connection: Connection, stream: str, count: int, subject: str = ">") 
 
 
 def _ask(connection: Connection, stream: str, places: list[int], subject: str) -> list[Row]:
-    """The messages at or behind each of these places; those that do not come in time are left out."""
+    """Request the first message at or after each sequence of *places*; late answers are omitted."""
     inbox = connection.new_inbox()
     number = connection.subscribe(inbox)
     for place in places:

@@ -1,4 +1,4 @@
-"""One message of a stream, asked for by its sequence: without any consumer, and whatever its subject is."""
+"""Single message of a stream, read by its sequence: without a consumer, on any subject."""
 
 from __future__ import annotations
 

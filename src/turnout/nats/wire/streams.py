@@ -19,7 +19,7 @@ def create_stream(connection: Connection, config: Mapping[str, Any]) -> dict[str
 
 
 def stream_info(connection: Connection, stream: str, **body: Any) -> dict[str, Any]:
-    """Configuration and state of *stream*; *body* may ask for more (``subjects_filter=">"``).
+    """Return configuration and state of *stream*; *body* may request more (``subjects_filter=">"``).
 
     Raises:
         StreamNotFoundError: when there is no such stream.
@@ -35,7 +35,7 @@ def stream_info(connection: Connection, stream: str, **body: Any) -> dict[str, A
 
 
 def streams_of(connection: Connection, subject: str) -> list[str]:
-    """The names of the streams that take *subject*; also those that are without a leader just now."""
+    """Return the names of the streams that capture *subject*, including streams without a leader."""
     response = connection.api("STREAM.NAMES", {"subject": subject})
     return [str(name) for name in response.get("streams") or ()]
 
@@ -46,7 +46,7 @@ def delete_stream(connection: Connection, stream: str) -> None:
 
 
 def purge_stream(connection: Connection, stream: str, **body: Any) -> int:
-    """Remove messages, all or those that *body* names (``filter``, ``seq``, ``keep``); how many they were."""
+    """Remove all messages or a selection in *body* (``filter``, ``seq``, ``keep``); return their number."""
     request = f"STREAM.PURGE.{stream}"
     return number_in(connection.api(request, body or None), "purged", request=request)
 
@@ -67,7 +67,7 @@ def subject_counts(connection: Connection, stream: str, pattern: str = ">") -> d
 
 
 def create_consumer(connection: Connection, stream: str, config: Mapping[str, Any]) -> dict[str, Any]:
-    """Create the consumer that *config* describes, under its ``name`` or one of its own; the server's answer.
+    """Create the consumer of *config*, with its ``name`` or a generated one; return the server's answer.
 
     Raises:
         StreamNotFoundError: when there is no such stream.
@@ -84,6 +84,6 @@ def create_consumer(connection: Connection, stream: str, config: Mapping[str, An
 
 
 def delete_consumer(connection: Connection, stream: str, consumer: str) -> None:
-    """Delete *consumer*; that it is gone already is no error."""
+    """Delete *consumer*; a missing consumer is not an error."""
     with contextlib.suppress(ConsumerNotFoundError):
         connection.api(f"CONSUMER.DELETE.{stream}.{consumer}")

@@ -1,4 +1,4 @@
-"""Leaving out, of messages that came, those that a consumer's filters would not have let through."""
+"""Filtering of received messages by the rules of a consumer's filters."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from turnout.subjects.tokens import FULL, PARTIAL
 
 
 class SubjectFilter:
-    """Tells which subjects *filters* match, as the server does for a consumer; each subject is looked at once."""
+    """Test of subjects against *filters*, with the server's rules for consumers; results are cached."""
 
     def __init__(self, filters: Sequence[str]) -> None:
         self._filters = tuple(filters)
@@ -26,7 +26,7 @@ class SubjectFilter:
         self._known: dict[str, bool] = {}
 
     def of(self, batch: Any) -> Any:
-        """The rows of a record batch of `turnout.nats.wire.records.SCHEMA` whose topic matches, in their order."""
+        """Return the rows of a `turnout.nats.wire.records.SCHEMA` record batch whose topic matches, in order."""
         topics = batch.column("topic").dictionary_encode()
         passing = np.fromiter((self.passes(topic) for topic in topics.dictionary.to_pylist()), dtype=np.bool_)
         if passing.all():

@@ -1,4 +1,4 @@
-"""Asking the driver's process for revisions of the subscriptions, and for the files of their index."""
+"""Client for the driver's process: revisions of the subscriptions, and the files of their index."""
 
 from __future__ import annotations
 
@@ -44,17 +44,17 @@ class AskedRevisions:
         self._url = url
 
     def newest(self) -> int:
-        """The present revision, which tasks can open from now on."""
+        """Return the present revision, which tasks can open from now on."""
         with ask(self._url, "newest") as answer:
             return int(answer.read())
 
     def filters(self, revision: int) -> tuple[str, ...] | None:
-        """The subjects that the subscriptions of a revision can want; None where they can be any."""
+        """Return the subjects that the subscriptions of a revision can match; None if they can match any."""
         with ask(self._url, f"filters/{revision}") as answer:
             filters = json.loads(answer.read())
         return None if filters is None else tuple(filters)
 
     def usable(self, revision: int) -> int:
-        """*revision* where it is kept, else the nearest later one."""
+        """Return *revision* if it is kept, else a later one."""
         with ask(self._url, f"usable/{revision}") as answer:
             return int(answer.read())

@@ -84,7 +84,7 @@ class IndexPlace:
 
 
 def _scratch() -> Path:
-    """A folder of this host that goes with the executor, where Spark says which."""
+    """Return a folder of this host that is removed with the executor, if Spark names one; else the temporary folder."""
     for name in ("SPARK_EXECUTOR_DIRS", "LOCAL_DIRS", "SPARK_LOCAL_DIRS"):
         for folder in os.environ.get(name, "").replace(",", os.pathsep).split(os.pathsep):
             if folder and Path(folder).is_dir():

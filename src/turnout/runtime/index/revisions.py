@@ -64,7 +64,7 @@ class Revisions:
         return len(self._index)
 
     def close(self) -> None:
-        """Remove the index and let go of the store."""
+        """Remove the index and close the store."""
         self._index.close()
         self._store.close()
 
@@ -89,7 +89,7 @@ class Revisions:
             return self._newest
 
     def usable(self, revision: int) -> int:
-        """*revision* where it can be opened, else the nearest later one there is, which is said in a line.
+        """Return *revision* if it can be opened, else the newest one, with a logged warning.
 
         A checkpoint on another machine names revisions of which this one never had the files.
         """
@@ -105,7 +105,7 @@ class Revisions:
         return nearest
 
     def filters(self, revision: int) -> tuple[str, ...] | None:
-        """The subjects that the subscriptions of a revision can want; None where they can be any, or nobody knows."""
+        """Return the subjects that the subscriptions of a revision can match; None if any, or if not known."""
         with self._lock:
             return None if self._wanted_subjects is None else self._wanted_subjects.of(revision)
 
@@ -118,7 +118,7 @@ class Revisions:
         return self._index.files(revision)
 
     def learn(self, sample: Callable[[Sequence[str]], Sequence[Mapping[str, str]]]) -> None:
-        """Look subscriptions up by what is rare in typical messages.
+        """Choose the index's anchors by their rarity in a sample of messages.
 
         Args:
             sample: gives the metadata of some under the keys that conditions look at.

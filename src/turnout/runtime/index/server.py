@@ -1,4 +1,4 @@
-"""Gives revisions of the subscriptions, and the files of their index, to other processes: HTTP from the driver's."""
+"""HTTP server in the driver that gives other processes revisions of the subscriptions and their index files."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class Kept(Protocol):
         ...
 
     def usable(self, revision: int) -> int:
-        """This revision or the nearest later one."""
+        """Return this revision if it can be opened, else a later one."""
         ...
 
     def filters(self, revision: int) -> Sequence[str] | None:
-        """The subjects that a revision can want, None for any."""
+        """Return the subjects that a revision can match, None for any."""
         ...
 
     def files(self, revision: int) -> Sequence[Path]:
@@ -42,7 +42,7 @@ class Kept(Protocol):
 
 
 class IndexServer:
-    """Serves five paths, to those who know the token.
+    """Serves five paths to clients that have the token.
 
     ``/TOKEN/newest`` and ``/TOKEN/usable/REVISION`` give the number of a revision, ``/TOKEN/filters/REVISION`` the
     subjects that it can want, ``/TOKEN/REVISION`` the names and sizes of its files, and ``/TOKEN/REVISION/NAME`` one of
@@ -86,7 +86,7 @@ class IndexServer:
                 _answer(self, find(self.path))
 
             def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's name
-                """Say nothing: the path holds the token."""
+                """Log nothing: the path contains the token."""
 
         return Handler
 

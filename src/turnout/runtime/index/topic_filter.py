@@ -1,4 +1,4 @@
-"""The subjects that each revision of the subscriptions can want, kept beside the index of the same revisions."""
+"""Subjects that each revision of the subscriptions can match, kept beside the index of the same revisions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SHOWN: Final = 5
 
 
 class WantedSubjects:
-    """Stands between a store and its index, and sees what the index sees: both are always of one revision.
+    """Store wrapper for an index: sees the same changes, and keeps the subjects of the same revisions.
 
     A file for each revision outlives the run, so that a micro-batch which the next run does again is read as it was.
     What another route, or other rules, have written is not read: that micro-batch is then read whole.
@@ -52,7 +52,7 @@ class WantedSubjects:
     # What an index asks of a store
 
     def snapshot(self) -> Snapshot:
-        """Everything, with the revision it belongs to."""
+        """Return all subscriptions with their revision."""
         snapshot = self._store.snapshot()
         if self._revision is None:
             self._begin(snapshot.subscriptions)
@@ -103,7 +103,7 @@ class WantedSubjects:
     # Revisions
 
     def note(self, revision: int) -> None:
-        """Keep the filters of the revision that the index is of now."""
+        """Store the filters of the index's present revision."""
         if revision in self._known and not self._stale:
             return
         if self._stale:
@@ -122,7 +122,7 @@ class WantedSubjects:
         self._forget()
 
     def of(self, revision: int) -> tuple[str, ...] | None:
-        """The filters of a revision; None for all that the source reads, also where they are not known any more."""
+        """Return the filters of a revision; None for all that the source reads, also if they are no longer known."""
         if revision in self._known:
             return self._known[revision]
         with suppress(OSError, ValueError, KeyError, TypeError):

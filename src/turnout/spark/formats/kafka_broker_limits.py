@@ -1,4 +1,4 @@
-"""Size limits of topics and brokers, asked once when a run begins."""
+"""Size limits of topics and brokers, requested once at the start of a run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _TIMEOUTS: Final = {"default.api.timeout.ms": str(_SECONDS * 1000), "request.tim
 
 
 def with_broker_limits(limits: KafkaLimits, spark: SparkSession, sink: KafkaSink) -> KafkaLimits:
-    """Return the limits of a sink with those of its brokers and topics.
+    """Return the limits of a sink, lowered to those of its brokers and topics.
 
     A batch that is compressed may be smaller than its record: with ``kafka.compression.type`` only the producer's
     limit is known beforehand. So it is where the brokers do not answer, or refuse to describe their settings.

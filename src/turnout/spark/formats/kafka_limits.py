@@ -1,4 +1,4 @@
-"""Size limits of Kafka's producer, held before Spark's connector writes: it has no answer for a single record."""
+"""Size limits of Kafka's producer, applied before Spark's connector, which reports no result per record."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class KafkaLimits:
         return cls(min(int(text) for text in texts.values()))
 
     def of_topic(self, topic: str) -> tuple[int, str]:
-        """Return the limit of a topic and the setting that it comes from."""
+        """Return the limit of a topic and the setting that defines it."""
         own = self.topics.get(topic, self.others)
         if own is not None and own < self.producer:
             return own, "max.message.bytes of the topic" if topic in self.topics else "message.max.bytes of the broker"
@@ -119,7 +119,7 @@ def fitting(result: Result, limits: tuple[KafkaLimits | None, ...]) -> list[Resu
 
 
 def _emptied(result: Result, letters: NDArray[np.int64], limits: tuple[KafkaLimits | None, ...]) -> Messages:
-    """The dead letters at some places without their values; without keys and own headers where that is not enough."""
+    """Return the dead letters at *letters* without values; if still too large, also without keys and record headers."""
     messages = result.messages.emptied(letters)
     if _too_large(messages, limits):
         messages = result.messages.emptied(letters, alone=False)
@@ -129,7 +129,7 @@ def _emptied(result: Result, letters: NDArray[np.int64], limits: tuple[KafkaLimi
 
 
 def _too_large(messages: Messages, limits: tuple[KafkaLimits | None, ...]) -> dict[int, str]:
-    """Place of a message → why its sink's producer or broker refuses it."""
+    """Return message index → reason that its sink's producer or broker refuses it."""
     if not len(messages) or not any(limits):
         return {}
     sizes = record_sizes(messages.records)[messages.rows]

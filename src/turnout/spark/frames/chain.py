@@ -55,7 +55,7 @@ class Applied:
 
 
 def apply_chain(chain: Chain, records: DataFrame, tolerance: Tolerance = "none") -> Applied:
-    """The records after the chain, and those that failed as they were before it.
+    """Return the records after the chain, and the failed records as they were before it.
 
     The frame needs ``topic`` and ``value`` at least; it may be a streaming one. Columns that are no part of a record
     are carried along. Each of the two frames runs the chain when it is used.
@@ -135,7 +135,7 @@ class _ChainTask:
 
 @dataclass
 class _Passed:
-    """An Arrow batch, and what the chain makes of it.
+    """Arrow batch, and the result of the chain for it.
 
     Attributes:
         arrow: as it was consumed.
@@ -172,7 +172,7 @@ class _Passed:
         return cls(arrow, batch, partitions, timestamps)
 
     def write(self, schemas: tuple[Schema | None, Schema | None]) -> None:
-        """Put keys and values in columns; records whose key or value a column cannot hold are set aside."""
+        """Write keys and values to columns; records whose key or value a column cannot hold are set aside."""
         batch = self.batch
         for name, schema, blocks in zip(_SIDES, schemas, (batch.key, batch.value), strict=True):
             written = self.written[name] = Written.of(blocks, schema)
@@ -215,7 +215,7 @@ class _Passed:
         return pc.if_else(untouched, pa.scalar(None, HEADERS_ARROW), after)
 
     def _timestamps(self, before: Any, rows: Positions) -> Any:
-        """The timestamps; those that no stage has changed keep their microseconds."""
+        """Return the timestamps; timestamps that no stage has changed keep their microseconds."""
         now = self.batch.by_row(self.batch.timestamps, rows)
         same = [now == old for now, old in zip(now, self.batch.by_row(self.timestamps, rows), strict=True)]
         changed = pc.multiply_checked(pa.array(now, pa.int64()), 1000).cast(UTC_MICROS).cast(before.type)
@@ -232,7 +232,7 @@ def _taken(column: Any, rows: Positions) -> Any:
 
 @dataclass(frozen=True)
 class _Records:
-    """Gives the records that came through."""
+    """Yields the records that passed the chain."""
 
     task: _ChainTask
     names: tuple[str, ...]
@@ -246,7 +246,7 @@ class _Records:
 
 @dataclass(frozen=True)
 class _DeadLetters:
-    """Gives the records that failed, as they were, with the reason."""
+    """Yields the records that failed, in their original form, with the reason."""
 
     task: _ChainTask
     names: tuple[str, ...]

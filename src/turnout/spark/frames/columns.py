@@ -1,4 +1,4 @@
-"""The columns of a record in a frame: which types they may have, and which they have after a chain."""
+"""Columns of a record in a frame: their permitted types, and their types after a chain."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ _VALUES = (
 
 
 def complete(records: DataFrame) -> DataFrame:
-    """The frame with every column of a record; missing ones, and those of no type, are null."""
+    """Return the frame with every column of a record; missing columns, and columns of type void, are null."""
     types = {field.name: field.dataType for field in records.schema}
     missing = {
         name: F.lit(None).cast(type_)
@@ -113,7 +113,7 @@ def foreign(path: str, type_: T.DataType) -> Iterator[tuple[str, T.DataType]]:
 
 
 def column_schema(possible: Iterable[Schema | None], before: Schema | None) -> Schema | None:
-    """The schema of a column whose values can have any of these, None for a VARIANT; *before* where all are null.
+    """Return the schema of a column for values of these schemas, None for a VARIANT; *before* if all are null.
 
     Schemas of one Spark type keep it; attributes in which they differ are left out.
     """

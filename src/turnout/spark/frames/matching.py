@@ -34,7 +34,7 @@ _OPEN: Final = 2
 
 
 def match(records: DataFrame, store: Store | Snapshot, metadata: Mapping[str, str] | None = None) -> DataFrame:
-    """One row for each record, matching subscription and destination.
+    """Return one row for each record, matching subscription and destination.
 
     The record's columns, then ``subscription_id`` and ``destination``; a record without a matching subscription has no
     row. No row is shuffled. A condition sees the record's ``topic`` (alias ``subject``), every header by its name, the

@@ -27,7 +27,7 @@ _PLACE = ("topic", "partition", "offset", "timestamp", *_SIDES)
 
 @dataclass(frozen=True)
 class FrameMetadata:
-    """Reads the metadata that some conditions look at from Arrow batches of a frame.
+    """Reads the metadata that conditions use from Arrow batches of a frame.
 
     Attributes:
         keys: what is looked at.
@@ -86,7 +86,7 @@ class FrameMetadata:
         return columns
 
     def _batch(self, arrow: Any) -> Batch:
-        """The records as far as conditions look at them."""
+        """Return the records with only the columns that conditions use."""
         count = arrow.num_rows
         nothing: list[Any] = [None] * count
         timestamps = nothing
@@ -119,13 +119,13 @@ def _split(path: str) -> tuple[str, tuple[str, ...]]:
 
 
 def _home(key: str, schema: T.StructType) -> str:
-    """The column that a key is in which no path is listed for."""
+    """Return the column that holds a key without a listed path."""
     column = _NOT_HEADERS.get(key, "headers")
     return column if column in schema.names else "headers"
 
 
 def _refused(schema: T.StructType, path: str) -> str | None:
-    """Why the path cannot lead anywhere; None if it can."""
+    """Return the reason that no value can have this path; None if the path is valid."""
     try:
         root, *steps = parse_path(path) or ("",)
     except PathError as error:
@@ -143,7 +143,7 @@ def _refused(schema: T.StructType, path: str) -> str | None:
 
 
 def _read(field: T.StructField, looked_at: Iterable[tuple[str, tuple[str, ...]]]) -> Schema | None:
-    """The schema of what is read of a column; of a struct only the fields that are looked at.
+    """Return the schema of the part of a column that is read; of a struct, only the fields in use.
 
     Raises:
         ConfigError: for headers of another type than they have everywhere.

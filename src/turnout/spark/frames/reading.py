@@ -57,7 +57,7 @@ def _typed(column: Any, schema: Schema) -> list[Block]:
 
 
 def _unreadable(column: Any, schema: Schema) -> dict[int, RecordError]:
-    """The rows in which there is a variant that cannot be read."""
+    """Return row → error of the rows with an unreadable variant."""
     errors: dict[int, RecordError] = {}
     for row in range(len(column)):
         try:
@@ -102,7 +102,7 @@ def _list_of(column: Any, schema: Schema | None) -> list[Any]:
 
 
 def millis_of(column: Any) -> Any:
-    """The milliseconds of timestamps, whatever their zone; what is behind them is cut off."""
+    """Return timestamps of any time zone in milliseconds, rounded down."""
     micros = column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64())
     # A quotient of integers is cut towards zero, but a moment before 1970 belongs to the millisecond before it.
     rest = pc.subtract(micros, pc.multiply(pc.divide(micros, _MILLI), _MILLI))

@@ -10,7 +10,7 @@ from turnout.subscriptions.past import PastStore
 
 
 def subscriptions_table(spark: SparkSession, store: Store | PastStore | Snapshot) -> DataFrame:
-    """One row for each subscription, as it is now; see `turnout.subscriptions.analysis.table.TABLE` for the columns.
+    """Return one row for each subscription; see `turnout.subscriptions.analysis.table.TABLE` for the columns.
 
     The driver reads and normalises them all: a million take some minutes and gigabytes there.
 

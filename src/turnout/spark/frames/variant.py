@@ -49,7 +49,7 @@ def decode(value: bytes, metadata: bytes) -> Any:
 
 @lru_cache(maxsize=4096)
 def _names_of(metadata: bytes) -> tuple[str, ...]:
-    """The names in a variant's metadata; those of one frame are often the same."""
+    """Return the names in a variant's metadata; cached, as the variants of a frame often have the same metadata."""
     size = (metadata[0] >> 6) + 1
     starts = _numbers(metadata, 1 + size, size, _uint(metadata, 1, size) + 1)
     texts = metadata[1 + size * (len(starts) + 1) :]
@@ -83,7 +83,7 @@ class _VariantReader:
         self._names = names
 
     def at(self, at: int) -> Any:
-        """The value that begins there."""
+        """Return the value at a byte position."""
         head = self._data[at]
         basic, rest = head & 3, head >> 2
         if basic == _PRIMITIVE:
@@ -252,7 +252,7 @@ def _encoded_text(text: str) -> bytes:
 
 
 def _integer(number: int) -> bytes:
-    """In as few bytes as Spark takes for it; a decimal where it has more than 64 bits."""
+    """Encode an integer in the fewest bytes that Spark uses for it; as a decimal if it has more than 64 bits."""
     for limit, type_, size in _SMALLEST:
         if -limit <= number < limit:
             return _primitive(type_, number.to_bytes(size, "little", signed=True))

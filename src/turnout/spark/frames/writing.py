@@ -45,7 +45,7 @@ _UNFIT = (pa.ArrowException, OverflowError, RecordError, TypeError, ValueError, 
 
 
 def arrow_type(schema: Schema | None) -> Any:
-    """The Arrow type of what `turnout.spark.schemas.spark_type` says of the schema."""
+    """Return the Arrow type that corresponds to the type from `turnout.spark.schemas.spark_type`."""
     if schema is None or schema.type == ANY:
         return VARIANT
     if schema.logical == DECIMAL:
@@ -105,7 +105,7 @@ _NOWHERE: Final = np.array([], np.intp)
 
 
 def _fitting(block: Block, schema: Schema | None, problems: dict[int, str]) -> tuple[Positions, Any]:
-    """The rows of a block that fit, and their column; what does not is looked for one by one."""
+    """Return the rows of a block that fit, and their column; after a failure each value is checked separately."""
     try:
         return block.rows, _of_block(block, schema)
     except _UNFIT:

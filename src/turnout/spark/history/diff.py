@@ -144,7 +144,7 @@ def diff(
 
 
 def _looked_ahead(old: Route, new: Route) -> tuple[Route, Route]:
-    """The versions as runs know them, which ask their servers what may be delivered to.
+    """Return both versions after preflight, as for runs: it checks on the servers for routing loops.
 
     To compare them needs no sink. Where a server is away, or a stream is not made yet, neither version asks, so that
     this alone makes no difference.

@@ -1,4 +1,4 @@
-"""From delivered messages back to what they were made from, a row each."""
+"""Lineage of delivered messages: the record, subscription and route of each as a row."""
 
 from __future__ import annotations
 

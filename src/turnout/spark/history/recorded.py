@@ -1,4 +1,4 @@
-"""Recorded records of a route's source: what it holds between two places, as one batch."""
+"""Recorded records of a route's source: those between two positions, as one batch."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _PLACES: Final = frozenset({"startingOffsets", "endingOffsets"})
 
 @dataclass(frozen=True, slots=True)
 class RecordSpan:
-    """From where to where records are read.
+    """Range of the records to read.
 
     Attributes:
         start: ``earliest``, a sequence or an offset, a time, or a sequence for each stream.
@@ -51,7 +51,7 @@ class RecordSpan:
 
     @classmethod
     def parse(cls, start: object | None, end: object | None) -> Self:
-        """Read the two places; None stands for the first record and for the end.
+        """Parse the two bounds; None means the first record and the end.
 
         Raises:
             ConfigError: one of them is no place.
@@ -85,7 +85,7 @@ def _option_text(place: Place) -> str:
 
 
 def same_source(old: Endpoint, new: Endpoint) -> None:
-    """Insist that two versions read the same records; how they log in, and how much they take at once, is their own.
+    """Check that two versions read the same records; logins and read limits may differ.
 
     Raises:
         ConfigError: names what is not the same.
@@ -120,7 +120,7 @@ def _shown(value: Any) -> str:
 
 
 def ask(route: Route) -> None:
-    """Ask a route's source whether it is there, if it is NATS.
+    """Check that a route's source is reachable and has its streams, if it is NATS.
 
     Raises:
         ConnectionLostError: the server cannot be reached.
@@ -164,7 +164,7 @@ def _kafka_place(side: str, place: Place) -> dict[str, str]:
 
 
 def _between(rows: DataFrame, span: RecordSpan) -> DataFrame:
-    """The rows of a file in a span; those without an offset, or a timestamp, are in none that names one."""
+    """Return the rows of a file in a span; a bound excludes rows without its offset or timestamp."""
     for place, name in ((span.start, "from"), (span.end, "to")):
         if isinstance(place, str):
             continue

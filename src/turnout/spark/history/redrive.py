@@ -1,4 +1,4 @@
-"""Dead letters through the present route, with what became of each as a row."""
+"""Redrive of dead letters through the present route, with the outcome of each as a row."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class RedriveResult:
 
     @cached_property
     def letters(self) -> DataFrame:
-        """A row for each letter: where it lies (``stream``, ``sequence``), its record, ``outcome`` and ``reason``."""
+        """Row for each letter: its position (``stream``, ``sequence``), record, ``outcome`` and ``reason``."""
         return self._spark.createDataFrame([_row(result) for result in self.report.results], _COLUMNS)
 
 
@@ -53,7 +53,7 @@ def redrive(
     delete: bool = False,
     unverified: bool = False,
 ) -> RedriveResult:
-    """Deliver dead letters that the route can take by now; the driver reads and sends them.
+    """Deliver dead letters that the route can process by now; the driver reads and sends them.
 
     Args:
         route: whose letters, and through what they go.

@@ -1,4 +1,4 @@
-"""History through the present route: what subscribers would have got, had they been there."""
+"""History through the present route: deliveries that its subscribers would have received."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class ReplayResult:
 
 
 def replay(route: Route, spark: SparkSession, *, dry_run: bool = False, **options: Any) -> ReplayResult:
-    """Deliver a route's history once more, through the route as it is now.
+    """Deliver a route's history again through the present route.
 
     Messages have the ids that a run would give them with the replay's behind: within the duplicate window of the sink's
     stream a replay that is interrupted and goes on, or is made again, stores nothing twice. Each has the header
@@ -92,7 +92,7 @@ def carry_out(
     on_progress: Callable[[Progress], None] | None = None,
     at_once: int = AT_ONCE,
 ) -> ReplayResult:
-    """Deliver what was planned, part by part; go on where a replay of this id was interrupted.
+    """Deliver a planned replay, part by part; continue an interrupted replay of this id.
 
     A part is delivered when each of its messages is acknowledged, and then noted in the replay's folder: one that is
     killed does its last part again.
@@ -127,7 +127,7 @@ def carry_out(
 
 
 def rehearse(plan: ReplayPlan, spark: SparkSession) -> ReplayResult:
-    """Find out what a replay would deliver, from its beginning on."""
+    """Determine the deliveries of a replay from its beginning."""
     begun = time.monotonic()
     with scratch_folder("replay") as scratch, _stage_of(plan, spark, scratch / "index") as stage:
         ranges = [_rows(plan, spark, range_.stream, range_.start, range_.end) for range_ in plan.ranges]

@@ -1,4 +1,4 @@
-"""Records of a range at one place of their way, a row each."""
+"""Records of a range at one stage of a route, a row each."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def tap(
     limit: int | None = 1_000,
     unmasked: bool = False,
 ) -> DataFrame:
-    """Look at the records of a range at one place of a route. Nothing is delivered, and a run is not disturbed.
+    """Return the records of a range at one stage of a route. Nothing is delivered, and a run is not disturbed.
 
     The driver reads them, and holds what it shows: *limit* bounds that, and `turnout.history.tap.taps` follows a
     stream that has no end.

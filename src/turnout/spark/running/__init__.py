@@ -1,1 +1,1 @@
-"""Running a route on Spark: its plan, its micro-batches, its checkpoint, and what it tells of its progress."""
+"""Running a route on Spark: its plan, its micro-batches, its checkpoint, and its progress reports."""

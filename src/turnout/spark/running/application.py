@@ -21,7 +21,7 @@ _FAIR = {"spark.scheduler.mode": "FAIR"}
 
 
 class Application:
-    """Runs routes, each on the thread that asks for it, and with a session of its own for its own properties.
+    """Runs routes, each on the calling thread and in its own session with its own properties.
 
     The tasks of routes take turns (FAIR scheduling): one that reads a year of messages does not keep a trickle waiting.
     What a route asks of the JVM as a whole, like its memory or jars, has to be known when it starts.
@@ -47,7 +47,7 @@ class Application:
         self._closed = False
 
     def mistakes(self, route: Route) -> list[Mistake]:
-        """The properties that the application would have to be started again for."""
+        """Return the properties that require a restart of the application."""
         return [
             Mistake(
                 name, f"a running application cannot take {value!r}: set it in turnout.yaml, and start the server again"

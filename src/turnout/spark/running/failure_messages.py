@@ -27,7 +27,7 @@ _HARDLY_ANY: Final = 1 << 20
 
 @contextmanager
 def ending_in_words(name: str, spark: SparkSession, checkpoint: Path | None) -> Iterator[None]:
-    """Give what ends this block the words of a `RunError`, where a person can do something about it.
+    """Convert a failure in this block to a `RunError` with a clear message, if a remedy exists.
 
     Args:
         name: of the route.
@@ -69,7 +69,7 @@ def _full_disk(failure: BaseException, checkpoint: Path | None) -> str | None:
 
 
 def _cause_matching(failure: BaseException | None, pattern: re.Pattern[str]) -> BaseException | None:
-    """The failure, or the first of those that it came from, that says this."""
+    """Return the failure, or the first of its causes, whose message matches the pattern; None if none does."""
     while failure is not None and not pattern.search(str(failure)):
         failure = failure.__cause__
     return failure

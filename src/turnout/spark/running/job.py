@@ -1,4 +1,4 @@
-"""Runs a route: reads, transforms, maps, matches, delivers, and says what became of every record."""
+"""Run of a route: reads, transforms, maps, matches, delivers, and reports the outcome of every record."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def run(
     stop: threading.Event | None = None,
     on_progress: Callable[[Progress], None] | None = None,
 ) -> RunResult:
-    """Run the route until its source ends, the trigger says so, or *stop* is set.
+    """Run the route until its source ends, its trigger ends the run, or *stop* is set.
 
     A streaming run goes on where its checkpoint stands. Records are delivered at least once; into JetStream exactly
     once, as long as a micro-batch is done again within the stream's duplicate window.
@@ -98,7 +98,7 @@ def run(
 
 
 def _refuse_over_connect(route: Route, checkpoint: str | Path | None) -> None:
-    """With Spark Connect, Python beside Spark's driver is out of reach: all of a micro-batch is the server's to do."""
+    """Raise if Spark Connect cannot run the route: no Python beside Spark's driver, or no checkpoint."""
     cannot = f"the route {route.name!r} cannot run in a session of Spark Connect"
     if not (isinstance(route.source, NatsSource) and publishes(route)):
         raise RunError(
@@ -113,7 +113,7 @@ def _refuse_over_connect(route: Route, checkpoint: str | Path | None) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _AcknowledgedBatch:
-    """A micro-batch whose messages are all acknowledged, and of which Spark's report is still to come."""
+    """Micro-batch whose messages are all acknowledged; Spark's report on it may still be missing."""
 
     counts: Counts
     at: float
@@ -122,7 +122,7 @@ class _AcknowledgedBatch:
 
 
 class _StoppedError(Exception):
-    """Raised inside a micro-batch that begins after somebody asked the run to stop."""
+    """Raised inside a micro-batch that begins after a stop of the run was requested."""
 
 
 def _held_to_limits(stage: SparkStage, route: Route, spark: SparkSession) -> SparkStage:
@@ -135,7 +135,7 @@ def _held_to_limits(stage: SparkStage, route: Route, spark: SparkSession) -> Spa
 
 
 class _Run:
-    """One run under way.
+    """Run in progress.
 
     From NATS to NATS Spark runs the whole route, planned once: Python hears of it by Spark's reports, and ends it by
     pausing its source. Of other ends each micro-batch is written by `deliver`, on a thread of Spark's.
@@ -182,7 +182,7 @@ class _Run:
     # One micro-batch
 
     def deliver(self, rows: DataFrame, batch: int) -> None:
-        """Take one micro-batch its whole way; counted when every sink has acknowledged it."""
+        """Process one micro-batch completely; it is counted when every sink has acknowledged it."""
         with self.between_batches:
             if self.stop.is_set():
                 raise _StoppedError
@@ -195,7 +195,7 @@ class _Run:
             self.written[batch] = _AcknowledgedBatch(counts_of(metrics), self.last, self.last - begun, revision)
 
     def _stage_of(self, batch: int) -> tuple[SparkStage, int | None]:
-        """The stage for a micro-batch, and its revision where the source does not say it."""
+        """Return the stage for a micro-batch, and its revision if the source's offsets do not hold it."""
         if self.matching is None or self.stage.splits:
             return self.stage, None
         revisions, before = self.matching.revisions, self.batch_revisions.of(batch)
@@ -204,7 +204,7 @@ class _Run:
         return self.stage.at(revision), revision
 
     def _complete(self, batch: int, done: _AcknowledgedBatch) -> None:
-        """A micro-batch is done: add it to the total, and tell."""
+        """Add a completed micro-batch to the total, and report the progress."""
         self.total += done.counts
         self.batches += 1
         if self.on_progress is not None and self.began is not None:
@@ -213,13 +213,13 @@ class _Run:
             self.on_progress(Progress(batch, self.counts(), since, done.seconds, done.revision, subscriptions))
 
     def counts(self) -> Counts:
-        """Everything counted until now, micro-batches that Spark has not yet committed included."""
+        """Return all counts so far, including micro-batches that Spark has not yet committed."""
         return sum((done.counts for done in tuple(self.written.values())), self.total)
 
     # The whole
 
     def batch(self) -> RunResult:
-        """One pass over a source that ends."""
+        """Run one pass over a bounded source."""
         try:
             self.deliver(read(self.spark, self.route.source), 0)
         except PySparkException as failure:
@@ -228,7 +228,7 @@ class _Run:
         return self._result()
 
     def stream(self, *, once: bool) -> RunResult:
-        """Micro-batches until the trigger, the caller or a failure ends them."""
+        """Run micro-batches until the trigger, the caller or a failure ends them."""
         if self.matching is not None:
             self.matching.learn()
         try:
@@ -246,7 +246,7 @@ class _Run:
         return self._result()
 
     def _stopped_without_jvm(self, failure: Exception) -> bool:
-        """Return True if the run was asked to stop and lost its JVM meanwhile: its counts are valid."""
+        """Return True if a stop was requested and the JVM ended meanwhile: the counts are valid."""
         ended = how_jvm_ended(self.spark, failure) if self.stop.is_set() else None
         if ended is not None:
             warning = (
@@ -284,7 +284,7 @@ class _Run:
         return rows.writeStream.foreachBatch(self._guarded)
 
     def _guarded(self, rows: DataFrame, batch: int) -> None:
-        """`deliver`, with the first failure kept: Spark hands on only its text."""
+        """Run `deliver` and keep the first failure, as Spark passes on only its text."""
         try:
             self.deliver(rows, batch)
         except _StoppedError:
@@ -311,7 +311,7 @@ class _Run:
         query.awaitTermination()
 
     def _pause(self, query: StreamingQuery) -> None:
-        """Have the source offer nothing more, and wait until Spark has seen it twice: it may have asked just before."""
+        """Pause the source, and wait for two idle polls: Spark may have requested data just before the pause."""
         self.pause.touch()
         idle = 0
         while query.isActive and idle < 2:
@@ -323,7 +323,7 @@ class _Run:
             query.awaitTermination()
 
     def _let_report(self, query: StreamingQuery) -> None:
-        """Wait until a micro-batch has ended, where the source cannot be paused: the one that begins is done again."""
+        """Wait for the end of a micro-batch if the source cannot be paused: the next one is run again later."""
         ended, deadline = self.batches, time.monotonic() + _COMMIT_SECONDS
         while self.batches == ended and query.isActive and time.monotonic() < deadline:
             if not query.status["isDataAvailable"]:
@@ -332,7 +332,7 @@ class _Run:
             self._take_reports(query)
 
     def _let_finish(self, query: StreamingQuery) -> None:
-        """Wait for the micro-batch under way, and for Spark to commit it; a next one sees the request and gives up."""
+        """Wait for the current micro-batch and its commit; a later one sees the stop request and ends."""
         with self.between_batches:
             deadline = time.monotonic() + _COMMIT_SECONDS
         while self.written and query.isActive and time.monotonic() < deadline:
@@ -351,7 +351,7 @@ class _Run:
                 self._complete(report.batchId, done)
 
     def _reported(self, report: StreamingQueryProgress) -> _AcknowledgedBatch:
-        """A micro-batch that Spark has written by itself."""
+        """Return the counts and times of a micro-batch that Spark ran alone; log its failures."""
         metrics = metrics_of(report, OBSERVED)
         log_failures(metrics, route=self.route.name)
         # Spark dates and measures with a clock that may be set meanwhile; ours bounds both.

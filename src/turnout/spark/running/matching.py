@@ -1,4 +1,4 @@
-"""The subscriptions of one run: what it learns before the first micro-batch, and how sources and tasks reach them."""
+"""Subscriptions of one run: preparation before the first micro-batch, and access for sources and tasks."""
 
 from __future__ import annotations
 
@@ -73,11 +73,11 @@ class RunMatching:
         return {"revisionsUrl": self.url, **({"pushDown": "true"} if self.pushes_down else {})}
 
     def close(self) -> None:
-        """Let go of the store and the index."""
+        """Close the store and the index."""
         self._resources.close()
 
     def learn(self) -> None:
-        """Index many subscriptions by what is rare among the records that the route's stream holds.
+        """Choose the index's anchors by their rarity in a sample of the stream's records.
 
         Each is taken at a place of its own, since neighbours are alike: a day's records say nothing of another day's,
         and what never occurs in the sample passes for rare. Only speed depends on them. Nothing is learnt from an empty

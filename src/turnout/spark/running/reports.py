@@ -20,7 +20,7 @@ _RAN = "addBatch"
 
 
 class Reports:
-    """The reports of a query that came since the last look.
+    """Reports of a query since the last call.
 
     Spark keeps the newest hundred; to ask for all of them costs it 40 ms, and to ask for the last one of them less than
     one. Idle triggers are reported as well, under the number of the micro-batch to come.
@@ -30,7 +30,7 @@ class Reports:
         self._last: int | None = None
 
     def new(self, query: StreamingQuery) -> list[StreamingQueryProgress]:
-        """The reports of finished micro-batches, in order.
+        """Return the new reports of finished micro-batches, in order.
 
         Args:
             query: whose they are; running or ended.
@@ -88,5 +88,5 @@ def revision_of(report: StreamingQueryProgress) -> int | None:
 
 
 def within(least: float, value: float, most: float) -> float:
-    """*value*, or the bound that it is beyond."""
+    """Return *value*, or the bound that it exceeds."""
     return max(least, min(value, most))

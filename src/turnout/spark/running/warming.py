@@ -16,7 +16,7 @@ _warmed: set[str] = set()
 
 
 def warm_up(spark: SparkSession, stage: SparkStage) -> None:
-    """Start the process that workers are forked from, and two workers that know the route: on a thread, once a session.
+    """Start the process that forks workers, and two workers with the route: on a thread, once per application.
 
     It takes a second and more, in which the first micro-batch would wait, and the driver's own second of reading
     subscriptions and planning goes on beside it. Nothing depends on it: what fails here fails again where it is told.

@@ -1,4 +1,4 @@
-"""The one place that builds, or borrows, a SparkSession."""
+"""Creation or reuse of a SparkSession."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def build_session(
     conf: Mapping[str, str] | None = None,
     carrier: bool = False,
 ) -> SparkSession:
-    """A SparkSession fit for routes; the running one, if this process has one already.
+    """Return a SparkSession suitable for routes; the running one, if this process has one already.
 
     Args:
         name: what Spark shows for the application.
@@ -142,7 +142,7 @@ def _private_places(master: str) -> dict[str, str]:
 
 @cache
 def _private_folder() -> Path:
-    """One for all sessions of this process: its JVM stays."""
+    """Return the folder for all sessions of this process, which share one JVM."""
     return lasting_folder("spark")
 
 
@@ -176,7 +176,7 @@ def route_session(route: Route, *, master: str = "local[*]", log: Path | None = 
 def server_session(
     routes: Sequence[Route], *, master: str, properties: Mapping[str, str], log: Path | None = None
 ) -> SparkSession:
-    """A session for many routes, some of which are not known yet; each gets one of its own by `session_for`.
+    """Return a session for many routes, including later ones; each gets its own by `session_for`.
 
     Args:
         routes: those that are known: what their ends ask of the application is there from the beginning.
@@ -194,7 +194,7 @@ def server_session(
 
 
 def session_for(spark: SparkSession, route: Route) -> SparkSession:
-    """A session beside *spark* in the same application, with the route's own properties as far as they can be set."""
+    """Return a new session of the same application, with the route's own properties as far as they can be set."""
     session = spark.newSession()
     for name, value in {**_needs(route), **asking_less(route), **route.spark}.items():
         if session.conf.isModifiable(name):
@@ -223,7 +223,7 @@ def _uses_kafka(route: Route) -> bool:
 
 
 def _needs(route: Route) -> dict[str, str]:
-    """Spark properties that the route's ends and its trigger ask for: the Kafka connector, short micro-batches."""
+    """Return the Spark properties for the route's endpoints and trigger: Kafka connector, short micro-batches."""
     needed: dict[str, str] = {}
     if _uses_kafka(route) and not brings_connector(route.spark):
         needed.update(kafka_properties())

@@ -1,4 +1,4 @@
-"""Spark's classes ready for mapping: an archive that the JVM of a first run leaves to those that come after it.
+"""Archive of Spark's loaded classes: the JVM of a first run writes it, and later JVMs map it.
 
 Loading and verifying some 20,000 classes is half of what it takes to start Spark. HotSpot can write those that a run
 has loaded to a file when it ends (application class data sharing), and map them at the next start. The file fits one
@@ -80,7 +80,7 @@ def _fingerprint(java: Java) -> str:
 
 
 def _part(archive: Path) -> Path:
-    """A file of its own for each JVM that may write one."""
+    """Return a unique path for a JVM that may write an archive."""
     return archive.with_name(f"{archive.stem}.{secrets.token_hex(4)}.part")
 
 
@@ -90,7 +90,7 @@ def _refused(archive: Path) -> Path:
 
 
 def _adopt(java: Java, archive: Path) -> None:
-    """Make what an earlier JVM has written the archive, if it is whole; several may have ended at once."""
+    """Make the file of an earlier JVM the archive, if it is whole; several JVMs may have written one."""
     for part in sorted(archive.parent.glob(f"{archive.stem}.*.part")):
         if time.time() - part.stat().st_mtime < _SETTLED:
             continue

@@ -34,7 +34,7 @@ def is_connect(session_or_master: SparkSession | str) -> bool:
 
 
 def connect(url: str, properties: Mapping[str, str]) -> SparkSession:
-    """A session of the Connect server at *url*, with those of the properties that a session may set.
+    """Return a session of the Connect server at *url*, with the properties that a session may set.
 
     Args:
         url: ``sc://HOST:PORT``.
@@ -63,7 +63,7 @@ def connect(url: str, properties: Mapping[str, str]) -> SparkSession:
 
 
 def _knock(server: str) -> None:
-    """See that somebody listens there: PySpark alone would try for ten minutes."""
+    """Check that a server accepts connections: PySpark alone would retry for ten minutes."""
     try:
         address = urlsplit(server)
         socket.create_connection((address.hostname or "", address.port or _PORT), timeout=_KNOCK_SECONDS).close()

@@ -78,7 +78,7 @@ def _bundled() -> Path | None:
 
 
 def _wrapped(home: Path, case: str) -> Path:
-    """A JAVA_HOME whose ``java`` changes an argument before *home*'s gets it; made beside the user's caches."""
+    """Return a JAVA_HOME in the user's cache whose ``java`` changes an argument and runs *home*'s ``java``."""
     cache_home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     text = _WRAPPER.format(cases=case, java=shlex.quote(str(home / "bin" / "java")))
     wrapper_home = cache_home / "turnout" / f"java-{zlib.crc32(text.encode()):08x}"

@@ -1,4 +1,4 @@
-"""The JVM that this process has started: keeping signals from it that are for the run, and how it ended."""
+"""JVM that this process has started: protection from signals meant for the run, and the reason of its end."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def own_interrupts() -> Iterator[None]:
 
 
 def leave_last_words_unsaid() -> None:
-    """Have PySpark's server of accumulators end in silence when the JVM breaks the connection.
+    """Suppress the trace of PySpark's accumulator server when the JVM breaks the connection.
 
     Its trace tells nothing that the caller of the JVM is not told.
     """

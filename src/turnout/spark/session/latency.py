@@ -47,7 +47,7 @@ def waiting_source() -> dict[str, str]:
 
 
 def asking_less(route: Route) -> dict[str, str]:
-    """Spark properties for the session of a route whose source cannot wait for the next record.
+    """Return session properties that reduce idle polling of a source that cannot wait for the next record.
 
     Spark asks Kafka, or lists a folder, a hundred times a second for as long as there is nothing new. It does so at
     once after a micro-batch that had records, so that nothing changes where there is always something to read; what

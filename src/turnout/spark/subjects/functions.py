@@ -70,7 +70,7 @@ CUTS: dict[str, Callable[[Column, Column], Column]] = {
 
 
 def split(token: Column, delimiter: Column | None) -> Column:
-    """``split``: cut at *delimiter*, between characters where there is none.
+    """Compute ``split``: cut at *delimiter*, or between characters if it is None.
 
     Tokens have no dots, so the delimiter is first replaced by one. Empty pieces vanish, except that two
     delimiters at the start leave one empty token before the rest, as in the server.

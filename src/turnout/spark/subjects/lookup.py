@@ -1,4 +1,4 @@
-"""Look text up in thousands of keys by one expression: a hash table as a constant."""
+"""Lookup of text among thousands of keys by one expression: a hash table as a constant."""
 
 from __future__ import annotations
 

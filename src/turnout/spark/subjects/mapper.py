@@ -1,4 +1,4 @@
-"""A table of mappings as an Arrow function: for tables whose expression would be too large for Spark's optimizer."""
+"""Table of mappings as an Arrow function, for tables whose expression is too large for Spark's optimizer."""
 
 from __future__ import annotations
 

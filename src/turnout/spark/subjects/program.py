@@ -1,4 +1,4 @@
-"""A table of mappings turned into data: what the column of `map_subject` looks up instead of comparing.
+"""Table of mappings as data: lookup tables that replace comparisons in the column of `map_subject`.
 
 Rules are data and only their *forms* are code. A destination's form is the sequence of its functions
 (``wildcard``, ``split`` …); its literals, token places and numbers are arrays. Thousands of mappings have a
@@ -42,7 +42,7 @@ LOST = TargetForm((("lost", 0),), tail=False)
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One destination as data.
+    """Destination as data.
 
     Attributes:
         form: the number of its form.
@@ -58,7 +58,7 @@ class Target:
 
 @dataclass(slots=True)
 class MappingProgram:
-    """Everything the expression looks up.
+    """Lookup tables of the mapping expression.
 
     Attributes:
         literals: literal source to rule.
@@ -93,7 +93,7 @@ class MappingProgram:
 
     @property
     def is_empty(self) -> bool:
-        """True if there is no mapping."""
+        """True if the table has no mappings."""
         return len(self.rules) == 1
 
     def _rule(self, mapping: SubjectMapping, shares: Sequence[Share]) -> tuple[int, ...]:
@@ -176,7 +176,7 @@ def _has_starred(source: str) -> bool:
 
 
 def _known(step: TokenStep) -> str | None:
-    """The text of a step that no subject changes."""
+    """Return the text of a step that does not depend on the subject."""
     if step.literal is not None:
         return step.literal
     assert step.call is not None

@@ -17,7 +17,7 @@ _LATIN1 = "ISO-8859-1"
 
 
 def literal(text: str) -> Column:
-    """A text as a column; surrogate escapes become the bytes they stand for."""
+    """Return a text as a column; surrogate escapes become the bytes that they represent."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:

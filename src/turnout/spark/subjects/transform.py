@@ -1,4 +1,4 @@
-"""One subject transform as a column."""
+"""Single subject transform as a column."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def _matches(source: str, subject: Column, tokens: Column) -> Column:
 
 
 def tail_of(subject: Column, tokens: Column, skipped: Column) -> Column:
-    """The tokens that ``>`` stands for, joined: all but the first *skipped*, of which there is at least one."""
+    """Return the tokens that ``>`` matches, joined: all but the first *skipped*; at least one token is left."""
     return F.call_function("substring_index", subject, F.lit("."), skipped - F.size(tokens))
 
 

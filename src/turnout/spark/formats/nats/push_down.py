@@ -1,4 +1,4 @@
-"""Reading only the subjects that can be wanted: the splits of a range, narrowed, with the count of what that leaves."""
+"""Reading of only the subjects that subscriptions can match: narrowed splits, and the number of unread messages."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _log = logging.getLogger(__name__)
 def only(
     connection: Connection, splits: Sequence[Split], filters: tuple[str, ...], own: Sequence[str]
 ) -> Sequence[Split]:
-    """The splits of one range, read on *filters* alone.
+    """Return the splits of one range, read on *filters* alone.
 
     What is not read is what the range holds on the source's own subjects, as it is planned, without what is read of it.
     So a message that is deleted after that, before it is read, counts as not read; one that was deleted before is in

@@ -62,7 +62,7 @@ def planned(splits: Sequence[Split], connection: Connection, filters: Sequence[s
 
 
 def beside(splits: Sequence[Split]) -> list[Split]:
-    """The splits of a range that is read beside a stream's consumers, and acknowledged by nobody."""
+    """Return the splits for a range that is read beside a stream's consumers, without acknowledgements."""
     return [replace(part, way=BESIDE) for part in splits]
 
 
@@ -78,7 +78,7 @@ def split(options: SourceOptions, stream: str, start: int, end: int, revision: i
 
 
 class ArrowColumns:
-    """Turns what the wire brings into the columns that were asked for.
+    """Converts received record batches to the requested columns.
 
     Raises:
         ConfigError: when the schema asks for a column that there is not, or for a type that cannot be.
@@ -108,7 +108,7 @@ class ArrowColumns:
 
 
 class SplitReader:
-    """Reads one split, once, over a connection of its own.
+    """Reads one split, once, over its own connection.
 
     Attributes:
         revision: of the subscriptions that its records are matched with; None where there are none.

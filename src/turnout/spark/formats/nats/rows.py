@@ -39,7 +39,7 @@ class Rows:
 
     @classmethod
     def of(cls, options: SourceOptions, schema: StructType) -> Self:
-        """Return the rows that the options and Spark's schema ask for.
+        """Return the rows that the options and Spark's schema require.
 
         Raises:
             ConfigError: when the schema asks for what cannot be.

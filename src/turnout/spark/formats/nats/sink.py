@@ -70,7 +70,7 @@ class _Columns:
         return [Mistake(name, f"the column is {type_.simpleString()}, not {expected}{hint}")]
 
     def messages(self, batch: Any, withholds: Callable[[str], bool]) -> tuple[Any, Any, Any]:
-        """The subjects, the payloads and the header lines (None where there are none) of a record batch.
+        """Return the subjects, the payloads and the header lines of a record batch; None if it has no header lines.
 
         Args:
             batch: as Spark hands it over.
@@ -166,19 +166,19 @@ class NatsWriter(_SinkTask, DataSourceArrowWriter):
     """Writes a batch."""
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Say what was written; it is stored already."""
+        """Log the counts of stored messages and duplicates, if any message is a duplicate."""
         _report(messages)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Leave what was stored: a stream takes nothing back."""
+        """Keep the stored messages: a stream cannot undo a publish."""
 
 
 class NatsStreamWriter(_SinkTask, DataSourceStreamArrowWriter):
     """Writes micro-batches."""
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803, ARG002 - Spark's signature
-        """Say what was written; it is stored already."""
+        """Log the counts of stored messages and duplicates, if any message is a duplicate."""
         _report(messages)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's signature
-        """Leave what was stored: the batch is written again, under the same ids."""
+        """Keep the stored messages: the batch is written again, under the same ids."""

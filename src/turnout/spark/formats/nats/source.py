@@ -45,7 +45,7 @@ class NatsDataSource(DataSource):
         return "nats"
 
     def schema(self) -> str:
-        """The record's seven columns, and ``stream`` where it is asked for; or splits, to be read later."""
+        """Return the record's seven columns, and ``stream`` if requested; or the columns of splits to read later."""
         if str(self.options.get("splits", "false")).lower() == "true":
             return SPLIT_COLUMNS
         with_stream = str(self.options.get("includeStream", "false")).lower() == "true"
@@ -69,14 +69,14 @@ class NatsDataSource(DataSource):
 
 
 class NatsReader(DataSourceReader):
-    """Reads what the streams hold between two places."""
+    """Reads the messages of the streams between two positions."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = options
         self._rows = Rows.of(options, schema)
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Ranges of sequences; one empty range where there is nothing."""
+        """Return ranges of sequences; one empty range if nothing is to be read."""
         options = self._options
         parts: list[InputPartition] = []
         with Connection.open(options.connection) as connection:
@@ -90,5 +90,5 @@ class NatsReader(DataSourceReader):
         return parts or [Split(options.streams[0], 0, 0)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """One range as Arrow record batches."""
+        """Yield one range as Arrow record batches."""
         return self._rows.read(partition)

@@ -1,4 +1,4 @@
-"""The streaming side of the NATS source: offsets, admission, and what Spark is told of the lag."""
+"""Streaming side of the NATS source: offsets, admission, and the lag reported to Spark."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ Offsets = dict[str, int]
 
 
 class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads the streams in micro-batches. Spark keeps one of these for a query, in a process of its own."""
+    """Reads the streams in micro-batches. Spark keeps one instance for a query, in its own process."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = options
@@ -67,7 +67,7 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # Spark's names
 
     def initialOffset(self) -> Offsets:  # noqa: N802
-        """Return the start of a query without a checkpoint; Spark asks more than once, and ``latest`` must not move."""
+        """Return the start of a query without a checkpoint, resolved once so that ``latest`` does not move."""
         if self._initial is None:
             options = self._options
             if options.ack_consumer is not None:
@@ -78,7 +78,7 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._initial
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """The limit that the options name."""
+        """Return the read limit of the options."""
         if self._options.max_records is not None:
             return ReadMaxRows(self._options.max_records)
         if self._options.max_bytes is not None:
@@ -86,11 +86,11 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Note the end: what comes later belongs to the next run."""
+        """Fix the end of the run; later messages belong to the next run."""
         self._target = {stream: state.next for stream, state in self._states().items()}
 
     def latestOffset(self, start: Offsets, limit: ReadLimit) -> Offsets:  # noqa: N802
-        """The end of the next micro-batch: all there is, or as much as the limits let through.
+        """Return the end of the next micro-batch: all stored messages, or as many as the limits admit.
 
         Raises:
             StreamError: when a stream ends below *start* and ``failOnDataLoss`` is on: it is another stream.
@@ -132,7 +132,7 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return offsets
 
     def _wait(self, starts: Offsets, states: dict[str, StoredSequences]) -> dict[str, StoredSequences]:
-        """The states once there is something new, or a while later."""
+        """Return the states when a stream has new messages, or after the poll timeout."""
         if any(starts[stream] != state.next for stream, state in states.items()):
             return states
         wait_for_more(self._server(), starts, self._options.filters, self._options.poll_wait)
@@ -144,7 +144,7 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         _log.warning("%s", missing)
 
     def _start(self, start: Offsets, stream: str) -> int:
-        """Return the next sequence of *stream*; one unknown to the checkpoint begins where the options say."""
+        """Return the next sequence of *stream*; the start option decides for a stream without a checkpointed offset."""
         if stream in start:
             return int(start[stream])
         return resolve(self._server(), stream, self._options.start)
@@ -171,7 +171,7 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._latest | {f"{stream}.missing": count for stream, count in self._holes.missing.items()}
 
     def partitions(self, start: Offsets, end: Offsets) -> Sequence[InputPartition]:
-        """The ranges between two offsets, after a look whether their messages are still there.
+        """Return the ranges between two offsets, after a check that their messages are still stored.
 
         Raises:
             StreamError: when they are not and ``failOnDataLoss`` is on.
@@ -219,11 +219,11 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return start
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """One range as Arrow record batches."""
+        """Yield one range as Arrow record batches."""
         return self._rows.read(partition)
 
     def commit(self, end: Offsets) -> None:
-        """Let go of what is processed, where a consumer acknowledges; the checkpoint alone holds the position."""
+        """Acknowledge processed messages if a consumer is configured; only the checkpoint holds the position."""
         self._release(end)
 
     def _release(self, end: Offsets) -> None:
