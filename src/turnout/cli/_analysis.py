@@ -1,4 +1,4 @@
-"""An analysis of subscriptions as text, for people."""
+"""Text output for an analysis of subscriptions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SHOWN = 20
 
 
 def analysis_lines(analysis: Analysis) -> Iterator[str]:
-    """The whole analysis, a line each."""
+    """Yield the whole analysis as text lines."""
     counted = _count(analysis.subscriptions, "subscription")
     yield f"{counted} at revision {analysis.revision}, in {analysis.forms:,} forms"
     yield from _part("equivalent", map(_equal, analysis.equal), len(analysis.equal))
@@ -44,7 +44,7 @@ def analysis_lines(analysis: Analysis) -> Iterator[str]:
 
 
 def _part(title: str, lines: Iterable[str], count: int) -> Iterator[str]:
-    """A title with a count, and the first lines under it; nothing where there are none."""
+    """Yield a title with a count, and the first lines below it; nothing if the count is 0."""
     if not count:
         return
     yield f"{title}  {count:,}"

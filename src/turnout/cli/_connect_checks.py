@@ -31,7 +31,7 @@ _ALWAYS_SEEN = ("topic", "subject", "key")
 
 @dataclass(frozen=True, slots=True)
 class Probed:
-    """One check.
+    """Result of one check.
 
     Attributes:
         name: what was asked.
@@ -56,7 +56,7 @@ class _FailedError(TurnoutError):
 
 
 def probe(route: Route, records: int) -> Iterator[Probed]:
-    """Every check, in the order in which records go through the route; nothing is published.
+    """Yield the result of every check, in the order of a record's path through the route; nothing is published.
 
     Args:
         route: what to check.
@@ -66,7 +66,7 @@ def probe(route: Route, records: int) -> Iterator[Probed]:
 
 
 class _Probing:
-    """One check of one route, with what its parts have found so far."""
+    """Checks of one route, with the results of earlier parts."""
 
     def __init__(self, route: Route, records: int) -> None:
         self.route = route
@@ -134,7 +134,7 @@ class _Probing:
             yield self._attempt(name, lambda: _folder(sink.path, os.W_OK))
 
     def _topics(self, place: int) -> set[str]:
-        """Return the topics for this sink: those of the sample's messages, and the dead letter's."""
+        """Return the topics of the sink at index *place*: those of the sample's messages, and the dead letter's."""
         topics = set(self.topics.get(place, ()))
         if self.route.dead_letter is not None:
             sink, colon, topic = self.route.dead_letter.topic.partition(":")
@@ -216,7 +216,7 @@ class _Probing:
 
 
 def _reasons(results: list[Result]) -> str:
-    """Why records failed, the commonest reasons first."""
+    """Return the most frequent reasons of failed records, with their counts."""
     reasons = Counter(
         f"{line['stage']}: {line['message']}" for result in results for line in result.failures if "message" in line
     )

@@ -1,4 +1,4 @@
-"""An explanation as text, for people."""
+"""Text output for an explanation."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SHOWN = 20
 
 
 def explanation_lines(explanation: RecordExplanation) -> Iterator[str]:
-    """The whole explanation, a line each."""
+    """Yield the whole explanation as text lines."""
     record = explanation.record
     yield f"record  {record['topic']}, partition {record['partition']}, offset {record['offset']}"
     for report in explanation.stages:

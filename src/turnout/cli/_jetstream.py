@@ -87,7 +87,7 @@ class JetStreamAccess:
         return connect(self.options(os.environ), error_callback=lambda failure: show(str(failure)))
 
     def options(self, environment: Mapping[str, str]) -> ConnectionOptions:
-        """The same as both clients understand it, with what the *environment* holds of secrets.
+        """Return the options for both clients, with the secrets from the *environment*.
 
         Raises:
             ConfigError: as `open`; each mistake names its flag or variable.
@@ -133,7 +133,7 @@ def _access_of(
 
 
 def with_access(command: Callable[..., None]) -> Callable[..., None]:
-    """The *command* as Typer is to see it: with the options of a connection in place of its parameter ``access``."""
+    """Return the *command* for Typer: its parameter ``access`` is replaced by the options of a connection."""
     own = inspect.signature(command, eval_str=True)
     shared = inspect.signature(_access_of, eval_str=True).parameters
 
@@ -157,7 +157,7 @@ def _flag(option: str) -> str:
 
 
 def _warn_of_user_info(server: str) -> None:
-    """Say so where a secret was given on the command line; from the environment it is nobody's business."""
+    """Warn if a login in the server URL was given on the command line; from the environment it is private."""
     if "@" in server and any(server in argument for argument in sys.argv[1:]):
         show(
             "everybody on this machine can read the login in --server while this runs: use --user and "
@@ -166,12 +166,12 @@ def _warn_of_user_info(server: str) -> None:
 
 
 def show(text: str) -> None:
-    """A line for people, apart from the output."""
+    """Print a message on standard error, with the prefix ``turnout:``."""
     sys.stderr.write(f"turnout: {text}\n")
 
 
 def run(work: Coroutine[Any, Any, T]) -> T | None:
-    """The result of *work*; None where Ctrl-C ended it, which is an ordinary end here."""
+    """Return the result of *work*; None if Ctrl-C ended it, which is not an error here."""
     with contextlib.suppress(KeyboardInterrupt):
         return asyncio.run(work)
     return None

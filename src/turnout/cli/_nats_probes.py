@@ -1,4 +1,4 @@
-"""Questions to a nats-server that change nothing there, but for a consumer in memory that goes at once."""
+"""Checks of a nats-server that change nothing, except for a consumer in memory that is deleted immediately."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _INACTIVE = 10_000_000_000
 
 
 class NatsProbe:
-    """One source or sink of NATS.
+    """Probe of one NATS source or sink.
 
     Args:
         end: the source or the sink.
@@ -44,12 +44,12 @@ class NatsProbe:
         self.connection: Connection | None = None
 
     def close(self) -> None:
-        """Let go of the server."""
+        """Close the connection, if one is open."""
         if self.connection is not None:
             self.connection.close()
 
     def reach(self) -> str:
-        """Connect, and say to which server.
+        """Connect, and return the server's address and version as text.
 
         Raises:
             TurnoutError: no server can be reached, or it refuses the credentials.
@@ -73,7 +73,7 @@ class NatsProbe:
     # Reading
 
     def latest(self, stream: str, count: int) -> tuple[list[Any], str]:
-        """The latest messages of a stream as record batches, read as the source would read them, and what it holds.
+        """Return the latest messages of a stream as record batches, read as a run reads them, and a summary.
 
         Raises:
             TurnoutError: the stream is not there, or may not be read.
@@ -94,7 +94,7 @@ class NatsProbe:
         )
 
     def subjects(self, stream: str) -> list[str]:
-        """The subjects that a stream takes; those of its messages are others where it mirrors another stream.
+        """Return the subjects that a stream captures; the messages of a mirror have other subjects.
 
         Raises:
             TurnoutError: the stream is not there, or may not be asked for.
@@ -112,7 +112,7 @@ class NatsProbe:
             raise StreamError(f"there is no stream {stream!r}{known}", code=_NOT_FOUND) from None
 
     def _try_consumer(self, span: Range) -> None:
-        """Check that a consumer may be created although there is nothing to read."""
+        """Check that a consumer may be created, for a stream without messages to read."""
         config = {
             "deliver_policy": "new",
             "ack_policy": "none",

@@ -29,7 +29,7 @@ StoreTimeout = Annotated[
 
 
 def store_url_of(url: str | None, timeout: float | None = None) -> str:
-    """The URL that was given, that of the environment, or the default, of a store that is waited for so long."""
+    """Return the given URL, the environment's or the default, with *timeout* as its timeout."""
     from turnout.subscriptions.address import store_url, with_timeout
 
     known = store_url(os.environ, DEFAULT_STORE) if url is None else url
@@ -38,7 +38,7 @@ def store_url_of(url: str | None, timeout: float | None = None) -> str:
 
 @contextmanager
 def opened_store(option: str | None, timeout: float | None = None, *, create: bool = False) -> Iterator[Store]:
-    """The store, closed at the end of the block; only who writes to it has one made where there is none."""
+    """Open the store, and close it at the end of the block; a missing store is created only with *create*."""
     from turnout.subscriptions import open_store
     from turnout.subscriptions.address import existing
 
@@ -53,7 +53,7 @@ def opened_store(option: str | None, timeout: float | None = None, *, create: bo
 
 @contextmanager
 def _notice(url: str) -> Iterator[None]:
-    """Say what is waited for, where that takes more than a second."""
+    """Print a notice if opening a MongoDB store takes more than a second."""
     if not url.startswith("mongodb"):
         yield
         return

@@ -21,7 +21,7 @@ AsOf: TypeAlias = Annotated[
 
 
 def moment_of(text: str, option: str) -> Moment | None:
-    """The revision or the time that a text names; None for ``now``.
+    """Return the revision or time in a text; None for ``now``.
 
     Raises:
         ConfigError: it names neither.
@@ -38,7 +38,7 @@ def moment_of(text: str, option: str) -> Moment | None:
 
 
 def moments_of(text: str, option: str) -> tuple[Moment | None, Moment | None]:
-    """Two moments, ``THEN..NOW``; one alone is both. None for ``now``, and for what is left empty.
+    """Parse two moments, ``THEN..NOW``; a single moment is both. None for ``now`` and for an empty part.
 
     Raises:
         ConfigError: a part names no moment.

@@ -1,4 +1,4 @@
-"""Destinations that no stream takes, by what the servers say."""
+"""Destinations that no stream captures, according to the servers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Whose = dict[str, list[str]]
 
 
 def unread_at(server: str, subscriptions: Iterable[Subscription]) -> Whose:
-    """The destinations that no stream of this server takes; a sink's name before a subject is passed over.
+    """Return the destinations that no stream of this server captures; a sink's name before a subject is ignored.
 
     Raises:
         TurnoutError: the server cannot be asked.
@@ -33,7 +33,7 @@ def unread_at(server: str, subscriptions: Iterable[Subscription]) -> Whose:
 
 
 def unread_of(route: Route, subscriptions: Iterable[Subscription]) -> Whose:
-    """The destinations that no stream takes at the servers of a route's NATS sinks; other sinks take what they get.
+    """Return the destinations that no stream captures at the route's NATS sinks; other sinks are not checked.
 
     Raises:
         TurnoutError: a server cannot be asked.
@@ -66,7 +66,7 @@ def _is_read(subject: str, patterns: tuple[frozenset[str], tuple[str, ...]]) -> 
 
 
 def _subjects_of(options: Mapping[str, str]) -> tuple[frozenset[str], tuple[str, ...]]:
-    """The subjects that the server's streams take: those without wildcards, and the patterns."""
+    """Return the subjects that the server's streams capture: literal subjects, and patterns with wildcards."""
     subjects: set[str] = set()
     offset = 0
     with Connection.open(ConnectionOptions.from_mapping(options)) as connection:

@@ -1,4 +1,4 @@
-"""``turnout ack-format REPLY``: what the reply subject of a JetStream message says."""
+"""``turnout ack-format REPLY``: the fields in the reply subject of a JetStream message."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``turnout subscriptions analyze``: what subscriptions mean beside each other, what they cost, and what they did."""
+"""``turnout subscriptions analyze``: overlaps between subscriptions, their cost, and their effect on traffic."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def analyze(
     timeout: StoreTimeout = None,
     as_json: AsJson = False,
 ) -> None:
-    """Find duplicates, subsumed and impossible subscriptions, and with --against those that do nothing."""
+    """Find duplicate, subsumed and impossible subscriptions, and with --against ineffective ones."""
     from turnout.cli._analysis import analysis_lines
     from turnout.routes import Route
 
@@ -103,7 +103,7 @@ def _here(snapshot: Snapshot, route: Route, anchors: AnchorTraffic, *, begin: st
 def _in_tasks(
     master: str, snapshot: Snapshot, route: Route, anchors: AnchorTraffic, *, begin: str, end: str | None
 ) -> Traffic:
-    """The same, counted in Spark's tasks."""
+    """Count the subscriptions' traffic in Spark's tasks."""
     with needs_spark():
         from turnout.spark.history.traffic import traffic_in_tasks
         from turnout.spark.session.build import route_session
@@ -115,7 +115,7 @@ def _in_tasks(
 
 
 def _unread(snapshot: Snapshot, route: Route | None, server: str | None) -> Mapping[str, Sequence[str]] | None:
-    """The destinations that no stream takes; None where there is nobody to ask."""
+    """Return the destinations that no stream captures; None without a server and a route to check."""
     from turnout.cli._unreachable_destinations import unread_at, unread_of
 
     if server is not None:

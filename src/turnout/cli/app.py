@@ -55,7 +55,7 @@ def _root(
 
 
 def _written() -> bool:
-    """Write what standard output still holds; return False where nobody reads it, which Python would print at exit."""
+    """Flush standard output; return False if its reader is gone, which Python would report at exit."""
     try:
         sys.stdout.flush()
     except BrokenPipeError:

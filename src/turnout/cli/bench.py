@@ -24,7 +24,7 @@ def register(app: typer.Typer) -> None:
         quick: Annotated[bool, typer.Option(help="A small run, to see that it works.")] = False,
         case: Annotated[list[str] | None, typer.Option(help="Only cases whose name contains this.")] = None,
     ) -> None:
-        """Measure turnout on this machine, beside a baseline run in the same minutes."""
+        """Measure turnout on this machine, and a baseline in the same minutes."""
         root = bundled("benchmarks").parent
         if str(root) not in sys.path:
             sys.path.insert(0, str(root))

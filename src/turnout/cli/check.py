@@ -1,4 +1,4 @@
-"""``turnout check ROUTE``: everything that is wrong with a route, and with ``--connect`` what its servers say to it."""
+"""``turnout check ROUTE``: all mistakes of a route, and with ``--connect`` the results of checks on its servers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def register(app: typer.Typer) -> None:
         ] = 100,
         as_json: AsJson = False,
     ) -> None:
-        """Read a route and say everything that is wrong with it, without running it."""
+        """Read a route and report all its mistakes, without running it."""
         raise typer.Exit(_check(route, records if connect else None, as_json=as_json))
 
 
@@ -64,7 +64,7 @@ def _check(file: Path, records: int | None, *, as_json: bool) -> int:
 
 
 def _probe(route: Route, records: int, *, as_json: bool) -> list[Probed]:
-    """Every check of the servers, each printed as soon as it is made."""
+    """Return the results of all checks of the servers; each is printed immediately."""
     from turnout.cli._connect_checks import probe
 
     checks = []

@@ -73,7 +73,7 @@ def _demo(limit: int | None, subscriptions: int, *, keep: bool, master: str, as_
 
 
 def _run_and_show(demo: Demo, master: str, stop: threading.Event, screen: Any, *, as_json: bool) -> DemoResult:
-    """Run the route within a server, and serve its console until somebody stops it."""
+    """Run the route in a server, then serve its console until *stop* is set."""
     from turnout.demo.console import showing, with_values
     from turnout.demo.year import route_file
 

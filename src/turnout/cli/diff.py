@@ -85,7 +85,7 @@ def _threshold(text: str | None) -> Threshold | None:
 
 
 def _moments(text: str, subscriptions: tuple[str | None, str | None]) -> Moments:
-    """The moments of the two versions' stores.
+    """Return the moments of the two versions' stores.
 
     Raises:
         ConfigError: one is of exported lines, which have no past.
@@ -114,7 +114,7 @@ def _versions(
 
 
 def _with_subscriptions(version: Version, store: str | None, resources: ExitStack) -> Version:
-    """A version with the subscriptions of a store, or of lines as ``turnout subscriptions export`` writes them."""
+    """Return a version with the subscriptions of a store or of a ``turnout subscriptions export`` file."""
     if store is None:
         return version
     from turnout.history.versions import snapshot_store

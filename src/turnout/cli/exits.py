@@ -29,5 +29,5 @@ _WRONG_REQUESTS = (
 
 
 def exit_code_of(failure: TurnoutError) -> int:
-    """2 where the caller asked for something that cannot be, 1 where the work went wrong."""
+    """Return 2 for a request that cannot be fulfilled, 1 for work that failed."""
     return WRONG_REQUEST if isinstance(failure, _WRONG_REQUESTS) else FAILED

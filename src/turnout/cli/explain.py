@@ -1,4 +1,4 @@
-"""``turnout explain ROUTE``: what becomes of one record, from its bytes to its messages, and why."""
+"""``turnout explain ROUTE``: the path of one record from its bytes to its messages, with the reasons."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def register(app: typer.Typer) -> None:
 
 
 def _written_record(route: Route, file: Path | None) -> Any:
-    """The record that a file describes, or standard input."""
+    """Return the record in a file or on standard input, as a batch."""
     from turnout.engine.sample_records import SampleRecord, record_batch
     from turnout.routes.endpoints import NatsSource
 
@@ -78,7 +78,7 @@ def _written_record(route: Route, file: Path | None) -> Any:
 
 
 def _stored(route: Route, place: str) -> Any:
-    """A message of the route's source, as a run reads it."""
+    """Return a message of the route's source, as a run reads it."""
     from turnout.nats.wire import Connection, ConnectionOptions, stored_message
     from turnout.nats.wire.rows import with_stream
     from turnout.routes.endpoints import NatsSource

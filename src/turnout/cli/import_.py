@@ -1,4 +1,4 @@
-"""``turnout import connect FILE`` and ``turnout import nats FILE``: a route of what somebody has already."""
+"""``turnout import connect FILE`` and ``turnout import nats FILE``: a route from an existing configuration."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class _DraftFile:
     as_json: bool
 
     def write(self, drafted: Callable[[dict[str, Any]], Draft], source: str | None, to: str | None) -> int:
-        """Make the draft, write it, and say what it is made of; 1 where ``turnout check`` would not take it."""
+        """Make and write the draft, and report its parts; return 1 if ``turnout check`` would reject it, else 0."""
         from turnout.routes.drafts import sink_of, source_of
 
         ends = {"source": source_of(source) if source else None, "sink": sink_of(to) if to else None}

@@ -33,7 +33,7 @@ def serve(
     ] = False,
     log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error. [LOG_LEVEL]")] = None,
 ) -> None:
-    """Serve the registry over gRPC until the process is told to stop."""
+    """Serve the registry over gRPC until SIGTERM or SIGINT."""
     from turnout.rpc.server import kiwi_tree_server
     from turnout.rpc.settings import ServerSettings
     from turnout.subscriptions.kiwi_tree import KiwiTree

@@ -49,7 +49,7 @@ class _Work:
         self.do(open_it)
 
     def tell(self, facts: dict[str, Any], plain: str) -> None:
-        """One line of output, in the form asked for."""
+        """Print one line of output, as JSON or as plain text."""
         typer.echo(json.dumps(facts, ensure_ascii=False) if self.as_json else plain)
 
 

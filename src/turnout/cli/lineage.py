@@ -29,7 +29,7 @@ def register(app: typer.Typer) -> None:
         git: Annotated[bool, typer.Option("--git", help="Find the commit with the route as it was then.")] = False,
         as_json: AsJson = False,
     ) -> None:
-        """Say which record, subscription and route a delivered message was made from."""
+        """Print the record, subscription and route from which a delivered message was made."""
         if route is None and server is None:
             raise ConfigError([Mistake("lineage", "give --route, --server or both: where to look for the message")])
         from turnout.history.lineage_lookup import walk
@@ -40,7 +40,7 @@ def register(app: typer.Typer) -> None:
 
 
 def _lines(walked: Lineage) -> Iterator[str]:
-    """The lineage for people."""
+    """Yield the lineage as text lines."""
     message, origin, route = walked.message, walked.made, walked.route
     yield f"message  {message.place}, {message.topic}, {message.timestamp}"
     if walked.subscription is not None:

@@ -34,7 +34,7 @@ def map_(
     stdin: Annotated[bool, typer.Option("--stdin", help="Read subjects from standard input, a line each.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Show what a subject becomes, and why.
+    """Show the subjects that a subject is mapped to, and the reasons.
 
     turnout map 'foo.*' 'bar.{{partition(10,1)}}' foo.1 foo.2
 
@@ -60,7 +60,7 @@ def map_(
 
 
 def _check_transform(arguments: Sequence[str], account: str | None, cluster: str | None) -> None:
-    """Refuse what does not go together without ``--config``.
+    """Refuse arguments and options that cannot be combined without ``--config``.
 
     Raises:
         ConfigError: an argument is missing, or an option is for a table of mappings.
@@ -74,7 +74,7 @@ def _check_transform(arguments: Sequence[str], account: str | None, cluster: str
 
 
 def _lines() -> Iterator[str]:
-    """The lines of standard input as they come, with bytes that are not UTF-8 as surrogate escapes."""
+    """Yield the lines of standard input one by one; bytes that are not UTF-8 are read as surrogate escapes."""
     from turnout.subjects.tokens import decode
 
     for line in sys.stdin.buffer:
@@ -82,7 +82,7 @@ def _lines() -> Iterator[str]:
 
 
 def _say(text: str) -> None:
-    """Print text that may hold bytes that are not UTF-8, as those bytes."""
+    """Print text on standard output; surrogate escapes are written as the original bytes."""
     sys.stdout.flush()
     sys.stdout.buffer.write(text.encode("utf-8", "surrogateescape") + b"\n")
     sys.stdout.buffer.flush()
@@ -105,7 +105,7 @@ def _errors(failure: SubjectError) -> list[dict[str, Any]]:
 
 
 def _try_transform(source: str, destination: str, subjects: Iterable[str], *, strict: bool, as_json: bool) -> bool:
-    """Print what one transform makes of each subject; whether it made something of all of them."""
+    """Print the result of one transform for each subject; return True if all were transformed."""
     from turnout.subjects import SubjectTransform
 
     transform = SubjectTransform.parse(source, destination, strict)
@@ -137,7 +137,7 @@ def _try_transform(source: str, destination: str, subjects: Iterable[str], *, st
 
 
 def _mappings(file: Path, account: str | None) -> tuple[dict[str, Any], str | None]:
-    """The mappings of a file, and the cluster that it names itself.
+    """Return the mappings of a file, and the cluster that the file itself names.
 
     It is a claim, a route or a bare table in YAML or JSON, else a server's configuration.
     """
@@ -204,7 +204,7 @@ def _explain_table(
 
 
 def _show(explanation: Any) -> None:
-    """Print an explanation for people."""
+    """Print an explanation as text."""
     if explanation.mapping is None:
         _say(f"{explanation.subject}: no mapping matches, the subject stays what it is")
     else:

@@ -76,7 +76,7 @@ class _Answers:
         self.notes: list[str] = []
 
     def starter(self, name: str | None, source: str | None, to: str | None, sample: int) -> Starter:
-        """Everything that the files are made of.
+        """Return all input for the new files: the name, the endpoints, and samples of the streams.
 
         Raises:
             ConfigError: an address is none.
@@ -120,7 +120,7 @@ class _Answers:
 
 
 def _tried(route_file: Path, starter: Starter) -> Report:
-    """The tests of the new route, run as ``turnout test`` does; with its variables as they are meant to be."""
+    """Run the tests of the new route like ``turnout test``, with its variables set to the given servers."""
     from turnout.history import load_suites, run_cases
     from turnout.routes import Route
 

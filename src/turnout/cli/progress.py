@@ -1,4 +1,4 @@
-"""Display of a run: a live line on a terminal, plain lines elsewhere, a table at the end."""
+"""Display of a run: a live line on a terminal, plain lines on other outputs, a table at the end."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ _PLAIN_EVERY_SECONDS = 5.0
 
 
 class Advance(Protocol):
-    """Tells a display how far the work is."""
+    """Callback that updates a progress display."""
 
     def __call__(self, done: int) -> None:
-        """*done* of the total are done."""
+        """Update the display: *done* of the total are done."""
 
 
 def console(*, quiet: bool = False) -> Console:
-    """Return the console for people: standard error, and no colours unless it is a terminal."""
+    """Return the console on standard error, with colours only on a terminal."""
     return Console(stderr=True, quiet=quiet, highlight=False)
 
 
@@ -82,7 +82,7 @@ def run_display(screen: Console, name: str) -> Iterator[_Display]:
 
 
 class _Display:
-    """Shows each micro-batch: redrawn in place on a terminal, a line now and then off one."""
+    """Display of each micro-batch: redrawn in place on a terminal, occasional lines on other outputs."""
 
     def __init__(self, screen: Console, name: str) -> None:
         self._screen = screen
@@ -91,7 +91,7 @@ class _Display:
         self._printed_at = float("-inf")
 
     def __call__(self, progress: Progress) -> None:
-        """Show where the run stands."""
+        """Show the progress of the run."""
         if self._screen.is_terminal:
             if self._live is None:
                 self._live = Live(console=self._screen, transient=True)
@@ -122,7 +122,7 @@ def _rate(progress: Progress) -> float:
 
 
 def _shown(counts: Counts) -> list[tuple[str, int]]:
-    """The counts worth a line: those that every route has, and others where they are not zero."""
+    """Return the labels and values of counts to show; some counts are omitted while they are zero."""
     numbers = counts.as_dict()
     return [
         (label, numbers[name]) for name, label in COUNT_LABELS.items() if numbers[name] or name not in _WHERE_NOT_ZERO
@@ -140,7 +140,7 @@ def counts_table(title: str, counts: Counts) -> Table:
 
 
 def run_summary(name: str, result: RunResult, *, rows: Sequence[tuple[str, str]] = ()) -> Table:
-    """The table at the end of a run, with more *rows* if there are any to say."""
+    """Return the table at the end of a run, with more *rows* if given."""
     table = counts_table(f"route {name}" + (", stopped" if result.stopped else ""), result.counts)
     table.add_section()
     table.add_row("micro-batches", f"{result.batches:,}")

@@ -35,7 +35,7 @@ def register(app: typer.Typer) -> None:
             bool, typer.Option("--json-lines", help="Print a line of JSON for each micro-batch, and one at the end.")
         ] = False,
     ) -> None:
-        """Run a route against its servers; go on where its checkpoint stands."""
+        """Run a route against its servers, continuing from its checkpoint."""
         form = "lines" if json_lines else "json" if as_json else "text"
         _run(route, once=once, master=master, checkpoint=checkpoint, spark_log=spark_log, form=form)
 
@@ -75,7 +75,7 @@ def _run(file: Path, *, once: bool, master: str, checkpoint: str | None, spark_l
 
 
 def _log_to_standard_error() -> None:
-    """Show warnings as they are, and nothing of py4j, which logs with a trace what it raises all the same."""
+    """Log warnings on standard error, except for py4j's, which duplicate raised errors."""
     handler = logging.StreamHandler()
     handler.addFilter(lambda record: "py4j" not in record.pathname)
     handler.setLevel(logging.WARNING)
@@ -84,7 +84,7 @@ def _log_to_standard_error() -> None:
 
 
 def log_beside(route: Route, checkpoint: str | None) -> Path | None:
-    """Return the file for Spark's own log: beside the checkpoint, if that is on this machine."""
+    """Return the path for Spark's log, next to the checkpoint; None if the checkpoint is not on this machine."""
     from turnout.runtime.checkpoint import checkpoint_of, local_folder
 
     folder = local_folder(str(checkpoint or checkpoint_of(route)))
@@ -92,7 +92,7 @@ def log_beside(route: Route, checkpoint: str | None) -> Path | None:
 
 
 def _print_progress(progress: Progress) -> None:
-    """A line for a micro-batch; counts are those since the run began."""
+    """Print a micro-batch as a line of JSON; the counts are totals since the run began."""
     line = {
         "batch": progress.batch,
         "counts": progress.counts.as_dict(),

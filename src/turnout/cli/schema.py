@@ -10,7 +10,7 @@ import typer
 
 
 class SchemaKind(StrEnum):
-    """The files that there is a schema of."""
+    """Kinds of files that have a JSON Schema."""
 
     ROUTE = "route"
     TEST = "test"

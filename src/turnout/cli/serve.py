@@ -45,7 +45,7 @@ def serve(
     ] = None,
     log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error. [LOG_LEVEL]")] = None,
 ) -> None:
-    """Serve subscriptions over gRPC until the process is told to stop; the environment says the rest."""
+    """Serve subscriptions over gRPC until SIGTERM or SIGINT; other settings are read from the environment."""
     from turnout.rpc.kiwi_tree import registries
     from turnout.rpc.server import subscriptions_server
     from turnout.rpc.settings import ServerSettings

@@ -15,7 +15,7 @@ _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 @contextmanager
 def stop_on_signals() -> Iterator[threading.Event]:
-    """An event that SIGINT and SIGTERM set, so that the work ends at a place from which it can go on.
+    """Yield an event that SIGINT and SIGTERM set, so that the work stops at a point where it can be resumed.
 
     A second signal does what it always did: a person who presses Ctrl-C twice does not want to wait.
 
@@ -49,7 +49,7 @@ def stop_on_signals() -> Iterator[threading.Event]:
 
 
 def _listen(hears: socket.socket, stop: threading.Event) -> None:
-    """Set the event when a number of one of the signals comes; until there is nobody to send one."""
+    """Set the event after one of the signals' numbers is received; end after the other socket is closed."""
     while numbers := hears.recv(64):
         if any(number in _SIGNALS for number in numbers):
             stop.set()

@@ -1,4 +1,4 @@
-"""``turnout subscriptions …``: the service, and what one asks of subscriptions at a terminal."""
+"""``turnout subscriptions …``: the service, and commands on stored subscriptions."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def match(
     timeout: StoreTimeout = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print the subscriptions that want a message, with their destinations."""
+    """Print the subscriptions that match a message, with their destinations."""
     metadata = _message(pairs, message)
     matches = sorted(_matches(store_url_of(store, timeout), metadata), key=lambda match: match.subscription_id)
     if as_json:
@@ -171,7 +171,7 @@ def explain(
     timeout: StoreTimeout = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say why a subscription wants a message or does not, down to each leaf."""
+    """Explain the result of matching a subscription with a message, down to each leaf."""
     explanation = _explained(store_url_of(store, timeout), id, _message(pairs, message))
     if as_json:
         typer.echo(json.dumps({"matched": explanation.holds, "explanation": _plain(explanation)}, indent=1))
@@ -186,7 +186,7 @@ def stats(
     timeout: StoreTimeout = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print what the index of the subscriptions looks like: anchors, the hottest of them, and terms without one."""
+    """Print statistics of the subscription index: anchors, the hottest of them, and terms without one."""
     from turnout.subscriptions import Matcher
 
     with opened_store(store, timeout) as opened:
@@ -275,7 +275,7 @@ def _writing(file: str) -> Iterator[IO[str]]:
 
 @contextmanager
 def _service(address: str | None) -> Iterator[MatchingClient | None]:
-    """The service to ask, where the store is one."""
+    """Yield a client of the service if the store's address is one (``grpc://``), else None."""
     url = store_url_of(address)
     if not url.startswith("grpc://"):
         yield None

@@ -24,7 +24,7 @@ _FORMS = "all, new, last, last-per-subject, a sequence, an age like 10m, or a ti
 
 
 def start(text: str, now: datetime) -> ConsumerConfig:
-    """The consumer that begins where *text* says.
+    """Return the configuration of a consumer with the start that *text* describes.
 
     Raises:
         ConfigError: it says nothing that can be understood.
@@ -65,7 +65,7 @@ def json_line(message: Message) -> str:
 
 
 def pretty(message: Message) -> str:
-    """A message for people; what would control a terminal is escaped."""
+    """Return a message as text, with control characters of the payload escaped."""
     head = f"[{message.sequence}] {message.timestamp:%Y-%m-%d %H:%M:%S.%f} {message.subject}"
     lines = [head, *(f"  {name}: {value}" for name, values in message.headers.items() for value in values)]
     body = message.data.decode("utf-8", "backslashreplace")
@@ -97,7 +97,7 @@ def tail(
 
 
 async def _some(messages: OrderedSubscription, count: int | None, wait: float | None) -> AsyncIterator[Message]:
-    """The next messages: up to *count*, until none comes for *wait* seconds."""
+    """Yield up to *count* messages, until no message arrives within *wait* seconds."""
     from turnout.nats.jetstream.errors import RequestTimeoutError
 
     count_shown = 0

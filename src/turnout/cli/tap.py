@@ -1,4 +1,4 @@
-"""``turnout tap ROUTE``: records at one place of their way, beside a run."""
+"""``turnout tap ROUTE``: records at one stage of a route, without disturbing a run."""
 
 from __future__ import annotations
 

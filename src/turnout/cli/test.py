@@ -40,7 +40,7 @@ def register(app: typer.Typer) -> None:
         ] = None,
         as_json: AsJson = False,
     ) -> None:
-        """Run the tests of routes, and say what they do not reach."""
+        """Run the tests of routes, and list the parts that they do not reach."""
         from turnout.history.suite import route_file_of
         from turnout.startup import block_pandas_import
 

@@ -1,4 +1,4 @@
-"""The console: what people see of a server, in a browser."""
+"""Web console of a server."""
 
 from turnout.console.app import add_console
 

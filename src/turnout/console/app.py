@@ -1,4 +1,4 @@
-"""Adds the console's pages to a server's application."""
+"""Registration of the console's pages in a server's application."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ROUTERS = (routes.router, route.router, sandbox.router, subscriptions.router, d
 
 
 def add_console(app: FastAPI, authenticator: Authenticator | None = None) -> Entrance:
-    """Add every page; how browsers come in.
+    """Add all pages of the console, and return the sign-in of browsers.
 
     Args:
         app: the server's, not yet behind its gate.

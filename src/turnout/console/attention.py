@@ -12,7 +12,7 @@ _LATE_SECONDS = 300.0
 
 
 def needs(entry: RouteEntry, parts: Parts) -> str:
-    """Why somebody has to look at a route, in a sentence; "" where nobody has to."""
+    """Return the reason why a route needs attention, as a sentence; "" if it needs none."""
     status = entry.status
     if status.phase in (Phase.FAILED, Phase.INVALID, Phase.WAITING):
         return status.reason or str(status.phase)

@@ -1,4 +1,4 @@
-"""A condition on what a route has read lately: would it have matched?"""
+"""Trial of a condition on a route's recent records."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _HITS = 10
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A record that the condition wants: its place, and what the condition saw."""
+    """Record that matches the condition: its position, and the metadata that was tested."""
 
     place: str
     metadata: dict[str, str]

@@ -11,7 +11,7 @@ from turnout.server.supervisor import Phase
 
 @dataclass(frozen=True, slots=True)
 class Controls:
-    """Why a thing cannot be done, in a sentence; "" where it can."""
+    """Reasons why operations are unavailable, as sentences; "" for available operations."""
 
     pause: str
     resume: str

@@ -27,12 +27,12 @@ class LetterGroup:
 
 
 def reason_of(letter: DeadLetter) -> str:
-    """Why it was set aside."""
+    """Return the reason why the record was set aside."""
     return letter.reason or ("no subscription wanted it" if letter.stage is None else letter.stage)
 
 
 def grouped(letters: Iterable[DeadLetter]) -> list[LetterGroup]:
-    """The letters by stage and reason, the largest group first."""
+    """Return the letters grouped by stage and reason, the largest group first."""
     members: dict[tuple[str, str], list[DeadLetter]] = {}
     for letter in letters:
         members.setdefault((letter.stage or "", reason_of(letter)), []).append(letter)
@@ -41,7 +41,7 @@ def grouped(letters: Iterable[DeadLetter]) -> list[LetterGroup]:
 
 
 def hex_lines(raw: bytes) -> str:
-    r"""Bytes as people read them that are no text: place, hexadecimal, and what of it is ASCII.
+    r"""Return a hex dump of bytes: offset, hexadecimal, and printable ASCII.
 
     >>> hex_lines(b"\x00ab")
     '00000000  00 61 62                                         .ab'
@@ -55,7 +55,7 @@ def hex_lines(raw: bytes) -> str:
 
 
 def shown(raw: bytes | None) -> str:
-    """Bytes as text where they are text, as hexadecimal where they are not."""
+    """Return bytes as text if they are text, else as hexadecimal."""
     if raw is None:
         return "null"
     text = text_of_bytes(raw)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line of a difference: ``added``, ``removed``, ``same``, or ``place`` for where it is."""
+    """Line of a difference: ``added``, ``removed``, ``same``, or ``place`` for its position."""
 
     kind: str
     text: str
@@ -17,7 +17,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Two lines that stand beside each other; None where one side has none."""
+    """Pair of lines shown side by side; None for a missing line."""
 
     left: str | None
     right: str | None
@@ -38,7 +38,7 @@ def difference(before: str, after: str) -> list[Line]:
 
 
 def side_by_side(before: str, after: str) -> list[Pair]:
-    r"""Both texts, equal lines beside each other.
+    r"""Return both texts as pairs of lines, with equal lines aligned.
 
     >>> [(pair.left, pair.right, pair.changed) for pair in side_by_side("a\nb", "a\nc\nd")]
     [('a', 'a', False), ('b', 'c', True), (None, 'd', True)]

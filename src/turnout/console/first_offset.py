@@ -28,7 +28,7 @@ class Beginning:
 
 
 def beginnings_of(route: Route) -> list[Beginning]:
-    """The first sequence of each stream; nothing for sources that are none.
+    """Return the first sequence to read of each stream; empty for sources that are not streams.
 
     Raises:
         StreamError: a stream is not there.
@@ -45,7 +45,7 @@ def beginnings_of(route: Route) -> list[Beginning]:
 
 
 def meaning_of(route: Route, changes: list[Change]) -> dict[str, Any]:
-    """Describe changes for people, and the start offsets if the checkpoint cannot be used."""
+    """Return the changes for display, and the start offsets if the checkpoint cannot be used."""
     beginnings: list[Beginning] = []
     unknown = ""
     if not is_safe(changes):

@@ -38,7 +38,7 @@ def steps_of(route: Route, traffic: RecentTraffic) -> list[FlowStep]:
 
 
 def _parts(route: Route) -> Iterator[tuple[tuple[str, ...], str, str]]:
-    """The stages that a step stands for, its name, and what it is."""
+    """Yield each step of the flow: its stages, its name, and its description."""
     stages = Stages.of(route)
     yield (SOURCE,), "source", route.source.format
     yield (KEY, VALUE), "decode", route.value.format

@@ -1,4 +1,4 @@
-"""Numbers and moments as people read them."""
+"""Numbers, durations and timestamps as readable text."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def share(part: int, whole: int) -> str:
 
 
 def segment(text: str) -> str:
-    """Quote a text as one segment of a path; a slash would begin another one.
+    """Quote a text as one segment of a path; slashes are escaped.
 
     >>> segment("@acme/desk 7")
     '%40acme%2Fdesk%207'

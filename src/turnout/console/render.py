@@ -1,4 +1,4 @@
-"""Templates made pages, and errors of turnout made pages as well."""
+"""Rendering of templates and of errors as pages."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _environment.filters.update(words.FILTERS)
 
 
 def page(request: Request, template: str, *, code: int = 200, **context: Any) -> HTMLResponse:
-    """A template as an answer; it knows the path, and what who asks may do."""
+    """Render a template as a response; its context has the path and the caller's right to write."""
     principal: Principal = request.state.principal
     text = _environment.get_template(template).render(
         path=request.url.path,
@@ -46,7 +46,7 @@ def page(request: Request, template: str, *, code: int = 200, **context: Any) ->
 
 
 def page_router() -> APIRouter:
-    """A router whose errors are pages, and which the description of the REST interface leaves out."""
+    """Return a router with pages for errors, excluded from the OpenAPI description."""
     return APIRouter(include_in_schema=False, route_class=_PageRoute)
 
 
@@ -58,7 +58,7 @@ def text_of_error(failure: TurnoutError) -> list[str]:
 
 
 def answer_people_with_pages(app: FastAPI) -> None:
-    """Show a page to a browser that asks for an address that is none; programs get what they always got."""
+    """Answer a browser's request for an unknown path with a page; responses to programs are unchanged."""
     answer = app.exception_handlers[StarletteHTTPException]
 
     async def answered(request: Request, failure: Exception) -> Response:
@@ -74,10 +74,10 @@ def answer_people_with_pages(app: FastAPI) -> None:
 
 
 class _PageRoute(APIRoute):
-    """Answers errors with a page, or within a fragment with a part of one."""
+    """Route that answers errors with a page, or within a fragment with a part of one."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """The handler, with errors answered."""
+        """Return the handler, with errors rendered as pages."""
         handle = super().get_route_handler()
 
         async def handled(request: Request) -> Response:

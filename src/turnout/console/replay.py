@@ -40,7 +40,7 @@ class StreamReplay:
 
 
 def place_of(written: str) -> Start:
-    """A place as somebody writes it: a number is a sequence.
+    """Parse a start position; a number is a sequence.
 
     >>> place_of("4711"), place_of(" latest ")
     (4711, 'latest')

@@ -1,4 +1,4 @@
-"""The demo's job within a server, whose console shows it: its counts, its flow, who wanted what, and what failed."""
+"""The demo's job in a server, whose console shows its counts, its flow, its matches and its failures."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _AT_REST = (Phase.DONE, Phase.FAILED)
 
 
 def with_values(text: str, variables: Mapping[str, str]) -> str:
-    """The text of a route with values in place of some of its variables, for everybody who looks at the file.
+    """Return the text of a route with some variables replaced by their values, so that readers see the values.
 
     >>> with_values('servers: "${NATS_URL:-nats://127.0.0.1:4222}"', {"NATS_URL": "nats://127.0.0.1:1"})
     'servers: "nats://127.0.0.1:1"'
@@ -36,7 +36,7 @@ def with_values(text: str, variables: Mapping[str, str]) -> str:
 
 
 class Showing:
-    """A server that runs the demo's route, and shows it for as long as it is asked to.
+    """Server that runs the demo's route, and shows it until it is stopped.
 
     Attributes:
         url: of the console.
@@ -67,7 +67,7 @@ class Showing:
         return all(entry.status.phase in _AT_REST for entry in self._server.routes.entries())
 
     def serve(self, stop: threading.Event) -> None:
-        """Show it until the event is set."""
+        """Serve the console until the event is set."""
         self._server.wait(stop)
 
 
@@ -116,7 +116,7 @@ def showing(
 
 
 class _Watched:
-    """A runner, and somebody who waits for its first run to end."""
+    """Runner that signals the end of its first run."""
 
     def __init__(self, runner: Runner, on_progress: Callable[[Progress], None]) -> None:
         self._runner = runner

@@ -49,7 +49,7 @@ def _read(file: Any) -> Any:
 
 
 def flights(limit: int | None = None) -> Iterator[dict[str, Any]]:
-    """The first *limit* flights, or all, in the order they were due; what is not known is left out.
+    """Yield the first *limit* flights, or all, in the order of their schedule; unknown fields are omitted.
 
     Each has the data set's own fields, and the airline's name as ``airline``.
 
@@ -75,7 +75,7 @@ def _iso(moment: datetime) -> str:
 
 
 def messages(limit: int | None = None) -> Iterator[FlightMessage]:
-    """One message for each flight, and now and then a cut-off one (`CUT_OFF` in a whole year).
+    """Yield one message for each flight, and occasionally a truncated one (`CUT_OFF` in a whole year).
 
     The subject is ``flights.<origin>.<dest>.<carrier>``; the headers are ``Tail-Number`` (where known), ``Date`` and,
     for a flight that never left, ``Cancelled``. The message id depends on the flight alone: publishing twice stores

@@ -83,7 +83,7 @@ _HAND_WRITTEN: Final[tuple[tuple[str, str, Condition], ...]] = (
 
 
 def hand_written() -> list[Subscription]:
-    """A dozen subscriptions, each with a description of what it is after."""
+    """Return a dozen subscriptions, each with a description of its purpose."""
     return [
         Subscription(destinations=(destination,), condition=condition, metadata={"description": description})
         for description, destination, condition in _HAND_WRITTEN

@@ -1,4 +1,4 @@
-"""The server's own books, to hold a run's counts against: what it stored, counted without turnout's help."""
+"""Independent counts of the server's content, for comparison with the counts of a run."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Ledger:
 
 
 def read_ledger(connection: Connection) -> Ledger:
-    """Read the books; every delivery's message id is looked at."""
+    """Count the content of the server; the message id of every delivery is read."""
     states = {name: stream_info(connection, name)["state"] for name in ("FLIGHTS", "DELIVERIES", "DEAD")}
     records: set[bytes] = set()
     topics: Counter[str] = Counter()

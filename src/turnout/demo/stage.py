@@ -15,7 +15,7 @@ _REPORT_EVERY = 2_000
 
 
 def streams() -> list[dict[str, object]]:
-    """The three streams: what comes in, what goes out, what failed."""
+    """Return the configurations of the three streams: input, deliveries, and dead letters."""
     # A run that is killed and goes on is expected within the hour.
     window = 3600 * 10**9
     return [
@@ -46,7 +46,7 @@ def publish_flights(
 
 
 def subscribe(store: Store, count: int, limit: int | None = None) -> int:
-    """Store the hand-written subscriptions and *count* generated ones; gives how many there are."""
+    """Store the hand-written subscriptions and *count* generated ones; return their total number."""
     written = hand_written()
     store.create_many(written)
     store.create_many(generated(count, limit=limit))
@@ -54,6 +54,6 @@ def subscribe(store: Store, count: int, limit: int | None = None) -> int:
 
 
 def check_stop(stop: threading.Event) -> None:
-    """Raise where somebody asked the demo to stop."""
+    """Raise `TurnoutError` if *stop* is set."""
     if stop.is_set():
         raise TurnoutError("the demo was stopped")

@@ -62,7 +62,7 @@ def _place(case: Case) -> str:
 
 
 def accepted(text: str, results: Iterable[CaseResult]) -> str:
-    """The text of a file of tests with the expectations of these results as they came out.
+    """Return the text of a test file with the expectations replaced by the actual results.
 
     Raises:
         TurnoutError: an expectation is written in a way that cannot be edited safely, as with anchors.
@@ -103,7 +103,7 @@ def _part(difference: Difference) -> str:
 def _of_part(
     text: str, expect: yaml.Node, part: str, differences: list[Difference], result: CaseResult
 ) -> Iterator[_Edit]:
-    """Single values where they stand, if all are there before and after; else the whole part."""
+    """Yield edits of single values, if each is present before and after; else one edit of the whole part."""
     node = _child(expect, part)
     if node is None:
         raise TurnoutError(f"{_place(result.case)}: {part} comes from elsewhere, by a merge: edit it by hand")
@@ -121,7 +121,7 @@ def _of_part(
 
 
 def _narrowed(result: CaseResult, part: str) -> Any:
-    """The part as it came out, no wider than it was asked for."""
+    """Return the actual part, limited to the expected fields."""
     now = _now(part, result.ending)
     expect = result.case.expect
     if expect is None or part in expect.exact or part not in ("value", "key", "headers"):
@@ -140,7 +140,7 @@ def _as_asked(now: Any, expected: Any) -> Any:
 
 
 def _now(part: str, ending: CaseOutcome) -> Any:
-    """A part of an expectation as it came out."""
+    """Return the actual value of a part of an expectation."""
     match part:
         case "key":
             return read_back(ending.key)
@@ -162,7 +162,7 @@ def _now(part: str, ending: CaseOutcome) -> Any:
 
 
 def _fresh(ending: CaseOutcome) -> dict[str, Any]:
-    """A whole expectation of what became of a record."""
+    """Return a complete expectation for the outcome of a record."""
     parts: dict[str, Any] = {"outcome": ending.outcome}
     if ending.stage is not None:
         parts |= {"stage": ending.stage, "reason": ending.reason}
@@ -207,7 +207,7 @@ def _find(node: yaml.Node, path: str, part: str) -> yaml.Node | None:
 
 
 def _children(node: yaml.Node) -> Iterator[tuple[str, yaml.Node]]:
-    """The nodes below one, each with its step as differences write it; longer names first."""
+    """Yield the child nodes, each with its path step in the notation of differences; longer names first."""
     if isinstance(node, yaml.MappingNode):
         yield from sorted(((f".{key.value}", value) for key, value in node.value), key=lambda entry: -len(entry[0]))
     elif isinstance(node, yaml.SequenceNode):
@@ -218,7 +218,7 @@ def _children(node: yaml.Node) -> Iterator[tuple[str, yaml.Node]]:
 
 
 def _flow(value: Any) -> str:
-    """A value on one line, as it may stand anywhere."""
+    """Return a value on one line, valid in any YAML context."""
     dumped = yaml.safe_dump([value], default_flow_style=True, sort_keys=False, allow_unicode=True, width=float("inf"))
     line = str(dumped).strip()[1:-1]
     # Texts with line breaks are written over several lines, whose indentation would matter; JSON's are not.
@@ -241,7 +241,7 @@ def _replaced(text: str, node: yaml.Node, value: Any) -> _Edit:
 
 
 def _rewritten(text: str, node: yaml.Node, value: dict[str, Any]) -> _Edit:
-    """An edit that puts a whole expectation in the place of another: a block stays one."""
+    """Return an edit that replaces a whole expectation; block style is kept."""
     if node.start_mark.index == node.end_mark.index:
         return _Edit(node.start_mark.index, node.end_mark.index, f" {_flow(value)}")
     if not isinstance(node, yaml.MappingNode) or node.flow_style:

@@ -75,7 +75,7 @@ def _sent(trace: Trace, place: int) -> _Parts:
 
 
 def _left(trace: Trace, row: int) -> _Parts:
-    """Key, value and headers as the transforms left them, of a record that is alive."""
+    """Return key, value and headers after the transforms; of a record that is not alive, the headers only."""
     record = shown(trace.records.record(row))
     headers = tuple((name, text) for name, text in record["headers"])
     if trace.records.outcomes[row] != ALIVE:
@@ -90,7 +90,7 @@ def _bytes(plain: Any) -> bytes | None:
 
 
 def read_back(raw: bytes | None) -> Any:
-    """Bytes as JSON if they are JSON, else as text, else None with bytes that are neither."""
+    """Return bytes as JSON if they are JSON, else as text; bytes that are neither, and None, unchanged."""
     if raw is None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""Tests of a route, run: all records of a kind in one batch, each with an answer of its own."""
+"""Test runs of a route: all records of a kind in one batch, with a result for each."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from turnout.subscriptions.index import Index
 
 @dataclass(frozen=True, slots=True)
 class CaseResult:
-    """One test, run.
+    """Result of one test.
 
     Attributes:
         case: the test.
@@ -42,7 +42,7 @@ class CaseResult:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """All tests of a route, run.
+    """Results of all tests of a route.
 
     Attributes:
         route: its name.
@@ -58,7 +58,7 @@ class Report:
 
     @property
     def failed(self) -> Sequence[CaseResult]:
-        """Those that did not pass."""
+        """Results of the failed tests."""
         return [result for result in self.results if not result.passed]
 
 
@@ -135,7 +135,7 @@ class _CaseGroup:
                 yield difference
 
     def _blame(self, program: Program, index: Index | None, case: Case, subscription: str | None) -> str:
-        """Why a subscription does not get a case's record."""
+        """Return the reason why a subscription does not match a case's record; "" if it is unknown."""
         by_id = {subscription.id: subscription for subscription in self.subscriptions}
         if subscription is None or index is None:
             return ""

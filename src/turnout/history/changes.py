@@ -1,4 +1,4 @@
-"""Records that both versions deliver, side by side: which keys, values and headers are not the same, and where."""
+"""Differences between records that both versions deliver: keys, values and headers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _PLACE = re.compile(r"\[\d+\]")
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """The records that both versions deliver, as each sends them.
+    """Records that both versions deliver, with the messages of each.
 
     Attributes:
         rows: of the batch.
@@ -47,18 +47,18 @@ class Delivered:
 
     @classmethod
     def of(cls, traces: tuple[Trace, Trace], sent: tuple[SentDeliveries, SentDeliveries]) -> Delivered:
-        """Those of two traces of one batch."""
+        """Return the records that both traces of one batch deliver."""
         old, new = (_outgoing(trace, some) for trace, some in zip(traces, sent, strict=True))
         rows = np.flatnonzero((old >= 0) & (new >= 0))
         return cls(rows, old[rows], new[rows], traces)
 
     def column(self, name: str) -> tuple[Any, Any]:
-        """A column of both versions, an item for each of the rows."""
+        """Return a column of both versions, with an item for each of the rows."""
         old, new = self.traces
         return _taken(old, name, self.old), _taken(new, name, self.new)
 
     def other(self, name: str) -> Rows:
-        """The places in `rows` at which a column of bytes is not the same."""
+        """Return the indices into `rows` at which a column of bytes differs."""
         old, new = self.column(name)
         if old.equals(new):
             return np.zeros(0, np.int64)
@@ -68,7 +68,7 @@ class Delivered:
 
 
 def _outgoing(trace: Trace, sent: SentDeliveries) -> Rows:
-    """By row the place of what is sent of it; -1 where nothing is."""
+    """Return by row the row of its outgoing message; -1 if it has none."""
     places = np.full(len(trace), -1, np.int64)
     places[sent.rows] = trace.messages.rows[sent.places]
     return places
@@ -126,7 +126,7 @@ def _shown(raw: bytes) -> Any:
 
 
 def header_changes(delivered: Delivered) -> Iterator[tuple[int, list[Change]]]:
-    """The places in the rows at which headers are not the same, by name; the values of one name in their order."""
+    """Yield the indices into the rows with different headers, and the changes by name; values keep their order."""
     old, new = delivered.column("headers")
     for at in _other_lists(old, new).tolist():
         before, after = _by_name(old[at].as_py()), _by_name(new[at].as_py())
@@ -140,7 +140,7 @@ def header_changes(delivered: Delivered) -> Iterator[tuple[int, list[Change]]]:
 
 
 def _other_lists(old: Any, new: Any) -> Rows:
-    """The places at which two columns of headers are not the same."""
+    """Return the indices at which two columns of headers differ."""
     if old.equals(new):
         return np.zeros(0, np.int64)
     sizes = [pc.fill_null(pc.list_value_length(side), 0).to_numpy(zero_copy_only=False) for side in (old, new)]

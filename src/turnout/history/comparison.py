@@ -23,7 +23,7 @@ ABSENT: Final = _Nothing()
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One thing that is not as it was expected.
+    """Difference from an expectation.
 
     Attributes:
         path: the part of the expectation, with the steps into it: ``value.carrier``.
@@ -82,7 +82,7 @@ def _or_absent(actual: Any) -> Any:
 
 
 def _content(path: str, expected: Any, raw: bytes | None, *, exact: bool) -> Iterator[Difference]:
-    """A key or a value: text stands for its bytes or for the JSON text that it is, all else for JSON."""
+    """Yield the differences of a key or value; an expected text may equal its bytes or its JSON value."""
     if isinstance(expected, str) and raw == expected.encode():
         return
     yield from compared(path, expected, read_back(raw), exact=exact)

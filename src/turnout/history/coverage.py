@@ -25,7 +25,7 @@ KINDS: tuple[Kind, ...] = ("transform", "predicate", "mapping", "subscription")
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """Something that a test can reach.
+    """Part of a route that a test can reach.
 
     Attributes:
         kind: transform, predicate, mapping or subscription.
@@ -40,7 +40,7 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """Everything in a route that tests can reach."""
+    """All parts of a route that tests can reach."""
 
     items: tuple[Item, ...]
 
@@ -55,7 +55,7 @@ class Coverage:
 
     @classmethod
     def of(cls, watch: CoverageWatch, subscriptions: Iterable[str], delivered: Iterable[str | None]) -> Self:
-        """The coverage of a route whose batches *watch* has seen.
+        """Return the coverage of a route from the batches that *watch* has seen.
 
         Args:
             watch: what it saw.
@@ -83,7 +83,7 @@ class CoverageWatch(Watch):
         self._shares: set[tuple[str, str, str | None]] = set()
 
     def of_cluster(self, cluster: str | None) -> Self:
-        """The same, told the cluster of the batches to come."""
+        """Set the cluster of the next batches, and return the watch."""
         self._cluster = cluster
         return self
 
@@ -92,7 +92,7 @@ class CoverageWatch(Watch):
         self._topics = consumed.topics
 
     def before(self, stage: StageRunner, records: Batch) -> None:
-        """Ask the stage's predicates, and note their answers and whether the stage is for any record."""
+        """Test the stage's predicates, and note their results and whether the stage applies to any record."""
         alive = records.alive
         if not len(alive):
             return

@@ -1,4 +1,4 @@
-"""The dead letters of a route: what was set aside, where it came from, why, and what has been tried since."""
+"""Dead letters of a route: their records, origins and reasons, and the results of redrives."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _LARGEST_INT: Final = (1 << 31) - 1
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """One record, or one delivery of a record, that was set aside.
+    """Record, or single delivery of a record, that was set aside.
 
     Attributes:
         stream: where the letter lies.
@@ -116,12 +116,12 @@ class DeadLetter:
 
 
 def _number(text: str | None, largest: int = LARGEST_SEQUENCE) -> int | None:
-    """A number as a header has it; None where something else stands there: anybody may publish among the letters."""
+    """Parse the number in a header; None if it is invalid, as any client may publish to the letters' topic."""
     return None if text is None else decimal(text, largest)
 
 
 def _stream_of(place: str, offset: int | None, sources: Sequence[str]) -> str | None:
-    """The stream that a record is from: a letter's id begins with ``STREAM:SEQUENCE:`` if there was one."""
+    """Return a record's stream: the one in a letter id ``STREAM:SEQUENCE:…``, else the only source."""
     named = place.partition(f":{offset}:")[0]
     return named if named in sources else sources[0] if len(sources) == 1 else None
 
@@ -146,7 +146,7 @@ class LetterBox:
 
     @classmethod
     def of(cls, route: Route) -> Self:
-        """The one of a route.
+        """Return the letter box of a route.
 
         Raises:
             ConfigError: the route sets nothing aside, or not into NATS, or without saying why.
@@ -220,7 +220,7 @@ def _rows(reader: RangeReader) -> Iterator[dict[str, Any]]:
 
 
 def of_messages(rows: Iterable[Mapping[str, Any]], route: Route, box: LetterBox) -> list[DeadLetter]:
-    """Return a route's letters among the messages on their topic, with what its notes say of them.
+    """Return a route's letters among the messages on their topic, with the marks of its notes.
 
     Args:
         rows: the messages as `turnout.nats.wire` reads them, their timestamps as numbers; others may be among them.
@@ -253,7 +253,7 @@ class _Noted:
         self._tries: dict[int, tuple[int, int]] = {}
 
     def add(self, body: bytes) -> None:
-        """Take in a note; what cannot be read as one says nothing."""
+        """Add the marks of a note; an invalid note is ignored."""
         try:
             note = json.loads(body)
             until = _whole(note.get("until", LARGEST_SEQUENCE))
@@ -269,7 +269,7 @@ class _Noted:
             self._tries[sequence] = max((count, until), self._tries.get(sequence, (0, 0)))
 
     def of(self, letter: DeadLetter) -> DeadLetter:
-        """A letter with what is noted of it."""
+        """Return a letter with its marks."""
         done = letter.stored <= self._done.get(letter.sequence, -1)
         noted, until = self._tries.get(letter.sequence, (0, 0))
         tries = max(letter.tries, noted) if letter.stored <= until else letter.tries
@@ -278,7 +278,7 @@ class _Noted:
 
 
 def _whole(number: object, largest: int = LARGEST_SEQUENCE) -> int:
-    """A bounded number of a note.
+    """Return a number of a note, within its bounds.
 
     Raises:
         TypeError: it is something else.
@@ -289,7 +289,7 @@ def _whole(number: object, largest: int = LARGEST_SEQUENCE) -> int:
 
 
 def is_wanted(letter: DeadLetter, stage: str | None, reason: str | None) -> bool:
-    """Return True if a letter failed at this stage, and with this text in its reason; None asks for any."""
+    """Return True if a letter has this stage, and this text in its reason; None matches any."""
     if stage is not None and (letter.stage or "").upper() != stage.upper():
         return False
     return reason is None or reason.lower() in (letter.reason or "").lower()
@@ -313,7 +313,7 @@ class DeadLetterGroup:
 
 
 def grouped(letters: Iterable[DeadLetter]) -> list[DeadLetterGroup]:
-    """Letters by stage and reason, those first that are most."""
+    """Return letters grouped by stage and reason, the largest group first."""
     known: dict[tuple[str | None, str | None], list[int]] = {}
     for letter in letters:
         known.setdefault((letter.stage, letter.reason), []).append(letter.stored)

@@ -1,4 +1,4 @@
-"""Two versions of a route over the same records: what becomes of each with the one, and what with the other."""
+"""Comparison of two versions of a route on the same records: the outcome of each record with both."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ class _Version:
 
 
 class _BatchDiff:
-    """One batch, compared: the parts note what they find.
+    """Comparison of one batch, whose steps collect changed rows and examples.
 
     Args:
         old: what the old version makes of it.
@@ -210,7 +210,7 @@ class _BatchDiff:
         return len(places)
 
     def _changes(self, kind: str, rows: Rows, record_changes: Iterable[tuple[int, list[Change]]]) -> tuple[int, Tally]:
-        """Note changes by name; how many records have some, and each name how often."""
+        """Note changes by name; return the number of changed records, and the changes by name."""
         by_name: dict[str, list[tuple[int, Any, Any]]] = defaultdict(list)
         counts: dict[str, int] = defaultdict(int)
         number = 0
@@ -227,7 +227,7 @@ class _BatchDiff:
         return number, Tally() + Tally(counts)
 
     def _failures(self) -> int:
-        """Note records that fail with both in another way, or that end alike and have failed deliveries with one."""
+        """Note records that fail differently, or in one version only with equal outcomes; return their number."""
         old, new = self._old, self._new
         elsewhere = old.letters_to != new.letters_to
         both = old.trace.failures.keys() & new.trace.failures.keys()
@@ -261,7 +261,7 @@ def _content(raw: bytes | None) -> Any:
 
 
 def _letters(trace: Trace) -> Rows:
-    """By row the number of dead letters: one for a record that fails, one for each delivery that nobody can take."""
+    """Return the number of dead letters by row: one for a failed record, one for each failed delivery."""
     letters: Rows = np.bincount(trace.rows[len(trace.rows) - trace.letters :], minlength=len(trace))
     return letters
 

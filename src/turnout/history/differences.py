@@ -17,7 +17,7 @@ KINDS: Final = ("outcome", "lost", "gained", "moved", "value", "key", "header", 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """The processor's time that a version takes, without reading and without publishing.
+    """Processor time of a version, without reading and without publishing.
 
     Attributes:
         nanoseconds: of all records.
@@ -90,7 +90,7 @@ class Differences:
 
     @property
     def totals(self) -> Mapping[str, float]:
-        """Every number by its name, as `turnout.history.threshold` knows them."""
+        """All numbers by name, with the names of `turnout.history.threshold`."""
         old, new = self.matrix.by_version()
         by_outcome = {
             f"{version}_{outcome.label}": sum(n for ended, n in counts.items() if ended.outcome == outcome.label)

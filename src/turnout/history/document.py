@@ -80,7 +80,7 @@ class ExpectPart(Part):
 
 
 class CasePart(Part):
-    """One test: a record, and what is expected to become of it.
+    """Test of a route: a record, and its expected outcome.
 
     Attributes:
         name: a sentence.
@@ -98,7 +98,7 @@ class CasePart(Part):
 
 
 class SuiteDocument(Part):
-    """The ``tests`` of a route, or the file beside it.
+    """Tests of a route: the ``tests`` in its file, or the file next to it.
 
     Attributes:
         cluster: whose mappings apply; the route's if not given.

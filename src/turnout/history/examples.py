@@ -36,7 +36,7 @@ class Place(NamedTuple):
 
 
 class Example(NamedTuple):
-    """One record that shows a difference.
+    """Record that shows a difference.
 
     Attributes:
         place: where it is stored.
@@ -105,7 +105,7 @@ class Places:
         return Place(int(self._offsets[row]), self._texts(self._named)[row] or "", int(self._partitions[row]))
 
     def topic(self, row: int) -> str:
-        """The topic that one record came under."""
+        """Return the source topic of one record."""
         return self._texts("topic")[row] or ""
 
     def _texts(self, name: str) -> list[str | None]:
@@ -115,7 +115,7 @@ class Places:
         return texts
 
     def first(self, rows: Rows, limit: int) -> list[int]:
-        """The places in *rows* of the first *limit* by sequence; those of one record stay in their order."""
+        """Return the indices into *rows* of the first *limit* by sequence; items of one record keep their order."""
         if len(rows) <= limit or not limit:
             return list(range(len(rows)))[:limit]
         offsets = self._offsets[rows]
@@ -133,7 +133,7 @@ def _numbers(batch: Any, name: str, unknown: int) -> Rows:
 
 
 def text_of(value: Any) -> str | None:
-    """A value as JSON, not endlessly long; None for what is not there."""
+    """Return a value as JSON, truncated if it is long; None if the value is absent."""
     if value is ABSENT:
         return None
     text = json.dumps(plain(value), ensure_ascii=False, default=str)

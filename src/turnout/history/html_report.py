@@ -1,4 +1,4 @@
-"""The report of a comparison as one HTML page: no assets from elsewhere, no script, light and dark."""
+"""Comparison report as one HTML page: no external assets, no script, light and dark."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def page(report: DiffReport) -> str:
 
 
 def _sayable(text: str) -> str:
-    """The text without what UTF-8 has no bytes for, and without control characters."""
+    """Replace characters that UTF-8 cannot encode, and control characters."""
     encoded = text.encode("utf-8", "replace").decode()
     return "".join(char if char >= " " or char in "\t\n" else "\ufffd" for char in encoded)
 

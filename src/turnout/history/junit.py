@@ -10,7 +10,7 @@ from turnout.history.text_report import difference_lines
 
 
 def junit_xml(reports: Iterable[Report]) -> str:
-    """One ``testsuite`` for each route, one ``testcase`` for each test."""
+    """Return the reports as XML: one ``testsuite`` for each route, one ``testcase`` for each test."""
     root = ET.Element("testsuites")
     for report in reports:
         failed = len(report.failed)

@@ -42,7 +42,7 @@ class LetterHeaders:
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> Self:
-        """Part the headers of a message.
+        """Split the headers of a message into their parts.
 
         The block is read from the end, each name once, to `ORIGIN`; letters of earlier versions have none, and theirs
         begins with the topic. A record may have had headers of the same names: they are before it.
@@ -65,13 +65,13 @@ class LetterHeaders:
 
     @property
     def raw(self) -> tuple[Header, ...]:
-        """All but those of the letter as a message, of its tries, and its seal: what a copy takes over."""
+        """Headers that a copy keeps: all except those of the letter as a message, of its tries, and its seal."""
         gone = {*_OF_MESSAGE, TRIES, SEAL}
         return tuple(pair for pair in self.all if pair[0] not in gone)
 
     @property
     def are_of_note(self) -> bool:
-        """True if the headers are those of a note, and no others. A letter has more, whatever its record brought."""
+        """True if the headers are exactly those of a note. A letter always has more."""
         names = [name for name, _ in self.own if not _is_added(name)]
         return names == [REDRIVEN] and self.block.keys() - {SEAL} == {CONNECTOR}
 

@@ -22,7 +22,7 @@ _OF_TRIES = re.compile(rf":{TRIES}:\d+(:\d+)?$", re.ASCII)
 def mark(
     route: Route, box: LetterBox, delivered: Sequence[DeadLetter], failed: Sequence[DeadLetter], *, delete: bool
 ) -> None:
-    """Take note of what became of letters.
+    """Mark letters as delivered, or as failed once more.
 
     Without *delete* one message with the header ``Turnout-Redriven`` is added on the letters' topic: its body names the
     sequences of those that are done, and how often the others have been tried. With it, letters that are done are

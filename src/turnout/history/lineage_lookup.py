@@ -1,4 +1,4 @@
-"""The walk from a delivered message back: what is read of servers, of the store and of git to tell its lineage."""
+"""Lookup of a delivered message's lineage, in servers, in the store and in git."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def _read(servers: Sequence[Mapping[str, str]], stream: str, sequence: int) -> A
 
 
 def _record(origin: Made, route: Route | None, server: str | None) -> tuple[SourceRecord, Any]:
-    """The record that the message says it was made from.
+    """Return the source record that the message's lineage headers name.
 
     Raises:
         TurnoutError: it is not in a stream, or not there any more, or cannot be read.
@@ -117,7 +117,7 @@ def _record(origin: Made, route: Route | None, server: str | None) -> tuple[Sour
 
 
 def _with_subscription(walked: Lineage, route: Route, batch: Any) -> Lineage:
-    """The same with whom the message was made for."""
+    """Return the lineage with the subscription that the message was made for."""
     then: tuple[Subscription, ...] = ()
     if walked.made.revision is not None:
         try:

@@ -21,7 +21,7 @@ _ID = "Nats-Msg-Id"
 
 @dataclass(frozen=True, slots=True)
 class SourceRecord:
-    """A message as it lies in a stream.
+    """Stored message of a stream.
 
     Attributes:
         place: ``stream:sequence``.
@@ -76,7 +76,7 @@ class Made:
         return cls(name, digest, decimal(revision, LARGEST_SEQUENCE), headers[SOURCE])
 
     def stream_place(self) -> tuple[str, int] | None:
-        """Stream and sequence of the record; None if it is from elsewhere."""
+        """Return stream and sequence of the record; None if it is not from a stream."""
         # A record of Kafka is TOPIC:PARTITION:OFFSET.
         return stream_and_sequence(self.source) if self.source.count(":") == 1 else None
 
@@ -129,7 +129,7 @@ class RouteThen:
 
 @dataclass(frozen=True, slots=True)
 class Lineage:
-    """Everything on the way from a message to its record.
+    """Lineage of a message, back to its record.
 
     Attributes:
         message: as it was delivered.
@@ -148,11 +148,11 @@ class Lineage:
     gaps: tuple[str, ...] = ()
 
     def but(self, gap: str) -> Self:
-        """The same with one gap more."""
+        """Return the lineage with one more gap."""
         return replace(self, gaps=(*self.gaps, gap))
 
     def as_dict(self) -> dict[str, Any]:
-        """The same as plain values, for JSON."""
+        """Return the lineage as plain values, for JSON."""
         return asdict(self)
 
 

@@ -112,7 +112,7 @@ def _answer(answer: PredicateAnswer, hidden: Hidden) -> PredicateAnswer:
 
 
 def _operand(name: str) -> ContentPath:
-    """Return the path of what a predicate looks at; what is no path into key or value is a header."""
+    """Return the path that a predicate reads; a name that is not a path into key or value is a header."""
     side, dot, path = name.partition(".")
     return (side, *parse_path(path)) if side in (KEY, VALUE) and (path or not dot) else (HEADERS, name)
 
@@ -174,7 +174,7 @@ def masked_metadata(route: Route, metadata: Mapping[str, str]) -> dict[str, str]
 
 
 def check_condition(route: Route, place: int, condition: Condition) -> None:
-    """Refuse a condition on what is hidden: the records that it finds would tell what they hold.
+    """Refuse a condition on hidden fields, as its matches would reveal their values.
 
     Args:
         route: whose records are looked at.

@@ -202,12 +202,12 @@ def hidden_places(chain: Chain) -> list[Hidden]:
 
 
 def hidden_at(chain: Chain, place: int) -> Hidden:
-    """Return the hidden fields of a record after the first *place* stages: those that later stages mask."""
+    """Return the hidden fields of a record after the first *place* stages: fields that later stages mask."""
     return hidden_places(chain)[place]
 
 
 def hidden_anywhere(chain: Chain) -> Hidden:
-    """Return what is hidden of a record of which it is not known how far it has come."""
+    """Return the fields that are hidden at any stage, for a record at an unknown stage."""
     return Hidden(frozenset[ContentPath]().union(*(hidden.paths for hidden in hidden_places(chain))))
 
 
@@ -230,7 +230,7 @@ def _followed_on(stage: Stage, paths: set[ContentPath]) -> set[ContentPath]:
 
 
 def _is_masked(path: ContentPath, mask: ContentPath) -> bool:
-    """Return True if nothing is left at a path behind a mask; of a name that stands for several, its beginning counts.
+    """Return True if a mask covers a path; a path name with a final ``*`` has to begin with the mask's name.
 
     Only what is below a field has such a name, and nothing is below one that was masked.
     """

@@ -23,7 +23,7 @@ class Matrix:
 
     @classmethod
     def of(cls, old: EndNumbers, new: EndNumbers) -> tuple[Matrix, NDArray[np.bool_], list[tuple[Ended, Ended]]]:
-        """The matrix of a batch, by row whether its record ended otherwise, and the pair of each such row in order."""
+        """Return a batch's matrix, a mask of rows with changed outcomes, and the pairs of these rows in order."""
         pairs = old.codes * new.width + new.codes
         codes, inverse, numbers = np.unique(pairs, return_inverse=True, return_counts=True)
         ended = [(old.ended(code // new.width), new.ended(code % new.width)) for code in codes.tolist()]

@@ -1,4 +1,4 @@
-"""Deliveries of two versions side by side: which are gained, which are lost, and which go elsewhere."""
+"""Comparison of two versions' deliveries: gained, lost, and moved to another destination."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class SentDeliveries:
 
     @classmethod
     def of(cls, trace: Trace, labels: Sequence[str]) -> SentDeliveries:
-        """Those of a trace."""
+        """Return the deliveries of a trace."""
         count = len(trace.rows) - trace.letters
         places, rows = np.arange(count), trace.rows[:count]
         messages = trace.messages
@@ -100,7 +100,7 @@ def changed(old: SentDeliveries, new: SentDeliveries) -> tuple[Changed, Changed,
 
 
 def _without(keys: Rows, others: Rows) -> Rows:
-    """The keys that are not among the others, as often as they are more; sorted."""
+    """Return the sorted keys that remain after removing the others, with multiplicity."""
     known, counts = np.unique(keys, return_counts=True)
     theirs, their_counts = np.unique(others, return_counts=True)
     at = np.searchsorted(theirs, known)
@@ -111,7 +111,7 @@ def _without(keys: Rows, others: Rows) -> Rows:
 
 
 def _paired(lost: Rows, gained: Rows) -> tuple[Rows, Rows]:
-    """Places of what the same owners have lost and gained: the first with the first, and so on."""
+    """Return the indices of lost and gained deliveries with equal owners, paired in order."""
     ranks = _ranks(lost), _ranks(gained)
     most = max((int(rank.max()) for rank in ranks if len(rank)), default=0) + 1
     _, one, other = np.intersect1d(
@@ -121,13 +121,13 @@ def _paired(lost: Rows, gained: Rows) -> tuple[Rows, Rows]:
 
 
 def _ranks(owners: Rows) -> Rows:
-    """Of sorted numbers, the how-manieth each is of its like."""
+    """Return for each of the sorted numbers its rank among equal ones."""
     return np.arange(len(owners)) - np.searchsorted(owners, owners)
 
 
 @dataclass(frozen=True, slots=True)
 class _Texts:
-    """Texts of both versions, the old one's first, as numbers of those that are different."""
+    """Dictionary-encoded texts of both versions, the old version's first."""
 
     known: Sequence[str | None]
     codes: Rows
@@ -138,7 +138,7 @@ class _Texts:
         return cls(encoded.dictionary.to_pylist(), encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64))
 
     def sorted(self) -> _Texts:
-        """The same with numbers in the order of the texts, null first: whatever else a batch holds."""
+        """Return the texts with codes in sort order, null first, independent of the batch's other texts."""
         order = sorted(range(len(self.known)), key=lambda at: (self.known[at] is not None, self.known[at] or ""))
         ranks = np.empty(len(order), np.int64)
         ranks[order] = np.arange(len(order))
@@ -158,19 +158,19 @@ def _same(old: SentDeliveries, new: SentDeliveries, whose: _Texts, where: _Texts
 
 @dataclass(frozen=True, slots=True)
 class _Book:
-    """Gives deliveries numbers that are equal where they are, and in the order of record, subscription and address."""
+    """Encoder of deliveries as integer keys, which sort by record, subscription and address."""
 
     whose: _Texts
     where: _Texts
 
     def keys(self, sent: SentDeliveries, first: int) -> Rows:
-        """The numbers of a version's deliveries, which are the *first* and further ones of both."""
+        """Return the keys of a version's deliveries, which start at index *first* in the texts of both versions."""
         some = slice(first, first + len(sent.rows))
         owners = sent.rows * len(self.whose.known) + self.whose.codes[some]
         return owners * len(self.where.known) + self.where.codes[some]
 
     def owners(self, keys: Rows) -> Rows:
-        """Record and subscription, as one number."""
+        """Return record and subscription as one number."""
         return keys // len(self.where.known)
 
     def changed(self, old: Rows | None, new: Rows | None) -> Changed:

@@ -59,7 +59,7 @@ class OutcomeWatch(Watch):
 
 
 class EndNumbers:
-    """Outcomes of a trace as numbers, each of which stands for an `Ended`.
+    """Outcomes of a trace as integer codes; each code represents an `Ended`.
 
     Args:
         trace: of a batch.

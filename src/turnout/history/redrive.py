@@ -76,7 +76,7 @@ class RedriveReport:
         return Counter(result.outcome for result in self.results)
 
     def groups(self) -> list[tuple[str | None, str | None, Counter[str]]]:
-        """Stage, first reason, and how many of such letters ended how; those first that are most."""
+        """Return stage, first reason, and counts by outcome for each group of letters, the largest first."""
         known: dict[tuple[str | None, str | None], Counter[str]] = {}
         for result in self.results:
             known.setdefault((result.letter.stage, result.letter.reason), Counter())[result.outcome] += 1
@@ -175,7 +175,7 @@ def _known(store: Store, id_: str) -> Subscription | None:
 
 
 class _Redrive:
-    """Letters on their way, some at a time."""
+    """Letters of a redrive, processed in groups."""
 
     def __init__(self, route: Route, index: Index | None, *, dry_run: bool, delete: bool, unverified: bool) -> None:
         self._route = route
@@ -191,7 +191,7 @@ class _Redrive:
         self.duplicates = 0
 
     def add(self, letters: Sequence[DeadLetter]) -> None:
-        """Redrive some letters, and take note of what became of them."""
+        """Redrive some letters, and record the results."""
         records = self._records(letters)
         trace = self._program.trace(_batch(self._route, records), self._index)
         ways = [
@@ -278,7 +278,7 @@ def _way(trace: Trace, row: int, letter: DeadLetter) -> _Way:
 
 
 def _of_delivery(trace: Trace, places: Sequence[int], letter: DeadLetter, reason: str | None) -> _Way:
-    """The way of a letter that is a single delivery: to its subscription alone."""
+    """Return the action for a letter that is a single delivery: send to its subscription only."""
     mine = [place for place in places if trace.subscriptions[place].as_py() == letter.subscription]
     good = [place for place in mine if not trace.is_letter(place)]
     same = [place for place in good if trace.destinations[place].as_py() == letter.destination]

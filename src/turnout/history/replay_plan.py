@@ -31,7 +31,7 @@ _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 @dataclass(frozen=True, slots=True)
 class ReplayPlan:
-    """One replay, ready to be carried out.
+    """Plan of one replay, ready to run.
 
     Attributes:
         route: the route as the replay runs it: what fails is counted and not set aside once more, and what none of the
@@ -74,7 +74,7 @@ class ReplayPlan:
         }
 
     def lines(self) -> Iterator[str]:
-        """The plan for people."""
+        """Yield the plan as text lines."""
         yield f"replay {self.replay.id} of {self.route.name}"
         for range_ in self.ranges:
             yield f"reads {range_.stream} from {range_.start:,} up to {range_.end:,}: {range_.records:,} records"
@@ -101,7 +101,7 @@ def plan_replay(
     id: str | None = None,  # noqa: A002 - what it is called everywhere
     folder: str | Path | None = None,
 ) -> ReplayPlan:
-    """Look at the servers and the store, and say what a replay would do.
+    """Plan a replay from the state of the servers and the store.
 
     Args:
         route: whose history, and through what it goes.
@@ -158,7 +158,7 @@ def plan_replay(
 
 
 def _unread(text: str) -> str:
-    """A text that may hold a password, as one that is known again and not read."""
+    """Return a digest of a text that may hold a password, for comparison only."""
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
@@ -179,6 +179,6 @@ def _chosen(route: Route, ids: Sequence[str] | None, moment: Moment | None) -> S
 
 
 def _beside(route: Route) -> Path:
-    """The folder of a route's replays: in its checkpoint, or beside its file where that is on another machine."""
+    """Return the folder of a route's replays: in its checkpoint, or next to its file for a remote checkpoint."""
     checkpoint = local_folder(str(checkpoint_of(route)))
     return (checkpoint or local_folder(str(checkpoint_of(replace(route, checkpoint=None)))) or Path()) / "replays"

@@ -115,7 +115,7 @@ class ReplayState:
         return state
 
     def write(self, folder: Path) -> None:
-        """Keep it; whoever reads it sees the old state or the new one."""
+        """Write the state atomically."""
         text = json.dumps(
             {
                 "asked": self.asked,

@@ -27,7 +27,7 @@ _SHOWN = 20
 
 @dataclass(frozen=True, slots=True)
 class DiffReport:
-    """A comparison with what is to be said of it.
+    """Comparison with the names, range and duration for its report.
 
     Attributes:
         old: what the old version is called.
@@ -45,7 +45,7 @@ class DiffReport:
 
 
 def place_text(place: Place) -> str:
-    """A place as people write it: ``FLIGHTS:17``, and with a partition other than 0 ``flights[3]:17``.
+    """Format a position: ``FLIGHTS:17``, and with a partition other than 0 ``flights[3]:17``.
 
     >>> place_text(Place(17, "FLIGHTS", 0)), place_text(Place(17, "flights", 3)), place_text(Place(-1, "flights", 0))
     ('FLIGHTS:17', 'flights[3]:17', 'flights')

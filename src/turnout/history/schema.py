@@ -32,7 +32,7 @@ def test_file_schema() -> dict[str, Any]:
 
 
 def suite_schema() -> dict[str, Any]:
-    """The tests of one file, or those under ``tests`` in a route: a block, or just a list of cases."""
+    """Return the schema of a file of tests, or of ``tests`` in a route: an object, or a list of cases."""
     suite = model_schema(SuiteDocument)
     definitions = suite.pop("$defs")
     subscriptions = suite["properties"]["subscriptions"]

@@ -1,4 +1,4 @@
-"""The tests of a route: those in its own file, and those in the file beside it."""
+"""Tests of a route: in its own file, and in the file next to it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ STORE = "store"
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One test.
+    """Test of a route: a record, and its expected outcome.
 
     Attributes:
         name: what it says.
@@ -74,7 +74,7 @@ class Suite:
 
     @classmethod
     def parse(cls, text: str, route: Route, file: FilePath, prefix: Path = ()) -> Self | None:
-        """The tests in a text at *prefix*; None where there are none.
+        """Parse the tests at *prefix* in a text; None if it has none.
 
         Raises:
             ConfigError: lists every mistake, with path and line.
@@ -100,7 +100,7 @@ class Suite:
 
 
 def load_suites(route_file: FilePath, route: Route) -> list[Suite]:
-    """The tests of a route: ``tests`` in its file, and ``NAME.test.yaml`` beside it.
+    """Load the tests of a route: ``tests`` in its file, and ``NAME.test.yaml`` next to it.
 
     Raises:
         ConfigError: one of them is wrong, or there are none.
@@ -120,7 +120,7 @@ _ROUTES: Final = (".yaml", ".yml", ".json")
 
 
 def route_file_of(file: FilePath) -> FilePath:
-    """The file of the route whose tests are to be run, where it may be the file of the tests that is named.
+    """Return the route file for a given file, which may be the route's or that of its tests.
 
     Args:
         file: a route's, which is given back, or ``NAME.test.yaml``.

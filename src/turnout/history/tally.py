@@ -1,4 +1,4 @@
-"""Counts by name, for names that nobody can foresee: beyond a limit the rest are counted together."""
+"""Counts by name, for an unknown number of names: beyond a limit the rest are counted together."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records on their way, looked at without disturbing a run: before and after a stage, mapped, or delivered."""
+"""Observation of records without disturbing a run: before and after a stage, mapped, or delivered."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _LOOK_SECONDS = 0.5
 
 @dataclass(frozen=True, slots=True)
 class TapMessage:
-    """A message that goes out for a record.
+    """Outgoing message of a record.
 
     Attributes:
         topic: where to, in its sink.
@@ -55,7 +55,7 @@ class TapMessage:
 
 @dataclass(frozen=True, slots=True)
 class Tapped:
-    """A record at one place of its way.
+    """Record at one stage of a route.
 
     Attributes:
         stream: where it was read.
@@ -80,7 +80,7 @@ class Tapped:
     messages: tuple[TapMessage, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
-        """The same as ``--json`` prints it."""
+        """Return the record as ``--json`` prints it."""
         messages = [
             {
                 "topic": message.topic,
@@ -103,7 +103,7 @@ class Tapped:
 
 
 def stages_of(route: Route) -> tuple[str, ...]:
-    """The places where a route can be tapped, in order."""
+    """Return the stages at which a route can be tapped, in order."""
     return (SOURCE, *(stage.name for stage in route.chain.stages), MAPPED, DELIVERED)
 
 
@@ -121,7 +121,7 @@ def taps(
     stop: threading.Event | None = None,
     index: Index | None = None,
 ) -> Iterator[Tapped]:
-    """Watch records at one place of a route. Nothing is delivered, and nothing that a run uses is touched.
+    """Watch records at one stage of a route. Nothing is delivered, and the state of runs is not changed.
 
     The stream is read beside the run by consumers that acknowledge nothing and are gone after a look. What the route
     masks later is hidden. Subscriptions are those that the store has when this begins.
@@ -179,7 +179,7 @@ class _Pace:
         """How many of the records that are there now may be shown, and the others be passed over; None for all."""
 
     def missed(self) -> None:
-        """Wait until it may be looked again, as nothing of the last look is shown."""
+        """Pause before the next read, as the last one showed no record."""
         if self.allowed is not None:
             self.stop.wait(_LOOK_SECONDS)
 
@@ -212,7 +212,7 @@ def _of_part(tap: _Tap, part: StreamPart, left: int | None) -> Iterator[Tapped]:
 
 
 class _Tap:
-    """A route's program, watched at one place."""
+    """Route's program, watched at one stage."""
 
     def __init__(
         self, route: Route, stage: str, where: Condition | None, index: Index | None, *, unmasked: bool
@@ -273,7 +273,7 @@ def _around(route: Route, stage: str) -> tuple[int, int]:
 
 
 def _spread(rows: Rows, most: int | None) -> Rows:
-    """At most *most* of the rows, spread over all of them."""
+    """Return at most *most* of the rows, evenly spaced."""
     if most is None or len(rows) <= most:
         return rows
     return rows[np.linspace(0, len(rows) - 1, most).astype(np.intp)]

@@ -30,7 +30,7 @@ class StreamPart:
 
 
 class _Stream:
-    """One stream, read without being noticed."""
+    """Reader of one stream that does not affect its consumers."""
 
     def __init__(self, connection: Connection, name: str, filters: Sequence[str]) -> None:
         self._connection = connection
@@ -50,7 +50,7 @@ class _Stream:
 def parts(
     route: Route, start: Place | None, end: Place | None, stop: threading.Event, *, newest: int | None
 ) -> Iterator[StreamPart]:
-    """The parts of a route's streams from one place up to another, or without end.
+    """Return an iterator of the parts of a route's streams from one position to another, or without end.
 
     Args:
         route: whose source.

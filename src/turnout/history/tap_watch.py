@@ -1,4 +1,4 @@
-"""Sees records at one place of a route's program, and notes how they are there and behind it."""
+"""Watch of records at one stage of a route's program, which notes them before and after it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _WHOLE: Final = Hidden()
 
 
 class ObservedRecord(NamedTuple):
-    """One record at the place: how it ended there, before it, behind it, and why it failed."""
+    """Record at the stage: its outcome there, its content before and after, and the reason of a failure."""
 
     outcome: str
     before: dict[str, Any]
@@ -77,7 +77,7 @@ class TapWatch(Watch):
                 self._observed[row] = ObservedRecord("read", record, record)
 
     def before(self, stage: StageRunner, records: Batch) -> None:
-        """Note records that come to the stage."""
+        """Note the records that reach the stage."""
         if stage.stage.name != self._stage:
             return
         self.rows = self._choose(records, records.alive.astype(np.int64))
@@ -85,7 +85,7 @@ class TapWatch(Watch):
         self._whole = {row: _WHOLE.seen(records.record(row)) for row in self.rows.tolist()}
 
     def after(self, stage: StageRunner, records: Batch) -> None:
-        """Note what has become of them."""
+        """Note the results of the stage."""
         if stage.stage.name == self._stage:
             self._observed = {row: self._behind(records, row, before) for row, before in self._before.items()}
 

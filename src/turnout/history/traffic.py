@@ -1,4 +1,4 @@
-"""Traffic of a route's subscriptions in a range: those never matched, and those that alone cause a delivery."""
+"""Traffic of a route's subscriptions in a range: subscriptions without matches, and sole causes of deliveries."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class TrafficWatch(Watch):
         self.deliveries: Counter[tuple[str, str]] = Counter()
 
     def mapped(self, records: Batch) -> None:
-        """Match what is about to be matched, and count who wants it."""
+        """Match the mapped records, and count matches and deliveries by subscription."""
         rows = records.alive
         kept = [place for place, row in enumerate(rows.tolist()) if records.topics[row] is not None]
         rows = rows[np.array(kept, np.intp)]
@@ -102,7 +102,7 @@ class TrafficWatch(Watch):
             self._anchors.match(id_, message)
 
     def _count_deliveries(self, matches: Matches) -> None:
-        """Count who causes what; two that send a record to one destination do not cause it alone."""
+        """Count deliveries by subscription, and separately deliveries with one subscription as their only cause."""
         sent = self._index.deliveries(matches)
         whose = self._index.subscription_ids(sent.subscriptions).to_pylist()
         where = self._index.destinations(sent.destinations).to_pylist()

@@ -1,4 +1,4 @@
-"""Versions of a route file: as it lies in its folder, and as it was at a revision of git."""
+"""Versions of a route file: the file in its folder, and its content at a revision of git."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from turnout.subscriptions.lines import import_lines
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """One version of a route.
+    """Named version of a route.
 
     Attributes:
         name: what it is called.
@@ -32,7 +32,7 @@ class Version:
     route: Route
 
     def with_subscriptions(self, store: str) -> Version:
-        """The same with the subscriptions of another store.
+        """Return the version with the subscriptions of another store.
 
         Raises:
             ConfigError: the route has no subscriptions.
@@ -85,7 +85,7 @@ def load_version(written: str, resources: ExitStack) -> Version:
 
 
 def snapshot_store(address: str, resources: ExitStack) -> str:
-    """The URL of a store with the subscriptions that are meant.
+    """Return the URL of a store with the given subscriptions.
 
     Args:
         address: the URL of a store, or a file of lines as ``turnout subscriptions export`` writes them.
@@ -110,7 +110,7 @@ def snapshot_store(address: str, resources: ExitStack) -> str:
 
 
 def _settled(name: str, route: Route) -> Version:
-    """A version whose store is named by the file that it is, however it was reached."""
+    """Return a version whose store path is resolved, so that equal files have equal names."""
     version = Version(name, route)
     return version if route.subscriptions is None else version.with_subscriptions(resolved(route.subscriptions.store))
 
@@ -142,7 +142,7 @@ def _of_revision(revision: str, path: str, folder: Path, resources: ExitStack) -
 
 
 def _top(folder: Path) -> Path:
-    """The top of the repository that a folder lies in."""
+    """Return the top folder of the repository that contains a folder."""
     top = _git(folder, "rev-parse", "--show-toplevel")
     if not top:
         raise ConfigError([Mistake(str(folder), "is in no repository of git")])

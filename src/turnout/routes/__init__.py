@@ -1,4 +1,4 @@
-"""The route file: one YAML file that says where records come from, what happens to them and where they go."""
+"""Route file: one YAML file that defines the source of records, their processing and their destination."""
 
 from turnout.routes.reader import DEFAULT_SINK
 from turnout.routes.route import Route, digest_of

@@ -1,4 +1,4 @@
-"""Limits of route texts that come from callers of a server, and not from its operator."""
+"""Limits of route texts that are sent by callers of a server, not written by its operator."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ class CallerLimits:
                 yield from self._file((*path, str(name)), value.removeprefix("file:"), self.folder)
 
     def _url(self, path: Path, place: str, folder: FilePath) -> Iterator[tuple[Path, str]]:
-        """A folder of this machine, or the URL of one elsewhere."""
+        """Yield the mistakes of a local folder or ``file:`` URL; other URLs are not checked."""
         scheme, _, rest = place.partition(":")
         local = scheme.lower() == "file"
         if local or "://" not in place:

@@ -152,7 +152,7 @@ def _of_json(text: str, file: Path) -> tuple[Mapping[str, Any], str | None]:
 
 
 def _is_text(text: str) -> bool:
-    """Return True if the text can be encoded; an escape can stand for half of a character."""
+    """Return True if the text can be encoded; an escape can denote half of a surrogate pair."""
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -71,13 +71,13 @@ class ErrorsPart(Part):
     bad_headers: Literal["deadLetter", "drop"] = "deadLetter"
 
     def policy(self, base: ErrorPolicy) -> ErrorPolicy:
-        """The policy of a connector's own properties, with what the route says put over it."""
+        """Return *base*, the policy of a connector's own properties, overridden by the route's settings."""
         overrides = {_POLICYS.get(name, name): getattr(self, name) for name in self.model_fields_set}
         return replace(base, **overrides)
 
 
 class TriggerPart(Part):
-    """Trigger of micro-batches; by default they start as soon as there are records.
+    """Trigger of micro-batches; by default they start as soon as records are available.
 
     Attributes:
         available_now: do all there is, then stop.
@@ -102,7 +102,7 @@ class TriggerPart(Part):
 
 
 class RouteDocument(Part):
-    """One route file, top to bottom. `transforms`, `mappings`, `key` and `value` are checked by their own packages.
+    """One route file. `transforms`, `mappings`, `key` and `value` are checked by their own packages.
 
     Attributes:
         name: letters, digits, '_', '.', '-'; the checkpoint lies under this name.

@@ -60,14 +60,14 @@ class Endpoint(Part):
             yield name, "***" if secret else masked_url(value) if isinstance(value, str) else value
 
     def options(self) -> dict[str, str]:
-        """The options to hand to Spark's reader or writer; those that were left alone are not named."""
+        """Return the options for Spark's reader or writer, without options that are not set."""
         written = self.model_dump(by_alias=True, exclude_none=True, exclude={"format", "allow", "lineage", "push_down"})
         written.update(written.pop("options", {}))
         return {self.renamed.get(key, key): _option(value) for key, value in written.items()}
 
 
 class _Sink(Endpoint):
-    """Options of every sink beside those of its format."""
+    """Options of every sink, in addition to the options of its format."""
 
     allow: list[Annotated[str, AfterValidator(check_pattern)]] | None = Field(
         None, description="patterns of the destinations that may be reached; null for all that are not protected"
@@ -161,7 +161,7 @@ class NatsSource(_Nats):
 
     @property
     def only_stream(self) -> str | None:
-        """The name of the stream where there is one, so that records need not say which they are from."""
+        """Name of the only stream, so that records need not name it; None if the source has several."""
         return self.streams[0] if len(self.streams) == 1 else None
 
     @property
@@ -170,7 +170,7 @@ class NatsSource(_Nats):
         return listed(self.filter_subject)
 
     def message(self, place: str) -> tuple[str, int]:
-        """The stream and the sequence that STREAM:SEQ names, or SEQ alone where there is one stream.
+        """Return the stream and the sequence named by STREAM:SEQ, or by SEQ alone if the source has one stream.
 
         Raises:
             ValueError: it names no message of these streams.
@@ -280,7 +280,7 @@ class _Files(Endpoint):
 
 
 class FileSource(_Files):
-    """Files, read once; with ``stream: true`` new files as they come.
+    """Files, read once; with ``stream: true``, new files are read as they appear.
 
     Attributes:
         stream: whether new files are read as they come.
@@ -305,7 +305,7 @@ class FileSink(_Files, _Sink):
     partition_by: Names | None = None
 
     def options(self) -> dict[str, str]:
-        """Return the format's options, without those that the writer takes by other means."""
+        """Return the format's options, without options that the writer gets by other means."""
         return {key: value for key, value in super().options().items() if key not in ("path", "partitionBy")}
 
 

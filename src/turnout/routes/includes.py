@@ -33,7 +33,7 @@ def transforms_of(value: Any, folder: Path) -> list[Any] | Connector:
 
 
 def mappings_of(value: Any, folder: Path) -> Any:
-    """The ``mappings`` of a route: in place, or those of a nats-server configuration file.
+    """Return the ``mappings`` of a route: given in place, or read from a nats-server configuration file.
 
     A file is named as a text, or as ``{file: nats-server.conf, account: ORDERS}`` for the mappings of one account.
 

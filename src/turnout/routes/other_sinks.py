@@ -1,4 +1,4 @@
-"""Other sinks than a route's own: for what is delivered once more, or looked at elsewhere."""
+"""Sinks that replace a route's own, to deliver messages once more or to inspect them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class _Document(Part):
 
 
 def with_sink(route: Route, sink_or_name: str | Endpoint) -> Route:
-    """The route with everything going to one sink, whichever of its own a destination names.
+    """Return the route with all messages directed to one sink, regardless of the sink a destination names.
 
     Args:
         route: the route.

@@ -11,7 +11,7 @@ Path = tuple[str | int, ...]
 
 
 def dotted(path: Path) -> str:
-    """The path as its author would say it: ``transforms[0].predicate.type``."""
+    """Return the path in dotted notation: ``transforms[0].predicate.type``."""
     text = ""
     for step in path:
         if isinstance(step, int):

@@ -1,4 +1,4 @@
-"""One document read part by part, so that all its mistakes are named and not the first alone."""
+"""Reader of a route document, part by part, so that all mistakes are reported and not only the first."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ class RouteReader:
         return chain
 
     def _unread(self, transforms: list[Any] | Connector | None, converters: Converters) -> dict[Side, str]:
-        """Why keys and values have no fields, where nothing says how they are read."""
+        """Return the reason that keys or values have no fields, for each side without a format."""
         file = transforms.file if isinstance(transforms, Connector) else None
         causes = {}
         for side, converter in ((Side.KEY, converters.key), (Side.VALUE, converters.value)):
@@ -162,7 +162,7 @@ class RouteReader:
     def _fields(
         self, checked: RouteDocument, chain: Chain, formats: tuple[Format, Format], causes: Mapping[Side, str]
     ) -> None:
-        """Look up every field that the route names in the schemas that keys and values have by then."""
+        """Look up every field that the route names in the schemas of keys and values at that stage."""
         metadata = checked.subscriptions.metadata if checked.subscriptions else {}
         key, value = (codec_of(format_).schema() for format_ in formats)
         for mistake in unknown_fields(chain, key, value, metadata, causes):
@@ -188,7 +188,7 @@ class RouteReader:
                 self.add(("spark", name), f"is no property of Spark; did you mean {right!r}?")
 
     def _part(self, key: str, read: Callable[[Any], Made], default: Any) -> Made | None:
-        """One part by its own package's reader; its mistakes are placed under *key*."""
+        """Read one part by its own package's reader; its mistakes are reported under *key*."""
         part = self.document.get(key)
         try:
             return read(default if part is None else part)
@@ -225,7 +225,7 @@ class RouteReader:
 
 
 def _connectors_dead_letter(policy: ErrorPolicy) -> DeadLetterPart | None:
-    """The dead letter that a connector's own properties ask for."""
+    """Return the dead letter that a connector's own properties configure; None if they do not."""
     if not policy.dead_letter_topic:
         return None
     properties = {"topic": policy.dead_letter_topic, "contextHeaders": policy.dead_letter_headers}

@@ -1,4 +1,4 @@
-"""A route: what a route file says, read, checked and ready to run."""
+"""Route: the content of a route file, read, checked and ready to run."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def digest_of(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """One route, valid as a whole; `Route.load` makes it from a file.
+    """Valid route; `Route.load` makes it from a file.
 
     Attributes:
         name: what the route is called, in logs and in its checkpoint's path.

@@ -32,7 +32,7 @@ _SHORTEST = 4
 
 
 def meant(name: str) -> str | None:
-    """Return the property that *name* is a slip of one letter of, or whose group it is; None for none.
+    """Return the property that *name* misspells by one letter, in full or in its group; None if none.
 
     Spark passes over what it does not know, so that a slip is a setting without effect.
 

@@ -1,4 +1,4 @@
-"""Checks of single option values; each says what was found and what was expected."""
+"""Checks of single option values; each error gives the value found and the value expected."""
 
 from __future__ import annotations
 

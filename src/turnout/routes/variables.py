@@ -28,7 +28,7 @@ _LARGEST_FILE = 1 << 20
 
 
 class _UnusableError(ValueError):
-    """Raised when a ``${…}`` cannot be filled in; the message says why."""
+    """Raised when a ``${…}`` cannot be filled in; the message gives the reason."""
 
 
 class Variables:
@@ -52,7 +52,7 @@ class Variables:
         self.secrets: set[str] = set()
 
     def fill_in(self, document: Mapping[str, Any]) -> dict[str, Any]:
-        """The document with its variables filled in; what cannot be filled in stays as it stands."""
+        """Return the document with its variables filled in; invalid ones stay unchanged."""
         return {key: self._fill(value, (key,)) if key in PLACES else value for key, value in document.items()}
 
     def _fill(self, value: Any, path: Path) -> Any:
@@ -106,7 +106,7 @@ class Variables:
         return value
 
     def _of_file(self, place: str) -> str:
-        """A whole file without the line end behind it, or one key of a properties file (KIP-297)."""
+        """Return a whole file without its final line end, or one key of a properties file (KIP-297)."""
         whole = self.folder / place
         name, colon, key = place.rpartition(":")
         if whole.is_file() or not colon:
@@ -122,7 +122,7 @@ class Variables:
         return text
 
     def masked(self, text: str) -> str:
-        """*text* without anything that came from a file."""
+        """Return *text* with everything that was read from a file masked."""
         for secret in sorted(self.secrets, key=len, reverse=True):
             for form in (secret, repr(secret)[1:-1]):
                 text = text.replace(form, "***")
@@ -130,7 +130,7 @@ class Variables:
 
 
 def _closing(text: str, begin: int) -> int:
-    """The place behind the brace that closes the ``${`` at *begin*; a default may hold variables of its own."""
+    """Return the offset after the brace that closes the ``${`` at *begin*; a default may contain variables."""
     depth = 0
     for brace in re.compile(r"\$\{|\}").finditer(text, begin):
         depth += 1 if brace[0] == "${" else -1

@@ -54,7 +54,7 @@ class YamlText:
 
 
 def _lines(root: yaml.Node) -> tuple[dict[Path, int], tuple[Mistake, ...]]:
-    """The line of each path, and the keys that stand twice."""
+    """Return the line of each path, and a mistake for each duplicate key."""
     lines: dict[Path, int] = {}
     mistakes = []
     twice: Path | None = None
@@ -68,7 +68,7 @@ def _lines(root: yaml.Node) -> tuple[dict[Path, int], tuple[Mistake, ...]]:
 
 
 def decoded(content: bytes, *, what: str) -> str:
-    """The text of a file's bytes.
+    """Return the text of a file's bytes.
 
     Raises:
         RouteError: they are no UTF-8; names the line and the byte.

@@ -18,7 +18,7 @@ Refuse = Callable[[int, str], Awaitable[None]]
 
 
 def declared_length(headers: Headers) -> int | None:
-    """Return the length of a body as its request says it, 0 without one; None if that is no length.
+    """Return the declared length of a request's body, 0 without one; None if the declaration is invalid.
 
     >>> [declared_length(Headers({"content-length": text})) for text in ("17", "", "-1", "+1", "1_0", "²", "9" * 5_000)]
     [17, None, None, None, None, None, None]

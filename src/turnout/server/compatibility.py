@@ -22,7 +22,7 @@ Verdict = Literal["safe", "needs_new_checkpoint"]
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One difference between two versions of a route.
+    """Difference between two versions of a route.
 
     Attributes:
         change: what was changed, by its path in the file.
@@ -46,7 +46,7 @@ def is_safe(changes: list[Change]) -> bool:
 
 
 def compatibility(old: Route, new: Route) -> list[Change]:
-    """Every difference that has an effect, in the order of the file; nothing for routes that say the same."""
+    """Return every difference that has an effect, in the order of the file; empty for equivalent routes."""
     return [*_whole(old, new), *_source(old.source, new.source), *_work(old, new)]
 
 
@@ -136,7 +136,7 @@ _ONLY_AT_FIRST = "it has an effect where there is no checkpoint; reset the offse
 
 
 def _rest(old: Endpoint, new: Endpoint, handled: set[str]) -> Iterator[Change]:
-    """Options that leave places alone."""
+    """Yield changes of options that do not affect positions."""
     before, after = (version.model_dump(by_alias=True) for version in (old, new))
     for name in before:
         if name in handled or before[name] == after[name]:

@@ -76,7 +76,7 @@ class TlsPart(Part):
 
 
 class GrpcPart(Part):
-    """The subscriptions service over gRPC; it is served where there is a store.
+    """Subscriptions service over gRPC; it is served if a store is configured.
 
     Attributes:
         listen: where it is answered.
@@ -87,7 +87,7 @@ class GrpcPart(Part):
 
 
 class SparkPart(Part):
-    """The one session.
+    """Spark session shared by all routes.
 
     Attributes:
         master: Spark's master.
@@ -153,7 +153,7 @@ class LimitsPart(Part):
 
 
 class ServerConfig(Part):
-    """Everything about a server but its routes.
+    """Settings of a server, without its routes.
 
     Attributes:
         listen: where HTTP is answered.
@@ -218,7 +218,7 @@ class ServerConfig(Part):
 
     @classmethod
     def load(cls, file: Path | None, environment: Mapping[str, str], **flags: Any) -> Self:
-        """The configuration of a file, the environment over it, and the *flags* that are not None over both.
+        """Load a configuration file; the environment overrides it, and *flags* that are not None override both.
 
         Args:
             file: a YAML file; its relative paths start from its folder.

@@ -1,4 +1,4 @@
-"""Limits of HTTP connections: how many there are, and how long each may take."""
+"""Limits of HTTP connections: their number, and the duration of their phases."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ class Connections:
 
 
 class LimitedProtocol(H11Protocol):
-    """HTTP/1.1 connection that can be asked if its peer is too slow.
+    """HTTP/1.1 connection that can be closed if its peer is too slow.
 
     Attributes:
         closed: called when the connection is gone.
@@ -144,7 +144,7 @@ class LimitedProtocol(H11Protocol):
         super().connection_lost(exc)
 
     def close_if_late(self, limits: LimitsPart, now: float) -> str | None:
-        """Close the connection if its peer takes longer than the limits; the reason then."""
+        """Close the connection if its peer exceeds the time limits, and return the reason; else None."""
         if self._stops_reading(limits, now):
             self.transport.abort()
             return f"closed: nothing of the response read within {limits.send_timeout:g} s (limits.sendTimeout)"

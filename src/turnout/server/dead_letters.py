@@ -1,4 +1,4 @@
-"""The dead letters of a server's routes: the newest, one of them, and how a record is written for the sandbox."""
+"""Dead letters of a server's routes: the newest ones, single ones, and their records as sandbox input."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def visible(
     stage: str | None = None,
     reason: str | None = None,
 ) -> list[DeadLetter]:
-    """Return the letters that are asked for, as they are shown.
+    """Return the selected letters, with hidden fields masked if requested.
 
     Args:
         route: whose letters they are.
@@ -99,7 +99,7 @@ def as_given(record: SampleRecord) -> dict[str, Any]:
 
 
 def text_of_bytes(raw: bytes) -> str | None:
-    """Bytes as text; None where they are none that people could read."""
+    """Decode bytes as text; None if they are not UTF-8 or not printable."""
     try:
         text = raw.decode()
     except UnicodeDecodeError:

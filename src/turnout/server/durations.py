@@ -1,4 +1,4 @@
-"""Spans of time as people write them."""
+"""Durations in text form."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|)")
 
 
 def seconds_of(written: object) -> float:
-    """The seconds of ``90``, ``"90s"``, ``"1.5m"``, ``"2h"`` or ``"7d"``.
+    """Return the seconds of ``90``, ``"90s"``, ``"1.5m"``, ``"2h"`` or ``"7d"``.
 
     >>> seconds_of("10m")
     600.0

@@ -14,7 +14,7 @@ from turnout.server.watch import RouteFile
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """A version that waits for somebody to confirm that it begins a new checkpoint."""
+    """Version that waits for confirmation, as it needs a new checkpoint."""
 
     version: RouteVersion
     changes: tuple[Change, ...]
@@ -22,7 +22,7 @@ class Pending:
 
 @dataclass(frozen=True, slots=True)
 class RouteEntry:
-    """One route as its file says it, and as it runs.
+    """State of one route: its file, and its running version.
 
     Attributes:
         file: as it is now.
@@ -48,5 +48,5 @@ class RouteEntry:
 
     @property
     def checkpoint(self) -> Path | None:
-        """The folder of its progress; None where that is not on this machine."""
+        """Folder of the route's progress; None if it is not on this machine."""
         return None if self.version is None else local_folder(str(checkpoint_of(self.version.route)))

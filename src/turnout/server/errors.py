@@ -28,7 +28,7 @@ class ServerError(TurnoutError):
 
 
 class RouteNotFoundError(ServerError, LookupError):
-    """Raised when no route has the name asked for."""
+    """Raised when no route has the requested name."""
 
     def __init__(self, name: str, known: Iterable[str] = ()) -> None:
         super().__init__(f"no route is named {name!r}{did_you_mean(name, known)}")
@@ -40,7 +40,7 @@ class ConflictError(ServerError):
 
 
 class UnsafeChangeError(ConflictError):
-    """Raised when a changed route cannot go on from its checkpoint, and nobody has confirmed to begin a new one.
+    """Raised when a changed route cannot continue from its checkpoint, and a new one is not confirmed.
 
     Attributes:
         changes: every change, the safe ones included.
@@ -57,11 +57,11 @@ class StaleError(ServerError):
 
 
 class NoStoreError(ServerError):
-    """Raised when subscriptions are asked for and the server was started without a store."""
+    """Raised when subscriptions are requested from a server that was started without a store."""
 
     def __init__(self) -> None:
         super().__init__("this server has no store of subscriptions: set store in turnout.yaml, or DB_URI")
 
 
 class UnknownPluginError(ServerError, LookupError):
-    """Raised when Kafka Connect's interface is asked for a plugin that there is not."""
+    """Raised when a request to Kafka Connect's interface names an unknown plugin."""

@@ -20,7 +20,7 @@ _PROGRESS_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that happened; progress has no id, as it is not kept."""
+    """Event of a route; progress events are not stored and have no id."""
 
     kind: str
     route: str
@@ -30,12 +30,12 @@ class Event:
 
     @classmethod
     def of(cls, stored: StoredEvent) -> Event:
-        """One that was kept."""
+        """Return the event of a stored row."""
         return cls(stored.kind, stored.route, stored.at, stored.detail, stored.id)
 
 
 class Events:
-    """Keeps events and hands them on. `tell` may be called from any thread.
+    """Store and distributor of events. `tell` may be called from any thread.
 
     Args:
         state: where those are kept that are more than progress.
@@ -49,11 +49,11 @@ class Events:
         self._closed = False
 
     def tell(self, kind: str, route: str, detail: dict[str, Any]) -> None:
-        """Keep it, and hand it to everybody who listens now."""
+        """Store an event, and send it to all current listeners."""
         self._hand_on(Event.of(self._state.add_event(kind, route, detail)))
 
     def progress(self, route: str, detail: dict[str, Any]) -> None:
-        """Hand it to those who listen now, at most once a second for each route."""
+        """Send progress to the current listeners, at most once a second for each route."""
         now = time.monotonic()
         if now - self._progress_sent_at.get(route, -_PROGRESS_SECONDS) >= _PROGRESS_SECONDS:
             self._progress_sent_at[route] = now
@@ -86,7 +86,7 @@ class Events:
                 self._listeners.discard(listener)
 
     def close(self) -> None:
-        """Everybody has heard everything."""
+        """End all listeners."""
         with self._lock:
             self._closed = True
             listeners = tuple(self._listeners)
@@ -95,7 +95,7 @@ class Events:
 
 
 class _Listener:
-    """One who listens, in an event loop."""
+    """Listener in an event loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop

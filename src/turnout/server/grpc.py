@@ -1,4 +1,4 @@
-"""The subscriptions service over gRPC, beside HTTP, on the same store and the same index."""
+"""Subscriptions service over gRPC, with the same store and the same index as HTTP."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from turnout.subscriptions.store import Store
 
 
 def grpc_settings(config: ServerConfig, environment: Mapping[str, str]) -> ServerSettings:
-    """The service's settings: the configuration has taken up what the environment says.
+    """Return the service's settings, from the environment and the configuration, which takes precedence.
 
     Raises:
         ConfigError: lists every setting that cannot be used.
@@ -33,7 +33,7 @@ def grpc_settings(config: ServerConfig, environment: Mapping[str, str]) -> Serve
 
 
 def tenants_of(store: Store, settings: ServerSettings, kiwi_trees: KiwiTrees | None = None) -> Tenants:
-    """The indexes and use cases that gRPC and HTTP share; whoever sees everything has an index at once."""
+    """Return the indexes and use cases of gRPC and HTTP; the whole store's index is built immediately."""
     return Tenants(
         store,
         {None, *settings.tenants()},

@@ -41,7 +41,7 @@ class Readiness:
 
 
 class Check:
-    """A question that is asked every few seconds on a thread of its own, and its last answer.
+    """Check that runs every few seconds on its own thread, with its last result.
 
     Args:
         name: of what is asked.
@@ -66,17 +66,17 @@ class Check:
         return f"the {self._name} has not answered for {silence:.0f} s" if silence > _SILENCE_SECONDS else self._answer
 
     def ask(self) -> None:
-        """Ask now."""
+        """Run the check now."""
         self._asked = self._clock()
         self._answer = self._ask()
         self._asked = None
 
     def start(self) -> None:
-        """Begin to ask."""
+        """Start the thread of the check."""
         self._thread.start()
 
     def close(self) -> None:
-        """Ask no more; an answer that is awaited is not waited for."""
+        """Stop the check, without waiting for a pending result."""
         self._ending.set()
 
     def _keep_asking(self) -> None:
@@ -89,7 +89,7 @@ class Check:
 
 
 class Health:
-    """Knows how the parts of a server were when they were asked last; to answer waits for nothing.
+    """Last known health of a server's parts; requests for it do not wait.
 
     A route that has failed does not make the server unready: the others work, and no restart of the process helps it.
 
@@ -107,22 +107,22 @@ class Health:
         self._store_check = Check("store", self._store_problem)
 
     def start(self) -> None:
-        """Begin to ask the parts, each on its own thread: one that is slow says nothing of the other."""
+        """Start the checks, each on its own thread, so that a slow one does not delay the other."""
         self._spark_check.start()
         self._store_check.start()
 
     def close(self) -> None:
-        """Ask no more."""
+        """Stop the checks."""
         self._spark_check.close()
         self._store_check.close()
 
     def look(self) -> None:
-        """Ask all parts now."""
+        """Run all checks now."""
         self._spark_check.ask()
         self._store_check.ask()
 
     def live(self) -> str | None:
-        """Why the process has to be started again; None while it need not."""
+        """Return the reason why the process must be restarted; None if it need not be."""
         return self._spark_check.problem
 
     def ready(self) -> Readiness:

@@ -1,4 +1,4 @@
-"""A look, every few seconds, how far routes are behind their sources, and whether the servers of their ends answer."""
+"""Periodic survey of the routes' lag and of the reachability of their servers."""
 
 from __future__ import annotations
 
@@ -66,11 +66,11 @@ class Survey:
         self._thread = threading.Thread(target=self._keep_looking, name="turnout-survey", daemon=True)
 
     def start(self) -> None:
-        """Begin to look."""
+        """Start the thread of the survey."""
         self._thread.start()
 
     def close(self) -> None:
-        """Look no more."""
+        """Stop the survey, and wait for its thread."""
         self._ending.set()
         if self._thread.ident is not None:
             self._thread.join()
@@ -86,7 +86,7 @@ class Survey:
 
     @property
     def problems(self) -> dict[str, str]:
-        """Why a route cannot work, by name: a server of it is away."""
+        """Reasons why routes cannot work, by route name: unreachable servers."""
         return self._problems
 
     def _keep_looking(self) -> None:
@@ -98,7 +98,7 @@ class Survey:
             self._ending.wait(self._pause)
 
     def look(self) -> None:
-        """Ask all servers, each once."""
+        """Contact all servers, each once."""
         lags: dict[str, Lag] = {}
         problems: dict[str, str] = {}
         with ExitStack() as resources:
@@ -143,7 +143,7 @@ class Survey:
 
 
 class _Servers:
-    """The servers that a look has asked, and what became of it."""
+    """Servers contacted in one survey, with the results."""
 
     def __init__(self, resources: ExitStack) -> None:
         self._resources = resources

@@ -115,7 +115,7 @@ class HttpServer:
         task.add_done_callback(self._handshakes.discard)
 
     async def _serve_connection(self, connection: socket.socket, closed: Callable[[], None]) -> None:
-        """Begin TLS if there is any, and leave the connection to its protocol."""
+        """Start TLS if it is configured, and pass the connection to its protocol."""
         tls = self._config.ssl
         timeout = self._limits.header_timeout if tls else None
         loop = asyncio.get_running_loop()
@@ -142,7 +142,7 @@ class HttpServer:
         return protocol
 
     def _refuse(self, connection: socket.socket, status: int, reason: str) -> None:
-        """Answer and close. With TLS there is no answer: a handshake for it would be the work that is refused."""
+        """Send a refusal and close. With TLS only close: the handshake would be the work that is refused."""
         if self._config.ssl is not None or len(self._lingering) >= _MAX_LINGERING:
             connection.close()
             return

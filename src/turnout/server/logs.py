@@ -1,4 +1,4 @@
-"""The server's log: lines for people, or an object of JSON each for programs."""
+"""Log of the server: text lines for people, or one JSON object per line for programs."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "colo
 
 
 class JsonLines(logging.Formatter):
-    """A record as one line of JSON: time, level, logger, message, what was given as ``extra``, and the exception."""
+    """Formatter of JSON lines: time, level, logger, message, values of ``extra``, and the exception."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line."""
+        """Return the line."""
         line: dict[str, object] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(),
             "level": record.levelname.lower(),

@@ -19,7 +19,7 @@ _KEPT = 4
 
 
 class StoredSubscriptions(Mapping[str, Subscription]):
-    """The subscriptions of a store by id, each read when it is asked for."""
+    """Subscriptions of a store by id, each read on access."""
 
     def __init__(self, live: LiveMatcher) -> None:
         self._live = live
@@ -38,7 +38,7 @@ class StoredSubscriptions(Mapping[str, Subscription]):
 
 
 class Matchers:
-    """Safe to use from several threads; ``with`` closes the stores that were opened for it.
+    """Live indexes of stores. Safe to use from several threads; ``with`` closes the stores that it has opened.
 
     Args:
         open_: opens a store by its URL.
@@ -60,7 +60,7 @@ class Matchers:
             self._opened.clear()
 
     def know(self, url: str, live: LiveMatcher) -> None:
-        """Take an index that is kept by somebody else."""
+        """Register the index of a store that another component maintains."""
         self._own[existing(url)] = live
 
     def of(self, route: Route) -> LiveMatcher | None:
@@ -86,6 +86,6 @@ class Matchers:
             return self._opened[url][1]
 
     def index(self, route: Route) -> Index | None:
-        """The index of what the route matches with, as it is now; see `of`."""
+        """Return the current index of the route's subscriptions; see `of`."""
         live = self.of(route)
         return None if live is None else live.index()

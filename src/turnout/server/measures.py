@@ -22,7 +22,7 @@ _ASKED = "when it is asked for"
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """One metric.
+    """Definition of one metric.
 
     Attributes:
         name: as queries have it; of a histogram without ``_bucket``, ``_sum`` and ``_count``.
@@ -41,7 +41,7 @@ class Measure:
     counted: str
 
     def family(self) -> Any:
-        """The metric without a series, for a collector to fill."""
+        """Return the metric without a series, for a collector to fill."""
         # The library adds what counters end with.
         return _FAMILIES[self.kind](self.name.removesuffix("_total"), self.text, labels=self.labels)
 

@@ -31,7 +31,7 @@ _BUCKETS = (0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 
 
 class Metrics:
-    """The numbers of one server, in a registry of its own."""
+    """Metrics of one server, in a registry of its own."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -49,25 +49,25 @@ class Metrics:
             self.registry.register(collector)
 
     def watch(self, entries: Callable[[], list[RouteEntry]], lag: Callable[[str], Lag | None]) -> None:
-        """Read the routes, and how far they are behind, whenever Prometheus asks."""
+        """Register metrics of the routes and their lag, which are read at each scrape."""
         self.registry.register(_Routes(entries, lag, self._seconds))
 
     def add(self, registry: CollectorRegistry) -> None:
-        """Tell those of another registry too: the subscriptions service's."""
+        """Add the metrics of another registry: the subscriptions service's."""
         self.registry.register(registry)
 
     def progressed(self, name: str, _more: Counts, progress: Progress) -> None:
-        """A micro-batch is done."""
+        """Record a finished micro-batch."""
         if progress.batch >= 0:
             self._seconds.labels(name).observe(progress.batch_seconds)
 
     def text(self) -> bytes:
-        """Everything in Prometheus' text format."""
+        """Return all metrics in Prometheus' text format."""
         return generate_latest(self.registry)
 
 
 class _Routes:
-    """The routes as metrics, read when Prometheus asks."""
+    """Collector of the routes' metrics, which are read at each scrape."""
 
     def __init__(
         self, entries: Callable[[], list[RouteEntry]], lag: Callable[[str], Lag | None], seconds: Histogram
@@ -77,7 +77,7 @@ class _Routes:
         self._seconds = seconds
 
     def collect(self) -> Iterator[Metric]:
-        """All metrics of all routes."""
+        """Yield all metrics of all routes."""
         entries = self._entries()
         yield from _counters(entries)
         yield from _flows(entries)
@@ -119,7 +119,7 @@ def _counters(entries: list[RouteEntry]) -> Iterator[Metric]:
 
 
 def _flows(entries: list[RouteEntry]) -> Iterator[Metric]:
-    """By stages: those that the route has now from the beginning, and those that it had as long as the server runs."""
+    """Yield metrics by stage: stages of the current version, and earlier ones until the server ends."""
     records = MEASURES["turnout_route_stage_records_total"].family()
     failures = MEASURES["turnout_route_stage_failures_total"].family()
     delivery = MEASURES["turnout_route_delivery_seconds"].family()

@@ -67,7 +67,7 @@ def _numbers(folder: Path) -> list[int]:
 
 
 def checked_start(route: Route, start: Start) -> Start:
-    """The place to begin at, where the route's source can begin there.
+    """Return the start position if the route's source can begin there.
 
     Raises:
         ConfigError: it is no place of this source.
@@ -148,7 +148,7 @@ def _time(start: object) -> datetime:
 
 
 def begun_at(route: Route, start: Start | None) -> Route:
-    """The route with another beginning; it has an effect where there is no checkpoint."""
+    """Return the route with another start; it has an effect only without a checkpoint."""
     source = route.source
     if start is None or isinstance(source, FileSource):
         return route
@@ -160,7 +160,7 @@ def begun_at(route: Route, start: Start | None) -> Route:
 
 
 def set_aside(checkpoint: Path) -> Path | None:
-    """Move a checkpoint out of the way, so that the next run begins a new one; where it is then, None if none was."""
+    """Rename a checkpoint, so that the next run begins a new one; return its new path, None if it is missing."""
     if not checkpoint.exists():
         return None
     taken = _numbers_after(checkpoint)

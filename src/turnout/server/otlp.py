@@ -59,7 +59,7 @@ class _Moments(NamedTuple):
 
 
 class Push:
-    """Pushes a registry every so often, and once more at its end.
+    """Pusher of a registry at a fixed interval, and once more at its end.
 
     Args:
         registry: whose metrics; sums are counted since this was made.
@@ -105,7 +105,7 @@ class Push:
             self._push()
 
     def _push(self) -> None:
-        """Push once. The exporter tries again what may go well, and logs what did not."""
+        """Push once. The exporter retries failures that may be temporary, and logs the others."""
         from opentelemetry.sdk.metrics.export import MetricExportResult
 
         try:

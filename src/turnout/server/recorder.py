@@ -1,4 +1,4 @@
-"""Writes down what becomes of routes: on the log, as events, as counts of each minute, as metrics."""
+"""Recorder of route activity: in the log, as events, as counts of each minute, and as metrics."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class CountsOfRoutes(Protocol):
     """Record counters for Prometheus."""
 
     def progressed(self, name: str, more: Counts, progress: Progress) -> None:
-        """A micro-batch is done."""
+        """Record a finished micro-batch."""
         ...
 
 
 class Recorder:
-    """Hears of all routes.
+    """Observer of all routes.
 
     Args:
         state: keeps the counts of each minute, whenever `flush` is called.
@@ -48,7 +48,7 @@ class Recorder:
         self._pace: dict[tuple[str, int], MinutePace] = {}
 
     def phase_changed(self, name: str, status: RouteStatus) -> None:
-        """On the log and as an event."""
+        """Record a phase change in the log and as an event."""
         worse = status.phase in (Phase.FAILED, Phase.WAITING)
         reason = f": {status.reason}" if status.reason else ""
         _log.log(logging.WARNING if worse else logging.INFO, "route %s is %s%s", name, status.phase, reason)
@@ -65,7 +65,7 @@ class Recorder:
         self._keep_pace(name, MinutePace(minute, 1, progress.batch_seconds))
 
     def lagged(self, name: str, lag: Lag) -> None:
-        """A look has found how far a route is behind."""
+        """Record the measured lag of a route."""
         self._keep_pace(
             name, MinutePace(self._minute(), lag_records=sum(lag.records.values()), lag_seconds=lag.seconds)
         )
@@ -79,7 +79,7 @@ class Recorder:
             self._pace[name, pace.at] = pace if before is None else before + pace
 
     def tell(self, kind: str, name: str, **detail: object) -> None:
-        """Something else has happened to a route."""
+        """Record another event of a route."""
         _log.info("route %s: %s %s", name, kind, detail or "")
         self._events.tell(kind, name, detail)
 

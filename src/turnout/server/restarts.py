@@ -13,7 +13,7 @@ _DOUBLINGS = 20
 
 
 class Restarts:
-    """Counts the failures of one route and says how long to wait after each.
+    """Counter of one route's failures, which determines the pause after each.
 
     The pause doubles with each failure in the window and lies, at random, between a half and the whole of that: routes
     that fail together do not come back together.
@@ -46,7 +46,7 @@ class Restarts:
         return len(self._failures)
 
     def after_failure(self) -> float | None:
-        """Seconds to wait after one more failure; None where that was one too many."""
+        """Return the seconds to wait after one more failure; None if the limit is exceeded."""
         self._failures.append(self._clock())
         return None if self.count > self._policy.max else self._pause(self.count)
 
@@ -56,11 +56,11 @@ class Restarts:
         return self._pause(self._outages)
 
     def progressed(self) -> None:
-        """The route has done something: an outage, if there was one, is over."""
+        """Reset the count of outages after progress of the route."""
         self._outages = 0
 
     def forget(self) -> None:
-        """Begin to count anew, as somebody has asked for the route."""
+        """Reset all counts, as a restart was requested."""
         self._failures.clear()
         self._outages = 0
 

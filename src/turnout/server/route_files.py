@@ -35,7 +35,7 @@ class Author(Enum):
 
 
 class RouteTexts:
-    """Reads routes as this server runs them.
+    """Reader of route texts, with the settings of this server.
 
     Args:
         state: knows the texts that callers have written.
@@ -65,7 +65,7 @@ class RouteTexts:
         return Author.WRITER if self._state.is_caller_text(file, text) else Author.OPERATOR
 
     def read(self, text: str, file: Path | None, author: Author) -> Route:
-        """Read a text, with a checkpoint where this server keeps those of routes that name none.
+        """Read a text; a route that names no checkpoint gets one in this server's folder, if it has one.
 
         Raises:
             RouteError: lists every mistake; nothing else is raised, whatever the text is.
@@ -91,7 +91,7 @@ class RouteTexts:
         return CallerLimits(True, folder, self._variables, self._store, self._checkpoints)
 
     def kept(self, revision: Revision) -> RouteVersion | None:
-        """The version that a server before this one has run; None where it cannot be read any more."""
+        """Return the version that an earlier server process ran; None if it cannot be read any more."""
         file = Path(revision.file)
         try:
             route = self.read(revision.text, file, self.author_of(revision.text, file))

@@ -1,4 +1,4 @@
-"""The routes of a server: which there are, what their files say now, and what is asked of them."""
+"""Routes of a server: their set, their files, and operations on them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _log = logging.getLogger("turnout.server")
 
 
 class Routes:
-    """Follows the route files and does what is asked of single routes. Safe to use from several threads.
+    """Routes that follow their files, and operations on single routes. Safe to use from several threads.
 
     Args:
         files: which files there are.
@@ -93,7 +93,7 @@ class Routes:
         return Offsets(None, {}) if checkpoint is None else committed(checkpoint)
 
     def check(self, text: str, file: Path | None = None, *, author: Author = Author.READER) -> Route:
-        """The route that a text says, as this server can run it.
+        """Return the route in a text, checked for this server.
 
         Args:
             text: the text.
@@ -109,7 +109,7 @@ class Routes:
         return route
 
     def check_change(self, entry: RouteEntry, text: str) -> Route:
-        """The route that a caller's text would be in the file of a route; the operator's own text stays the operator's.
+        """Return the route in a caller's text for this file; an unchanged text keeps its author.
 
         Raises:
             RouteError: lists every mistake.
@@ -117,7 +117,7 @@ class Routes:
         return self.check(text, entry.file.path, author=self._author(entry, text))
 
     def _author(self, entry: RouteEntry | None, text: str) -> Author:
-        """The author of a text that a caller with the right to write puts into a file."""
+        """Return the author of a text that a caller with the right to write puts into a file."""
         if entry is None or entry.file.text != text:
             return Author.WRITER
         return self._texts.author_of(text, entry.file.path)
@@ -130,7 +130,7 @@ class Routes:
     # Files
 
     def look(self) -> None:
-        """Look at the files, and do what their changes ask for."""
+        """Scan the files, and apply their changes."""
         with self._lock:
             files = self._files.look()
             for path, file in files.items():
@@ -143,7 +143,7 @@ class Routes:
             self._missing = removed.keys() - self._missing
 
     def _take_up(self, file: RouteFile) -> None:
-        """Take one file; whatever goes wrong, the others are taken as well, and this one again at the next look."""
+        """Apply one file; after an unexpected error, others are still applied, and this one at the next scan."""
         try:
             self._offer(file, who="file")
             self._digests[file.path] = file.digest
@@ -159,7 +159,7 @@ class Routes:
         return next((entry for entry in self._entries.values() if entry.file.path == file.path), None)
 
     def _offer(self, file: RouteFile, *, who: str, confirmed: bool = False) -> None:
-        """Take a file as it is now: start what it says, or show what is wrong with it."""
+        """Apply the current content of a file: start its route, or show its mistakes."""
         before = self._entry_of(file)
         if file.problem:
             self._show_mistakes(before, file, (Mistake("", file.problem),))
@@ -186,7 +186,7 @@ class Routes:
         self._recorder.tell("route.mistakes", entry.name, mistakes=[str(mistake) for mistake in mistakes])
 
     def _name_for(self, file: RouteFile) -> str:
-        """Return the name for a file whose route cannot be read."""
+        """Return an unused name for a file with an unreadable route."""
         name = name_in(file)
         return f"{name}@{file.path.name}" if name in self._entries else name
 
@@ -212,7 +212,7 @@ class Routes:
         self._start(entry, version)
 
     def _park(self, entry: RouteEntry, before: RouteVersion, pending: Pending) -> None:
-        """Keep a version that needs to be confirmed; the one before goes on, also after the server was restarted."""
+        """Keep a version that needs confirmation; the previous one continues, also after a server restart."""
         entry = replace(entry, pending=pending)
         unsafe = [f"{change.change}: {change.reason}" for change in pending.changes if not change.safe]
         self._recorder.tell("route.pending", entry.name, needs_new_checkpoint=unsafe)
@@ -222,7 +222,7 @@ class Routes:
             self._entries[entry.name] = entry
 
     def _before(self, name: str) -> RouteVersion | None:
-        """The version that runs, or that a server before this one has run; None where that cannot be read any more."""
+        """Return the running version, or that of an earlier server process; None if it cannot be read any more."""
         entry = self._entries.get(name)
         if entry is not None and entry.version is not None:
             return entry.version
@@ -243,7 +243,7 @@ class Routes:
         supervisor.run(version, paused_by=pause.who if pause else "")
 
     def _prepare(self, version: RouteVersion) -> Route:
-        """The route as it is to be run now; a checkpoint that is to be left is set aside first."""
+        """Return the route for the next run; with a pending reset, its checkpoint is first set aside."""
         reset = self._state.reset_of(version.route.name)
         if reset is None:
             return version.route
@@ -271,7 +271,7 @@ class Routes:
     # Requests
 
     def put(self, name: str, text: str, *, who: str, confirmed: bool = False, digest: str | None = None) -> bool:
-        """Write a route's file and start what it says; whether the route is new.
+        """Write a route's file and start the route; return True if the route is new.
 
         Args:
             name: the route's.
@@ -381,7 +381,7 @@ class Routes:
             supervisor.restart()
 
     def reset_offsets(self, name: str, start: Start) -> Start:
-        """Begin elsewhere when the route goes on, and where that is. The checkpoint is set aside, not removed.
+        """Set the start of the next run, and return it exactly. The checkpoint is set aside, not removed.
 
         Raises:
             ConflictError: the route is not paused, or its source cannot be told where to begin.
@@ -399,7 +399,7 @@ class Routes:
             return exact
 
     def _resettable(self, name: str) -> RouteVersion:
-        """The version of a route whose offsets can be reset now."""
+        """Return the version of a route whose offsets can be reset now; raise `ConflictError` otherwise."""
         with self._lock:
             entry, supervisor = self.entry(name), self._supervisor(name)
             phase = supervisor.status.phase

@@ -12,14 +12,14 @@ from turnout.runtime.progress import Progress, RunResult
 
 
 class Runner(Protocol):
-    """Runs routes, each on the thread that asks for it."""
+    """Runner of routes, each on the calling thread."""
 
     def mistakes(self, route: Route) -> list[Mistake]:
-        """Why this process cannot run the route, valid as it may be; nothing where it can."""
+        """Return the reasons why this process cannot run a valid route; empty if it can."""
         ...
 
     def run(self, route: Route, *, stop: threading.Event, on_progress: Callable[[Progress], None]) -> RunResult:
-        """Run the route until its source ends, its trigger says so, or *stop* is set.
+        """Run the route until its source ends, its trigger ends the run, or *stop* is set.
 
         Raises:
             ConnectionLostError: a server is away.
@@ -28,7 +28,7 @@ class Runner(Protocol):
         ...
 
     def alive(self) -> bool:
-        """Return True if routes can be run; False once the runner is gone for good."""
+        """Return True if routes can be run; False after the runner has ended."""
         ...
 
     def close(self) -> None:

@@ -30,7 +30,7 @@ def route_of(entry: RouteEntry) -> Route:
 
 
 def batch_of(route: Route, record: Mapping[str, Any]) -> Any:
-    """A record that somebody gives, as the route's source would bring it.
+    """Return a given record as a batch, in the form of the route's source.
 
     Raises:
         ConfigError: it is no record; lists every mistake.
@@ -40,7 +40,7 @@ def batch_of(route: Route, record: Mapping[str, Any]) -> Any:
 
 
 def batch_at(route: Route, place: str) -> Any:
-    """A record of the route's source, by ``STREAM:SEQ``, or the sequence alone where there is one stream.
+    """Return a record of the route's source, by ``STREAM:SEQ``, or by sequence alone if it has one stream.
 
     Raises:
         ConfigError: it is no such place.

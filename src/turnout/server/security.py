@@ -64,7 +64,7 @@ EVERYBODY = Principal("anybody")
 
 
 class Authenticator(Protocol):
-    """Knows whose a token is."""
+    """Authenticator of bearer tokens."""
 
     def principal(self, token: str | None) -> Principal | None:
         """Return the principal of a token; None if it is unknown. *token* is None if the request has none."""
@@ -73,7 +73,7 @@ class Authenticator(Protocol):
 
 @runtime_checkable
 class SlowAuthenticator(Authenticator, Protocol):
-    """Authenticator that computes for milliseconds to recognise a token, but remembers those that it has recognised."""
+    """Authenticator that needs milliseconds to verify a token, and caches the tokens that it has verified."""
 
     def remembered(self, token: str) -> Principal | None:
         """Return the bearer of a token that was recognised before; None if that is not known without computing."""
@@ -141,7 +141,7 @@ class Entrance:
 
 
 class Gate:
-    """ASGI: lets a request through, with its principal in ``scope["state"]``, or answers it.
+    """ASGI middleware that forwards a request with its principal in ``scope["state"]``, or answers it.
 
     Args:
         app: what is behind it.
@@ -234,7 +234,7 @@ class Gate:
         return RedirectResponse(f"{self._entrance.sign_in}?next={quote(there, safe='')}", 303)
 
     def _stranger(self, scope: Scope, headers: Headers) -> tuple[int, str] | None:
-        """Why the request is not let through, whoever sends it: it is for another server, or of another site's page."""
+        """Return status and reason if the request is for another host or from another origin; else None."""
         host = headers.get("host", "")
         if self._hosts is not None and _name(f"//{host}") not in self._hosts:
             return 421, f"this server is not {host!r}; hosts in turnout.yaml has its names"
@@ -272,7 +272,7 @@ def _unacceptable(scope: Scope, headers: Headers) -> tuple[int, str] | None:
 
 
 def _needs_json(method: str, headers: Headers) -> tuple[int, str] | None:
-    """Why a request that changes something may be one that a page of another site has made a browser send."""
+    """Return status and reason if another site's page could have caused this change; else None."""
     kind = headers.get("content-type", "").partition(";")[0].strip().lower()
     bodiless = method != "POST" and not kind and headers.get("content-length", "0") == "0"
     if kind == "application/json" or kind.endswith("+json") or "authorization" in headers or bodiless:
@@ -303,5 +303,5 @@ def _with_headers(send: Callable[[Message], Awaitable[None]]) -> Send:
 
 
 def _missing(headers: Headers, defaults: Mapping[str, str]) -> Mapping[str, str]:
-    """Those of the headers that an answer has not set itself."""
+    """Return the default headers that an answer has not set itself."""
     return {name: value for name, value in defaults.items() if name not in headers}

@@ -59,7 +59,7 @@ Pages = Callable[[FastAPI, Authenticator | None], Entrance]
 
 
 def spark_runner(config: ServerConfig, state: Path, routes: list[Route]) -> Runner:
-    """Spark, as the configuration says."""
+    """Return a runner on Spark with the settings of the configuration."""
     from turnout.spark.running.application import Application
 
     return Application(
@@ -71,7 +71,7 @@ def spark_runner(config: ServerConfig, state: Path, routes: list[Route]) -> Runn
 
 
 class RouteServer:
-    """Everything that ``turnout serve`` runs. ``with`` starts it, and ends it after the last micro-batches.
+    """Server of ``turnout serve``. ``with`` starts it, and stops it after the last micro-batches.
 
     Args:
         config: how.

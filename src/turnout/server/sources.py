@@ -31,7 +31,7 @@ class StreamEnd:
 
 
 def opened(endpoint: NatsSource | NatsSink) -> Connection:
-    """A connection that gives up soon: somebody is waiting for the answer.
+    """Open a connection with short timeouts, as a caller waits for the answer.
 
     Raises:
         ConnectionLostError: no server answers.
@@ -48,7 +48,7 @@ def address_of(endpoint: Endpoint) -> tuple[str, ...]:
 
 
 def knock(endpoint: Endpoint) -> None:
-    """Find out whether a server of the endpoint answers.
+    """Check that a server of the endpoint answers.
 
     Raises:
         ConnectionLostError: none does.
@@ -85,7 +85,7 @@ def stream_ends(connection: Connection, source: NatsSource) -> dict[str, StreamE
 
 
 def resolved(route: Route, start: Start) -> Start:
-    """The place as sequences, where the source is NATS: what ``latest`` or a time means now, it means later.
+    """Return the start as sequences if the source is NATS, as ``latest`` and times change their meaning.
 
     Raises:
         ConnectionLostError: the server is away.
@@ -104,7 +104,7 @@ def resolved(route: Route, start: Start) -> Start:
 
 
 def oldest(connection: Connection, stream: str, sequence: int) -> dict[str, Any] | None:
-    """The first message at or behind *sequence*, as the server tells it; None where there is none that may be read.
+    """Return the first message with at least *sequence*, as the server sends it; None if none may be read.
 
     Raises:
         ConnectionLostError: the server has gone.

@@ -126,7 +126,7 @@ class MinutePace:
 
 @dataclass(frozen=True, slots=True)
 class StoredEvent:
-    """Something that happened to a route; ids grow."""
+    """Stored event of a route; ids increase."""
 
     id: int
     at: float
@@ -180,7 +180,7 @@ class State:
         self.close()
 
     def close(self) -> None:
-        """Let go of the folder."""
+        """Close the state folder."""
         with self._lock:
             self._db.close()
             os.close(self._owned)
@@ -248,12 +248,12 @@ class State:
     # Pauses and resets
 
     def pause(self, route: str, who: str) -> None:
-        """Note who paused it; the first one counts."""
+        """Store the author of a pause; the first one is kept."""
         with self._writing() as db:
             db.execute("INSERT OR IGNORE INTO pauses VALUES (?, ?, ?)", (route, who, self._clock()))
 
     def resume(self, route: str) -> None:
-        """It is not paused any more."""
+        """Remove the pause of a route."""
         with self._writing() as db:
             db.execute("DELETE FROM pauses WHERE route = ?", (route,))
 
@@ -263,18 +263,18 @@ class State:
         return Pause(*rows[0]) if rows else None
 
     def reset(self, route: str, start: Any, *, pending: bool = True) -> None:
-        """Note where it is to begin, before its checkpoint is set aside, or after."""
+        """Store the start of the next run; *pending* until the checkpoint is set aside."""
         with self._writing() as db:
             row = (route, None if start is None else json.dumps(start), int(pending))
             db.execute("INSERT OR REPLACE INTO resets VALUES (?, ?, ?)", row)
 
     def reset_of(self, route: str) -> Reset | None:
-        """Return the last reset of a route; None if there was none."""
+        """Return the last reset of a route, or None."""
         rows = self._rows("SELECT start, pending FROM resets WHERE route = ?", route)
         return Reset(None if rows[0][0] is None else json.loads(rows[0][0]), bool(rows[0][1])) if rows else None
 
     def forget(self, route: str) -> None:
-        """The route is gone: a later one of its name is not paused, and begins as it says itself."""
+        """Delete pause and reset of a removed route, so that a later route of its name is not affected."""
         with self._writing() as db:
             db.execute("DELETE FROM pauses WHERE route = ?", (route,))
             db.execute("DELETE FROM resets WHERE route = ?", (route,))
@@ -282,7 +282,7 @@ class State:
     # Counts
 
     def add_counts(self, route: str, counts: Counts, at: float) -> None:
-        """Add to the counts of the minute that *at* lies in."""
+        """Add to the counts of the minute that contains *at*."""
         self.add_history({(route, int(at // 60) * 60): counts}, {})
 
     def add_pace(self, route: str, pace: MinutePace) -> None:
@@ -290,7 +290,7 @@ class State:
         self.add_history({}, {(route, pace.at): pace})
 
     def add_history(self, counts: Mapping[tuple[str, int], Counts], pace: Mapping[tuple[str, int], MinutePace]) -> None:
-        """Add to minutes of many routes at once, and forget those that are too old; by route and minute."""
+        """Add counts and paces by route and minute, and delete expired minutes."""
         with self._writing() as db:
             oldest = self._trusted.now() - self._retention.counts
             for (route, minute), more in counts.items():
@@ -349,7 +349,7 @@ class State:
         ]
 
     def last_failures(self) -> dict[str, StoredEvent]:
-        """The last failure of each route that has had one, as far as events are kept."""
+        """Return the last failure of each route, from the events that are still stored."""
         query = (
             "SELECT max(id), at, kind, route, detail FROM events WHERE kind = 'route.state'"
             " AND json_extract(detail, '$.state') IN ('failed', 'waiting') GROUP BY route"

@@ -1,4 +1,4 @@
-"""One route's life: a thread that runs its newest version, waits after a failure, and stops when it is told to."""
+"""Supervision of one route: a thread that runs its newest version, waits after a failure, and stops on command."""
 
 from __future__ import annotations
 
@@ -82,19 +82,19 @@ class RouteStatus:
 
 
 class RouteObserver(Protocol):
-    """Hears what becomes of a route. Called from the route's thread and from those who command it; returns at once."""
+    """Observer of a route. Called from the route's thread and from threads of commands; returns immediately."""
 
     def phase_changed(self, name: str, status: RouteStatus) -> None:
-        """The route is doing something else now."""
+        """Handle a change of the phase."""
         ...
 
     def progressed(self, name: str, more: Counts, progress: Progress) -> None:
-        """A micro-batch is done: what it adds to the counts."""
+        """Handle a finished micro-batch; *more* is its addition to the counts."""
         ...
 
 
 class Supervisor:
-    """Keeps one route running, or not, as it was last told. Commands return at once.
+    """Supervisor that keeps one route running or stopped, by the last command. Commands return immediately.
 
     Args:
         name: the route's.
@@ -280,7 +280,7 @@ class Supervisor:
         self._say(Phase.WAITING, reason, retry_at=time.time() + pause)
 
     def _say(self, phase: Phase, reason: str = "", retry_at: float | None = None) -> None:
-        """Change the phase, and tell of it."""
+        """Change the phase, and notify the observer."""
         with self._changed:
             before = self._status
             self._status = replace(
@@ -300,6 +300,6 @@ class Supervisor:
 
 
 def _sentence(failure: BaseException) -> str:
-    """The failure in one line, without what must not be shown."""
+    """Return the failure as one line, without secrets."""
     lines = [line.strip() for line in str(failure).splitlines() if line.strip()]
     return masked_url(" ".join(lines) if len(lines) <= _LINES else lines[0]) or type(failure).__name__

@@ -1,4 +1,4 @@
-"""The route files of a server, and which of them have changed since the last look."""
+"""Route files of a server, and their changes since the last scan."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class RouteFile:
 
 
 def digest_of(text: str, folder: Path) -> str:
-    """A short name for what a route says, the connector and mapping files that it names included."""
+    """Return a short digest of a route's text and of the connector and mapping files that it names."""
     digest = hashlib.sha256(text.encode())
     for file in _included(text, folder):
         with contextlib.suppress(OSError):
@@ -55,7 +55,7 @@ def _included(text: str, folder: Path) -> list[Path]:
 
 @lru_cache(maxsize=1024)
 def _named(text: str) -> tuple[str, ...]:
-    """The files that a route names. It is asked of every file at every look, and to parse one takes milliseconds."""
+    """Return the files that a route names. The result is cached, as parsing takes milliseconds."""
     try:
         document = load(text)
     except yaml.YAMLError:
@@ -68,7 +68,7 @@ _Stamp = tuple[tuple[str, int, int], ...]
 
 
 class Files:
-    """The files that a server was given, and those of the folders that it was given.
+    """Route files of a server: single files, and the files of folders.
 
     Args:
         paths: folders and files. Of a folder these are the files ``*.yaml`` and ``*.yml``, but for ``turnout.yaml``
@@ -86,7 +86,7 @@ class Files:
         return next((path for path in self._paths if path.is_dir()), None)
 
     def look(self) -> dict[Path, RouteFile]:
-        """The files as they are now; those whose size and time are as before are not read again."""
+        """Return the current files; files with unchanged size and time are not read again."""
         known: dict[Path, tuple[_Stamp, RouteFile]] = {}
         for path in self._listed():
             try:
@@ -128,7 +128,7 @@ class Files:
 
 
 def _unreadable(path: Path, problem: str) -> tuple[_Stamp, RouteFile]:
-    """A file that is there, and looked at again each time."""
+    """Return an entry for an unreadable file; it is read again at each scan."""
     return (), RouteFile(path, "", problem, problem)
 
 
@@ -142,7 +142,7 @@ def is_route(path: Path) -> bool:
 
 
 def _stamp(path: Path, text: str) -> _Stamp:
-    """Times and sizes of a route file and of those that it names."""
+    """Return times and sizes of a route file and of the files that it names."""
     stamps = []
     for file in (path, *_included(text, path.parent)):
         try:
@@ -155,7 +155,7 @@ def _stamp(path: Path, text: str) -> _Stamp:
 
 
 def write(path: Path, text: str) -> None:
-    """Replace the file as a whole, for nobody to see half of it; others cannot read it, as it may hold passwords."""
+    """Replace the file atomically; a new file is readable by its owner only, as it may hold passwords."""
     descriptor, part = tempfile.mkstemp(prefix=".", suffix=".part", dir=path.parent)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         file.write(text)

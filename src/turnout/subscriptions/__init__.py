@@ -1,4 +1,4 @@
-"""Subscriptions: who wants which messages, where that is kept, and finding them for a message."""
+"""Subscriptions: their conditions and destinations, their stores, and the matching of messages."""
 
 from turnout.subscriptions.index.match_result import Match
 from turnout.subscriptions.index.statistics import IndexStats

@@ -32,7 +32,7 @@ def store_url(environment: Mapping[str, str], default: str) -> str:
 
 
 def url_problem(url: str) -> str | None:
-    """Return the problem of a store's URL, as far as it shows without the store; None if there is none."""
+    """Return the problem of a store's URL that shows without opening the store; None if none shows."""
     schemes = sorted({entry.name for entry in entry_points(group="turnout.stores")})
     scheme, separator, _ = url.partition("://")
     # What follows a plus sign, as in mongodb+srv, is the driver's business.
@@ -94,7 +94,7 @@ def files_of(url: str) -> list[str]:
 
 
 def existing(url: str) -> str:
-    """The URL that opens a store only where there is one: a mistyped path should not give an empty store.
+    """Return the store's URL; for SQLite with ``mode=rw`` unless it has a mode, so that no file is created.
 
     >>> existing("sqlite:///subscriptions.db")
     'sqlite:///subscriptions.db?mode=rw'
@@ -116,7 +116,7 @@ def with_retention(url: str, retention: str) -> str:
 
 
 def with_timeout(url: str, seconds: float) -> str:
-    """The URL of a store that is waited for so long and no longer; what the URL says of that gives way.
+    """Return the store's URL with timeouts of *seconds*, which replace the timeouts in the URL.
 
     >>> with_timeout("mongodb://host/db?connectTimeoutMS=20", 3)
     'mongodb://host/db?connectTimeoutMS=3000&serverSelectionTimeoutMS=3000&socketTimeoutMS=3000'

@@ -47,7 +47,7 @@ def within(seconds: float | None, *, since: float | None = None) -> Iterator[Non
 
 
 def remaining(most: float) -> float:
-    """The seconds that there are left to wait, at most *most*.
+    """Return the seconds left to wait, at most *most*.
 
     Raises:
         StoreUnavailableError: none are left.

@@ -25,7 +25,7 @@ _SHOWN = 80
 
 
 def problem_of(destination: str) -> str | None:
-    """Why no message can be published to a destination; None for a good one.
+    """Return the reason that no message can be published to a destination; None for a valid one.
 
     >>> problem_of("deliver.desk.7")
     >>> problem_of("deliver..desk")
@@ -118,7 +118,7 @@ class Rights:
 
     @classmethod
     def of(cls, patterns: Sequence[str]) -> Rights:
-        """The rights that patterns give; none stand for everything that is not protected.
+        """Return the rights by patterns; without any, everything that is not protected is allowed.
 
         Raises:
             ConfigError: a pattern is no subject.
@@ -134,7 +134,7 @@ class Rights:
         return cls(tuple(patterns) or None)
 
     def refusal(self, subject: str) -> str | None:
-        """Why a subject may not be reached; None if it may.
+        """Return the reason that a subject is not allowed; None if it is allowed.
 
         >>> Rights().refusal("$JS.API.STREAM.DELETE.ORDERS")
         "is not allowed: subjects that begin with '$' are the server's own"
@@ -162,7 +162,7 @@ class Rights:
         return None
 
     def refusals_of(self, subscription: Subscription) -> Iterator[str]:
-        """Why destinations of a subscription may not be reached, each with its place.
+        """Yield the refusal of each destination of a subscription that is not allowed, with its path.
 
         A destination with a sink's name is looked at as a whole, and so is what stands behind the name: a pattern for
         it has the name too (``archive:deliver.>``).

@@ -1,4 +1,4 @@
-"""Subscriptions as JSON lines: what import reads and export writes.
+"""Subscriptions as JSON lines, the format of import and export.
 
 A line is the body of the service's Create, with the id beside it where there is one::
 
@@ -32,7 +32,7 @@ BATCH = 10_000
 
 
 def subscription_to_json(subscription: Subscription) -> dict[str, Any]:
-    """The subscription as plain JSON; `subscription_from_json` gives an equal one with the same ids back."""
+    """Return the subscription as plain JSON, from which `subscription_from_json` restores it with its ids."""
     return {
         "id": subscription.id,
         "metadata": dict(subscription.metadata),
@@ -88,7 +88,7 @@ def _only(body: dict[str, Any], known: tuple[str, ...], place: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """Counts of an import: stored subscriptions, and those that existed already."""
+    """Counts of an import: stored subscriptions, and subscriptions that already existed."""
 
     created: int = 0
     skipped: int = 0

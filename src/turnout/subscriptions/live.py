@@ -55,13 +55,13 @@ class LiveMatcher:
         return self.matcher.revision
 
     def changed(self) -> None:
-        """Say that this process has changed the store."""
+        """Note that this process has changed the store."""
         with self._news:
             self._behind = True
             self._news.notify_all()
 
     def match(self, metadata: Mapping[str, str]) -> list[Match]:
-        """Every subscription that wants the message; see `Matcher.match`."""
+        """Return every subscription that matches the message; see `Matcher.match`."""
         self._keep_up()
         return self.matcher.match(metadata)
 
@@ -115,7 +115,7 @@ class LiveMatcher:
             self._refreshing.release()
 
     def follow(self, since: int, *, going: Callable[[], bool], pause: float = 0.1) -> Iterator[Changes]:
-        """Changes after the revision *since*, as they come, while *going* says so.
+        """Yield the changes after the revision *since* as they occur, while *going* returns True.
 
         Raises:
             StoreUnavailableError: the store is away; following again from the last revision loses nothing.

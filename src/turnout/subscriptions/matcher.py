@@ -1,4 +1,4 @@
-"""Finding, in this process, every subscription that wants a message."""
+"""Matching of messages with all subscriptions, in this process."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _AT_ONCE = 4_096
 
 
 class _MatcherSegment(NamedTuple):
-    """A layer, one-message look-ups in it, and its answers by subscription as far as they were needed."""
+    """Layer with its one-message look-ups and its answers by subscription, computed on demand."""
 
     stratum: SegmentView
     single: Single
@@ -135,7 +135,7 @@ class Matcher:
         return bool(changes)
 
     def match(self, metadata: Mapping[str, str]) -> list[Match]:
-        """Every subscription whose condition is true of the message, each once, in no particular order."""
+        """Return every subscription whose condition is true of the message, each once, in no order."""
         layers, loose = self._state
         matches: list[Match] = []
         for layer in layers:
@@ -155,7 +155,7 @@ class Matcher:
         return matches
 
     def match_many(self, messages: Sequence[Mapping[str, str]]) -> MatchBatch:
-        """Match all messages at once; much faster than `match` from some hundred messages on.
+        """Match all messages in one call; much faster than `match` for several hundred messages or more.
 
         The matches are made as objects when they are looked at; `MatchBatch.ids` gives the ids alone.
 
@@ -176,7 +176,7 @@ class Matcher:
         return MatchBatch(messages, matches, [layer.answers for layer in layers], beside)
 
     def index(self) -> Index:
-        """Everything that is in the matcher now, as an index of its own."""
+        """Return a separate index of everything that the matcher holds now."""
         with self._lock:
             self._settle()
             return self._index_of(self._state.layers)
@@ -194,7 +194,7 @@ class Matcher:
         return stats_of([layer.stratum for layer in self._state.layers], hottest)
 
     def _change(self, gone: Collection[str], created: Sequence[Subscription]) -> None:
-        """Drop the subscriptions of these ids and take others in, both at once."""
+        """Drop the subscriptions with the ids *gone* and add *created*, in one atomic change."""
         with self._lock:
             state = self._without(self._state, gone)
             self._state = state._replace(
@@ -212,7 +212,7 @@ class Matcher:
         )
 
     def _settle(self) -> None:
-        """Give what is new a layer of its own, and merge layers where that is due."""
+        """Move new subscriptions into a layer of their own, and merge layers if due."""
         with self._lock:
             self._patience = _PATIENCE
             layers, loose = self._state
@@ -248,7 +248,7 @@ class Matcher:
             self._merging = BackgroundTask(lambda: self._replace(parts))
 
     def _replace(self, parts: tuple[_MatcherSegment, ...]) -> None:
-        """Put one layer in the place of several. Meanwhile others may come, and subscriptions go."""
+        """Replace several layers by one; other layers and deletions may be added meanwhile."""
         living = [subscription for layer in parts for subscription in layer.stratum.living()]
         first = self._state.layers[:1]
         costs = self._costs if first and first[0].single is parts[0].single else self._costs_beside(first)

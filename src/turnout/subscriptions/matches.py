@@ -1,4 +1,4 @@
-"""The matches of many messages: held as numbers, made as objects when somebody looks."""
+"""Matches of many messages: stored as numbers, converted to objects on access."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _Numbers: TypeAlias = NDArray[np.int64]
 
 
 class MatchBatch(Sequence["MatchList"]):
-    """The matches of each of several messages, equal to a list of lists of `Match` that says the same.
+    """Matches of each of several messages, equal to a list of lists of the same `Match` objects.
 
     Changes of the subscriptions after the match are not seen. The messages are kept, and have to stay as they are
     while matches are read: which leaves are true of them is worked out then.
@@ -81,15 +81,15 @@ class MatchBatch(Sequence["MatchList"]):
         return repr(list(self))
 
     def ids(self) -> list[list[str]]:
-        """For each message the ids of the subscriptions that match; no match is made as an object."""
+        """Return for each message the ids of the matching subscriptions, without creating `Match` objects."""
         return self._by_message(_ids_of, attrgetter("id"))
 
     def destinations(self) -> list[list[tuple[str, ...]]]:
-        """For each message the destinations of each match, in the order of `ids`."""
+        """Return for each message the destinations of each match, in the order of `ids`."""
         return self._by_message(_destinations_of, attrgetter("destinations"))
 
     def of(self, row: int) -> list[Match]:
-        """The matches of one message as objects, new ones for each call."""
+        """Return the matches of one message as objects, created anew by each call."""
         message = self._messages[row]
         return [answer.match or answer.of(message) for answer in self.answers(row)]
 
@@ -132,7 +132,7 @@ class MatchBatch(Sequence["MatchList"]):
 
 
 class MatchList(Sequence[Match]):
-    """The matches of one message of a batch, made each time they are looked at; equal to a list of the same.
+    """Matches of one message of a batch, created on each access; equal to a list of the same matches.
 
     Args:
         batch: whose message it is.

@@ -1,4 +1,4 @@
-"""A subscription, and the values that stores answer with."""
+"""Subscriptions, and the results of store queries."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 def new_id() -> str:
-    """A new random id.
+    """Return a new random id.
 
     >>> len(new_id()), new_id() != new_id()
     (36, True)
@@ -49,7 +49,7 @@ class Subscription:
         object.__setattr__(self, "destinations", tuple(self.destinations))
 
     def identified(self, make: Callable[[], str] = new_id) -> Subscription:
-        """The same with an id, on itself and on each node of its condition; ids that it has stay."""
+        """Return a copy with ids on itself and on each node of its condition; existing ids stay."""
         return replace(self, id=self.id or make(), condition=with_ids(self.condition, make))
 
     def __hash__(self) -> int:
@@ -58,7 +58,7 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True)
 class ConditionMatch:
-    """A subscription that has the leaf that was searched for, and that leaf's id.
+    """Subscription with a leaf that was searched for, and the leaf's id.
 
     >>> from turnout.conditions import parse
     >>> from turnout.subscriptions import open_store
@@ -97,7 +97,7 @@ class Page(Generic[T]):
 
     @classmethod
     def of(cls, matches: Iterable[T], limit: int, key: Callable[[T], str]) -> Page[T]:
-        """The first *limit* of what was found; give it one more, if there is one, and there is a next page."""
+        """Return the first *limit* matches; another page follows if *matches* has more than *limit*."""
         items = tuple(matches)
         return cls(items[:limit], key(items[limit - 1]) if len(items) > limit else "")
 

@@ -1,4 +1,4 @@
-"""Subscriptions as they were: who wanted what at a revision or at a time, as far back as a store remembers."""
+"""Past states of subscriptions, at a revision or at a time, as far back as a store remembers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _UNITS = {"s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
 
 
 def retention_of(text: str) -> float | None:
-    """The seconds that a retention says: ``45s``, ``30m``, ``12h``, ``30d``, 0 or ``forever``; None if it says nothing.
+    """Return the seconds of a retention: ``45s``, ``30m``, ``12h``, ``30d``, 0 or ``forever``; None if invalid.
 
     >>> retention_of("12h"), retention_of("0"), retention_of("forever"), retention_of("soon")
     (43200.0, 0.0, inf, None)
@@ -57,7 +57,7 @@ def now() -> int:
 
 
 def due_before(clock: TrustedClock, retention: float, recorded: int | None) -> int:
-    """The time before which what is gone is due to be forgotten, in microseconds since 1970.
+    """Return the time before which deleted subscriptions expire, in microseconds since 1970.
 
     Args:
         clock: of the process, so that one wrong reading of it deletes nothing.
@@ -82,12 +82,12 @@ class Creation:
 
     @classmethod
     def of(cls, revision: int, at: int | None) -> Creation:
-        """The birth with a revision, at microseconds since 1970."""
+        """Return the creation at a revision, at microseconds since 1970."""
         return cls(revision, None if at is None else time_of(at))
 
 
 class Span(NamedTuple):
-    """The revisions that a store remembers, and since when.
+    """Revisions that a store remembers, and the time of the oldest.
 
     Attributes:
         first: the oldest.
@@ -132,14 +132,14 @@ class Span(NamedTuple):
 
 
 class Remembering(Protocol):
-    """A store that can be asked for what it held at a revision that it remembers."""
+    """Store that returns its content at any revision that it remembers."""
 
     def read_at(self, revision: int, id: str) -> Subscription | None:  # noqa: A002 - the field's own name
-        """The subscription of this id at a revision; None if there was none."""
+        """Return the subscription with this id at a revision; None if it did not exist."""
         ...
 
     def snapshot_at(self, revision: int, prefix: str = "") -> tuple[Subscription, ...]:
-        """The subscriptions whose ids begin with the prefix at a revision, in the order of ids."""
+        """Return the subscriptions with ids that begin with the prefix at a revision, sorted by id."""
         ...
 
 
@@ -169,7 +169,7 @@ class PastStore:
         return self._bare(subscription)
 
     def snapshot(self) -> Snapshot:
-        """Everything as it was, in the order of ids."""
+        """Return all past subscriptions, in the order of ids."""
         then = self._store.snapshot_at(self.revision, self._prefix)
         return Snapshot(tuple(map(self._bare, then)) if self._prefix else then, self.revision)
 

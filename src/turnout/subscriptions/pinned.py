@@ -23,8 +23,8 @@ class Pinned:
         return self.then
 
     def changes(self, since: int) -> Changes:
-        """See `Store.changes`: nothing, at the only revision that there is."""
+        """See `Store.changes`: always empty, as it has only one revision."""
         return Changes(max(since, self.then.revision))
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Do nothing, as no resources are held."""

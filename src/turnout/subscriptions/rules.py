@@ -49,7 +49,7 @@ def _destinations(subscription: Subscription) -> Iterator[str]:
 
 
 def _is_unicode(subscription: Subscription) -> Iterator[str]:
-    """JSON can say half of a surrogate pair; no store and no wire takes it. Conditions, destinations refuse it too."""
+    """Yield a problem for a lone surrogate, which JSON can express, but no store or wire format takes."""
     # Nearly all text is ASCII, which is known without looking at it.
     for text in _texts(subscription):
         if not text.isascii() and _SURROGATE.search(text):
@@ -57,7 +57,7 @@ def _is_unicode(subscription: Subscription) -> Iterator[str]:
 
 
 def _texts(subscription: Subscription) -> list[str]:
-    """Its texts but for those of the condition."""
+    """Return the subscription's texts, except the condition's."""
     return [subscription.id, *subscription.destinations, *subscription.metadata, *subscription.metadata.values()]
 
 

@@ -1,4 +1,4 @@
-"""The use cases: what a caller can ask of the subscriptions service. No wire and no SQL."""
+"""Use cases of the subscriptions service, without wire formats and SQL."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _PAUSES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
 
 @dataclass(frozen=True, slots=True)
 class KiwiTrees:
-    """The two registries beside the store: patterns of whole values, and of lexemes."""
+    """Two pattern registries in addition to the store: for whole values, and for lexemes."""
 
     complete: PatternRegistry
     partial: PatternRegistry
@@ -63,7 +63,7 @@ class SubscriptionService:
         self._rights = rights
 
     def create(self, subscription: Subscription) -> str:
-        """Store a new subscription under an id of its own.
+        """Store a new subscription and return its id.
 
         Raises:
             SubscriptionInvalidError: it breaks a rule; see `turnout.subscriptions.rules`.
@@ -73,7 +73,7 @@ class SubscriptionService:
         return self.create_many([subscription])[0]
 
     def create_many(self, subscriptions: Iterable[Subscription]) -> list[str]:
-        """Store all of them, or none where one is refused."""
+        """Store all subscriptions, or none if one is refused, and return their ids."""
         new = list(subscriptions)
         for number, subscription in enumerate(new):
             try:
@@ -109,7 +109,7 @@ class SubscriptionService:
         return ids
 
     def read(self, id: str) -> Subscription:  # noqa: A002 - the field's own name
-        """The subscription of this id.
+        """Return the subscription with this id.
 
         Raises:
             SubscriptionNotFoundError: there is none.
@@ -119,7 +119,7 @@ class SubscriptionService:
         return self.store.read(id)
 
     def delete(self, id: str) -> None:  # noqa: A002 - the field's own name
-        """Forget the subscription of this id, and its patterns where nobody else uses them.
+        """Delete the subscription with this id, and its patterns if no other subscription uses them.
 
         Raises:
             SubscriptionNotFoundError: there is none.
@@ -133,7 +133,7 @@ class SubscriptionService:
                 self._release(self._kiwi_trees.of(leaf), leaf)
 
     def _release(self, registry: PatternRegistry, leaf: Kiwi) -> None:
-        """Remove a pair that no subscription uses; keep it where that cannot be told just now."""
+        """Remove a pair that no subscription uses; keep it if this cannot be determined now."""
         try:
             registry.lock_create(leaf.key, leaf.pattern)
         except StoreUnavailableError:
@@ -158,7 +158,7 @@ class SubscriptionService:
     def search_by_metadata(
         self, metadata: Mapping[str, str], *, limit: int = 0, cursor: str = ""
     ) -> Page[Subscription]:
-        """The subscriptions whose metadata has every one of these pairs."""
+        """Return the subscriptions whose metadata contains all of these pairs."""
         return self.store.search_by_metadata(metadata, limit=self._page(limit), cursor=cursor)
 
     def _page(self, limit: int) -> int:

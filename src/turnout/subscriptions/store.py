@@ -1,4 +1,4 @@
-"""The store protocol, the narrow waist between who keeps subscriptions and who uses them."""
+"""Store protocol, the narrow interface between the implementations and the users of stores."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ MAX_LIMIT = 10_000
 
 
 class Closeable(Protocol):
-    """Something that holds a file or a connection."""
+    """Object that holds a file or a connection."""
 
     def close(self) -> None:
-        """Let go of files and connections. What is closed is not used again."""
+        """Release files and connections. A closed object is not used again."""
         ...
 
 
@@ -51,11 +51,11 @@ class Store(Closeable, Protocol):
         ...
 
     def create_many(self, subscriptions: Iterable[Subscription]) -> list[str]:
-        """Store all of them, or none where one fails, and give their ids in order."""
+        """Store all subscriptions, or none if one fails, and return their ids in order."""
         ...
 
     def read(self, id: str) -> Subscription:  # noqa: A002 - the field's own name
-        """The subscription of this id.
+        """Return the subscription with this id.
 
         Raises:
             SubscriptionNotFoundError: there is none.
@@ -63,7 +63,7 @@ class Store(Closeable, Protocol):
         ...
 
     def delete(self, id: str) -> None:  # noqa: A002 - the field's own name
-        """Forget the subscription of this id.
+        """Delete the subscription with this id.
 
         Raises:
             SubscriptionNotFoundError: there is none.
@@ -73,7 +73,7 @@ class Store(Closeable, Protocol):
     def search_by_condition(
         self, key: str, pattern: str, partial: bool = False, *, limit: int = 100, cursor: str = ""
     ) -> Page[ConditionMatch]:
-        """Subscriptions that contain a kiwi leaf with exactly this key, pattern and partial flag.
+        """Return the subscriptions with a kiwi leaf of exactly this key, pattern and partial flag.
 
         It is the stored pattern that is looked up, not a value. A subscription with several such leaves is
         found once, with the first of them.
@@ -83,11 +83,11 @@ class Store(Closeable, Protocol):
     def search_by_metadata(
         self, metadata: Mapping[str, str], *, limit: int = 100, cursor: str = ""
     ) -> Page[Subscription]:
-        """Subscriptions whose own metadata has every one of these pairs; all of them for no pairs."""
+        """Return the subscriptions whose own metadata contains all these pairs; without pairs, all."""
         ...
 
     def revision(self) -> int:
-        """The present revision: 0 for a store that was never changed."""
+        """Return the current revision; 0 for a store that was never changed."""
         ...
 
     def changes(self, since: int) -> Changes:
@@ -99,7 +99,7 @@ class Store(Closeable, Protocol):
         ...
 
     def snapshot(self) -> Snapshot:
-        """Everything, in the order of ids, with the revision it belongs to."""
+        """Return all subscriptions in the order of ids, with the revision they belong to."""
         ...
 
     def as_of(self, moment: Moment) -> PastStore:
@@ -112,7 +112,7 @@ class Store(Closeable, Protocol):
         ...
 
     def births(self) -> Mapping[str, Creation]:
-        """Id → with which revision, and when, each subscription that is there now came to be; empty if unknown."""
+        """Return the revision and time of creation of each current subscription, by id; empty if unknown."""
         ...
 
     def for_tenant(self, name: str) -> Store:
@@ -125,7 +125,7 @@ class Store(Closeable, Protocol):
 
 
 class StoreBase:
-    """Base class of stores, beside the protocol: ``with`` closes them."""
+    """Base class of stores that implement `Store`: ``with`` closes them."""
 
     def __enter__(self) -> Self:
         return self
@@ -144,7 +144,7 @@ class StoreBase:
         return {}
 
     def close(self) -> None:
-        """Let go of files and connections; nothing to do unless a store says otherwise."""
+        """Release files and connections; does nothing unless a store overrides it."""
 
 
 def open_store(url: str) -> Store:

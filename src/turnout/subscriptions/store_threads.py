@@ -45,7 +45,7 @@ class BoundedPool(ThreadPoolExecutor):
         return self.calls >= self._most
 
     def check(self) -> None:
-        """Refuse a call while there are too many.
+        """Refuse a call while too many are waiting.
 
         Raises:
             StoreUnavailableError: names how many.
@@ -88,6 +88,6 @@ class StoreThreads:
     matches: BoundedPool = field(default_factory=lambda: BoundedPool("store-match", 8))
 
     def close(self) -> None:
-        """Drop the calls that have not begun; those that run end in their time."""
+        """Drop the calls that have not begun; running calls are completed."""
         for pool in (self.reads, self.writes, self.matches):
             pool.shutdown(wait=False, cancel_futures=True)

@@ -1,4 +1,4 @@
-"""Tenants: subscriptions of several owners in one store, each of whom sees nothing but its own.
+"""Tenants: subscriptions of several owners in one store, each with access to its own only.
 
 A subscription of a tenant has an id of its own kind in the store: ``@acme/3426d090`` is the tenant acme's ``3426d090``.
 The tenant is a part of the id, which every store keeps, indexes and orders by already: what is asked on behalf of a
@@ -24,7 +24,7 @@ _OWNED = re.compile(rf"@({_NAME.pattern})/")
 
 
 def check_tenant(name: str) -> str:
-    """The name, if a tenant can have it.
+    """Return the name if it is valid for a tenant.
 
     Raises:
         SubscriptionInvalidError: it is empty, too long, or has characters that no tenant's name has.
@@ -42,12 +42,12 @@ def prefix_of(tenant: str) -> str:
 
 
 def prefix_end(prefix: str) -> str:
-    """The first text, in the order of ids, after all that begin with *prefix*."""
+    """Return the first text, in the order of ids, after all texts that begin with *prefix*."""
     return prefix[:-1] + chr(ord(prefix[-1]) + 1)
 
 
 def tenant_of(id: str) -> str:  # noqa: A002 - the field's own name
-    """The tenant that a stored id belongs to; "" for none.
+    """Return the tenant of a stored id; "" if it has none.
 
     >>> tenant_of("@acme/3426d090"), tenant_of("3426d090")
     ('acme', '')
@@ -57,7 +57,7 @@ def tenant_of(id: str) -> str:  # noqa: A002 - the field's own name
 
 
 class RangedStore(Store, Protocol):
-    """A store that can be asked for the subscriptions whose ids begin with *prefix*, as if there were no others.
+    """Store with queries that can be restricted to the subscriptions whose ids begin with *prefix*.
 
     Every search has to be bounded by the range itself: reading on past its end would tell by the time that it takes
     what others have there.
@@ -76,7 +76,7 @@ class RangedStore(Store, Protocol):
         ...
 
     def changes(self, since: int, prefix: str = "") -> Changes:
-        """See `Store.changes`. Revisions are those of the whole store."""
+        """See `Store.changes`. Revisions count the changes of the whole store."""
         ...
 
     def snapshot(self, prefix: str = "") -> Snapshot:
@@ -93,7 +93,7 @@ class RangedStore(Store, Protocol):
 
 
 class TenantStore(StoreBase):
-    """View of a store restricted to one tenant, under the ids that the tenant knows.
+    """View of a store restricted to one tenant, without the prefix of the ids in the store.
 
     It is a store like others; closing it leaves the one behind it open. Revisions are shared: their numbers tell that
     something has changed in the store, and not what.

@@ -41,7 +41,7 @@ class ChainRunner:
 
 @dataclass(slots=True)
 class StageRunner:
-    """One stage of a chain.
+    """Runner of one stage of a chain.
 
     Attributes:
         stage: the transform with its guards.
@@ -129,7 +129,7 @@ class StageRunner:
         return result if isinstance(result, list) else [result]
 
     def _step(self, shape: Shape) -> Step | RecordError:
-        """The plan for a shape, or why there is none."""
+        """Return the plan for a shape, or the error if it has none."""
         step = self._plans.get(shape)
         if step is None:
             if len(self._plans) >= _PLANS:

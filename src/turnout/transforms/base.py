@@ -77,7 +77,7 @@ class Step:
 
 
 def unchanged(block: Block, _where: Sequence[bool] | None, _batch: Batch, _errors: Errors) -> Block:
-    """The `Run` that does nothing."""
+    """Return the block as it is; the `Run` that does nothing."""
     return block
 
 
@@ -127,7 +127,7 @@ class Transform:
         yield from ()
 
     def moves(self) -> Iterable[Move] | None:
-        """Content that this transform carries from one path to another; nothing where it changes content in place.
+        """Return the moves of content from one path to another; none if it is changed in place.
 
         None where that is not known: around such a transform, views hide the whole content of a record of which some
         stage masks a field.
@@ -135,7 +135,7 @@ class Transform:
         return () if self.keeps_paths else None
 
     def masks(self) -> Iterable[ContentPath]:
-        """The paths of content that is not to be seen by those who may not see what a route masks."""
+        """Return the paths of content to hide from readers without the right to see masked content."""
         return ()
 
     def content_after(self, path: ContentPath) -> set[ContentPath]:
@@ -149,7 +149,7 @@ class Transform:
         return {path, *CONTENT} if moves is None else moved_back(moves, path)
 
     def apply(self, batch: Batch, rows: Positions) -> Errors:
-        """Change these records, all of them alive, in place; gives the rows of those that cannot be handled."""
+        """Change these records, all of them alive, in place; return the errors of the failed ones by row."""
         raise NotImplementedError(f"{type(self).__name__} takes whole records and has no apply")
 
     @property
@@ -174,7 +174,7 @@ class Transform:
 
 
 def flat_fields(option: str, side: Side, names: Iterable[str]) -> Iterator[NamedField]:
-    """Fields that an option names without paths."""
+    """Yield the fields that an option names without paths."""
     return (NamedField(option, side, (name,)) for name in names)
 
 
@@ -204,7 +204,7 @@ class Predicate:
         return cls(**{option.name.replace(".", "_"): options[option.name] for option in cls.options})
 
     def test(self, batch: Batch, errors: Errors) -> Mask:
-        """For each row of the batch whether the predicate holds; rows that are not alive do not count.
+        """Return a mask of the rows for which the predicate holds; rows that are not alive do not count.
 
         A record that it cannot be asked of has an entry in *errors*, by its row.
         """

@@ -85,7 +85,7 @@ def _schemaless(target: str) -> Memo:
 
 @cache
 def _casts(target: str, *, is_single: bool) -> Mapping[type, _Cast]:
-    """For each Python type what makes a *target* of it; *is_single* says that floats are of single precision."""
+    """Return the cast to *target* for each Python type; *is_single* means that floats are single precision."""
     if target == "string":
         return {
             int: str,

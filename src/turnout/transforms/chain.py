@@ -38,7 +38,7 @@ class ChainMistake(Mistake):
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """A predicate, and whether its answer is turned around; *place* stands before its options in the configuration.
+    """Predicate, and whether it is negated; *place* is the prefix of its options in the configuration.
 
     >>> chain = Chain.from_config(
     ...     {

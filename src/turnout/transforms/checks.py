@@ -1,4 +1,4 @@
-"""The checks that options share. Each says what is wrong with a value, or None."""
+"""Checks that options share. Each returns the problem of a value, or None."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from turnout.transforms.java.regex_characters import JavaRegexError
 
 
 def non_empty_list(value: Sequence[str] | None) -> str | None:
-    """Refuses a list without elements."""
+    """Refuse a list without elements."""
     return None if value else "expected at least one element"
 
 
@@ -26,17 +26,17 @@ def names(value: Sequence[str] | None) -> str | None:
 
 
 def non_empty(value: str | None) -> str | None:
-    """Refuses an empty text, and lets null pass as Connect does."""
+    """Refuse an empty text; null passes, as in Connect."""
     return "expected a text that is not empty" if value == "" else None
 
 
 def non_null(value: Any) -> str | None:
-    """Refuses only null."""
+    """Refuse only null."""
     return "expected a value" if value is None else None
 
 
 def java_regex(value: str | None) -> str | None:
-    """Refuses what ``java.util.regex`` cannot compile."""
+    """Refuse a pattern that ``java.util.regex`` cannot compile."""
     if value is None:
         return "expected a regular expression"
     try:

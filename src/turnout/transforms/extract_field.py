@@ -67,7 +67,7 @@ class ExtractField(Transform):
         return (Move((self.root, *self.path), (self.root,)),)
 
     def plan(self, shape: Shape) -> Step:
-        """Looks the path up in the schema, if there is one, so that it fails for nulls too."""
+        """Resolve the path in the schema, if the value has one, so that it fails for nulls, too."""
         if shape.schema is None and shape.kind == "null":
             # Kafka looks at no path for it, not even at an empty one.
             return Step(unchanged)
@@ -130,7 +130,7 @@ def _entry(value: Any, step: str, parent: str, place: int, errors: Errors) -> An
 
 
 def _fields_of(column: Sequence[Any], field: Field, *, defaults: bool) -> list[Any]:
-    """One field of structs; inside a null one nothing has a default."""
+    """Return one field of each struct; a default replaces a null, but not in a struct that is null itself."""
     name = field.name
     default = default_value(field.schema) if defaults else None
     if default is None:

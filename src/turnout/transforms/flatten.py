@@ -1,4 +1,4 @@
-"""Flatten: nested fields become fields of the top, under joined names."""
+"""Flatten: nested fields as top-level fields with joined names."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Flatten(Transform):
     delimiter: str = "."
 
     def content_after(self, path: ContentPath) -> set[ContentPath]:
-        """Return the joined name, and those of all leaves below."""
+        """Return the path of the joined name, and the pattern of all leaves below it."""
         root, *names = path
         if root != self.root or not names:
             return {path}
@@ -42,7 +42,7 @@ class Flatten(Transform):
         return {(root, joined), (root, f"{joined}{self.delimiter}*")}
 
     def content_before(self, path: ContentPath) -> set[ContentPath]:
-        """Return every path whose names are joined to this name: those of two names, and the longest one."""
+        """Return the path itself, each split of its name in two, and its split at every delimiter."""
         root, *names = path
         if root != self.root or not names:
             return {path}
@@ -129,7 +129,7 @@ class _Mixed(Exception):  # noqa: N818 - a signal inside this module, never seen
 
 @dataclass(frozen=True, slots=True)
 class _Leaf:
-    """One field of the flat struct: where it comes from, and what it is."""
+    """One field of the flat struct: its path in the nested struct, and its new field."""
 
     path: tuple[Field, ...]
     target: Field

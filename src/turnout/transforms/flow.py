@@ -35,7 +35,7 @@ class Move(NamedTuple):
 
 
 def same_name(one: str, other: str) -> bool:
-    """Return True if two names can be the same, of which one may stand for several."""
+    """Return True if two names can be equal; one may end with ``*``, which matches any ending."""
     if one == other:
         return True
     begins = one.endswith("*") and other.startswith(one[:-1])

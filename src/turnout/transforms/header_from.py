@@ -38,7 +38,7 @@ class HeaderFrom(Transform):
 
     @classmethod
     def from_options(cls, options: Options, side: Side) -> Self:
-        """Check that there is a header for every field."""
+        """Check that the options name one header for each field."""
         if len(options["fields"]) != len(options["headers"]):
             counts = f"{len(options['headers'])} headers for {len(options['fields'])} fields"
             raise mistake("headers", f"expected one header for each field, found {counts}")
@@ -95,7 +95,7 @@ class HeaderFrom(Transform):
     def _column(
         self, block: Block, name: str, field: Field | None, where: Sequence[bool] | None, errors: Errors
     ) -> Sequence[Any]:
-        """The values of a header, in place of those that it cannot have an entry in *errors*."""
+        """Return the values of a header; values that it cannot have are entered in *errors*."""
         if field is None:
             return block.columns.get(name) or [None] * len(block)
         column = read(block, field, defaults=self.replace_null_with_default)

@@ -27,7 +27,7 @@ class HoistField(Transform):
         return (Move((self.root,), (self.root, self.field)),)
 
     def plan(self, shape: Shape) -> Step:
-        """Everything is wrapped alike; a null is refused by a schema that is not optional."""
+        """Wrap every value the same way; a null fails if the schema is not optional."""
         if shape.schema is None:
             return Step(self._in_map)
         if not self.field:

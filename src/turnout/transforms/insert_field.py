@@ -29,7 +29,7 @@ _SCHEMAS = {
 
 @dataclass(frozen=True, slots=True)
 class Insertion:
-    """One field that is added: ``name!`` in the options makes it required, ``name?`` and ``name`` optional."""
+    """Added field: ``name!`` in the options makes it required, ``name?`` and ``name`` optional."""
 
     name: str
     source: Source
@@ -101,7 +101,7 @@ class InsertField(Transform):
         return [self._part(block.take(np.array(places, np.intp)), places, inserted) for places in together.values()]
 
     def _part(self, part: Block, places: list[int], inserted: dict[Insertion, Sequence[Any]]) -> Block:
-        """The same for records of which all or none have a partition, and a timestamp."""
+        """Return the part with its new fields; all or none of its records have a partition, and a timestamp."""
         columns: dict[Any, Sequence[Any]] = dict(part.columns)
         for insertion, values in inserted.items():
             chosen = [values[place] for place in places]
@@ -168,7 +168,7 @@ def _of_rows(column: Any, block: Block, batch: Batch) -> Sequence[int | None]:
 
 
 def _schemaless(insertion: Insertion, values: Sequence[Any]) -> Sequence[Any]:
-    """Schemaless values tell their width; times are numbers."""
+    """Return values for schemaless objects: partitions carry their width, times are plain numbers."""
     return list(map(Int32, values)) if insertion.source == "partition" else values
 
 

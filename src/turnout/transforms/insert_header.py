@@ -39,7 +39,7 @@ class InsertHeader(Transform):
         return cls(side, options["header"], parse_literal(options["value.literal"]))
 
     def apply(self, batch: Batch, rows: Positions) -> Errors:
-        """One header for each record, the same value for all."""
+        """Append one header to each record, with the same value for all."""
         assert self.literal is not None
         batch.headers.append(rows, self.header, self.literal.schema, [self.literal.value] * len(rows))
         return {}

@@ -58,7 +58,7 @@ def condition_spec(alias: str, prefix: str, options: RawOptions) -> list[Predica
 
 
 def without_predicates(options: RawOptions) -> dict[str, str | None]:
-    """The options of a transform without those that `inline_spec` and `condition_spec` read."""
+    """Return a transform's options without the ones that `inline_spec` and `condition_spec` read."""
     draft = "condition" in options
     return {
         name: value

@@ -86,7 +86,7 @@ def _of_maps(names: tuple[str, ...], mask: FieldMask) -> Any:
 
 
 def _some(column: Sequence[Any], block: Block, name: Any, where: Sequence[bool] | None) -> Sequence[Any]:
-    """The new column where it applies, the old one elsewhere."""
+    """Return the new column in the rows that the transform applies to, and the old one in the others."""
     old = block.columns.get(name)
     if where is None or old is None or old is column:
         return column

@@ -1,4 +1,4 @@
-"""Fields that a chain names and that no record can have, as far as declared schemas tell before a record is seen."""
+"""Fields that a chain names and no record can have, found by declared schemas before any record is read."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def unknown_fields(
     metadata: Mapping[str, str],
     causes: Mapping[Side, str] | None = None,
 ) -> Iterator[Mistake]:
-    r"""A mistake for each field that an option or a path names, and that is in no schema a record can have by then.
+    r"""Yield a mistake for each named field that is in no schema that a record can have at that stage.
 
     Args:
         chain: the stages, followed by `turnout.transforms.schemas`.
@@ -88,7 +88,7 @@ def _may_hold(schema: Schema | None, path: tuple[str, ...]) -> bool:
 
 
 def _names(schema: Schema | None, path: tuple[str, ...]) -> Iterator[str]:
-    """The fields that there are where the path goes astray."""
+    """Yield the fields of the struct in which the path does not continue."""
     for step in path:
         if schema is None or schema.type != "struct":
             return

@@ -1,4 +1,4 @@
-"""An option as a value: its name, type, default and check. Parsing, error text and the docs come from it."""
+"""Option descriptors: name, type, default and check. Parsing, error messages and docs are derived from them."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class OptionError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One option of a transform, a predicate or a chain.
+    """Option of a transform, a predicate or a chain.
 
     Attributes:
         check: gives what is wrong with a parsed value, None if nothing.
@@ -69,7 +69,7 @@ class Option:
     distinct: bool = False
 
     def parse(self, text: str | None) -> Any:
-        """The value that a property's text stands for.
+        """Return the value of a property's text.
 
         Raises:
             OptionError: when the text cannot be read or the value is not valid.

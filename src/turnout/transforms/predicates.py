@@ -1,4 +1,4 @@
-"""The predicates: Connect's three, and those that its users ask for."""
+"""Predicates: Connect's three, and additions requested by its users."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class TopicNameMatches(Predicate):
         return type(self), (self.pattern,)
 
     def test(self, batch: Batch, errors: Errors) -> Mask:
-        """Asks once for each distinct topic."""
+        """Test each distinct topic once."""
         return _of_topics(batch, self._known, errors)
 
     def _matches(self, topic: str | None) -> bool:
@@ -72,7 +72,7 @@ class HasHeaderKey(Predicate):
     name: str = ""
 
     def test(self, batch: Batch, errors: Errors) -> Mask:  # noqa: ARG002 - cannot fail
-        """Looks at the names of the headers as they are at this stage."""
+        """Test the names of the headers as they are at this stage."""
         return batch.headers.has(self.name)
 
 
@@ -93,7 +93,7 @@ class RecordIsTombstone(Predicate):
 
 @dataclass(frozen=True, slots=True)
 class SubjectMatches(Predicate):
-    """See ``summary``. Connect has no such predicate."""
+    """See ``summary``. Not part of Connect."""
 
     summary: ClassVar[str] = "True where the topic matches a NATS subject filter with * and >."
     options: ClassVar[tuple[Option, ...]] = (
@@ -110,7 +110,7 @@ class SubjectMatches(Predicate):
         return type(self), (self.subject,)
 
     def test(self, batch: Batch, errors: Errors) -> Mask:
-        """Asks once for each distinct topic."""
+        """Test each distinct topic once."""
         return _of_topics(batch, self._known, errors)
 
     def _matches(self, topic: str | None) -> bool:
@@ -119,7 +119,7 @@ class SubjectMatches(Predicate):
 
 @dataclass(frozen=True, slots=True)
 class Condition(Predicate):
-    """See ``summary``. Connect has no such predicate.
+    """See ``summary``. Not part of Connect.
 
     A key of the condition is ``topic`` (or ``subject``), ``key``, a path that begins with ``value.`` or ``key.``
     (dots between the steps, backticks around a step with dots, KIP-821), or else a header's name.
@@ -149,7 +149,7 @@ class Condition(Predicate):
         return cls(tree, keys)
 
     def named_fields(self) -> Iterator[NamedField]:
-        """Those of the keys that are paths."""
+        """Yield a field for each key of the condition that is a path."""
         places = [_side_and_path(key) for key in self.keys]
         yield from (NamedField("when", Side(side.capitalize()), path) for side, path in filter(None, places) if path)
 
@@ -159,7 +159,7 @@ class Condition(Predicate):
 
 
 def texts_of(batch: Batch, key: str) -> Sequence[str | None]:
-    """For each row what a condition sees under *key*: None where there is nothing."""
+    """Return for each row the text of *key* in a condition; None if the row has none."""
     if key in ("topic", "subject"):
         return batch.topics
     place = _side_and_path(key)
@@ -199,7 +199,7 @@ def _passing(check: Check, texts: Sequence[str | None]) -> Mask:
 
 
 def _of_topics(batch: Batch, known: ByTopic[bool], errors: Errors) -> Mask:
-    """The answer for each row's topic; those of records that are not alive cannot fail."""
+    """Return the result for each row's topic; records that are not alive cannot fail."""
     answers = known.of(batch.topics)
     if not known.has_failed:
         return np.fromiter(answers, np.bool_, len(answers))

@@ -59,7 +59,7 @@ def sink_mistakes(config: RawOptions) -> Iterator[OptionError]:
 
 
 class _Properties:
-    """One reading of a connector's properties."""
+    """Reader of one connector's properties."""
 
     def __init__(self, config: RawOptions, *, strict: bool) -> None:
         self.config = config

@@ -76,14 +76,14 @@ PREDICATE_PACKAGES = (PACKAGE + "predicates.", "org.apache.kafka.connect.predica
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A transform's class, and the side that its name said."""
+    """Class of a transform, and the side given in its name."""
 
     kind: type[Transform]
     side: Side
 
 
 class UnknownNameError(LookupError):
-    """Raised when a type means no transform, or no predicate; the message says what was expected."""
+    """Raised when a type names no transform or predicate; the message gives the expected names."""
 
 
 @cache
@@ -93,26 +93,26 @@ def _plugins() -> Mapping[str, type]:
 
 
 def transforms() -> Mapping[str, type[Transform]]:
-    """Every transform there is, by its simple name: Kafka's, turnout's own, and those of plug-ins."""
+    """Return all transforms by simple name: Kafka's, turnout's own, and plug-ins'."""
     own = {"SubjectTransform": SubjectTransform}
     offered = {name: kind for name, kind in _plugins().items() if issubclass(kind, Transform)}
     return {**offered, **own, **RELEASED}
 
 
 def predicates() -> Mapping[str, type[Predicate]]:
-    """Every predicate there is, by its simple name."""
+    """Return all predicates by simple name."""
     offered = {name: kind for name, kind in _plugins().items() if issubclass(kind, Predicate)}
     return {**offered, **PREDICATES}
 
 
 def transform_names(simple: str) -> list[str]:
-    """Everything that may be written for the transform of a simple name: sides, and the package of Kafka's own."""
+    """Return all names accepted for a transform's simple name: with sides, and with Kafka's package."""
     sides = [f"{simple}$Key", f"{simple}$Value"] if transforms()[simple].sided else [simple]
     return [*sides, *(PACKAGE + name for name in sides)]
 
 
 def predicate_names(simple: str) -> list[str]:
-    """Everything that may be written for the predicate of a simple name: drafts' names and packages, too."""
+    """Return all names accepted for a predicate's simple name, including drafts' names and packages."""
     names = [simple, *(draft for draft, released in _DRAFT_PREDICATES.items() if released == simple)]
     return [*names, *(package + name for package in PREDICATE_PACKAGES for name in names)]
 

@@ -98,7 +98,7 @@ class ReplaceField(Transform):
         return tuple(Move((self.root, old), (self.root, new)) for old, new in self.renames)
 
     def plan(self, shape: Shape) -> Step:
-        """Names alone are looked at, once for each schema or shape."""
+        """Decide by names alone, once for each schema or shape."""
         if shape.kind == "null":
             return Step(unchanged)
         require_object(shape, _PURPOSE)

@@ -23,7 +23,7 @@ def read_route_list(
 
 
 class _RouteList:
-    """One reading of a list."""
+    """Reader of one list of transforms."""
 
     def __init__(self, predicates: Mapping[str, Mapping[str, Any]], path: str) -> None:
         self.path = path

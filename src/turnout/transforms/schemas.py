@@ -48,7 +48,7 @@ class RecordShapes(NamedTuple):
 
 
 def schemas_after(chain: Chain, key: Schema | None, value: Schema | None) -> ChainSchemas:
-    """The schemas that records can have after the chain.
+    """Return the schemas that records can have after the chain.
 
     Args:
         chain: the stages.
@@ -63,7 +63,7 @@ def schemas_after(chain: Chain, key: Schema | None, value: Schema | None) -> Cha
 
 
 def states_through(chain: Chain, key: Schema | None, value: Schema | None) -> Sequence[frozenset[RecordShapes]]:
-    """Return the possible inputs of each stage, then the outputs; shorter if there are too many to follow."""
+    """Return the possible inputs of each stage, then the outputs; shorter if they are too many to follow."""
     states = frozenset(RecordShapes(shape, other) for shape in _shapes(key) for other in _shapes(value))
     followed = [states]
     for stage in chain.stages:
@@ -110,7 +110,7 @@ def _of_side(transform: Transform, shape: Shape, batch: Batch) -> set[Shape]:
 
 
 def _seen(before: Shape, block: Block) -> set[Shape]:
-    """The shapes that one block of made-up values stands for: a null may stand where a value would have been."""
+    """Return the shapes that a block of made-up values represents: a value may be null for other records."""
     if block.kind == "null" and (before.kind == "null" or block.schema is None):
         return {Shape("null", block.schema)}
     return set(_shapes(block.schema))

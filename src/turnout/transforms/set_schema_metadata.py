@@ -30,7 +30,7 @@ class SetSchemaMetadata(Transform):
 
     @classmethod
     def from_options(cls, options: Options, side: Side) -> Self:
-        """Check that there is something to set."""
+        """Check that the options set a name or a version."""
         if options["schema.name"] is None and options["schema.version"] is None:
             raise mistake("", "expected schema.name, schema.version or both")
         return super(SetSchemaMetadata, cls).from_options(options, side)

@@ -1,4 +1,4 @@
-"""A chain as its author wrote it: stages and predicates still as text, each with the place it came from.
+"""Chain as written by its author: stages and predicates still as text, each with its original path.
 
 Connect's properties, a route's list and the spellings of KIP-585's drafts all become these; one builder makes
 the values of them (`turnout.transforms.chain`).

@@ -1,4 +1,4 @@
-"""Reading and storing the fields of structs as Connect does: defaults in place of nulls, values beside their schemas.
+"""Reading and storing of struct fields as in Connect: defaults replace nulls, schemas check values.
 
 Nothing here costs anything for a field that is optional and has no default, in a block that a codec has checked.
 """
@@ -39,7 +39,7 @@ def default_value(schema: Schema) -> Any:
 
 
 def _value_of(schema: Schema, default: Any) -> Any:
-    """A default as a value of a batch: its date objects are `Moment`."""
+    """Return a default as a value of a batch: date objects are `Moment`."""
     if default is None or isinstance(default, Moment):
         return default
     if schema.logical in _DATES:
@@ -108,7 +108,7 @@ def _null_for(schema: Schema, where: str) -> str:
 
 
 def _misfit(schema: Schema, value: Any, where: str) -> str | None:
-    """Why the schema does not take the value, None if it does."""
+    """Return the reason that the schema refuses the value; None if it accepts it."""
     if value is None:
         return None if schema.optional else _null_for(schema, where)
     if not fits(schema, value):
@@ -204,7 +204,7 @@ class Memo:
         return self.function(value)
 
     def of_column(self, column: Sequence[Any]) -> Callable[[Any], Any] | None:
-        """Return the function to call for each item of a column whose values have one type; None stays None.
+        """Return the function to call for each item of a column with values of one type; None stays None.
 
         None if the column has values of several types, or of a type that is not remembered.
         """
@@ -220,7 +220,7 @@ class Memo:
 
 
 class _Memo(dict[Any, Any]):
-    """Values and what a function makes of each, computed when first asked for."""
+    """Values with the results of a function, each computed on first use."""
 
     __slots__ = ("function", "overflows")
 

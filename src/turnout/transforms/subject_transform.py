@@ -20,7 +20,7 @@ from turnout.transforms.topics import ByTopic, route
 
 @dataclass(frozen=True, slots=True)
 class SubjectTransform(Transform):
-    """See ``summary``. Connect has no such transform; a topic that the source does not match stays as it is.
+    """See ``summary``. Not part of Connect; a topic that the source does not match stays unchanged.
 
     It is named like `turnout.subjects.SubjectTransform`, which it applies: ``type: SubjectTransform`` in a chain.
     """
@@ -76,7 +76,7 @@ class SubjectTransform(Transform):
 
 
 def _draw(partition: int | None, offset: int | None) -> float:
-    """The draw of a record, which is the same each time that it comes by: Spark's hash of its place."""
+    """Return the draw of a record, equal on each delivery: Spark's hash of its partition and offset."""
     bits = SEED
     if partition is not None:
         bits = xxh64_intdigest(struct.pack("<i", partition), bits)

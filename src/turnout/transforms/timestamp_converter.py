@@ -65,7 +65,7 @@ class TimestampConverter(Transform):
 
     @classmethod
     def from_options(cls, options: Options, side: Side) -> Self:
-        """Check the pattern, and that there is one where text is to be made."""
+        """Check the pattern, which is required if the target is text."""
         pattern = options["format"] or ""
         if options["target.type"] == "string" and not trim(pattern):
             raise mistake("format", "is missing, and the target type string needs it")

@@ -1,4 +1,4 @@
-"""The five forms of a time that TimestampConverter knows, and the way from each to each, through milliseconds."""
+"""Five forms of time of TimestampConverter, and the conversions between them, through milliseconds."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Conversion:
         return lambda value: write(to_millis(value))
 
     def of_any(self, value: Any) -> Any:
-        """The conversion of one schemaless value, whose form its type tells."""
+        """Return the conversion of one schemaless value; its type determines its form."""
         if type(value) is Moment:
             return self._write(int(value))
         if type(value) is int:

@@ -53,7 +53,7 @@ class ByTopic(Generic[T]):
 
 
 def route(batch: Batch, rows: Positions, routed: ByTopic[str | None]) -> Errors:
-    """Give these records of a batch their new topics; the rows of those whose topic has none."""
+    """Set the new topics of these records of a batch; return the errors of the failed ones by row."""
     routed_topics = routed.of(batch.by_row(batch.topics, rows))
     errors: Errors = {}
     topics = list(batch.topics)

@@ -44,7 +44,7 @@ class ValueToKey(Transform):
         return tuple(Move((VALUE, name), (KEY, name), copy=True) for name in self.fields)
 
     def apply(self, batch: Batch, rows: Positions) -> Errors:
-        """Put new keys in the place of those of these records; the values stay."""
+        """Replace the keys of these records; the values stay."""
         chosen = np.zeros(len(batch), np.bool_)
         chosen[rows] = True
         errors: Errors = {}

@@ -23,7 +23,7 @@ def counted(moments: Sequence[float], begin: float, end: float, pieces: int = 40
 
 
 def bars(counts: Sequence[int], most: int, label: str) -> Markup:
-    """The bars, over a scale up to *most*; *label* is read aloud in their place. What is not 0 is seen."""
+    """Draw the bars on a scale up to *most*, with *label* for screen readers. Every count above 0 is visible."""
     wide = _WIDTH / max(1, len(counts))
     drawn = Markup("").join(
         Markup('<rect class="bar" x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}"/>').format(

@@ -1,4 +1,4 @@
-"""A route's records as a picture, a Sankey: a trunk whose width is their number, and what leaves it."""
+"""Sankey diagram of a route's records: a trunk as wide as their number, with branches for records that leave it."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class FlowStep:
 
 
 def flow(steps: Sequence[FlowStep], read: int, title: str) -> Markup:
-    """The picture.
+    """Draw the diagram.
 
     Args:
         steps: from the source to the sinks, at least two.
@@ -95,7 +95,7 @@ def _trunk(x: float, count: int, now: float, read: int) -> Iterator[Markup]:
 
 
 def _branch(x: float, order: int, left: int, branch: Branch, read: int) -> Iterator[Markup]:
-    """A band from the lower side of the trunk, round a corner, down to its name."""
+    """Yield the elements of a band: from the trunk's lower side, round a corner, down to its name."""
     thick = _thickness(branch.count, read)
     top = _TOP + 34 + (_thickness(left, read) if left > 0 else 0)
     middle = x + 16 + order * _APART

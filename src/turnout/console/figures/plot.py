@@ -15,14 +15,14 @@ _GAP = 3
 
 
 class Point(NamedTuple):
-    """A value, and when it was so, in seconds since the epoch."""
+    """Value with its time, in seconds since the epoch."""
 
     at: float
     value: float
 
 
 def plot(points: Sequence[Point], begin: float, end: float, *, title: str, shown: Callable[[float], str]) -> Markup:
-    """A line over time; where there are no points for long it is broken.
+    """Draw a line over time, interrupted at long gaps between points.
 
     Args:
         points: in the order of time.
@@ -64,7 +64,7 @@ def _drawn(corners: Sequence[tuple[float, float]]) -> Markup:
 
 
 def _ceiling(most: float) -> float:
-    """A round number at or above the largest value.
+    """Return a round number at or above the largest value.
 
     >>> _ceiling(0.0), _ceiling(17), _ceiling(0.3)
     (1.0, 20.0, 0.5)

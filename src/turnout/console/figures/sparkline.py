@@ -10,7 +10,7 @@ _WIDTH, _HEIGHT = 120.0, 28.0
 
 
 def sparkline(lines: Sequence[Sequence[float]], label: str) -> Markup:
-    """Lines of equal length over one scale from 0; *label* is read aloud in their place.
+    """Draw lines of equal length on one scale from 0, with *label* for screen readers.
 
     >>> str(sparkline([[0, 5, 10]], "rising"))[:74]
     '<svg class="spark" viewBox="0 0 120 28" role="img" aria-label="rising"><po'

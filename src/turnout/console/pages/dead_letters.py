@@ -1,4 +1,4 @@
-"""``/dead-letters``: what failed, grouped by stage and reason, each record as it came, and redriving it."""
+"""``/dead-letters``: failed records, grouped by stage and reason, each as it was read, and their redrive."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class RedriveRequest(RequestForm):
 def overview(
     request: Request, parts: PartsDep, _: Reads, number: Annotated[int, Query(alias="page", ge=1)] = 1
 ) -> HTMLResponse:
-    """The routes that keep dead letters, those with the most of them first."""
+    """Render the routes with dead letters enabled, the largest recent numbers of dead letters first."""
     names = [entry.name for entry in parts.routes.entries() if entry.version and entry.version.route.dead_letter]
     now = time.time()
     hour, day = (parts.state.set_aside(now - seconds) for seconds in (HOUR, 24 * HOUR))
@@ -97,7 +97,7 @@ def letters(
 
 @dataclass(frozen=True, slots=True)
 class Piece(Generic[_Item]):
-    """A page of a list: its items, its number, and of how many pages it is one."""
+    """Page of a list: its items, its number, and the number of pages."""
 
     items: Sequence[_Item]
     number: int
@@ -105,7 +105,7 @@ class Piece(Generic[_Item]):
 
     @classmethod
     def of(cls, items: Sequence[_Item], number: int, size: int) -> Piece[_Item]:
-        """The page of that number; the last one where there are fewer."""
+        """Return the page with this number; the last page if the number is too large."""
         pages = max(1, -(-len(items) // size))
         number = min(number, pages)
         return cls(items[(number - 1) * size : number * size], number, pages)

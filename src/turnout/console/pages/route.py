@@ -40,7 +40,7 @@ _REVISIONS = 10
 
 
 class CheckForm(RequestForm):
-    """A route's file as somebody would write it, and the digest of the one that they have read."""
+    """Edited text of a route's file, and the digest of the version that was edited."""
 
     text: str = Field(max_length=1 << 20)
     digest: str
@@ -140,7 +140,7 @@ def _control(entry: RouteEntry, parts: Parts) -> dict[str, Any]:
 
 
 def _read(text: str, entry: RouteEntry, parts: Parts) -> Route:
-    """The route that a text says, where it could be written into this file."""
+    """Return the route in a text that may replace this file."""
     route = parts.routes.check_change(entry, text)
     if route.name != entry.name:
         raise RouteError([Mistake("name", f"found {route.name!r}, expected {entry.name!r}")])
@@ -188,7 +188,7 @@ def _shown(text: str, principal: Principal) -> str:
 
 
 def _lines(entry: RouteEntry, principal: Principal) -> list[dict[str, Any]]:
-    """The lines of the file with what is wrong in each; what has no line stands at the first."""
+    """Return the lines of the file with their mistakes; mistakes without a line are shown at the first line."""
     mistakes: dict[int, list[str]] = {}
     for mistake in entry.mistakes:
         mistakes.setdefault(mistake.line or 1, []).append(masked_url(f"{mistake.path}: {mistake.problem}"))

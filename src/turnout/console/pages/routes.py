@@ -1,4 +1,4 @@
-"""``/``: all routes, those first that need somebody."""
+"""``/``: all routes; routes that need attention are first."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class RouteRow:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Selection of routes for the table: part of a name, all or those that need attention, and the page."""
+    """Selection of routes for the table: part of a name, the attention filter, and the page."""
 
     q: str
     show: str

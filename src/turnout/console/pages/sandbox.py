@@ -40,7 +40,7 @@ class SandboxForm(RequestForm):
 
 @dataclass(frozen=True, slots=True)
 class ShownStage:
-    """A stage as it is shown: the record before and after it, changed lines beside each other."""
+    """Stage for display: the record before and after it, side by side."""
 
     report: StageReport
     pairs: list[Pair]
@@ -89,7 +89,7 @@ def _answer(form: SandboxForm, parts: Parts, *, masked: bool) -> dict[str, Any]:
 
 
 def _answer_of_letter(form: SandboxForm, parts: Parts, sequence: int, *, masked: bool) -> dict[str, Any]:
-    """Explain the record of a dead letter, and write it into the form, as far as it may be seen."""
+    """Explain the record of a dead letter, and put its visible parts into the form."""
     route = route_of(parts.routes.entry(form.route))
     letter = letter_at(route, sequence)
     (shown,) = visible(route, [letter], masked=masked)

@@ -1,4 +1,4 @@
-"""``/sign-in``: a token becomes a cookie, which a script cannot read and another site's page cannot send."""
+"""``/sign-in``: exchange of a token for a cookie that scripts cannot read and other sites' pages cannot send."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class TokenForm(RequestForm):
 
 
 def router_of(authenticator: Authenticator) -> APIRouter:
-    """The page, and what it sends the token to."""
+    """Return the router of the sign-in page, which also receives the token."""
     router = page_router()
 
     @router.get(PATH)
@@ -54,7 +54,7 @@ def router_of(authenticator: Authenticator) -> APIRouter:
 
 
 def _own(there: str) -> str:
-    r"""A path of this server, whatever somebody has put into the address.
+    r"""Return the path if it is one of this server, else ``/``.
 
     Browsers leave out tabs and line breaks, and read a backslash as a slash: an address with any of them is refused.
 

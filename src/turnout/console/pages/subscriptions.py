@@ -1,4 +1,4 @@
-"""``/subscriptions``: who wants what; searching, writing, trying and deleting."""
+"""``/subscriptions``: searching, writing, trying and deleting subscriptions."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def _read(text: str) -> Condition:
 
 
 def _placed(failure: ConditionError) -> dict[str, Any]:
-    """The line that is wrong, and how far in it the mistake stands."""
+    """Return the problem, its line, and a caret below the column of the mistake."""
     place = min(max(0, failure.position or 0), len(failure.text))
     begun = failure.text.rfind("\n", 0, place) + 1
     line = failure.text[begun:].partition("\n")[0]
@@ -153,7 +153,7 @@ def _search(subscriptions: Subscriptions, query: dict[str, str], cursor: str) ->
 
 
 def _matching_routes(parts: Parts) -> list[str]:
-    """Routes whose records a condition can be tried on: first those that match subscriptions."""
+    """Return the routes with records to try a condition on; routes that match subscriptions are first."""
     routes = [entry.version.route for entry in parts.routes.entries() if entry.version is not None]
     readable = [route for route in routes if route.source.format == "nats"]
     return [route.name for route in sorted(readable, key=lambda route: (route.subscriptions is None, route.name))]

@@ -1,4 +1,4 @@
-"""``/tap``: records as they come, before and after one place of a route."""
+"""``/tap``: live records before and after one stage of a route."""
 
 from __future__ import annotations
 

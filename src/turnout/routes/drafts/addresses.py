@@ -18,7 +18,7 @@ _FILES = tuple(name for name in FORMATS if name not in ("nats", "kafka"))
 
 
 def source_of(address: str) -> dict[str, Any]:
-    """The ``source`` that an address stands for.
+    """Return the ``source`` block of an address.
 
     >>> source_of("nats://127.0.0.1:4222/ORDERS")
     {'format': 'nats', 'servers': 'nats://127.0.0.1:4222', 'stream': 'ORDERS'}
@@ -40,7 +40,7 @@ def source_of(address: str) -> dict[str, Any]:
 
 
 def sink_of(address: str) -> dict[str, Any]:
-    """The ``sink`` that an address stands for.
+    """Return the ``sink`` block of an address.
 
     >>> sink_of("nats://127.0.0.1:4222")
     {'format': 'nats', 'servers': 'nats://127.0.0.1:4222'}

@@ -65,7 +65,7 @@ def draft_of_connector(
 
 
 class _ConnectorDrafter:
-    """One reading of one connector."""
+    """Conversion of one connector to a draft."""
 
     def __init__(self, connector: Connector, file: Path) -> None:
         self.properties = connector.properties
@@ -94,7 +94,7 @@ class _ConnectorDrafter:
         return (self.properties.get("connector.class") or "").rpartition(".")[2]
 
     def _take(self, name: str, place: str) -> str | None:
-        """The value of a property that the route says at *place*."""
+        """Return a property's value, and note that the route has it at *place*; None if it is not set."""
         if name not in self.properties:
             return None
         self.used_names.add(name)
@@ -205,7 +205,7 @@ class _ConnectorDrafter:
         return block
 
     def _rest(self) -> None:
-        """A line for everything that nothing of a route stands for."""
+        """Report every property that no part of the route was made from."""
         for name in [name for name in self.properties if name not in self.used_names]:
             kind, _, alias = name.partition(".")
             unlisted = kind in ("transforms", "predicates") and "." in alias
@@ -214,7 +214,7 @@ class _ConnectorDrafter:
 
 
 def _codec(format_: Format) -> dict[str, Any]:
-    """The block of a route for a converter."""
+    """Return the route's block for a converter."""
     block: dict[str, Any] = {"format": format_.format}
     if format_.format == "connect-json":
         block["schemas.enable"] = format_.schemas_enable

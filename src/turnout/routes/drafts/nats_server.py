@@ -66,7 +66,7 @@ def _chosen(config: Mapping[str, Any], account: str | None, file: Path) -> str:
 
 
 class _ServerDrafter:
-    """One reading of one configuration."""
+    """Conversion of one nats-server configuration to a draft."""
 
     def __init__(self, config: Mapping[str, Any], account: str, file: Path) -> None:
         self.config = config
@@ -172,7 +172,7 @@ class _ServerDrafter:
         return stream
 
     def _rest(self) -> None:
-        """A line for every block and option that nothing of a route stands for."""
+        """Report every block and option that no part of the route was made from."""
         reported = {item.name for item in self.taken} | {item.name for item in self.left}
         for name in self.config:
             if name not in reported and name not in ("mappings", "maps"):

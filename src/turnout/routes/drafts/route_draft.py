@@ -1,4 +1,4 @@
-"""A route that was made of something else: what it says, what was taken for it, and what was left."""
+"""Draft of a route made from another configuration: its content, the parts taken over, and the parts left out."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from turnout.routes.route import Route
 
 
 class Taken(NamedTuple):
-    """Something that the route says now: its name where it came from, and its place in the route."""
+    """Part of the original taken over into the route: its original name, and its path in the route."""
 
     name: str
     place: str
 
 
 class Left(NamedTuple):
-    """Something that the route does not say: its name where it came from, and why."""
+    """Part of the original left out of the route: its original name, and the reason."""
 
     name: str
     why: str
@@ -46,7 +46,7 @@ class Draft:
     variables: tuple[str, ...] = ()
 
     def text(self, origin: str) -> str:
-        """The file: what was left stands above the route, so that it is not forgotten."""
+        """Return the text of the file, with the parts left out in comments above the route."""
         lines = [f"# Made of {origin}."]
         lines += [f"# left: {name}: {why}" for name, why in self.left]
         return "\n".join([*lines, yaml_of(self.document)])

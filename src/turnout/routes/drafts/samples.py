@@ -12,7 +12,7 @@ from turnout.routes.drafts.fields import columns_of
 
 @dataclass(frozen=True, slots=True)
 class SampledMessage:
-    """One message of a stream."""
+    """Message sampled from a stream."""
 
     topic: str
     value: bytes
@@ -20,7 +20,7 @@ class SampledMessage:
 
 @dataclass(frozen=True, slots=True)
 class SampledStream:
-    """A stream, and some of what it holds.
+    """Stream with a sample of its messages.
 
     Attributes:
         subjects: those that the stream takes.
@@ -31,7 +31,7 @@ class SampledStream:
     messages: tuple[SampledMessage, ...] = ()
 
     def columns(self) -> str:
-        """The DDL of the values, empty where they are no JSON objects."""
+        """Return the DDL of the values; empty if they are not all JSON objects."""
         objects = self._objects()
         return columns_of(objects) if objects and len(objects) == len(self.messages) else ""
 
@@ -40,7 +40,7 @@ class SampledStream:
         return all(_json(message.value) is not _NO_JSON for message in self.messages)
 
     def example(self) -> SampledMessage | None:
-        """The shortest of the messages, which tests are made of."""
+        """Return the shortest of the messages, from which tests are made; None if none was sampled."""
         return min(self.messages, key=lambda message: len(message.value), default=None)
 
     def _objects(self) -> Sequence[dict[str, Any]]:

@@ -17,7 +17,7 @@ from turnout.transforms.specs import PredicateSpec, StageSpec
 
 
 def stage_of(spec: StageSpec) -> dict[str, Any]:
-    """One item of ``transforms``; what cannot be read stays as it is, for ``turnout check`` to name."""
+    """Return one item of ``transforms``; invalid parts stay unchanged, for ``turnout check`` to report."""
     type_ = spec.type or ""
     stage: dict[str, Any] = {"name": spec.alias, "type": type_.removeprefix(PACKAGE)}
     stage |= _typed(spec.options, _options_of_transform(type_))

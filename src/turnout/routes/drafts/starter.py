@@ -1,4 +1,4 @@
-"""The files that a new route begins with: the route with a word to each part, its tests, and servers to try it on."""
+"""Initial files of a new route: the commented route, its tests, and servers to try it on."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PREFIX = "routed"
 
 @dataclass(frozen=True, slots=True)
 class Starter:
-    """A route that does nothing but take records from one end to the other, for its author to go on with.
+    """Minimal route that takes records from a source to a sink, for its author to extend.
 
     Attributes:
         name: of the route and of its files.
@@ -37,7 +37,7 @@ class Starter:
     taken: tuple[str, ...] = ()
 
     def route(self) -> str:
-        """The text of ``NAME.yaml``."""
+        """Return the text of ``NAME.yaml``."""
         name = self.name
         return "\n".join(
             [
@@ -67,7 +67,7 @@ class Starter:
         )
 
     def tests(self) -> str:
-        """The text of ``NAME.test.yaml``."""
+        """Return the text of ``NAME.test.yaml``."""
         message = self.seen.example() or SampledMessage(self._topic(), b'{"n": 1}')
         record = {"topic": message.topic, **_content(message.value)}
         cases = [{"name": "a record goes its way", "record": record, "expect": {"topic": self._mapped(message.topic)}}]
@@ -84,7 +84,7 @@ class Starter:
         return "\n".join([*lines, _block({"cases": cases}), ""])
 
     def compose(self) -> str:
-        """The text of ``compose.yaml``: a nats-server and the route, in containers."""
+        """Return the text of ``compose.yaml``: a nats-server and the route, in containers."""
         route = {
             "image": "turnout",
             "command": ["run", f"/routes/{self.name}.yaml", "--checkpoint", "/var/lib/turnout/checkpoint"],
@@ -143,7 +143,7 @@ class Starter:
             yield _block({"mappings": table})
 
     def _table(self) -> dict[str, str]:
-        """A mapping for each subject of the source, to where it does not come back from."""
+        """Return a mapping for each subject of the source, to a subject that the source does not read."""
         if self.source["format"] != "nats" or self.sink["format"] != "nats":
             return {}
         return {subject: f"{self._prefix()}.{with_placeholders(subject)}" for subject in self._subjects()}

@@ -9,7 +9,7 @@ _ENTRY = re.compile(r" {4}(\w+): (.*)")
 
 
 def attribute_texts(kind: type) -> dict[str, str]:
-    """Name → text of each entry below ``Attributes:`` in the docstrings of a class and its parents."""
+    """Return the text of each entry below ``Attributes:`` in a class's and its parents' docstrings, by name."""
     texts: dict[str, str] = {}
     for holder in reversed(kind.__mro__):
         texts |= _of_docstring(inspect.cleandoc(holder.__doc__ or ""))
@@ -17,7 +17,7 @@ def attribute_texts(kind: type) -> dict[str, str]:
 
 
 def first_sentence(kind: type) -> str:
-    """The first line of a class's own docstring."""
+    """Return the first line of a class's own docstring."""
     return inspect.cleandoc(kind.__doc__ or "").partition("\n")[0]
 
 

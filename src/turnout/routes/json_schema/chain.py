@@ -1,4 +1,4 @@
-"""A route's ``transforms`` as JSON Schema, made of the registry: Kafka's, turnout's own, and those of plug-ins."""
+"""JSON Schema of a route's ``transforms``, made from the registry: Kafka's, turnout's own, and plug-ins'."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def _predicate() -> dict[str, Any]:
 
 
 def _connector() -> dict[str, Any]:
-    """Connect's properties in place of a list. Which options an alias takes depends on another property: not said."""
+    """Return the schema of Connect's properties; options of aliases depend on the type and are open."""
     aliases = {"type": "string", "description": "aliases, in order, with commas between them"}
     converter = {"type": "string", "description": "the class of a converter"}
     converters = dict.fromkeys(("key.converter", "value.converter", "header.converter"), converter)
@@ -107,5 +107,5 @@ def _connector() -> dict[str, Any]:
 
 
 def _short_first(names: list[str]) -> list[str]:
-    """Simple names before those with a package, as an editor offers them in this order."""
+    """Return simple names before names with a package, as editors suggest them in this order."""
     return sorted(names, key=lambda name: name.startswith((PACKAGE, "org.")))

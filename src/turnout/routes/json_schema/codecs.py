@@ -56,7 +56,7 @@ def codec_definitions() -> dict[str, Any]:
 
 
 def _settings(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return the settings allowed beside a format's name: by Connect's name, or in camelCase."""
+    """Return the schema of the settings that a format allows: by Connect's name, or in camelCase."""
     by_letters = {name.replace(".", ""): setting for name, setting in _SETTINGS.items()}
     others = {name: by_letters[name.replace(".", "").lower()] for name in SETTINGS if name != "schema"}
     return {"properties": {"format": True, "schema": schema, **others}, "additionalProperties": False}

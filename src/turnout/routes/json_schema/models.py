@@ -1,4 +1,4 @@
-"""The pydantic models of a route's blocks as JSON Schema."""
+"""JSON Schema of the pydantic models of a route's blocks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _WORDS = r"^\s*(?:[Tt]rue|TRUE|[Ff]alse|FALSE|[Yy]es|YES|[Nn]o|NO|[Oo]n|ON|[Oo]f
 
 
 def model_schema(model: type[BaseModel]) -> dict[str, Any]:
-    """The schema of a model by the names that files use, with its parts under ``$defs``.
+    """Return the schema of a model with the names used in files, with its parts under ``$defs``.
 
     Numbers and switches may be texts, too: pydantic reads ``"100"``, and ``${NAME}`` stands for what it will be.
     """
@@ -27,7 +27,7 @@ def model_schema(model: type[BaseModel]) -> dict[str, Any]:
 
 
 def _plain(schema: Any) -> Any:
-    """A schema without what says nothing: titles that repeat names, defaults that are null."""
+    """Return a schema without titles that repeat names and without null defaults."""
     if isinstance(schema, list):
         return [_plain(item) for item in schema]
     if not isinstance(schema, dict):
@@ -42,7 +42,7 @@ def _plain(schema: Any) -> Any:
 
 
 def when(name: str, values: list[str], then: dict[str, Any]) -> dict[str, Any]:
-    """A rule for blocks in which *name* is one of some texts.
+    """Return a rule for blocks in which *name* has one of these values.
 
     Editors tell more of a rule that applies than of alternatives that all do not.
     """
@@ -51,10 +51,10 @@ def when(name: str, values: list[str], then: dict[str, Any]) -> dict[str, Any]:
 
 
 class _Generator(GenerateJsonSchema):
-    """Pydantic's own, with what docstrings say, and with what it takes beside a value's own type."""
+    """Pydantic's generator, with texts of docstrings, and with all input types that pydantic accepts."""
 
     def model_schema(self, schema: core_schema.ModelSchema) -> JsonSchemaValue:
-        """A block: its docstring, and what that says of the fields that have no description of their own."""
+        """Return the schema of a block; its docstring describes it, and fields without a description."""
         kind: type[BaseModel] = schema["cls"]
         definition = super().model_schema(schema)
         definition["description"] = first_sentence(kind)
@@ -66,7 +66,7 @@ class _Generator(GenerateJsonSchema):
         return definition
 
     def tagged_union_schema(self, schema: core_schema.TaggedUnionSchema) -> JsonSchemaValue:
-        """A source or a sink: the format says what else may stand there."""
+        """Return the schema of a source or sink; its format determines the other keys."""
         rules = [
             when("format", [name for name in FORMATS if kind_of({"format": name}) == tag], self.generate_inner(choice))
             for tag, choice in schema["choices"].items()
@@ -75,16 +75,16 @@ class _Generator(GenerateJsonSchema):
         return {"type": "object", "required": ["format"], "properties": {"format": formats}, "allOf": rules}
 
     def int_schema(self, schema: core_schema.IntSchema) -> JsonSchemaValue:
-        """A whole number, or the text of one."""
+        """Return the schema of an integer, or of its text."""
         text = {"type": "string", "pattern": rf"^\s*[+-]?\d+\s*$|{_VARIABLE}"}
         return {"anyOf": [super().int_schema(schema), text]}
 
     def float_schema(self, schema: core_schema.FloatSchema) -> JsonSchemaValue:
-        """A number, or the text of one."""
+        """Return the schema of a number, or of its text."""
         text = {"type": "string", "pattern": rf"^\s*[+-]?[\d.]+(?:[eE][+-]?\d+)?\s*$|{_VARIABLE}"}
         return {"anyOf": [super().float_schema(schema), text]}
 
     def bool_schema(self, schema: core_schema.BoolSchema) -> JsonSchemaValue:
-        """True or false, or a text or number that is read as one of them."""
+        """Return the schema of a boolean, or of a text or number that is read as one."""
         return {"anyOf": [super().bool_schema(schema), {"type": "string", "pattern": f"{_WORDS}|{_VARIABLE}"},
                           {"enum": [0, 1]}]}  # fmt: skip

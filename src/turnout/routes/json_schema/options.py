@@ -12,7 +12,7 @@ _SCALAR = ["string", "number", "boolean"]
 
 
 def options_schema(options: Sequence[Option], beside: Sequence[str]) -> dict[str, Any]:
-    """A block with these options, and other names *beside* them that are described elsewhere."""
+    """Return the schema of a block with these options and the names *beside*, described elsewhere."""
     return {
         "properties": {option.name: option_schema(option) for option in options} | dict.fromkeys(beside, True),
         "required": [option.name for option in options if option.default is REQUIRED],

@@ -169,7 +169,7 @@ def _validated(name: str, value: str | None, errors: list[str]) -> dict[str, Any
 
 
 def _type(entry: RouteEntry) -> str:
-    """Connect knows sources and sinks of Kafka; what reads from elsewhere is a source to it."""
+    """Return ``sink`` for a route that reads Kafka, else ``source``, the two types that Connect defines."""
     reads_kafka = entry.version is not None and entry.version.route.source.format == "kafka"
     return "sink" if reads_kafka else "source"
 

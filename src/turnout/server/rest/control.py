@@ -1,4 +1,4 @@
-"""``/v1/routes/{name}/pause`` and its like: all answer at once, and the state tells the rest."""
+"""``/v1/routes/{name}/pause`` and similar: all answer immediately, and the route's state shows the result."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ _ERRORS: dict[int | str, dict[str, Any]] = {409: {}, 502: {}, 503: {}}
 
 
 class LetterModel(BaseModel):
-    """One record, or one delivery of a record, that was set aside. Times are seconds since the epoch."""
+    """Record, or single delivery of a record, that was set aside. Times are seconds since the epoch."""
 
     sequence: int = Field(description="in the stream of the letters")
     stream: str

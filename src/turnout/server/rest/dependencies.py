@@ -28,7 +28,7 @@ from turnout.subscriptions.store_threads import BoundedPool, StoreThreads
 
 @dataclass(frozen=True, slots=True)
 class Subscriptions:
-    """The subscriptions service, as gRPC offers it, as far as the caller may see: the use cases, and the index.
+    """Subscriptions service as gRPC offers it, limited to the caller's rights: the use cases, and the index.
 
     Attributes:
         threads: on which it is used, as it waits for the store.
@@ -41,7 +41,7 @@ class Subscriptions:
 
     @property
     def live(self) -> LiveMatcher:
-        """The index; the first look of a tenant without one builds it."""
+        """Index of the caller's subscriptions; for a tenant without one, the first access builds it."""
         return self._tenants.live(self.caller)
 
     def create(self, subscription: Subscription) -> str:
@@ -95,7 +95,7 @@ def parts_of(request: Request) -> Parts:
 
 # These are coroutines although they wait for nothing: functions would wait for one of the threads that all share.
 async def _whole(request: Request) -> Parts:
-    """The parts of the server, for those who may look at all of it."""
+    """Return the parts of the server; respond with 403 to a token of one tenant."""
     principal: Principal = request.state.principal
     if principal.caller.tenant is not None:
         raise HTTPException(403, "this token is for the subscriptions of one tenant")
@@ -103,7 +103,7 @@ async def _whole(request: Request) -> Parts:
 
 
 def is_masked(principal: Principal) -> bool:
-    """Return True if what routes mask is hidden from who asks."""
+    """Return True if masked fields are hidden from the caller."""
     return Right.UNMASKED not in principal.caller.rights
 
 

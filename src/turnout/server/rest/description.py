@@ -1,4 +1,4 @@
-"""The description of the interface, OpenAPI 3.1: what the framework knows of it, and the errors that are answered."""
+"""OpenAPI 3.1 description of the interface: the framework's description, with the error responses."""
 
 from __future__ import annotations
 

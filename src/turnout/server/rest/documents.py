@@ -1,4 +1,4 @@
-"""``/v1/openapi.json`` and ``/v1/docs``: what the interface offers, on a page that needs nothing from elsewhere."""
+"""``/v1/openapi.json`` and ``/v1/docs``: description of the interface, on a page without external assets."""
 
 from __future__ import annotations
 

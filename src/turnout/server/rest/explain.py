@@ -1,4 +1,4 @@
-"""``/v1/routes/{name}/explain``: what each stage of a route does to one record, and who gets it."""
+"""``/v1/routes/{name}/explain``: the effect of each stage of a route on one record, and its recipients."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ router = APIRouter(prefix="/v1/routes/{name}", tags=["routes"])
 
 
 class ExplainForm(RequestForm):
-    """The record: as it stands, or by its place."""
+    """Record to explain, given directly or by its position."""
 
     model_config = ConfigDict(json_schema_extra=exactly_one("record", "at"))
 

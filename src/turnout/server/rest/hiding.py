@@ -1,4 +1,4 @@
-"""The text of a route without its secrets, for those who may read it and not write it."""
+"""Text of a route without its secrets, for callers that may read it but not write it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _HIDDEN = "# This is not YAML: it is shown to those alone who may write it.\n"
 
 
 def without_secrets(text: str) -> str:
-    """The text with ``***`` for passwords, tokens and seeds, and for what stands before the @ of a URL.
+    """Replace passwords, tokens and seeds by ``***``, and in URLs the part before the @.
 
     >>> without_secrets('sink: {servers: "nats://ann:pw@a", password: open sesame, window: 5}')
     'sink: {servers: "nats://***@a", password: ***, window: 5}'

@@ -69,7 +69,7 @@ def exactly_one(*names: str, types: str = "object string") -> dict[str, Any]:
 
 
 class MistakeModel(BaseModel):
-    """One thing that is wrong in a route's file."""
+    """Mistake in a route's file."""
 
     path: str = Field(description="the place, as its author would name it")
     problem: str
@@ -77,7 +77,7 @@ class MistakeModel(BaseModel):
 
 
 class ChangeModel(BaseModel):
-    """One difference between two versions of a route."""
+    """Difference between two versions of a route."""
 
     change: str
     verdict: Literal["safe", "needs_new_checkpoint"]
@@ -102,7 +102,7 @@ class BatchModel(BaseModel):
 
 
 class RouteModel(BaseModel):
-    """One route: what its file says, and what it does. Times are seconds since the epoch."""
+    """Route with the data of its file and its state. Times are seconds since the epoch."""
 
     name: str
     state: Phase
@@ -134,14 +134,14 @@ class RoutePage(BaseModel):
 
 
 class RouteText(RouteModel):
-    """One route with its file's text."""
+    """Route with its file's text."""
 
     text: str
     running_text: str | None = Field(description="of the version that runs, where the file says something else")
 
 
 def mistakes_of(mistakes: tuple[Mistake, ...]) -> list[MistakeModel]:
-    """The mistakes as they are answered."""
+    """Return the mistakes in the form of a response."""
     return [
         MistakeModel(path=mistake.path, problem=masked_url(mistake.problem), line=mistake.line)
         for mistake in (mistake.shortened() for mistake in mistakes)
@@ -149,12 +149,12 @@ def mistakes_of(mistakes: tuple[Mistake, ...]) -> list[MistakeModel]:
 
 
 def changes_of(changes: list[Change] | tuple[Change, ...]) -> list[ChangeModel]:
-    """The changes as they are answered."""
+    """Return the changes in the form of a response."""
     return [ChangeModel(change=change.change, verdict=change.verdict, reason=change.reason) for change in changes]
 
 
 def route_model(entry: RouteEntry, parts: Parts) -> RouteModel:
-    """A route as it is answered."""
+    """Return a route in the form of a response."""
     return RouteModel(**route_fields(entry, parts))
 
 

@@ -1,4 +1,4 @@
-"""``/live``, ``/ready`` and ``/metrics``: what machines ask again and again."""
+"""``/live``, ``/ready`` and ``/metrics``: endpoints that are polled by machines."""
 
 from __future__ import annotations
 

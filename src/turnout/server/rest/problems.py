@@ -1,4 +1,4 @@
-"""Errors as answers: RFC 9457, with every mistake where there are several."""
+"""Error responses in the form of RFC 9457, with all mistakes of a request or file."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def status_of(failure: TurnoutError) -> int:
 
 
 def problem(status: int, detail: str | TurnoutError, **more: Any) -> JSONResponse:
-    """An answer that says what is wrong, in a detail of bounded length."""
+    """Return a problem response with a detail of bounded length."""
     text = message_of(detail) if isinstance(detail, TurnoutError) else shortened(masked_url(detail))
     body = {"type": "about:blank", "title": HTTPStatus(status).phrase, "status": status, "detail": text}
     return _ProblemResponse({**body, **more}, status, _headers(status), media_type="application/problem+json")
@@ -111,7 +111,7 @@ async def _of_http(request: Request, failure: Exception) -> JSONResponse:
 
 
 def _methods_of(request: Request) -> list[str]:
-    """Return the methods allowed for a path; the framework names those of the first of its routes alone."""
+    """Return all methods allowed for a path; the framework reports only those of the first matching route."""
     described = request.app.openapi()["paths"].get(request.url.path)
     if described is not None:
         return sorted(method.upper() for method in described)
@@ -139,7 +139,7 @@ def _is_connects(request: Request) -> bool:
 
 
 def _as_connect(status: int, message: str) -> JSONResponse:
-    """An error as Kafka Connect's tools expect it."""
+    """Return an error in the form of Kafka Connect."""
     return _ProblemResponse({"error_code": status, "message": masked_url(message)}, status, _headers(status))
 
 

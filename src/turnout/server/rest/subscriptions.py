@@ -1,4 +1,4 @@
-"""``/v1/subscriptions``: who wants what. Conditions are taken and given as JSON and as text."""
+"""``/v1/subscriptions``: subscriptions of the store. Conditions are accepted and returned as JSON and as text."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _STORED: dict[int | str, dict[str, Any]] = {404: {}, 503: {}}
 
 
 class SubscriptionModel(BaseModel):
-    """One subscription."""
+    """Subscription with its condition as JSON and as text."""
 
     id: str
     metadata: dict[str, str]
@@ -76,7 +76,7 @@ class MatchForm(RequestForm):
 
 
 class MatchModel(BaseModel):
-    """A subscription that wants the message."""
+    """Subscription that matches the message."""
 
     subscription_id: str
     destinations: list[str]
@@ -84,7 +84,7 @@ class MatchModel(BaseModel):
 
 
 class MatchesModel(BaseModel):
-    """Every subscription that wants a message."""
+    """All subscriptions that match a message."""
 
     matches: list[MatchModel]
     revision: int = Field(description="of the subscriptions that were looked at")

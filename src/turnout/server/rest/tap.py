@@ -1,4 +1,4 @@
-"""``/v1/tap/{name}``: records of a route as they come, before and after one of its stages, as server-sent events."""
+"""``/v1/tap/{name}``: live records before and after one stage of a route, as server-sent events."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ async def tap(
 
 
 async def _stream(records: Iterator[Tapped], stop: threading.Event) -> AsyncIterator[str]:
-    """Events of what a thread reads, until the browser goes or the route cannot be read."""
+    """Yield the events of a reader thread, until the client disconnects or the route cannot be read."""
     loop = asyncio.get_running_loop()
     queue: asyncio.Queue[str | None] = asyncio.Queue()
 

@@ -1,4 +1,4 @@
-"""The smallest questions that conditions ask of one key's value, and what the answer to one says about another.
+"""Atomic tests of one key's value, to which conditions are reduced, and the implications between them.
 
 Leaves are brought into few kinds of atoms. A comparison becomes bounds: ``n > 5`` is "a number, and not ``n <= 5``", so
 that all comparisons of a key are one chain in which each bound implies the larger ones.
@@ -110,7 +110,7 @@ def atom_holds(atom: Atom, value: str) -> bool:
 
 @lru_cache(maxsize=1 << 17)
 def relation(known: Atom, asked: Atom) -> bool | None:
-    """Return the truth of *asked* that follows from *known* being true, for the same key; None if nothing follows.
+    """Return the truth of *asked* that follows if *known* is true of the same key; None if nothing follows.
 
     Nothing is also the answer where the question is too hard.
     """
@@ -136,7 +136,7 @@ def relation(known: Atom, asked: Atom) -> bool | None:
 
 @lru_cache(maxsize=1 << 16)
 def _only_value(atom: Atom) -> str | None:
-    """The one value that makes the atom true, if there is only one."""
+    """Return the only value that makes the atom true; None if other values do, too."""
     if atom.rank != TEXT or atom.partial or atom.fold:
         return None
     return _literal_text(_tokens(atom))
@@ -167,7 +167,7 @@ def _of_networks(known: str, asked: str) -> bool | None:
 
 
 def _of_patterns(known: Atom, asked: Atom) -> bool | None:
-    """The relation of two patterns of which neither stands for a single value."""
+    """Return the relation of two patterns, neither of which is equivalent to a single value."""
     one, other = _tokens(known), _tokens(asked)
     text = _literal_text(one)
     if text is not None and known.fold and asked.fold and not known.partial:

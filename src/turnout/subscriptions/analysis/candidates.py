@@ -1,4 +1,4 @@
-"""Pairs of conditions that one may subsume the other: those that share an access anchor, so that not all meet all.
+"""Candidate pairs for subsumption: only conditions with a common access anchor are compared, not all pairs.
 
 A condition is true only where one of its terms' access anchors is there. If all of A's messages are B's, then those of
 A's first term have one of B's anchors, and mostly they have it because A's own leaves give it to them: B is looked up
@@ -74,7 +74,7 @@ class Candidates:
             self._slots[anchor.key].add(anchor.kind)
 
     def wider(self, number: int) -> list[int]:
-        """The conditions that may be true of all messages of this one."""
+        """Return the conditions that may be true of all messages of this one."""
         terms = self.terms[number]
         keys = keys_of(self._conditions[number])
         implied = dict.fromkeys(self._implied(terms[0], keys)) if terms else {}
@@ -93,7 +93,7 @@ class Candidates:
         return list(chosen)
 
     def _parted(self, anchor: Anchor, numbers: list[int]) -> _Under:
-        """The conditions under an anchor; many of them by a second one, which what is narrower implies too."""
+        """Return the conditions under an anchor; many are split by a second anchor that narrower ones imply."""
         if len(numbers) <= min(_FEW, MOST_UNDER_ANCHOR):
             return _Under(numbers)
         by_second: defaultdict[Anchor, list[int]] = defaultdict(list)
@@ -117,7 +117,7 @@ class Candidates:
         many.clear()
 
     def _second(self, number: int, first: Anchor) -> Anchor | None:
-        """The rarest anchor, beside the first, that a message of the condition has, and of whatever is narrower."""
+        """Return the rarest anchor but *first* that the condition and all narrower ones imply; None if none."""
         terms = self.terms[number]
         if len(terms) != 1:
             return None
@@ -131,7 +131,7 @@ class Candidates:
         return min(anchors, key=self._cost, default=None)
 
     def _implied(self, term: Term, keys: frozenset[str]) -> Iterator[Anchor]:
-        """The anchors that a message of the term has, as far as its leaves say."""
+        """Yield the anchors that every message of the term has, as far as its leaves determine them."""
         slots = self._slots
         yield from _of_anchor(term.access, slots.get(term.access.key, ()))
         for leaf in term.checks:
@@ -162,7 +162,7 @@ class _Under:
         self._by_keys = by_keys
 
     def beside(self, implied: Collection[Anchor] | None, keys: frozenset[str]) -> Iterator[int]:
-        """Those that may be wider than a condition with some implied anchors, None where not all are known."""
+        """Yield the conditions that may be wider than one with these implied anchors (None: not all known)."""
         yield from self._numbers
         if implied is None or len(self._by_second) < len(implied):
             seconds: Iterable[Anchor] = (anchor for anchor in self._by_second if implied is None or anchor in implied)
@@ -176,7 +176,7 @@ class _Under:
 
 
 def _needed_of(forms: Sequence[CanonicalForm]) -> list[frozenset[str]]:
-    """For each form the keys that whatever is narrower looks at too: known of conjunctions only."""
+    """Return per form the keys that all narrower conditions use, too; empty unless it is a conjunction."""
     # Few sets of keys come with many forms: each is kept once.
     same: dict[frozenset[str], frozenset[str]] = {}
     needed = (frozenset(atom.key for atom, _ in form.literals or ()) for form in forms)
@@ -189,12 +189,12 @@ def _place(anchor: Anchor, keys: frozenset[str]) -> Anchor:
 
 
 def _beside(key: str) -> Anchor:
-    """The place of conditions that nothing can be looked up by, and that ask about a key."""
+    """Return the anchor under which conditions without a usable anchor that test *key* are stored."""
     return Anchor(key, Kind("not"), "")
 
 
 def _of_anchor(anchor: Anchor, slots: Collection[Kind]) -> Iterator[Anchor]:
-    """An anchor, and what follows from it alone."""
+    """Yield an anchor and the anchors that it implies on its own."""
     key, kind, text = anchor
     yield anchor
     yield Anchor(key, Kind("has"), "")

@@ -1,4 +1,4 @@
-"""A condition's normal form, and its digest: equal digests mean equal conditions, in whatever words."""
+"""Canonical form of a condition and its digest: equal digests mean equivalent conditions, however written."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class CanonicalForm:
 
 
 def form_of(condition: Condition) -> CanonicalForm:
-    """The normal form of a condition.
+    """Return the canonical form of a condition.
 
     Not promised: that conditions with different digests differ. Patterns whose relation is not known, and conditions
     too large for a decision diagram, are told apart by their words.
@@ -64,7 +64,7 @@ def _of_diagram(diagrams: Diagrams, root: int) -> CanonicalForm:
 
 
 def _apart(condition: Condition) -> tuple[Literal, ...] | None:
-    """The literals of a conjunction in which no key comes twice: most conditions, whose form needs no diagram."""
+    """Return the literals of a conjunction of distinct keys, which needs no diagram; None for other conditions."""
     if isinstance(condition, Group):
         if condition.logic is not Logic.AND or condition.negated or len(condition.children) > MOST_ATOMS:
             return None
@@ -101,5 +101,5 @@ def _words(condition: Condition) -> str:
 
 
 def keys_of(condition: Condition) -> frozenset[str]:
-    """The keys that the condition looks at."""
+    """Return the keys that the condition tests."""
     return frozenset(leaf.key for leaf in leaves(condition))

@@ -97,7 +97,7 @@ class AnchorTraffic(AnchorCounter):
             self.matched[anchor] += 1
 
     def counted(self, messages: Mapping[int, int], matched: Mapping[int, int], fired: Mapping[str, int]) -> None:
-        """Add what counters elsewhere have counted of some messages.
+        """Add the counts that other counters have collected over some messages.
 
         Args:
             messages: place among the `anchors` → how many messages had it.

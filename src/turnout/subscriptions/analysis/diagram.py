@@ -29,7 +29,7 @@ _Context: TypeAlias = tuple[Literal, ...]
 
 
 class TooLargeError(Exception):
-    """The condition is more than `MOST_ATOMS` atoms or `_MOST_STEPS` steps; nothing is said about it then."""
+    """Raised when a condition exceeds `MOST_ATOMS` atoms or `_MOST_STEPS` steps; it is then not analysed."""
 
 
 class DecisionNode(NamedTuple):
@@ -132,7 +132,7 @@ class Diagrams:
         return self.node(root).high if holds else self.node(root).low
 
     def reduced(self, root: Root, known: _Context = ()) -> Root:
-        """The same, as far as messages can tell, without what the atoms of one key decide of each other.
+        """Return an equivalent diagram without tests that other atoms of the same key decide.
 
         Args:
             root: a diagram.
@@ -191,7 +191,7 @@ class Diagrams:
         return tuple(literals) if root == TRUE else None
 
     def rows(self, root: Root) -> list[DecisionNode]:
-        """The nodes of a diagram with numbers of its own: children before their parents, the root last."""
+        """Return the nodes of one diagram, renumbered: children before their parents, the root last."""
         numbers: dict[Root, int] = {FALSE: FALSE, TRUE: TRUE}
         rows: list[DecisionNode] = []
         self._number(root, numbers, rows)

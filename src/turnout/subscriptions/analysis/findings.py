@@ -8,7 +8,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Equal:
-    """Subscriptions of one tenant that want the same messages.
+    """Subscriptions of one tenant that match the same messages.
 
     Attributes:
         ids: sorted.
@@ -23,7 +23,7 @@ class Equal:
 
 @dataclass(frozen=True, slots=True)
 class Subsumed:
-    """A subscription whose messages are all another's.
+    """Subscription whose messages are all matched by another subscription, too.
 
     Attributes:
         covered: whether all its destinations are the other's too, so that it does nothing new.

@@ -1,4 +1,4 @@
-"""Patterns beside patterns: whether one matches all that the other does, and whether anything is matched by both."""
+"""Comparison of patterns: inclusion of one in another, and existence of a value that both match."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MOST_CELLS = 40_000
 
 
 def tokens_of(pieces: Iterable[Piece]) -> Tokens:
-    """The pattern's tokens; of neighbouring wildcards those of one character come first, and one ``*`` at most.
+    """Return the pattern's tokens; in a run of wildcards, each ``?`` precedes at most one ``*``.
 
     >>> from turnout.conditions.pattern import parse_pattern
     >>> tokens_of(parse_pattern("a*?*")) == tokens_of(parse_pattern("a?*"))
@@ -39,7 +39,7 @@ def tokens_of(pieces: Iterable[Piece]) -> Tokens:
 
 
 def folded(tokens: Tokens) -> Tokens:
-    """A pattern of all folded values of what *tokens* match, and perhaps of more.
+    """Return a pattern of the folded forms of all values that *tokens* match, and possibly of more.
 
     One character can fold to several, so ``?`` becomes ``*``.
     """
@@ -69,7 +69,7 @@ def includes(general: Tokens, special: Tokens) -> bool:
 
 
 def _after_any(pattern: Tokens, places: set[int]) -> set[int]:
-    """The places, and those behind a ``*`` that matches nothing more."""
+    """Return the positions, and the positions after each ``*`` that matches the empty text."""
     closed = set(places)
     for place in places:
         while place < len(pattern) and pattern[place] is ANY:

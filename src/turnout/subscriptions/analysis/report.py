@@ -66,7 +66,7 @@ class Catalogue:
         return len(self._groups)
 
     def terms(self) -> dict[str, Sequence[Term]]:
-        """Subscription → the disjoint terms of its condition, and what each is looked up by."""
+        """Return the disjoint terms of each subscription's condition, with their access anchors, by id."""
         return {
             member.id: terms
             for tenant, own in self._by_tenant.items()
@@ -75,7 +75,7 @@ class Catalogue:
         }
 
     def forms(self) -> Iterator[tuple[Subscription, CanonicalForm]]:
-        """Each subscription with its normal form."""
+        """Yield each subscription with its canonical form."""
         return ((member, group.form) for group in self._groups for member in group.members)
 
     def equal(self) -> tuple[Equal, ...]:
@@ -92,7 +92,7 @@ class Catalogue:
         return tuple(Impossible((member.id,), clash(member.condition)) for group in never for member in group.members)
 
     def ids_where(self, *, always: bool | None = None, exact: bool | None = None) -> tuple[str, ...]:
-        """The ids of those whose form is so."""
+        """Return the sorted ids of subscriptions whose form has these `always` and `exact`; None: any."""
         chosen = (
             group
             for group in self._groups
@@ -117,7 +117,7 @@ class Catalogue:
 
 
 class _ComparedPairs:
-    """Pairs of groups that have been compared, and what came out."""
+    """Compared pairs of groups, and the results."""
 
     def __init__(self) -> None:
         self.pairs: list[Subsumed] = []
@@ -168,7 +168,7 @@ def _pair(subscription: Subscription, other: _EquivalentGroup) -> Subsumed:
 
 
 def _equal(group: _EquivalentGroup) -> Iterator[Equal]:
-    """The duplicates of a group, and then all of it, if there is more than them."""
+    """Yield the group if its destinations differ, then each set of its members with equal destinations."""
     by_destinations: defaultdict[frozenset[str], list[str]] = defaultdict(list)
     for member in group.members:
         by_destinations[frozenset(member.destinations)].append(member.id)
@@ -187,7 +187,7 @@ def analysis_of(
     traffic: Traffic | None = None,
     unread: Mapping[str, Sequence[str]] | None = None,
 ) -> Analysis:
-    """Everything together.
+    """Return the complete analysis of a catalogue.
 
     Args:
         catalogue: of the subscriptions.

@@ -1,4 +1,4 @@
-"""Subscriptions as a table: one row for each, to be asked as any other data is."""
+"""Subscriptions as an Arrow table, one row for each."""
 
 from __future__ import annotations
 

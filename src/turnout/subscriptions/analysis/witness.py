@@ -21,7 +21,7 @@ _MESSAGES = 4
 
 
 def witness(diagrams: Diagrams, root: int) -> Mapping[str, str] | None:
-    """The metadata of a message for which the diagram is true; None where none was come upon, which proves nothing."""
+    """Return metadata of a message for which the diagram is true; None if none is found, which proves nothing."""
     for way in islice(diagrams.ways(root), _MOST_WAYS):
         message = message_of(way)
         if message is not None:
@@ -44,7 +44,7 @@ def messages_of(condition: Condition, form: CanonicalForm) -> tuple[dict[str, st
 
 
 def message_of(way: Sequence[Literal]) -> dict[str, str] | None:
-    """A message for which all these literals are true, sorted by key; None where none was come upon."""
+    """Return a message for which all literals are true, sorted by key; None if none is found."""
     message: dict[str, str] = {}
     for key, group in groupby(way, key=lambda literal: literal[0].key):
         literals = list(group)

@@ -1,4 +1,4 @@
-"""One index of all subscriptions, for everything: flat arrays that many processes map, and exact."""
+"""Exact index of all subscriptions: flat arrays that several processes can map."""
 
 from turnout.subscriptions.index.dictionary import Column
 from turnout.subscriptions.index.folder import IndexFolder

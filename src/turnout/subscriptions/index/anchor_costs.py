@@ -1,4 +1,4 @@
-"""Estimated frequency of anchor texts: subscriptions are looked up by what is rare."""
+"""Estimated frequency of anchor texts: subscriptions are indexed by rare texts."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ class Background(Protocol):
     """Frequency of a text among the subscriptions of other segments."""
 
     def use_counts(self, fact: Fact, texts: Sequence[str]) -> NDArray[np.int64]:
-        """For each text of the fact."""
+        """Return the number of uses of each text of the fact."""
         ...
 
 
 class Costs:
-    """Tells the cost of literals, by how many subscriptions ask for them and how many messages of a sample have them.
+    """Cost of literals, from the number of subscriptions and of sample messages that have them.
 
     Args:
         sample: metadata of typical messages.
@@ -36,13 +36,13 @@ class Costs:
         self._background = background
 
     def with_background(self, background: Background) -> Costs:
-        """The same for a few subscriptions more, beside those in the background."""
+        """Return these costs with another background, for a few additional subscriptions."""
         other = Costs((), background)
         other._sample, other._frequencies = self._sample, self._frequencies
         return other
 
     def of(self, fact: Fact, texts: Sequence[str], use_counts: NDArray[np.int64]) -> NDArray[np.float64]:
-        """The cost of each text of a fact, of which *use_counts* says how many subscriptions ask for it."""
+        """Return the cost of each text of a fact; *use_counts* is the number of subscriptions that use it."""
         if self._background is not None:
             use_counts = use_counts + self._background.use_counts(fact, texts)
         guess = np.maximum(use_counts, 1) * weight(Anchor(fact[0], fact[1], ""))

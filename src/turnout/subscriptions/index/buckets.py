@@ -21,7 +21,7 @@ _ROOM = 2
 
 
 def arranged(hashes: NDArray[np.uint64]) -> tuple[Places, NDArray[np.uint32]]:
-    """The order that sorts the rows by hash, and where each bucket starts in it; a bucket is the hash's top bits."""
+    """Return the order that sorts the rows by hash, and the start of each bucket of equal top bits in it."""
     order = np.argsort(hashes, kind="stable")
     bits = max(4, int(len(hashes) * _ROOM).bit_length())
     counts = np.bincount((hashes >> np.uint64(64 - bits)).astype(np.int64), minlength=1 << bits)
@@ -31,11 +31,11 @@ def arranged(hashes: NDArray[np.uint64]) -> tuple[Places, NDArray[np.uint32]]:
 
 
 class TooManyError(Exception):
-    """Raised when a look-up would give more rows than the caller can take."""
+    """Raised when a look-up would return more rows than the caller accepts."""
 
 
 def in_bucket(starts: NDArray[np.uint32], hashes: NDArray[np.uint64], most: int | None = None) -> tuple[Places, Places]:
-    """Pairs (which hash, which row) of all rows in the hashes' buckets; whether the hashes agree is left to check.
+    """Return pairs (index of the hash, row) of all rows in the hashes' buckets; equality is not checked.
 
     Raises:
         TooManyError: there are more than *most*.
@@ -54,12 +54,12 @@ def in_bucket(starts: NDArray[np.uint32], hashes: NDArray[np.uint64], most: int 
 
 
 def shift_of(starts: int) -> int:
-    """By how many bits to shift a hash for the number of its bucket, given how long the table of starts is."""
+    """Return the number of bits to shift a hash by for its bucket, given the length of the table of starts."""
     return 65 - starts.bit_length()
 
 
 def expanded(first: Places, count: Places) -> tuple[Places, Places]:
-    """Ranges written out: which range, and the place in it."""
+    """Return the elements of ranges: the index of the range, and the position."""
     ends = np.cumsum(count)
     total = int(ends[-1]) if len(ends) else 0
     if total == len(count) and (total == 0 or int(count.max()) == 1):
@@ -69,7 +69,7 @@ def expanded(first: Places, count: Places) -> tuple[Places, Places]:
 
 
 def viewed(array: NDArray[Any]) -> Sequence[Any]:
-    """The array for reading one number at a time, which takes numpy longer."""
+    """Return the array as a sequence, which reads single numbers faster than numpy."""
     return cast("Sequence[Any]", array.data)
 
 

@@ -1,4 +1,4 @@
-"""Entries → a segment: literals in the order of their hashes, entries in the order of literals, checks beside them."""
+"""Construction of a segment: literals in the order of their hashes, entries in that of literals, and checks."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class _Placed(NamedTuple):
 
 
 def build(subscriptions: Iterable[Subscription], costs: Costs) -> Segment:
-    """A segment of these subscriptions, in memory; no two have the same id."""
+    """Build a segment of these subscriptions in memory; their ids have to be distinct."""
     clauses, people = Clauses(), _SubscriptionTable()
     entries, prices = entries_of(drawn(people.conditions(subscriptions), clauses), costs)
     ways = _SecondaryKeys(entries, prices, clauses)
@@ -100,14 +100,14 @@ class _SubscriptionTable:
         return Texts.of(encoded_all(self._ids))
 
     def destinations(self) -> tuple[Ints, Ints, Texts]:
-        """The number of each destination, where those of each subscription begin, and the texts."""
+        """Return the numbers of the destinations, the offset of each subscription's, and the texts."""
         at = np.zeros(len(self._counts) + 1, np.int32)
         np.cumsum(self._counts, out=at[1:])
         return np.array(self._numbers, np.int32), at, Texts.of(encoded_all(list(self._names)))
 
 
 class _SecondaryKeys:
-    """Entries of hot literals that are looked up by a second literal, and that literal."""
+    """Entries of hot literals that are looked up by a second literal, with that literal."""
 
     def __init__(self, entries: Entries, prices: Prices, clauses: Clauses) -> None:
         has = entries.literal != NOTHING
@@ -128,7 +128,7 @@ class _SecondaryKeys:
 
     @staticmethod
     def _second_rows(entries: Entries, prices: Prices, clauses: Clauses) -> Places:
-        """The cheapest row of each entry beside the one that it is found by."""
+        """Return each entry's cheapest row other than the one it is found by; `NOTHING` if none."""
         op = np.array(clauses.op, np.int32)
         usable = (op == EQUAL) | (op == MANY)
         cost = np.where(usable, 0.0, inf)
@@ -151,7 +151,7 @@ class _SecondaryKeys:
 
     @staticmethod
     def _worthwhile(literal: Places, row: Places, rows: Places, clauses: Clauses) -> Places:
-        """The rows again, `NOTHING` for those whose way too few entries share."""
+        """Return the rows; `NOTHING` if too few entries share their literal and fact."""
         usable = np.flatnonzero(row != NOTHING)
         fact = np.array(clauses.a, np.int64).take(rows.take(row.take(usable)) >> 1)
         ways, which, counts = np.unique((literal.take(usable) << 32) | fact, return_inverse=True, return_counts=True)

@@ -23,7 +23,7 @@ _LONGEST = 32
 
 
 class Literals:
-    """Texts to look up, by fact; numbered as they come."""
+    """Texts to look up, by fact; numbered in the order of insertion."""
 
     def __init__(self) -> None:
         self.keys: dict[str, int] = {}
@@ -61,7 +61,7 @@ class Literals:
         return number
 
     def add_anchor(self, anchor: Anchor) -> int:
-        """The number of what the anchor looks for."""
+        """Return the number of the anchor's literal, which is added if it is new."""
         return self.add(self.fact_number((anchor.key, anchor.kind)), anchor.text)
 
 
@@ -267,7 +267,7 @@ _WHOLE = Kind("=")
 
 
 def _kind_of(check: Check) -> Kind | None:
-    """The kind of the fact that decides the check; None where it takes more than a look at a fact."""
+    """Return the kind of the fact that decides the check; None if a fact alone does not."""
     match check.op:
         case "=":
             return Kind("=", 0, check.partial, check.fold)

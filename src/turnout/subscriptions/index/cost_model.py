@@ -1,4 +1,4 @@
-"""Cost model of literals, and the choice of the literal that each clause is looked up by."""
+"""Cost model of literals, and the choice of the literal by which each clause is indexed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class _Several:
         return np.repeat(self.clause, self._count), self._literals
 
     def cheapest(self, costs: NDArray[np.float64]) -> Places:
-        """The literal of least cost of each clause; `NOTHING` for those that have none."""
+        """Return the literal of least cost of each clause; `NOTHING` for clauses without literals."""
         some = np.flatnonzero(self._count)
         best = np.full(len(self.clause), NOTHING, np.int64)
         if len(some):
@@ -76,7 +76,7 @@ class Prices:
         self._set_literals = np.array([*chain.from_iterable(clauses.sets)], np.int64)
 
     def _uses_of_literals(self, clause_uses: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the number of uses of each literal, given those of each clause."""
+        """Return the number of uses of each literal, given the number of uses of each clause."""
         clauses = self._clauses
         uses = np.zeros(len(clauses.literals.text), np.int64)
         op = np.array(clauses.op, np.int32)
@@ -141,7 +141,7 @@ class Prices:
         return forerunner
 
     def extended(self) -> None:
-        """Take in literals and clauses that came after the prices were made."""
+        """Add the literals and clauses that were created after the prices."""
         literals, clauses = self._clauses.literals, self._clauses
         facts = list(literals.facts)
         more = [

@@ -31,7 +31,7 @@ _MOST_MAKERS = 16
 
 
 class Column(NamedTuple):
-    """One metadata key over a batch.
+    """Values of one metadata key over a batch.
 
     Attributes:
         values: by row; None where the key is absent.
@@ -68,7 +68,7 @@ class _Made(dict[Any, int]):
 
 
 class ValueDictionary:
-    """The values of one key that were seen, by code; code 0 stands for no value.
+    """Values of one key seen up to now, by code; code 0 means no value.
 
     Attributes:
         texts: by code.
@@ -142,14 +142,14 @@ class ValueDictionary:
 
 
 class ValueDictionaries:
-    """One generation of books. What a segment knows about the values in them goes with the segment."""
+    """One generation of value dictionaries; each segment holds its own tables for their values."""
 
     def __init__(self) -> None:
         self._books: dict[str, ValueDictionary] = {}
         self._lock = threading.Lock()
 
     def book(self, key: str) -> ValueDictionary:
-        """The values of this key."""
+        """Return the dictionary of this key's values."""
         book = self._books.get(key)
         if book is None:
             with self._lock:

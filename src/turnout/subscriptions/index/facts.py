@@ -1,4 +1,4 @@
-"""Facts: what an index asks of a message, each a key and the way a text is made of its value.
+"""Facts: the features of a message that an index looks up, each a key and a way to derive texts from its value.
 
 A fact that gives one text (the value, its first n characters …) is *single*; words and runs of three characters are
 *many*. A text is known to an index by the 64-bit hash of its UTF-8 form, salted with the fact; the texts themselves are
@@ -65,7 +65,7 @@ def hashes_of(raws: Sequence[bytes], salt: int) -> NDArray[np.uint64]:
 
 
 def taker(raws: Sequence[bytes]) -> Callable[[NDArray[np.int64]], list[bytes]]:
-    """The function from numbers to those of the texts."""
+    """Return a function that maps numbers to their texts."""
     return lambda numbers: [raws[number] for number in numbers.tolist()]
 
 

@@ -47,7 +47,7 @@ class FollowedStore(Protocol):
     """Part of a `turnout.subscriptions.store.Store` that an index follows."""
 
     def snapshot(self) -> Snapshot:
-        """Everything, with the revision it belongs to."""
+        """Return all subscriptions, with the revision they belong to."""
         ...
 
     def changes(self, since: int) -> Changes:
@@ -56,7 +56,7 @@ class FollowedStore(Protocol):
 
 
 class IndexFolder:
-    """Writes an index of everything in a store into a folder, and what changes in the store since then beside it.
+    """Writer of an index folder: an index of all subscriptions of a store, and its later changes.
 
     Each refresh writes what is new as a small segment and what is gone as a bitmap; when these add up, they are merged
     in the background. A reader that has an older revision open is not disturbed.
@@ -104,7 +104,7 @@ class IndexFolder:
         return claim
 
     def _remove_leftovers(self) -> None:
-        """Remove all files but those of the latest revisions that are to be kept; no new one takes their names."""
+        """Remove all files except the latest revisions to keep; new files do not reuse their names."""
         ours = [path for path in self.folder.iterdir() if _OURS.fullmatch(path.name)]
         kept = self._outliving(path.name for path in ours)
         for path in ours:
@@ -160,7 +160,7 @@ class IndexFolder:
         return [manifest_path(self.folder, revision), *(self.folder / name for name in names)]
 
     def learn(self, sample: Collection[Mapping[str, str]]) -> None:
-        """Look subscriptions up by what is rare in these typical messages, from the next refresh or soon after it."""
+        """Index by texts that are rare in these typical messages, from the next refresh or soon after it."""
         with self._lock:
             self._costs = Costs(sample)
             self._wait()
@@ -176,7 +176,7 @@ class IndexFolder:
                 self.refresh()
 
     def close(self) -> None:
-        """Remove the files, but for those to be kept. Readers keep what they have open."""
+        """Remove all files except the ones to keep. Readers keep their open files."""
         with self._lock:
             self._wait()
             if self._claim < 0:
@@ -230,7 +230,7 @@ class IndexFolder:
         return self._small([subscription for written in parts for subscription in written.stratum.living()]), 0
 
     def _adopt(self) -> bool:
-        """Put what was merged in the place of its parts; whether there was anything."""
+        """Replace the merged parts by the result of the merge; return False if none has ended."""
         if self._merging is None or not self._merging.done:
             return False
         merging, parts = self._merging, self._merged

@@ -11,7 +11,7 @@ from turnout.subscriptions.index.texts import Texts
 
 
 class Ids:
-    """The subscriptions of a segment by id; for whoever writes an index, readers have no use for it."""
+    """Index of a segment's subscriptions by id; writers of an index need it, readers do not."""
 
     def __init__(self, ids: Texts) -> None:
         self._ids = ids
@@ -21,7 +21,7 @@ class Ids:
         self._shift = shift_of(len(self._starts))
 
     def number(self, id_: str) -> int | None:
-        """The number of a subscription; None if there is none of this id."""
+        """Return the number of a subscription; None if the id is unknown."""
         raw = encoded(id_)
         bucket = hash_of(raw, 0) >> self._shift
         for place in range(int(self._starts[bucket]), int(self._starts[bucket + 1])):

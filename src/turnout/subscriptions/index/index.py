@@ -41,7 +41,7 @@ class Deliveries(NamedTuple):
 
 
 class Layer(NamedTuple):
-    """A segment, and which of its subscriptions are gone; None if none is."""
+    """Segment with a mask of its deleted subscriptions; None if none is deleted."""
 
     segment: Segment
     gone: NDArray[np.bool_] | None = None

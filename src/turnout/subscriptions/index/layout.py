@@ -93,7 +93,7 @@ def _edge(at: int) -> int:
 
 
 def map_segment(path: Path) -> tuple[Head, Arrays]:
-    """The segment in the file, whose arrays are read from the disk when they are looked at.
+    """Return the segment in a file; its arrays are read from disk on access.
 
     Raises:
         IndexFileError: there is no such file, or it is none of ours, of another version, or damaged.

@@ -23,7 +23,7 @@ _MAGIC = b"TURNOUTG"
 
 @dataclass(frozen=True, slots=True)
 class SegmentFiles:
-    """A segment's file and the bitmap of what is gone from it, "" for none; names in the folder."""
+    """Names of a segment's file and of its tombstone bitmap in the folder; "" if it has no tombstones."""
 
     segment: str
     gone: str = ""
@@ -87,7 +87,7 @@ def write_whole(path: Path, data: bytes) -> None:
 
 
 def write_gone(path: Path, gone: NDArray[np.bool_]) -> None:
-    """Write which subscriptions of a segment are gone."""
+    """Write the tombstone bitmap of a segment."""
     bits = np.packbits(gone).tobytes()
     write_whole(path, _GONE.pack(_MAGIC, _FORMAT, len(gone), xxhash.xxh64_intdigest(bits)) + bits)
 

@@ -137,7 +137,7 @@ class _Rows:
         return rows.take(some).take(which), entries
 
     def _verified(self, rows: Places, entries: Places) -> _Pairs:
-        """The candidates whose checks are all true: the first check of all of them, then the second of those left."""
+        """Return the candidates whose checks are all true; each round runs one check on the remaining ones."""
         arrays = self.arrays
         programs = arrays.entry_program.take(entries)
         at = arrays.checks_at.take(programs)

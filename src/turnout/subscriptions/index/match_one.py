@@ -1,4 +1,4 @@
-"""Matching one message with a segment: a few look-ups in plain Python, where numpy would take longer to get going."""
+"""Matching of one message with a segment: a few look-ups in plain Python, which start faster than numpy."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _Hit: TypeAlias = tuple[tuple[range, ...], tuple[tuple[int, int], ...]]
 
 
 class Single:
-    """Looks one message up in a segment. Safe to use from several threads."""
+    """Matcher of single messages with a segment. Thread-safe."""
 
     def __init__(self, segment: Segment) -> None:
         arrays, head = segment.arrays, segment.head
@@ -82,7 +82,7 @@ class Single:
         return self._verified(ranges, by_fact, metadata) if ranges else []
 
     def _verified(self, ranges: list[range], by_fact: dict[int, tuple[int, ...]], metadata: _Metadata) -> list[int]:
-        """The subscriptions of the entries whose checks are all true."""
+        """Return the subscriptions of the entries whose checks are all true."""
         program_of, subscription_of, true = self._program_of, self._subscription_of, self._true
         verdicts: dict[int, bool] = {}
         subscriptions: list[int] = []
@@ -97,7 +97,7 @@ class Single:
         return subscriptions
 
     def _hit(self, fact: int, value: str) -> _Hit | None:
-        """Look up a value by a fact; None if nothing is found."""
+        """Return the entries and ways of a fact's value, and cache them; None if nothing is found."""
         ranges: list[range] = []
         ways: list[tuple[int, int]] = []
         for literal in self._literals_of(fact, value):
@@ -212,7 +212,7 @@ _NOWHERE = range(0)
 
 
 def _by_key(facts: Sequence[tuple[str, object]], probed: Sequence[int]) -> list[tuple[str, tuple[int, ...]]]:
-    """The keys to look at, each with the facts that entries are found by."""
+    """Return the keys to read, each with the facts that entries are found by."""
     keys: dict[str, tuple[int, ...]] = {}
     for fact in probed:
         keys[facts[fact][0]] = (*keys.get(facts[fact][0], ()), fact)

@@ -15,7 +15,7 @@ from turnout.subscriptions.model import Subscription
 
 
 class Match(NamedTuple):
-    """A subscription that wants a message.
+    """Match of a subscription with a message.
 
     Attributes:
         subscription_id: which one.
@@ -35,7 +35,7 @@ class Match(NamedTuple):
 
 
 class Answer:
-    """The match of a subscription, once it is known that its condition is true.
+    """Match of a subscription whose condition is known to be true of a message.
 
     All leaves of a conjunction are true then. Of texts to be equal to, one for each, it is the value's. What is left is
     tested.
@@ -97,7 +97,7 @@ class _Fixed:
 
 
 class _OneOf:
-    """Leaves that ask one key for one text each."""
+    """Leaves that each require one key to equal a text, by that text."""
 
     __slots__ = ("_ids", "key")
 
@@ -170,7 +170,7 @@ class Answers:
 
     @cached_property
     def ids(self) -> NDArray[np.object_]:
-        """The id of each subscription: one call takes those of a whole batch of matches."""
+        """Ids of all subscriptions, as an array that resolves a whole batch of matches in one call."""
         return objects([subscription.id for subscription in self._subscriptions])
 
     @cached_property
@@ -222,7 +222,7 @@ def _alternatives(group: Group) -> _Part:
 
 
 def _only_text(leaf: Leaf) -> str:
-    """The text that alone makes the leaf true; "" if there is none."""
+    """Return the only text that makes the leaf true; "" if it is not an exact comparison."""
     if not isinstance(leaf, Kiwi) or leaf.partial or leaf.ignore_case or leaf.negated:
         return ""
     op, text = shape(leaf.pattern)

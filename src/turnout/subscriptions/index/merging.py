@@ -1,4 +1,4 @@
-"""Work that goes on in the background while others read."""
+"""Background work during which readers are not blocked."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 class BackgroundTask(Generic[T]):
-    """Something that is being worked out in a thread of its own.
+    """Computation in a thread of its own.
 
     Args:
         work: gives the outcome.

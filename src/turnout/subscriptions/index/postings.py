@@ -1,4 +1,4 @@
-"""Subscriptions → entries: each a literal to be found by, and rows of clauses that have to be true besides.
+"""Conversion of subscriptions to entries: a literal to find each by, and rows of clauses that must be true, too.
 
 Most conditions are conjunctions, and their rarest literal is chosen for all of them at once. The others are put in
 disjoint terms first (`turnout.conditions.terms`), one by one.
@@ -45,7 +45,7 @@ class Drawn:
 
 
 def drawn(conditions: Iterable[Condition], clauses: Clauses) -> Drawn:
-    """The conditions as rows, as far as they can be."""
+    """Return the conditions as rows of clauses, as far as possible."""
     rows: list[int] = []
     counts: list[int] = []
     alternatives: dict[tuple[Logic, int], tuple[list[int], list[int]]] = {}
@@ -69,7 +69,7 @@ def drawn(conditions: Iterable[Condition], clauses: Clauses) -> Drawn:
 
 
 def _alternatives(condition: Condition, clauses: Clauses) -> list[int] | None:
-    """The rows of a few alternatives; None for other conditions."""
+    """Return the rows of a condition with a few alternatives; None for other conditions."""
     if not isinstance(condition, Group) or condition.negated or condition.logic is Logic.AND:
         return None
     if len(condition.children) > _FEW:
@@ -103,7 +103,7 @@ class Entries:
     rows: Places
 
     def take(self, places: Places) -> Entries:
-        """Some of them."""
+        """Return the entries at these positions."""
         return Entries(
             self.subscription.take(places),
             self.literal.take(places),
@@ -115,7 +115,7 @@ class Entries:
 
 
 def entries_of(drawn: Drawn, costs: Costs) -> tuple[Entries, Prices]:
-    """The entries of all subscriptions, and what the literals cost."""
+    """Return the entries of all subscriptions, and the prices of literals."""
     clauses = drawn.clauses
     rows = np.array(drawn.rows, np.int64)
     by_others = [clauses.leaf(leaf) for condition in drawn.others.values() for leaf in leaves(condition)]
@@ -132,7 +132,7 @@ def entries_of(drawn: Drawn, costs: Costs) -> tuple[Entries, Prices]:
 
 
 def _with_forerunners(rows: Places, counts: Places, forerunner: Places) -> tuple[Places, Places]:
-    """The rows with their forerunners among them, and how many rows each subscription has then."""
+    """Return the rows with their forerunners inserted, and the new number of rows per subscription."""
     before = np.where(rows & 1, NOTHING, forerunner.take(rows >> 1))
     places = np.flatnonzero(before != NOTHING)
     if len(places) == 0:
@@ -143,7 +143,7 @@ def _with_forerunners(rows: Places, counts: Places, forerunner: Places) -> tuple
 
 
 def _of_rows(rows: Places, counts: Places, prices: Prices) -> Entries:
-    """The entries of conjunctions: each is found by its cheapest row."""
+    """Return the entries of conjunctions, each found by its cheapest row."""
     ends = np.cumsum(counts)
     subscription = np.flatnonzero(counts)
     first = (ends - counts).take(subscription)
@@ -161,7 +161,7 @@ def _of_rows(rows: Places, counts: Places, prices: Prices) -> Entries:
 
 
 def with_members(entries: Entries, sets: Places, prices: Prices) -> Entries:
-    """The same with an entry for each member of a set in place of those that are found by a set."""
+    """Return the entries; each one found by a set is replaced by an entry per member of the set."""
     by_set = np.flatnonzero(sets != NOTHING)
     if len(by_set) == 0:
         return entries
@@ -175,7 +175,7 @@ def _with_access(entries: Entries, literal: Places) -> Entries:
 
 
 def joined(first: Entries, second: Entries) -> Entries:
-    """Both; the rows are those of the second, which begin with those of the first."""
+    """Return both, concatenated, with the rows of *second*, which begin with the rows of *first*."""
     return Entries(
         np.concatenate([first.subscription, second.subscription]),
         np.concatenate([first.literal, second.literal]),
@@ -187,7 +187,7 @@ def joined(first: Entries, second: Entries) -> Entries:
 
 
 def _with_alternatives(entries: Entries, rows: Places, whose: Places, prices: Prices, *, exactly_one: bool) -> Entries:
-    """Beside other entries, one for each alternative: it is true, and those before it or all others are not.
+    """Add an entry per alternative that requires it and excludes the previous ones, or all others.
 
     As `terms_of` would have it, without what it takes to look into groups.
     """
@@ -209,7 +209,7 @@ def _with_alternatives(entries: Entries, rows: Places, whose: Places, prices: Pr
 
 
 def _with_others(plain: Entries, drawn: Drawn, prices: Prices) -> Entries:
-    """Beside the plain ones, the entries of conditions that have to be put in terms."""
+    """Return *plain* with the entries of conditions that are converted to disjoint terms first."""
     clauses, literals = drawn.clauses, drawn.clauses.literals
     alternatives: list[tuple[int, int, int, int, int]] = []
     rows: list[int] = []

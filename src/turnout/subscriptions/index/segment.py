@@ -31,7 +31,7 @@ def form_of(check: Check) -> int:
 
 
 class Segment:
-    """Looks literals, pairs, sets and subscriptions up in the arrays. Safe to use from several threads.
+    """Look-up of literals, pairs, sets and subscriptions in a segment's arrays. Thread-safe.
 
     Args:
         head: what the arrays' numbers mean.
@@ -69,7 +69,7 @@ class Segment:
 
     @cached_property
     def always(self) -> Places:
-        """The entries that are looked at for every message."""
+        """Entries that are checked for every message."""
         return np.arange(self.head.always, self.head.paired)
 
     def find(self, facts: NDArray[np.int64], hashes: NDArray[np.uint64], raws: Callable[[Places], list[bytes]]) -> Ints:
@@ -115,7 +115,7 @@ class Segment:
         return find
 
     def pairs(self, keys: Longs, most: int | None = None) -> tuple[Places, Places]:
-        """Pairs (which key, which entry) of the entries that are found by two literals at once.
+        """Return pairs (index of the key, entry) of the entries that are found by two literals at once.
 
         Raises:
             TooManyError: there are more than *most*.
@@ -125,7 +125,7 @@ class Segment:
         return which.take(same), place.take(same) + self.head.paired
 
     def in_sets(self, keys: Longs) -> NDArray[np.bool_]:
-        """Return True for each key whose set, in the upper half, contains the literal in the lower half."""
+        """Return a mask of the keys whose set (upper half) contains the literal (lower half)."""
         member = np.zeros(len(keys), np.bool_)
         which, place = in_bucket(self.arrays.set_start, mixed(keys))
         member[which[self.arrays.set_key.take(place) == keys.take(which)]] = True

@@ -1,4 +1,4 @@
-"""The layers of an index as those see them who change it: each can lose subscriptions, and several be merged."""
+"""Layers of an index as seen by its writers: each can lose subscriptions, and several can be merged."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from turnout.subscriptions.model import Subscription
 
 
 class SegmentView:
-    """A segment, what is gone from it, and its subscriptions where these are kept. It is never changed.
+    """Immutable view of a segment, with its tombstones and, if they are kept, its subscriptions.
 
     Attributes:
         segment: what matches.
@@ -34,12 +34,12 @@ class SegmentView:
 
     @classmethod
     def of(cls, subscriptions: Iterable[Subscription], costs: Costs) -> SegmentView:
-        """A layer of these subscriptions, which are kept; no two have the same id."""
+        """Return a layer of these subscriptions and keep them; their ids have to be distinct."""
         members = tuple(subscriptions)
         return cls(build(members, costs), members)
 
     def without(self, ids: Iterable[str]) -> SegmentView:
-        """The layer without the subscriptions of these ids; itself if it has none of them."""
+        """Return the layer without the subscriptions of these ids; itself if it has none of them."""
         numbers = [number for id_ in ids if (number := self.ids.number(id_)) is not None]
         if not numbers:
             return self
@@ -53,7 +53,7 @@ class SegmentView:
         return other
 
     def living(self) -> Iterator[Subscription]:
-        """Its subscriptions that are not gone."""
+        """Yield the subscriptions that are not deleted."""
         if self.gone is None:
             return iter(self.subscriptions)
         return (

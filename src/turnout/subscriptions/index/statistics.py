@@ -55,7 +55,7 @@ def stats_of(strata: Iterable[SegmentView], hottest: int) -> IndexStats:
 
 
 def _always_of(stratum: SegmentView, most: int) -> list[str]:
-    """The ids of this many subscriptions that are always looked at."""
+    """Return the ids of at most *most* subscriptions that are checked for every message."""
     segment = stratum.segment
     owners = np.unique(segment.arrays.entry_subscription[segment.head.always : segment.head.paired])
     if stratum.gone is not None:

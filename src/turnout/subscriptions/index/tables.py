@@ -25,7 +25,7 @@ _MOST_VERDICTS = 1 << 19
 
 
 class Singles(NamedTuple):
-    """The literals of single facts, all facts in one array: that of a value is at the fact's offset plus its code."""
+    """Literals of single facts in one array; a value's index is the offset of the fact plus the value's code."""
 
     literals: Ints
     offsets: NDArray[np.int64]
@@ -33,7 +33,7 @@ class Singles(NamedTuple):
 
 
 class Several(NamedTuple):
-    """The literals of a fact that gives many: those of a code begin at its place in *first*, and end at the next."""
+    """Literals of a fact that derives several texts; a code's range is ``first[code]:first[code + 1]``."""
 
     first: NDArray[np.int64]
     literals: Ints
@@ -43,7 +43,7 @@ _NOTHING = Several(np.zeros(1, np.int64), np.zeros(0, np.int32))
 
 
 class Tables:
-    """Filled as values come along. What is written twice by two threads is written the same."""
+    """Tables of a segment for dictionary values, filled on demand. Concurrent writers write equal values."""
 
     def __init__(self, segment: Segment, books: Sequence[ValueDictionary]) -> None:
         self.books = books
@@ -62,7 +62,7 @@ class Tables:
         self._verdicts: dict[int, bool] = {}
 
     def singles(self) -> Singles:
-        """Room for every code there is, the probed facts filled in."""
+        """Return the literals of single facts, with room for all codes and the probed facts filled in."""
         sizes = [len(book) for book in self.books]
         if self._behind(sizes):
             with self._lock:
@@ -92,7 +92,7 @@ class Tables:
         return Singles(literals, offsets, room)
 
     def _fill_probed(self, singles: Singles, sizes: list[int]) -> Singles:
-        """Look up what the probed facts make of the values that are new, all facts in one call."""
+        """Look up the literals of new values under the probed facts, all facts in one call."""
         facts, hashes, places, whose = [], [], [], []
         for fact in self._probed:
             key = self._key_of_fact[fact]
@@ -143,7 +143,7 @@ class Tables:
             singles.literals[places.take(mine)] = self._find(np.full(len(raws), fact, np.int64), hashes, taker(raws))
 
     def several(self, fact: int) -> Several:
-        """The literals among those that a fact makes of each value."""
+        """Return the segment's literals among the texts that a fact derives from each value."""
         known = self._several[fact]
         book = self.books[self._key_of_fact[fact]]
         if len(known.first) < len(book) + 1:

@@ -37,11 +37,11 @@ class Texts:
         return len(self.offsets) - 1
 
     def raw(self, number: int) -> bytes:
-        """One text as UTF-8."""
+        """Return a text as UTF-8."""
         return bytes(self._bytes[self._at[number] : self._at[number + 1]])
 
     def text(self, number: int) -> str:
-        """One text."""
+        """Return a text."""
         return self.raw(number).decode("utf-8", "surrogatepass")
 
     def equal(self, numbers: NDArray[np.int64], raws: Sequence[bytes]) -> NDArray[np.bool_]:
@@ -64,6 +64,6 @@ class Texts:
 
 
 def integers(numbers: NDArray[np.int64]) -> pa.Int64Array:
-    """The numbers for Arrow, as they lie; `pyarrow.array` imports pandas to see whether they are of its kinds."""
+    """Return the numbers as an Arrow array over their buffer; `pyarrow.array` would import pandas."""
     flat = np.ascontiguousarray(numbers, np.int64)
     return pa.Array.from_buffers(pa.int64(), len(flat), [None, pa.py_buffer(flat)])

@@ -1,4 +1,4 @@
-"""The stores that come with turnout, each an entry point in the group ``turnout.stores``.
+"""Stores included in turnout, each an entry point in the group ``turnout.stores``.
 
 Nothing is imported here: a store's driver is loaded when the store is opened.
 """

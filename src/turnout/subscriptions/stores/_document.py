@@ -1,4 +1,4 @@
-"""Subscription ↔ the document that MongoDB keeps: the original's shape (5.2.1), and what we look things up by.
+"""Mapping of subscriptions to MongoDB documents: the original's shape (5.2.1), and fields for look-ups.
 
 ``route.condition`` is a tree of ``{base: {id, not}, logic, group}`` over ``{id, base: {not}, key, pattern,
 partial}``. Leaves of other kinds have ``op`` and ``number``, ``network``, or none of these (the key exists).
@@ -22,7 +22,7 @@ _SPECIAL = str.maketrans({special: f"%{ord(special):02X}" for special in "%.$\0"
 
 
 def document_of(subscription: Subscription, revision: int) -> dict[str, Any]:
-    """The document of a subscription that has its ids.
+    """Return the document of a subscription that has its ids.
 
     Raises:
         SubscriptionInvalidError: its groups nest deeper than a document can.

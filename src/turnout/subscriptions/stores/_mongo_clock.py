@@ -11,7 +11,7 @@ _FRESH_SECONDS = 10.0
 
 
 class ServerClock:
-    """Seconds since 1970 by the server's clock, asked for at most once in ten seconds.
+    """Clock of the server, in seconds since 1970, queried at most once in ten seconds.
 
     Args:
         ask: gives the server's time; a time without a zone is UTC, as the driver returns it.

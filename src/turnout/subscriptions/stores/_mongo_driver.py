@@ -37,7 +37,7 @@ _ERRORS: tuple[tuple[type[Exception], type[SubscriptionError], str], ...] = (
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """The driver's errors as turnout's."""
+    """Raise the driver's errors as turnout's."""
     try:
         yield
     except errors.PyMongoError as failure:
@@ -48,7 +48,7 @@ def translated() -> Iterator[None]:
 
 @contextmanager
 def in_time() -> Iterator[None]:
-    """The driver's errors as turnout's, and all its waits together no longer than the caller's deadline.
+    """Raise the driver's errors as turnout's, and bound all its waits together by the caller's deadline.
 
     For what takes a moment where the server answers; the time of a whole snapshot is not bounded by a deadline.
     """
@@ -59,7 +59,7 @@ def in_time() -> Iterator[None]:
 
 @contextmanager
 def soon() -> Iterator[None]:
-    """No long wait for a server that has just failed: the lease that would be given back ends by itself."""
+    """Bound the waits for a server that may have just failed; a lease that is not given back expires."""
     with pymongo.timeout(_SOON_SECONDS):
         yield
 

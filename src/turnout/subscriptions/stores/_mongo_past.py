@@ -11,7 +11,7 @@ from turnout.subscriptions.stores._mongo_clock import ServerClock
 
 
 class MongoPast:
-    """Two collections beside a store's own: documents that are gone, and the time of each revision.
+    """Two collections next to a store's own: deleted documents, and the time of each revision.
 
     Args:
         gone: the collection of documents that are gone.
@@ -40,7 +40,7 @@ class MongoPast:
             self.note_time(revision)
 
     def note_time(self, revision: int) -> None:
-        """Write down the server's time of a revision: a wrong reading must not become the time of the later ones."""
+        """Record the server's time of a revision; a wrong reading does not affect later revisions."""
         at = int(self._clock.now() * 1_000_000)
         self._moments.replace_one({"_id": revision}, {"_id": revision, "at": at}, upsert=True)
 
@@ -62,7 +62,7 @@ class MongoPast:
             self._moments.delete_many({"_id": {"$lt": oldest}})
 
     def _due(self, limit: int) -> int | None:
-        """The last revision that is due to be the oldest, as the one before it says too."""
+        """Return the last revision that, like its predecessor, dates up to *limit*; None if none."""
         for old in self._moments.find({"at": {"$lte": limit}}).sort("_id", -1):
             before = self._moments.find_one({"_id": old["_id"] - 1})
             if before is None or before["at"] <= limit:
@@ -86,7 +86,7 @@ class MongoPast:
         return Span(first, present, began["at"] if began else 0).revision(moment, last_until)
 
     def at(self, revision: int, ids: Mapping[str, Any] | str) -> list[dict[str, Any]]:
-        """The documents of some ids that were there at a revision and are gone."""
+        """Return the documents with these ids that existed at a revision and have been deleted since."""
         query = {"id": ids, "born": {"$lte": revision}, "died": {"$gt": revision}}
         return [past["document"] for past in self._gone.find(query)]
 

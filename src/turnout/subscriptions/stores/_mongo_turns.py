@@ -29,7 +29,7 @@ class Turn:
 
 
 class Turns:
-    """The document that says whose turn it is.
+    """Document that holds the lease of the writer whose turn it is.
 
     Args:
         states: the collection that it is in.

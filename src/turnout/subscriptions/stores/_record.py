@@ -20,7 +20,7 @@ _dumps = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circu
 
 
 def encode_record(subscription: Subscription, make: Callable[[], str]) -> str:
-    """Everything about the subscription but its id, which is the row's; nodes without an id get one."""
+    """Return the subscription as text, without the id, which the row has; nodes without an id get one."""
     condition = encode(subscription.condition)
     _name_nodes(condition, make)
     return _dumps([subscription.destinations, condition, dict(subscription.metadata)])

@@ -40,7 +40,7 @@ _SYNCHRONOUS = ("full", "normal", "off")
 
 @dataclass(frozen=True, slots=True)
 class SqliteAddress:
-    """Parsed URL such as ``sqlite:///subscriptions.db?timeout=5``.
+    """Parsed URL, for example ``sqlite:///subscriptions.db?timeout=5``.
 
     Attributes:
         path: the file.
@@ -169,7 +169,7 @@ class SqliteFile:
         return connection
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
-        """Bring the schema to this version, whoever else is doing the same."""
+        """Migrate the schema to this version; other processes may do the same concurrently."""
         if not self.address.read_only:
             self._use_wal(connection)
         if self._version(connection) == len(SCHEMA):
@@ -247,7 +247,7 @@ class SqliteFile:
             self._writing.release()
 
     def _check_there(self, opened: OpenedFile) -> None:
-        """Refuse to commit to a file that nobody will find.
+        """Refuse to commit to a file that was replaced or removed.
 
         Raises:
             StoreUnavailableError: the path names another file, or none.
@@ -257,7 +257,7 @@ class SqliteFile:
 
     @contextmanager
     def _lent(self, wait: float, since: float | None = None) -> Iterator[sqlite3.Connection]:
-        """A connection whose statements wait for locks of others until *wait* seconds have passed."""
+        """Lend a connection; its statements wait for locks until *wait* seconds have passed."""
         with self._translated(wait):
             connection, opened = self._take()
             left = wait if since is None else max(0.0, wait - (time.monotonic() - since))
@@ -338,7 +338,7 @@ class SqliteFile:
         return seen
 
     def close(self) -> None:
-        """Close the connections that are idle now, and the others when they come back."""
+        """Close the idle connections now, and the others when they are returned."""
         with self._lock:
             idle, self._idle = self._idle, []
             if not self._closed and self._process == os.getpid():

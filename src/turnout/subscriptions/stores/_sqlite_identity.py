@@ -1,4 +1,4 @@
-"""Identity of a store's file: one that is replaced or removed while it is open is noticed by its inode."""
+"""Identity of a store's file by its inode, by which replacement or removal of an open file is detected."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _BESIDE = ("-wal", "-shm")
 
 @dataclass(frozen=True, slots=True)
 class OpenedFile:
-    """A file that is open, and those that SQLite keeps beside it.
+    """Open database file, and the files that SQLite keeps next to it.
 
     Attributes:
         path: that it was opened by.
@@ -35,7 +35,7 @@ class OpenedFile:
 
     @classmethod
     def at(cls, path: Path) -> Self:
-        """The files that the path names now."""
+        """Return the files that the path names now."""
         beside = {end: inode for end in _BESIDE if (inode := _inode_of(f"{path}{end}")) is not None}
         return cls(str(path), _inode_of(path), beside)
 

@@ -10,7 +10,7 @@ from turnout.subscriptions.past import Creation, Moment, Span, due_before, now
 
 
 def note_time(connection: sqlite3.Connection, revision: int) -> None:
-    """Write down what the clock says of a revision: a wrong reading must not become the time of the later ones."""
+    """Record the clock's time of a revision; a wrong reading does not affect later revisions."""
     connection.execute("INSERT INTO moment VALUES (?, ?)", (revision, now()))
 
 

@@ -1,4 +1,4 @@
-"""A store in this process's memory: for tests, and for routes whose subscriptions come from a file."""
+"""Store in this process's memory, for tests and for routes with subscriptions from a file."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from turnout.subscriptions.tenants import TenantStore, prefix_end
 
 
 class _Gone(NamedTuple):
-    """A subscription, and the revisions that it came and went with."""
+    """Deleted subscription, with the revisions of its creation and deletion."""
 
     subscription: Subscription
     born: int
@@ -166,7 +166,7 @@ class MemoryStore(StoreBase):
             return Snapshot(tuple(self._after("", prefix)), self._revision)
 
     def _advance(self) -> None:
-        """Begin the next revision, and forget what was gone before the retention began."""
+        """Begin the next revision, and forget subscriptions deleted before the retention period."""
         self._revision += 1
         self._times.append(now())
         limit = due_before(self._clock, self._retention, None)
@@ -177,7 +177,7 @@ class MemoryStore(StoreBase):
             self._past.popleft()
 
     def _due(self, limit: int) -> int:
-        """Return the number of revisions to forget: those before one that is due, as is the one before it."""
+        """Return the number of revisions to forget: all before the last one due like its predecessor."""
         due = 0
         for index in range(1, len(self._times)):
             if self._times[index] <= limit and self._times[index - 1] <= limit:

@@ -287,7 +287,7 @@ class MongoStore(StoreBase):
 
     @contextmanager
     def _turn(self) -> Iterator[Turn]:
-        """This writer's turn; its revision is made visible where the block ends well."""
+        """Hold this writer's turn during a block; the revision is made visible if the block succeeds."""
         wait = remaining(_WAIT_SECONDS)
         if not self._writing.acquire(timeout=wait):
             raise StoreUnavailableError(f"other writers of this process kept this one waiting for {wait:.3g} s")
@@ -341,6 +341,6 @@ class MongoStore(StoreBase):
 
 
 def _range(cursor: str, prefix: str) -> dict[str, str]:
-    """The ids that come after the cursor and begin with the prefix."""
+    """Return the query for the ids after the cursor that begin with the prefix."""
     after = {"$gt": max(cursor, prefix)}
     return {**after, "$lt": prefix_end(prefix)} if prefix else after

@@ -211,7 +211,7 @@ class SqliteStore(StoreBase):
 
 
 def _range(cursor: str, prefix: str) -> tuple[str, str | bytes]:
-    """Between which values the ids lie that come after the cursor and begin with the prefix."""
+    """Return the lower and upper bound of the ids after the cursor that begin with the prefix."""
     # To SQLite every text is below every blob.
     return max(cursor, prefix), prefix_end(prefix) if prefix else b""
 
@@ -259,7 +259,7 @@ def _insert(
 
 
 def _existing_id(connection: sqlite3.Connection, ids: list[str], before: int) -> str:
-    """The first of the ids that a row up to *before* has, or that comes twice."""
+    """Return the first of the ids that a row up to *before* has, or that occurs twice."""
     seen: set[str] = set()
     for id_ in ids:
         query = "SELECT 1 FROM subscription WHERE id = ? AND row <= ?"

@@ -36,7 +36,7 @@ def wrapped(number: int, bits: int) -> int:
 
 
 def days_of(year: int, month: int, day: int, *, julian: bool) -> int:
-    """The days since 1970 of a date whose month and day may lie outside their ranges."""
+    """Return the days since 1970 of a date; month and day may be outside their ranges."""
     # Months are counted from March, so that the leap day is a year's last.
     y, m = divmod(year * 12 + month - 3, 12)
     of_year = (m * 153 + 2) // 5 + day - 1

@@ -1,4 +1,4 @@
-"""From what a text says of a time to the time: ``java.util.Calendar``'s resolution of fields, leniently, in UTC.
+"""Resolution of parsed fields to a time as in ``java.util.Calendar``: leniently, in UTC.
 
 Fields are named by the letters of ``java.text.SimpleDateFormat``: ``G y Y M d D E F w W H h a m s S Z``. A month counts
 from 0, a weekday from Sunday (1), ``a`` is 1 after noon, ``H`` counts from 0 to 23 and ``h`` from 0 to 11, ``Z`` is
@@ -110,7 +110,7 @@ def _way(stamps: _Stamps) -> str:
 
 
 class _Day:
-    """The day that fields tell."""
+    """Day that is determined by fields."""
 
     def __init__(self, fields: Mapping[str, int], way: str) -> None:
         self.fields = fields
@@ -169,7 +169,7 @@ def _first_week(first: int) -> int:
 
 
 def _by_week_year(fields: Mapping[str, int], *, before_christ: bool) -> _Day:
-    """The day in a week of a week year (``Y``), of the era that the other fields tell."""
+    """Return the day in a week of a week year (``Y``), of the era given by the other fields."""
     week, weekday = fields.get("w", 1), fields.get("E", _SUNDAY)
     if not 1 <= weekday <= 7:
         # Only the letter u gives such numbers, and its 1 is Monday.

@@ -18,7 +18,7 @@ from turnout.transforms.java.time_parse import time_parser
 
 @dataclass(frozen=True, slots=True)
 class Literal:
-    """A value and the schema that goes with it, None for neither.
+    """Value with its schema; null has no schema.
 
     Elements of an array or a map without a common schema carry their own width (`turnout.records.scalars`).
     """
@@ -51,7 +51,7 @@ class _NotALiteral(Exception):  # noqa: N818 - a signal inside this module, neve
 
 
 def parse_literal(text: str) -> Literal:
-    """The value that *text* stands for, with the narrowest schema that holds it.
+    """Return the value of *text*, with the narrowest schema that holds it.
 
     After a number or a closing bracket the rest of the text is ignored, as Connect does. Not as in Connect, these
     stay text: a map whose keys are arrays or maps themselves, or are equal in Python and not in Java
@@ -78,7 +78,7 @@ def parse_literal(text: str) -> Literal:
 
 
 def _scalar(tokens: Sequence[str], at: int) -> tuple[Literal | None, int]:
-    """The time or the number whose text begins at a token, and how many tokens it took."""
+    """Return the time or number that begins at a token, None if none does, and its number of tokens."""
     token = trim(tokens[at])
     if token[:1].isdecimal():
         # An unescaped colon ends a token, so that a time of day is five of them.

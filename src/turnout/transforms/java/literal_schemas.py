@@ -22,7 +22,7 @@ class ElementMisfit(Exception):  # noqa: N818 - a signal to the reader of litera
 
 
 def merged(schemas: Sequence[Schema | None]) -> Schema | None:
-    """The schema that all elements have after widening; None if there is none. Nulls have no say."""
+    """Return the common schema of all elements after widening; None if they have none. Nulls are ignored."""
     common: Schema | None = None
     for schema in schemas:
         if schema is None:
@@ -74,7 +74,7 @@ def _integer(value: Any, bits: int) -> int:
 
 
 def plain(schema: Schema | None, value: Any) -> Any:
-    """The value as a batch holds it: under a schema of its own width it is plain Python."""
+    """Return the value as a batch holds it: plain Python if its width is that of the schema."""
     if schema is None or value is None:
         return value
     if isinstance(value, list):

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 
 def in_hash_order(keys: Iterable[str]) -> list[str]:
-    """The keys, each once, as a HashMap that they were put into one by one goes through them."""
+    """Return the distinct keys in the iteration order of a HashMap into which they were put one by one."""
     distinct = list(dict.fromkeys(keys))
     buckets = 16
     while len(distinct) > buckets * 3 // 4:

@@ -17,7 +17,7 @@ _LONG = 1 << 63
 
 
 def read_integer(text: str, at: int, end: int) -> tuple[int, int] | None:
-    """The number that begins at *at*, in 32 bits, and where it ends, at *end* at the latest; None if there is none.
+    """Return the 32-bit number at the offset *at*, and its end offset, at most *end*; None if none begins there.
 
     Digits may be those of any script, and an exponent with a large E counts: ``1E3`` is 1000.
     """

@@ -1,4 +1,4 @@
-r"""Reads what stands for one character in a ``java.util.regex`` pattern: escapes, and classes in brackets.
+r"""Reader of single characters in a ``java.util.regex`` pattern: escapes, and classes in brackets.
 
 Each is written as the members of a class of the package ``regex`` (V1), whose sets can be nested, cut and negated.
 """
@@ -160,7 +160,7 @@ class CharacterReader:
         return f"^[{members}]" if negated else members
 
     def _members(self, begun: int) -> str:
-        """The members up to the ``]``, which is not taken: unions of what stands side by side, cut by ``&&``."""
+        """Return the members up to the ``]``, which is not consumed: unions, intersected by ``&&``."""
         united = ""
         first = True
         while True:

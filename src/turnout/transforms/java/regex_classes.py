@@ -130,7 +130,7 @@ _CATEGORIES = frozenset(category + sub for category, subs in _SUBCATEGORIES.item
 
 
 def set_of_property(name: str, *, any_case: bool, unicode: bool) -> str | None:
-    r"""The set of ``\p{name}``, None if Java has no such property.
+    r"""Return the set of ``\p{name}``; None if Java does not have the property.
 
     Args:
         name: what stands between the braces.
@@ -173,7 +173,7 @@ def _property(name: str, *, any_case: bool) -> str | None:
 
 
 def _known(attribute: str, value: str) -> str | None:
-    """The set of a script or a block, None if there is none of that name."""
+    """Return the set of a script or a block; None if the name is unknown."""
     written = rf"\p{{{attribute}={value}}}"
     try:
         regex.compile(written, regex.V1)
@@ -183,7 +183,7 @@ def _known(attribute: str, value: str) -> str | None:
 
 
 def code(point: int) -> str:
-    """One character as a set has it."""
+    """Return a character in the notation of a set."""
     return rf"\U{point:08x}"
 
 

@@ -27,7 +27,7 @@ _HEADS = ("<=", "<!", ":", "=", "!", ">")
 
 
 class JavaRegexReader(CharacterReader):
-    """One pass over a pattern, by recursive descent.
+    """Recursive-descent parser that translates a pattern in one pass.
 
     Attributes:
         groups: how many capturing groups there are.
@@ -126,7 +126,7 @@ class JavaRegexReader(CharacterReader):
         return self._in_any_case(f"[{ranges([(point, point)], any_case=True)}]")
 
     def _in_any_case(self, written: str) -> str:
-        """Extend a class in ASCII's two cases to those of all of Unicode under the flag ``u``."""
+        """Extend a class with both ASCII cases to all Unicode cases under the flag ``u``."""
         return f"(?i:{written})" if "i" in self.flags and "u" in self.flags else written
 
     def _group(self) -> str:
@@ -194,7 +194,7 @@ class JavaRegexReader(CharacterReader):
         return self._literal(point) if members is None else f"[{members}]"
 
     def _assertion(self, char: str) -> str:
-        """An escape that stands for more than one character, or for none."""
+        """Return the translation of an escape that matches several characters, or none."""
         if char in "bB":
             return self._boundary(inside=char == "B")
         if char == "R":
@@ -227,7 +227,7 @@ class JavaRegexReader(CharacterReader):
         return self._back_reference(group)
 
     def _existing(self, reference: re.Match[str]) -> str:
-        """The reference itself; what never matches where there is no such group, now that all are counted."""
+        """Return the reference, or a group that never matches if its group does not exist."""
         return reference[0] if int(reference[1]) <= self.groups else "(?!)"
 
     def _back_reference(self, group: int) -> str:

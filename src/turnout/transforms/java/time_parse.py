@@ -41,7 +41,7 @@ _ORDER = tuple(_QUICK)
 
 
 def time_parser(pattern: str, now: datetime | None = None) -> Callable[[str], int | None]:
-    """A function that reads a text by *pattern*: milliseconds since 1970, None where it does not fit.
+    """Return a function that parses a text by *pattern*: milliseconds since 1970, None if it does not match.
 
     Args:
         pattern: of ``java.text.SimpleDateFormat``.
@@ -184,7 +184,7 @@ class _TimeParser:
 
 
 def _millis_in_zone(fields: _Fields) -> int:
-    """The time that the fields say; what a zone's name means depends on the day."""
+    """Return the time given by the fields; the offset of a named zone depends on the day."""
     name = fields.get("z")
     if name is None:
         return millis_of(fields)

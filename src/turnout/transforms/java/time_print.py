@@ -107,12 +107,12 @@ class _Moment:
 
     @property
     def weekday(self) -> int:
-        """Monday is 1, Sunday 7."""
+        """Day of the week: Monday is 1, Sunday is 7."""
         return (self.days + 3) % 7 + 1
 
     @cached_property
     def saturday(self) -> int:
-        """The day that a week is counted by: it belongs to the year of its Saturday."""
+        """Saturday of the week; its year is the week year."""
         return on_or_before(self.days, 1) + 6
 
     @cached_property
@@ -121,12 +121,12 @@ class _Moment:
 
 
 def _first_of(year: int) -> int:
-    """The 1 January of a year."""
+    """Return the day of 1 January of a year, counted from 1970."""
     return days_of(year, 1, 1, julian=year <= CUTOVER_YEAR)
 
 
 def _week_year_before_christ(at: _Moment) -> int:
-    """The same where Java asks for the wrong year's first Sunday, as it takes the next year for one before Christ."""
+    """Return the week year for years before Christ, where Java uses the first Sunday of a wrong year."""
     year = at.date.year
     left = _first_of(year + 1) - at.days
     other = _first_of(-year)

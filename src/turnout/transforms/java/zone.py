@@ -7,14 +7,14 @@ _UTC_NAMES = ("COORDINATED UNIVERSAL TIME", "UTC", "GREENWICH MEAN TIME", "GMT")
 
 
 def read_iso_zone(text: str, at: int, count: int) -> tuple[int, int] | None:
-    """The zone of *count* letters ``X`` at *at*, as milliseconds east, and where it ends; None if there is none."""
+    """Return the milliseconds east of a zone of *count* letters ``X`` at *at*, and its end; None if invalid."""
     if text[at] == "Z":
         return 0, at + 1
     return _offset(text, at, count, colon=count == 3)
 
 
 def read_zone(text: str, start: int, at: int) -> tuple[int, int] | None:
-    """The zone of the letters ``z`` or ``Z``: an offset, ``GMT`` with an offset, or a name for UTC.
+    """Return the zone of the letters ``z`` or ``Z``: an offset, ``GMT`` with an offset, or a name of UTC.
 
     Args:
         text: the text.

@@ -80,7 +80,7 @@ _LONGEST = len(NAMES[0].name)
 
 
 def zone_name_at(text: str, at: int) -> tuple[int, int] | None:
-    """The number of the name that the text has at *at*, in any case, and where it ends; None if there is none."""
+    """Return the number of the zone name at *at*, in any case, and its end offset; None if none matches."""
     upper = text[at : at + _LONGEST].upper()
     for number, zone in enumerate(NAMES):
         if upper.startswith(zone.name):
