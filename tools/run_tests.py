@@ -1,11 +1,11 @@
 """Run the whole suite in two groups side by side: whole routes and what shares a Spark session, and all others.
 
-``python -m tools.run_tests``; with ``--every`` the heavy tests too, of which most with Spark are in the first group.
-Other arguments go to one ordinary run of pytest instead. Each group is divided among worker processes, as most tests
-wait for servers and JVMs.
+``python -m tools.run_tests``; with ``--every`` the heavy tests too, of which most with Spark are in the first group;
+with ``--strict`` a test that needs a second try is a failure. Other arguments go to one ordinary run of pytest instead.
+The second group is divided among worker processes, as most of its tests wait for servers.
 
 Tests that fail beside the others run once more, alone. Those that pass only then are printed and counted at the end,
-and fail ``--every`` unless `UNSTABLE` names them with a reason.
+and fail ``--strict`` unless `UNSTABLE` names them with a reason.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ class Group:
     @property
     def command(self) -> list[str]:
         """Command line of the first run."""
-        return [*_PYTEST, "-m", self.marks, "-n", str(self.workers), "--dist", "loadscope", *self._cache_option]
+        parallel = ["-n", str(self.workers), "--dist", "loadscope"] if self.workers > 1 else []
+        return [*_PYTEST, "-m", self.marks, *parallel, *self._cache_option]
 
     @property
     def _cache_option(self) -> list[str]:
@@ -65,13 +66,13 @@ class Group:
 
 def main(arguments: list[str]) -> int:
     """Run pytest and return its exit code, or that of the first group that failed."""
-    every = arguments == ["--every"]
-    if arguments and not every:
+    every, strict = "--every" in arguments, "--strict" in arguments
+    if set(arguments) - {"--every", "--strict"}:
         return subprocess.run([*_PYTEST, "-m", _EVERY, *arguments], check=False).returncode
     chosen = _EVERY if every else _USUAL
     with tempfile.TemporaryDirectory(prefix="turnout-tests-") as folder:
         groups = (
-            Group("with whole routes", f"{_ROUTES} and {chosen}", 2, Path(folder, "routes")),
+            Group("with whole routes", f"{_ROUTES} and {chosen}", 1, Path(folder, "routes")),
             Group("without them", f"not {_ROUTES} and {chosen}", 2, Path(folder, "others")),
         )
         codes = _run_side_by_side(*groups)
@@ -81,7 +82,7 @@ def main(arguments: list[str]) -> int:
                 before = group.failed()
                 codes[groups.index(group)] = group.run_failed_again()
                 second_try |= before - group.failed()
-    return max(*codes, _report(second_try, strict=every))
+    return max(*codes, _report(second_try, strict=strict))
 
 
 def _run_side_by_side(first: Group, second: Group) -> list[int]:

@@ -1,4 +1,4 @@
-"""Tests that pass only at the second try are reported, and fail the whole suite."""
+"""Tests that pass only at the second try are reported, and fail a strict run."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def test_a_group_knows_what_failed_last(tmp_path: Path) -> None:
     assert group.failed() == {"tests/test_a.py::test_b"}
 
 
-def test_a_second_try_is_printed_and_fails_every_test(
+def test_a_second_try_is_printed_and_fails_a_strict_run(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A reason alone excuses it; `make test` only prints it."""
+    """A reason alone excuses it; other runs only print it."""
     monkeypatch.setitem(run_tests.UNSTABLE, "b", "the clock of the machine")
 
     codes = [
