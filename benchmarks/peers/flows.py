@@ -73,7 +73,7 @@ class Written(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ValueDictionaries:
+class Books:
     """What lies in the output streams, by the sequence that a record had in the source."""
 
     records: dict[int, Written] = field(default_factory=dict)
@@ -223,9 +223,9 @@ def _cpu_of_tree(server: NatsServer) -> float:
     return total
 
 
-def read_books(connection: Connection) -> ValueDictionaries:
+def read_books(connection: Connection) -> Books:
     """Everything in the output streams; a message's id names the record that it was made of."""
-    books = ValueDictionaries()
+    books = Books()
     for batch in _messages(connection, "OPS"):
         for sequence, row in batch:
             headers = tuple((h["key"], h["value"]) for h in row["headers"] or () if h["key"] in _HEADERS)
@@ -243,7 +243,7 @@ def _messages(connection: Connection, stream: str) -> Iterator[list[tuple[int, M
             yield [(int(row["key"].split(b":")[1]), row) for row in rows]
 
 
-def compare(ours: ValueDictionaries, theirs: ValueDictionaries) -> None:
+def compare(ours: Books, theirs: Books) -> None:
     """See that both did the same with every record.
 
     Raises:

@@ -41,7 +41,7 @@ def test_a_letter_is_shown_as_it_came(shown: TestClient) -> None:
     assert "00000000  00 01 ff 00 01 02" in letter
     assert "VALUE_CONVERTER" in letter
     assert shown.get("/dead-letters/orders/9999").status_code == 404
-    assert shown.get("/dead-letters/orders/x").status_code == 422
+    assert shown.get("/dead-letters/orders/x").status_code == 404
 
 
 def test_a_letter_goes_into_the_sandbox_as_the_record_that_it_was(shown: TestClient) -> None:

@@ -105,7 +105,7 @@ GET /sign-in
 POST /sign-in
 POST /sign-out
 GET /subscriptions
-GET /subscriptions/{id:path}
+GET /subscriptions/{id:id}
 GET /tap
 GET /v1/docs
 GET /v1/docs.css
@@ -126,8 +126,8 @@ GET /v1/subscriptions
 POST /v1/subscriptions
 POST /v1/subscriptions/conditions/validate
 POST /v1/subscriptions/match
-DELETE /v1/subscriptions/{id:path}
-GET /v1/subscriptions/{id:path}
+DELETE /v1/subscriptions/{id:id}
+GET /v1/subscriptions/{id:id}
 """
 """Requests whose answers hold nothing of a record but what the request has brought."""
 

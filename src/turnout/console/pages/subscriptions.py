@@ -66,7 +66,7 @@ def subscriptions(
     )
 
 
-@router.get("/subscriptions/{id:path}")
+@router.get("/subscriptions/{id:id}")
 @reads_store
 def subscription(id: str, request: Request, parts: PartsDep, store: SubscriptionsDep, _: Reads) -> HTMLResponse:  # noqa: A002
     subscription = store.service.read(id)

@@ -6,7 +6,7 @@ import json
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
-from starlette.convertors import Convertor, register_url_convertor
+from starlette.convertors import Convertor, PathConvertor, register_url_convertor
 
 from turnout.errors import Mistake
 from turnout.nats.protocol.numbers import LARGEST_SEQUENCE
@@ -33,8 +33,20 @@ class _NumberConvertor(Convertor[int]):
 
 register_url_convertor("number", _NumberConvertor())
 
-SequenceNumber = Annotated[int, Field(ge=0, le=LARGEST_SEQUENCE)]
-"""Number of a message, an event or a task: what fits into 64 bits."""
+
+class _IdConvertor(PathConvertor):
+    """Id of a subscription in a path, with slashes or without; not the path of another operation."""
+
+    regex = "(?!conditions/validate$).+"
+
+
+register_url_convertor("id", _IdConvertor())
+
+_LARGEST_NUMBER = LARGEST_SEQUENCE + 1 - 1024
+"""Largest float below 2⁶³: OpenAPI's limits are floats."""
+
+SequenceNumber = Annotated[int, Field(ge=0, le=_LARGEST_NUMBER)]
+"""Number of a message, an event or a task: fits into 64 bits."""
 
 
 class RequestForm(BaseModel):
@@ -51,7 +63,7 @@ class RequestForm(BaseModel):
             ValueError: some name or text has one.
         """
         try:
-            json.dumps(body, ensure_ascii=False).encode()
+            json.dumps(body, ensure_ascii=False, default=repr).encode()
         except UnicodeEncodeError as failure:
             raise ValueError(f"a text has {failure.object[failure.start]!a}, half of a surrogate pair") from None
         return body

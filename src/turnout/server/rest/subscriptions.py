@@ -183,13 +183,13 @@ def validate(form: ConditionForm, _: Reads) -> ConditionModel:
     return ConditionModel(valid=True, condition=encode(condition), condition_text=format_condition(condition))
 
 
-@router.get("/{id:path}", summary="One subscription", responses=_STORED)
+@router.get("/{id:id}", summary="One subscription", responses=_STORED)
 @reads_store
 def read(id: str, subscriptions: SubscriptionsDep, _: Reads) -> SubscriptionModel:  # noqa: A002 - the field's own name
     return _model(subscriptions.service.read(id))
 
 
-@router.delete("/{id:path}", status_code=204, summary="Forget a subscription", responses=_STORED)
+@router.delete("/{id:id}", status_code=204, summary="Forget a subscription", responses=_STORED)
 @writes_store
 def delete(id: str, subscriptions: SubscriptionsDep, _: Writes) -> None:  # noqa: A002 - the field's own name
     subscriptions.delete(id)
