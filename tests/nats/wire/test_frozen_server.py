@@ -95,15 +95,26 @@ def test_a_reader_waits(server: NatsServer, seconds: float, direct: bool) -> Non
     assert offsets == list(range(1, _COUNT + 1))
 
 
+def counted_reconnects(monkeypatch: pytest.MonkeyPatch, connection: Connection) -> list[float]:
+    """Return the list that each call of the connection's `reconnect` extends."""
+    calls: list[float] = []
+    reconnect = connection.reconnect
+    monkeypatch.setattr(connection, "reconnect", lambda deadline: (calls.append(deadline), reconnect(deadline)))
+    return calls
+
+
 @pytest.mark.parametrize("seconds", [0.8, 5.0])
 def test_a_publisher_waits(server: NatsServer, seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """A publisher whose server freezes stores each message, once where messages have ids."""
     monkeypatch.setattr("turnout.nats.wire.publisher._SILENCE", 2.0)
-    with Connection.open(server.url, **_TIMES) as connection:
+    with Connection.open(server.url, **{**_TIMES, "reconnect_timeout": 180.0}) as connection:
         publisher = Publisher(connection)
+        reconnected = counted_reconnects(monkeypatch, connection)
         with frozen(server, seconds):
-            for number in range(_COUNT):
+            for number in range(2_000):
                 publisher.publish("f.a", b"x", message_id=str(number))
             publisher.flush()
 
-        assert stream_info(connection, "F")["state"]["messages"] == _COUNT
+        assert stream_info(connection, "F")["state"]["messages"] == 2_000
+    # Not once for each line that is no acknowledgement.
+    assert len(reconnected) <= 3

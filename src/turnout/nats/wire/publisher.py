@@ -184,6 +184,8 @@ class Publisher:
             except ConnectionLostError:
                 time.sleep(_PAUSE)
                 continue
+            # The silence of the connection that was lost is none of this one's.
+            self._heard = time.monotonic()
             return
 
     def _patience(self) -> float:

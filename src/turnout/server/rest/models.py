@@ -9,7 +9,6 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from starlette.convertors import Convertor, PathConvertor, register_url_convertor
 
 from turnout.errors import Mistake
-from turnout.nats.protocol.numbers import LARGEST_SEQUENCE
 from turnout.secrets import masked_url
 from turnout.server.compatibility import Change
 from turnout.server.entry import RouteEntry
@@ -42,11 +41,11 @@ class _IdConvertor(PathConvertor):
 
 register_url_convertor("id", _IdConvertor())
 
-_LARGEST_NUMBER = LARGEST_SEQUENCE + 1 - 1024
-"""Largest float below 2⁶³: OpenAPI's limits are floats."""
+_LARGEST_NUMBER = (1 << 53) - 1
+"""Largest integer that a JSON number holds exactly everywhere."""
 
 SequenceNumber = Annotated[int, Field(ge=0, le=_LARGEST_NUMBER)]
-"""Number of a message, an event or a task: fits into 64 bits."""
+"""Number of a message, an event or a task."""
 
 
 class RequestForm(BaseModel):
