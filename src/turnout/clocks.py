@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Final
 
 JUMP_SECONDS: Final = 60.0
-"""How much further than the monotonic clock a wall clock may go between two readings."""
+"""Largest lead of the wall clock over the monotonic clock between two readings."""
 
 LASTING_SECONDS: Final = 3_600.0
-"""How long a jump forward has to last before it is believed."""
+"""Duration after which a jump forward is believed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from turnout.engine.undelivered import Undelivered
 
 CONTEXT: Final = "__connect.errors."
-"""What the names of Connect's context headers begin with."""
+"""Prefix of Connect's context headers."""
 
 ORIGIN: Final = "__turnout.origin"
 """The header with the record's place, as in message ids. It is the first that the route adds: what stands before it

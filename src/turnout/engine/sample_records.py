@@ -19,7 +19,7 @@ from turnout.suggestions import guesses
 PARTS = (
     "topic", "partition", "offset", "key", "keyBase64", "value", "valueBase64", "headers", "timestamp", "stream",
 )  # fmt: skip
-"""What a record may have."""
+"""Parts of a record."""
 
 Header = tuple[str, bytes | None]
 

@@ -23,7 +23,7 @@ from turnout.routes import Route
 from turnout.routes.endpoints import NatsSink, NatsSource
 
 _LARGEST_INT: Final = (1 << 31) - 1
-"""What fits into the columns of partitions and of tries."""
+"""Largest value of the columns of partitions and of tries."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from turnout.routes import Route
 
 _NO_MESSAGE = 10037
 _OF_TRIES = re.compile(rf":{TRIES}:\d+(:\d+)?$", re.ASCII)
-"""What a letter that was written anew has behind the id that it had at first."""
+"""Suffix that a rewritten letter has after its first id."""
 
 
 def mark(

@@ -16,7 +16,7 @@ from turnout.transforms.chain import Stage
 from turnout.transforms.flow import HEADERS, KEY, VALUE, ContentPath, fits, same_name
 
 HIDDEN: Final = "***"
-"""What is shown in the place of what a route masks."""
+"""Text shown in place of masked content."""
 
 _FINGERPRINT_KEY: Final = secrets.token_bytes(16)
 """Fingerprints of one process can be compared; without the key nobody finds a short content by trying all of them."""

@@ -18,7 +18,7 @@ _log = logging.getLogger("turnout.server")
 
 _PAUSE_SECONDS: Final = 2.0
 _STORE_SECONDS: Final = 5.0
-"""How long a check waits for the store."""
+"""Seconds that a check waits for the store."""
 
 _SILENCE_SECONDS: Final = 30.0
 """A check that takes longer is a problem itself."""

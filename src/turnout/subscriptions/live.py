@@ -17,13 +17,13 @@ from turnout.subscriptions.model import Changes, Subscription
 from turnout.subscriptions.store import Store
 
 _CATCH_UP_SECONDS = 1.0
-"""How long a match waits for a store that is slow, before it goes on with the index as it is."""
+"""Seconds that a match waits for a slow store before it uses the index as it is."""
 
 _OWN_CHANGE_SECONDS = 10.0
-"""How long a match waits for another thread that takes in what this process has changed."""
+"""Seconds that a match waits for another thread that applies this process's changes."""
 
 _AWAY_SECONDS = 1.0
-"""How long a store that was away is not asked again."""
+"""Seconds for which a store that was away is not asked again."""
 
 
 class LiveMatcher:

@@ -13,7 +13,7 @@ from turnout.errors import StoreUnavailableError
 from turnout.subscriptions.deadline import within
 
 STORE_SECONDS: Final = 10.0
-"""How long a call waits for the store, all in all: for a thread, for locks, and for a server."""
+"""Seconds that a call waits for the store in total: for a thread, for locks and for a server."""
 
 WAITING: Final = 128
 """How many calls wait for a thread of one kind; more are refused at once."""
