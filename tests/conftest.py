@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.heavy import BESIDE, HEAVY, is_one_of
-
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -40,6 +38,7 @@ FOLDER_MARKS = {
     "integration": ("integration", "spark", "jetstream"),
     "rpc": ("subscriptions",),
 }
+LONGEST_FIRST = ("integration", "session", "spark")
 FIXTURE_MARKS = {"spark": ("spark", "session"), "nats_server": ("jetstream",)}
 
 
@@ -50,13 +49,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             if file.is_relative_to(folder):
                 for mark in marks:
                     item.add_marker(mark)
-        for mark, tests in (("heavy", HEAVY), ("beside", BESIDE)):
-            if is_one_of(tests, file, getattr(item, "originalname", None) or item.name):
-                item.add_marker(mark)
         for fixture, marks in FIXTURE_MARKS.items():
             if fixture in getattr(item, "fixturenames", ()):
                 for mark in marks:
                     item.add_marker(mark)
+    # The worker processes of `tools.run_tests` take modules in this order: a long one at the end would keep the others
+    # waiting.
+    items.sort(key=_rank)
+
+
+def _rank(item: pytest.Item) -> int:
+    """Return the position of an item's module in the order of execution, the longest first."""
+    marks = {mark.name for mark in item.iter_markers()}
+    return next((rank for rank, mark in enumerate(LONGEST_FIRST) if mark in marks), len(LONGEST_FIRST))
 
 
 @pytest.fixture(scope="session")

@@ -24,6 +24,8 @@ from turnout.errors import TurnoutError
 from turnout.nats.wire import Connection
 from turnout.subscriptions import Matcher
 
+pytestmark = pytest.mark.heavy
+
 FLIGHTS = 2_000
 CASES = {case.name: case for case in chains.cases()}
 

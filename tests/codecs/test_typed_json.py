@@ -226,6 +226,7 @@ MESSY = st.sampled_from([
 ])  # fmt: skip
 
 
+@pytest.mark.heavy
 @given(st.dictionaries(st.sampled_from(list(FIELDS)), MESSY, max_size=4))
 def test_the_slow_reading_agrees_with_the_strict_one(texts: dict[str, str]) -> None:
     """Where both accept a value they give the same."""

@@ -25,7 +25,7 @@ VERSIONS = ("1.25.0", "1.37.0")
 Objects = list[dict[str, Any]]
 
 # The first run compiles Helm.
-pytestmark = pytest.mark.timeout(1_800)
+pytestmark = [pytest.mark.heavy, pytest.mark.timeout(1_800)]
 
 
 def run(*command: str | Path, stdin: str = "") -> subprocess.CompletedProcess[str]:

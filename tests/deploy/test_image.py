@@ -25,7 +25,7 @@ from turnout.embedded.nats_server import free_port
 ROOT = Path(__file__).parents[2]
 IMAGES = ROOT / "deploy" / "image"
 
-pytestmark = [pytest.mark.spark, pytest.mark.jetstream, pytest.mark.timeout(3_000)]
+pytestmark = [pytest.mark.heavy, pytest.mark.spark, pytest.mark.jetstream, pytest.mark.timeout(3_000)]
 
 InImage = Callable[..., list[str]]
 

@@ -22,6 +22,8 @@ from tests.server.conftest import Bench, wait_for
 from turnout.server.app import build_app, guarded
 from turnout.server.lag_monitor import Lag
 
+pytestmark = pytest.mark.heavy
+
 DEPLOY = Path(__file__).parents[2] / "deploy"
 RULES = DEPLOY / "prometheus" / "alerts.yaml"
 EXPRESSIONS = {

@@ -29,7 +29,7 @@ from turnout.embedded import NatsServer
 from turnout.embedded.nats_server import free_port
 from turnout.nats.wire import Connection, Publisher, create_stream, stream_info
 
-pytestmark = [pytest.mark.spark, pytest.mark.integration, pytest.mark.jetstream]
+pytestmark = [pytest.mark.heavy, pytest.mark.spark, pytest.mark.integration, pytest.mark.jetstream]
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 SERVICES: dict[str, dict[str, Any]] = yaml.safe_load((DEPLOY / "compose.yaml").read_text(encoding="utf-8"))["services"]

@@ -179,6 +179,7 @@ record_values = st.one_of(
 )
 
 
+@pytest.mark.heavy
 @given(record_values, expectations, st.sampled_from([None, True, False]), st.integers(10, 200))
 def test_whatever_was_expected_can_be_rewritten(
     value: object, expect: dict[str, object], style: bool | None, width: int

@@ -20,6 +20,8 @@ from turnout.embedded import NatsServer
 from turnout.nats.wire import Connection, Publisher, create_stream, stream_info, subject_counts
 from turnout.subscriptions import Subscription, open_store
 
+pytestmark = pytest.mark.heavy
+
 ROUTE = """
 name: cluster
 source: {{format: nats, servers: "{url}", stream: IN, maxRecordsPerTrigger: {batch}, partitions: 2}}

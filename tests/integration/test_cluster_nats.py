@@ -15,6 +15,8 @@ from tests.integration.spark_cluster import SOURCE, submission, without_turnout
 from turnout.embedded import NatsServer
 from turnout.nats.wire import Connection, Publisher, create_stream, stream_info, subject_counts
 
+pytestmark = pytest.mark.heavy
+
 JOB = """
 import sys
 from pyspark.sql import SparkSession, functions as F

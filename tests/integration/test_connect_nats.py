@@ -13,6 +13,8 @@ from tests.integration.spark_connect import ConnectServer
 from turnout.embedded import NatsServer
 from turnout.nats.wire import Connection, Publisher, create_stream, subject_counts
 
+pytestmark = pytest.mark.heavy
+
 pytest.importorskip("grpc_status", reason='Spark Connect needs "pyspark[connect]"')
 
 CLIENT = """

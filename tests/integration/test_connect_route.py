@@ -22,6 +22,8 @@ from turnout.embedded import NatsServer
 from turnout.nats.wire import Connection, Publisher, create_stream, stream_info, subject_counts
 from turnout.subscriptions import Subscription, open_store
 
+pytestmark = pytest.mark.heavy
+
 pytest.importorskip("grpc_status", reason='Spark Connect needs "pyspark[connect]"')
 
 ROUTE = """

@@ -23,6 +23,8 @@ from turnout.subscriptions.index import Index
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.heavy
+
 DRAWN = 1000
 """So many records of the year at random; those that are cut off come besides."""
 

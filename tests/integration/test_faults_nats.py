@@ -104,6 +104,7 @@ def fill(server: NatsServer, count: int) -> None:
         publisher.flush()
 
 
+@pytest.mark.heavy
 def test_the_driver_is_killed_and_the_layout_changes(tmp_path: Path, server: NatsServer) -> None:
     """kill -9 at a random point, another number of partitions after it: nothing lost, nothing twice.
 

@@ -154,6 +154,7 @@ def test_a_micro_batch_that_is_done_again(spark: SparkSession, streams: Streams,
     assert books(streams) == Counter(dict.fromkeys(expected("a", "a", 0, 90) | expected("b", "b", 90, 120), 1))
 
 
+@pytest.mark.heavy
 def test_killed_in_the_middle(streams: Streams, store: Store, tmp_path: Path) -> None:
     """The process goes without a word; the next run goes on from the checkpoint, and nothing is missing or twice."""
     want(streams, store, "topic:to.x.c", "c")

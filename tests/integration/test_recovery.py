@@ -161,6 +161,7 @@ def test_a_clock_that_is_set(
     assert all(0 <= one.batch_seconds <= passed for one in progress)
 
 
+@pytest.mark.heavy
 def test_a_clock_that_is_set_for_all_processes(streams: Streams, tmp_path: Path) -> None:
     """Hours on and back, for the JVM and the workers too, while Spark looks for lost executors every second: nothing is
     taken for late, and the run delivers as ever."""
@@ -271,6 +272,7 @@ def test_the_jvm_is_killed(streams: Streams, tmp_path: Path) -> None:
     assert streams.stored(streams.sink) < 2000
 
 
+@pytest.mark.heavy
 def test_sigterm_to_all_processes(spark: SparkSession, streams: Streams, tmp_path: Path) -> None:
     """As a supervisor stops a service: the run ends after its micro-batch, with its counts and 0."""
     publish(streams, 0, 2000)

@@ -239,6 +239,7 @@ def test_subscriptions_as_they_were(spark: SparkSession, streams: Streams, text:
     assert ts.diff(route, route, spark, subscriptions_as_of=before).differences.changed == 0
 
 
+@pytest.mark.heavy
 def test_killed_in_the_middle(streams: Streams, text: str, tmp_path: Path) -> None:
     """Kill -9 while it delivers; the same command again says what is done, does the rest, and each is there once."""
     path = write_route(tmp_path, text.replace("partitions: 1", "partitions: 4"))

@@ -102,6 +102,7 @@ def test_a_checkpoint_in_the_middle_of_a_micro_batch(
     streams.delete()
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("kind", KINDS)
 def test_killed_and_back(
     spark: SparkSession,
@@ -146,6 +147,7 @@ def _undo_last_commit(checkpoint: Path) -> None:
     commits.joinpath(f".{last}.crc").unlink(missing_ok=True)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("kind", KINDS)
 def test_back_to_the_version_before_the_engine(
     spark: SparkSession, streams: Streams, tmp_path: Path, kind: str, unpack: Callable[[str], EarlierVersion]

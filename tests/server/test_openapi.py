@@ -24,6 +24,7 @@ needs_schemathesis = pytest.mark.skipif(
 )
 
 
+@pytest.mark.heavy
 @needs_schemathesis
 def test_schemathesis_finds_nothing(nats_server: NatsServer, tmp_path: Path) -> None:
     """No 5xx, no status or body that is not described, no method that is not; what is wrong is refused, also tokens."""

@@ -22,6 +22,7 @@ def main() -> None:
         sys.stdout.write(json.dumps([cell.line, cell.told, cell.run(names)]) + "\n")
 
 
+@pytest.mark.heavy
 def test_what_the_cells_print(tmp_path: Path) -> None:
     """In a process of its own, since the notebook has a session of its own."""
     done = subprocess.run(

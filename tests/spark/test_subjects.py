@@ -122,6 +122,7 @@ def _different_transforms(spark: SparkSession, transforms: list[SubjectTransform
     return differences
 
 
+@pytest.mark.heavy
 @MANY
 @given(cases=st.lists(strategies.cases(), min_size=40, max_size=40))
 def test_generated_transforms_are_equal_to_the_pure_ones(spark: SparkSession, cases: list[strategies.Case]) -> None:
@@ -358,6 +359,7 @@ def test_many_forms_are_a_small_plan(spark: SparkSession) -> None:
     assert [row["to"] for row in mapped.orderBy("id").collect()] == [table.apply(subject), "other"]
 
 
+@pytest.mark.heavy
 def test_many_forms_fit_into_a_small_driver(tmp_path: Path) -> None:
     """1,500 sources of different shapes are mapped by a session whose driver has a gigabyte."""
     script = tmp_path / "job.py"

@@ -6,21 +6,21 @@ import json
 from pathlib import Path
 
 import pytest
-from tools.run_tests import Group
+from tools.run_tests import Run
 
 from tools import run_tests
 
 
-def test_a_group_knows_what_failed_last(tmp_path: Path) -> None:
+def test_a_run_knows_what_failed_last(tmp_path: Path) -> None:
     """From pytest's own cache; nothing where there is none."""
-    group = Group("all", "not soak", 2, tmp_path)
-    assert group.failed() == set()
+    run = Run("not soak", tmp_path)
+    assert run.failed() == set()
 
     cache = tmp_path / "v" / "cache"
     cache.mkdir(parents=True)
     (cache / "lastfailed").write_text(json.dumps({"tests/test_a.py::test_b": True}))
 
-    assert group.failed() == {"tests/test_a.py::test_b"}
+    assert run.failed() == {"tests/test_a.py::test_b"}
 
 
 def test_a_second_try_is_printed_and_fails_a_strict_run(

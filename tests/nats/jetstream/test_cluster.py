@@ -24,6 +24,8 @@ from turnout.nats.jetstream import (
     connect,
 )
 
+pytestmark = pytest.mark.heavy
+
 NAMES = ("n1", "n2", "n3")
 
 Cluster = dict[str, NatsServer]
