@@ -1,0 +1,67 @@
+"""Type aliases of the data path: Connect's values, columns of them, and NumPy and Arrow arrays.
+
+Arrow publishes no type information, so that its aliases only say what is meant; those of NumPy and of single values are
+checked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from turnout.records.scalars import Struct
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Value: TypeAlias = "bool | int | float | str | bytes | Decimal | Struct | Sequence[Value] | Mapping[Any, Value] | None"
+"""A key, a value or a field of a record; see `turnout.records.scalars` for the integers and dates among them."""
+
+Column: TypeAlias = Sequence[Any]
+"""The values of one field. Their type is known from the schema at run time, and not to a type checker."""
+
+Columns: TypeAlias = Mapping[Any, Column]
+"""A column for each field by its name; schemaless maps may have names that are no texts."""
+
+Convert: TypeAlias = Callable[[Any], Any]
+"""Conversion of a single value of a column."""
+
+ConvertColumn: TypeAlias = Callable[[Column], Column]
+"""Conversion of a whole column; values stay in their order."""
+
+Mask: TypeAlias = NDArray[np.bool_]
+"""A flag for each row."""
+
+RowIds: TypeAlias = NDArray[np.int64]
+"""Rows of a batch, or indices into another array."""
+
+Offsets: TypeAlias = NDArray[np.int64]
+"""Start of each item in a flat array, and the end of the last one."""
+
+Codes: TypeAlias = NDArray[np.int32]
+"""Indices into a dictionary."""
+
+Hashes: TypeAlias = NDArray[np.uint64]
+"""Hashes of 64 bits."""
+
+Octets: TypeAlias = NDArray[np.uint8]
+"""Bytes of a buffer."""
+
+ArrowArray: TypeAlias = "pa.Array"
+"""An Arrow array of any type."""
+
+Strings: TypeAlias = "pa.StringArray"
+"""An Arrow array of texts."""
+
+Binaries: TypeAlias = "pa.BinaryArray"
+"""An Arrow array of bytes."""
+
+Structs: TypeAlias = "pa.StructArray"
+"""An Arrow array of structs."""
+
+ArrowBatch: TypeAlias = "pa.RecordBatch"
+"""Arrow columns of equal length."""
