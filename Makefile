@@ -4,9 +4,11 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.ready
 ARGS   ?=
+# Tests that need no JVM and no server.
+FAST   := --ignore tests/spark --ignore tests/integration --ignore tests/nats/jetstream --ignore tests/nats/wire -m "not spark and not jetstream and not subscriptions and not mongo and not kafka and not integration and not heavy and not soak and not packaging"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test every-test fast check lint types layers proto proto-fresh schema fix bench soak lowest pythons audit docs reference wheel sbom build image requirements run clean
+.PHONY: help setup demo test every-test fast check lint types layers proto proto-fresh schema fix bench soak lowest pythons audit docs reference release coverage wheel sbom build image requirements run clean
 
 help:  ## print this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,11 +29,11 @@ demo: $(STAMP)  ## the main job: a year of flights through the switch, on real s
 test: $(STAMP)  ## the tests, with the real servers that they start themselves
 	$(BIN)/python -m tools.run_tests $(ARGS)
 
-every-test: $(STAMP)  ## the same with the heavy ones: clusters, kills, environments of their own
-	$(BIN)/python -m tools.run_tests --every
+every-test: $(STAMP)  ## the same with the heavy ones (clusters, kills, environments of their own); a second try is a failure
+	$(BIN)/python -m tools.run_tests --every --strict
 
 fast: $(STAMP)  ## the tests that need no JVM and no server, side by side and with few examples of each property: a minute
-	TURNOUT_HYPOTHESIS=fast $(BIN)/python -m pytest -n 3 --dist loadscope --ignore tests/spark --ignore tests/integration --ignore tests/nats/jetstream --ignore tests/nats/wire -m "not spark and not jetstream and not subscriptions and not mongo and not kafka and not integration and not heavy and not soak and not packaging" $(ARGS)
+	TURNOUT_HYPOTHESIS=fast $(BIN)/python -m pytest -n 3 --dist loadscope $(FAST) $(ARGS)
 
 check: lint types layers proto-fresh every-test  ## what CI runs, fastest first
 
@@ -82,6 +84,13 @@ docs: $(STAMP)  ## the documentation as a site, in build/site; warnings are erro
 
 reference: $(STAMP)  ## write the pages in docs/ that are made of the code
 	$(BIN)/python -m tools.reference_pages
+
+release: $(STAMP)  ## print what a release would tag, and what stands in its way
+	@$(BIN)/python -m tools.release
+
+coverage: $(STAMP)  ## share of the lines that the fast tests run, by package
+	$(BIN)/python -m coverage run -m pytest -q $(FAST)
+	$(BIN)/python -m coverage report
 
 wheel: $(STAMP)  ## dist/: the source distribution, and the wheel that is built from it
 	rm -rf build dist
