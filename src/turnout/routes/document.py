@@ -108,7 +108,7 @@ class RouteDocument(Part):
         name: letters, digits, '_', '.', '-'; the checkpoint lies under this name.
         source: where records come from.
         cluster: the cluster whose mappings apply.
-        subscriptions: who wants what; without it every record goes to the sink under its own topic.
+        subscriptions: the store of subscriptions; without it every record goes to the sink under its own topic.
         unmatched: what becomes of a record that no subscription wants: ``drop`` (the default), ``pass`` or
             ``deadLetter``.
         sink: where messages go.

@@ -44,7 +44,7 @@ class Route:
         chain: the transforms, in order (KIP-585), and what a failing record does to the run.
         mappings: the subject mappings (ADR-30).
         cluster: the cluster whose mappings apply; None is outside any.
-        subscriptions: who wants what; None sends every record to the sink under its own topic.
+        subscriptions: the store of subscriptions; None sends every record to the sink under its own topic.
         unmatched: what happens to a record that no subscription wants: drop, pass or deadLetter.
         sinks: name → sink. The first is where destinations without a sink's name go.
         dead_letter: where failing records go; None drops them, counted.
