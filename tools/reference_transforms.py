@@ -28,7 +28,7 @@ def _lines() -> Iterator[str]:
     for name, predicate in sorted(PREDICATES.items()):
         yield from ("", f"### {name}", "", predicate.summary, *_table(predicate.options))
     yield from ("", "## Errors", *_table(POLICY))
-    yield from ("", "## Where a chain differs from Connect", "", "| reason | what is different |", "| --- | --- |")
+    yield from ("", "## Differences from Connect", "", "| reason | what is different |", "| --- | --- |")
     yield from (f"| {reason} | {text} |" for reason, text in PARITY.items())
 
 
