@@ -35,3 +35,21 @@ def test_the_client_keeps_its_public_name() -> None:
     assert all(
         getattr(turnout.jetstream, name) is getattr(turnout.nats.jetstream, name) for name in turnout.jetstream.__all__
     )
+
+
+@pytest.mark.parametrize(
+    ("module", "old", "new"),
+    [
+        ("turnout.subjects.errors", "IndexOutOfRangeError", "DestinationError"),
+        ("turnout.subjects.errors", "TotalOver100Error", "MappingEntryError"),
+    ],
+)
+def test_old_names_in_a_module_warn(module: str, old: str, new: str) -> None:
+    """The replacement catches what the old name caught."""
+    home = importlib.import_module(module)
+    with pytest.warns(DeprecationWarning, match=f"{old} is now {new}"):
+        replacement = getattr(home, old)
+
+    assert replacement is getattr(home, new)
+    with pytest.raises(AttributeError):
+        _ = home.NoSuchName

@@ -20,7 +20,7 @@ from turnout.subjects import (
     mappings_from_claim,
     stream_transforms,
 )
-from turnout.subjects import errors as reasons
+from turnout.subjects.errors import Reason
 from turnout.subjects.explain import explain
 from turnout.subjects.pattern import covers_tokens
 
@@ -37,30 +37,30 @@ def test_every_vector_passes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "kind", "path"),
+    ("value", "reason", "path"),
     [
-        (5, reasons.NotAnEntryError, '"foo"'),
-        ([{"dest": "a", "weight": 1}, "b"], reasons.NotAnEntryError, '"foo"[1]'),
-        ({"dest": "a", "weight": 1, "colour": "red"}, reasons.UnknownFieldError, '"foo"'),
-        ({"weight": 100}, reasons.MissingDestinationError, '"foo"[0]'),
-        ("", reasons.MissingDestinationError, '"foo"[0]'),
-        ({"dest": "a"}, reasons.MissingWeightError, '"foo"'),
-        ({"dest": "a", "weight": 1.5}, reasons.WeightTypeError, '"foo"'),
-        ({"dest": "a", "weight": True}, reasons.WeightTypeError, '"foo"'),
-        ({"dest": "a", "weight": "12%%"}, reasons.InvalidWeightError, '"foo"'),
-        ([{"dest": "a", "weight": 1}, {"dest": "a", "weight": 1}], reasons.DuplicateDestinationError, '"foo"[1]'),
-        ([{"dest": "a", "weight": 60}, {"dest": "b", "weight": 60}], reasons.TotalOver100Error, '"foo"[1]'),
-        ("a.$1", reasons.BadDestinationError, '"foo"[0]'),
-        ({"dest": 5, "weight": 1}, reasons.NotAnEntryError, '"foo"'),
-        ({"dest": "a", "weight": 1, "cluster": 5}, reasons.NotAnEntryError, '"foo"'),
+        (5, Reason.NOT_AN_ENTRY, '"foo"'),
+        ([{"dest": "a", "weight": 1}, "b"], Reason.NOT_AN_ENTRY, '"foo"[1]'),
+        ({"dest": "a", "weight": 1, "colour": "red"}, Reason.UNKNOWN_FIELD, '"foo"'),
+        ({"weight": 100}, Reason.MISSING_DESTINATION, '"foo"[0]'),
+        ("", Reason.MISSING_DESTINATION, '"foo"[0]'),
+        ({"dest": "a"}, Reason.MISSING_WEIGHT, '"foo"'),
+        ({"dest": "a", "weight": 1.5}, Reason.WEIGHT_TYPE, '"foo"'),
+        ({"dest": "a", "weight": True}, Reason.WEIGHT_TYPE, '"foo"'),
+        ({"dest": "a", "weight": "12%%"}, Reason.INVALID_WEIGHT, '"foo"'),
+        ([{"dest": "a", "weight": 1}, {"dest": "a", "weight": 1}], Reason.DUPLICATE_DESTINATION, '"foo"[1]'),
+        ([{"dest": "a", "weight": 60}, {"dest": "b", "weight": 60}], Reason.TOTAL_OVER_100, '"foo"[1]'),
+        ("a.$1", Reason.BAD_DESTINATION, '"foo"[0]'),
+        ({"dest": 5, "weight": 1}, Reason.NOT_AN_ENTRY, '"foo"'),
+        ({"dest": "a", "weight": 1, "cluster": 5}, Reason.NOT_AN_ENTRY, '"foo"'),
     ],
 )
-def test_a_wrong_mapping_says_what_and_where(value: Any, kind: type[Exception], path: str) -> None:
-    """Each reason has its class, and its place in the block."""
+def test_a_wrong_mapping_says_what_and_where(value: Any, reason: Reason, path: str) -> None:
+    """The error has the reason, and the path in the block."""
     with pytest.raises(MappingTableError) as failure:
         MappingTable.from_config({"foo": value, "fine": "x"})
 
-    assert [type(error) for error in failure.value.errors] == [kind]
+    assert [error.reason for error in failure.value.errors] == [reason]
     assert failure.value.mistakes[0].path == path
 
 

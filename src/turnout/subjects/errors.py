@@ -1,42 +1,84 @@
-"""Errors of subjects, transforms and mapping tables: one class per reason.
+"""Errors of subjects, transforms and mapping tables.
 
 ::
 
     SubjectError                          .text .position
-    ├── InvalidSubjectError               bad_subject, .token
-    ├── NoMatchError (LookupError)        no_match
-    ├── DestinationError                  .token
-    │   ├── InvalidDestinationError       invalid_destination_subject
-    │   ├── UnknownFunctionError          unknown_function
-    │   ├── NotEnoughArgumentsError       not_enough_args
-    │   ├── TooManyArgumentsError         too_many_args
-    │   ├── InvalidArgumentError          invalid_arg
-    │   ├── IndexOutOfRangeError          index_out_of_range
-    │   ├── NotUsingAllWildcardsError     not_using_all_wildcards
-    │   └── NotSupportedForImportError    not_supported_for_import
-    ├── MappingEntryError                 .source .entry .cause
-    │   ├── BadSourceError                bad_source, .cause is an InvalidSubjectError
-    │   ├── NotAnEntryError               not_an_entry
-    │   ├── UnknownFieldError             unknown_field
-    │   ├── MissingDestinationError       missing_destination
-    │   ├── MissingWeightError            missing_weight
-    │   ├── WeightTypeError               weight_type
-    │   ├── InvalidWeightError            invalid_weight
-    │   ├── DuplicateDestinationError     duplicate_destination
-    │   ├── TotalOver100Error             total_over_100
-    │   └── BadDestinationError           bad_destination, .cause is a DestinationError or InvalidSubjectError
-    ├── MappingTableError                 .errors .mistakes: everything wrong with one table
-    └── ConfigSyntaxError                 .file .line: a server configuration that cannot be read
+    ├── InvalidSubjectError               .token
+    ├── NoMatchError (LookupError)        .source
+    ├── DestinationError                  .token, a token of a destination
+    ├── MappingEntryError                 .source .entry .cause, one source of a table
+    ├── MappingTableError                 .errors .mistakes, everything wrong with one table
+    └── ConfigSyntaxError                 .file .line, a server configuration that cannot be read
 
-Every class has a ``reason``, the name that the tests' vectors and ``--json`` use for it.
+Every error has a ``reason``, the name that the tests' vectors and ``--json`` use for it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import ClassVar
+import warnings
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from typing import Final
 
 from turnout.errors import MOST_MISTAKES, Mistake, SubjectError, shortened
+
+
+class Reason(StrEnum):
+    """Reason of an error: the rule that a subject, a destination or a mapping breaks."""
+
+    BAD_SUBJECT = "bad_subject"
+    NO_MATCH = "no_match"
+
+    # of a destination
+    INVALID_DESTINATION = "invalid_destination_subject"
+    """An empty token, a blank, or a ``>`` before the end."""
+    UNKNOWN_FUNCTION = "unknown_function"
+    """The text between ``{{`` and ``}}`` is not a mapping function with its brackets."""
+    NOT_ENOUGH_ARGUMENTS = "not_enough_args"
+    """For ``random``: not exactly one."""
+    TOO_MANY_ARGUMENTS = "too_many_args"
+    INVALID_ARGUMENT = "invalid_arg"
+    """An argument that is not a number, does not fit its range, or is a delimiter with a blank."""
+    INDEX_OUT_OF_RANGE = "index_out_of_range"
+    """A wildcard that the source does not have."""
+    NOT_USING_ALL_WILDCARDS = "not_using_all_wildcards"
+    """A strict (import) transform with fewer placeholders than its source has wildcards."""
+    NOT_SUPPORTED_FOR_IMPORT = "not_supported_for_import"
+    """A strict (import) transform with a function other than ``wildcard``."""
+
+    # of an entry of a mapping table
+    BAD_SOURCE = "bad_source"
+    """The cause is an `InvalidSubjectError`."""
+    NOT_AN_ENTRY = "not_an_entry"
+    """A value that is neither a destination, nor an entry, nor a list of entries."""
+    UNKNOWN_FIELD = "unknown_field"
+    MISSING_DESTINATION = "missing_destination"
+    """nats-server accepts this and then crashes on the first message (2.15.1), so we do not follow it."""
+    MISSING_WEIGHT = "missing_weight"
+    WEIGHT_TYPE = "weight_type"
+    INVALID_WEIGHT = "invalid_weight"
+    """A weight that is not an integer from 0 to 100 with at most one ``%`` behind it."""
+    DUPLICATE_DESTINATION = "duplicate_destination"
+    """A destination that a mapping names twice, in the same or in different clusters."""
+    TOTAL_OVER_100 = "total_over_100"
+    """Weights of one cluster (or of no cluster) that are more than 100 together."""
+    BAD_DESTINATION = "bad_destination"
+    """A destination that cannot be used with its source; the cause is the transform's error."""
+
+    CONFIG_SYNTAX = "config_syntax"
+
+
+_PROBLEMS: Final[Mapping[Reason, str]] = {
+    Reason.INVALID_DESTINATION: "invalid token",
+    Reason.UNKNOWN_FUNCTION: "unknown function",
+    Reason.NOT_ENOUGH_ARGUMENTS: "not enough arguments",
+    Reason.TOO_MANY_ARGUMENTS: "too many arguments",
+    Reason.INVALID_ARGUMENT: "invalid argument",
+    Reason.INDEX_OUT_OF_RANGE: "wildcard index out of range",
+    Reason.NOT_USING_ALL_WILDCARDS: "not every wildcard of the source is used",
+    Reason.NOT_SUPPORTED_FOR_IMPORT: "only wildcard(n) or $n is allowed in an import",
+}
+"""The words for each reason of a destination."""
 
 
 class InvalidSubjectError(SubjectError):
@@ -46,7 +88,7 @@ class InvalidSubjectError(SubjectError):
         token: the token that breaks the rule.
     """
 
-    reason: ClassVar[str] = "bad_subject"
+    reason = Reason.BAD_SUBJECT
 
     def __init__(self, problem: str, *, text: str, position: int, token: str) -> None:
         super().__init__(f"invalid subject {text!r}: {problem} at position {position}", text=text, position=position)
@@ -66,7 +108,7 @@ class NoMatchError(SubjectError, LookupError):
     turnout.subjects.errors.NoMatchError: the subject 'stock.17' does not match 'orders.*'
     """
 
-    reason: ClassVar[str] = "no_match"
+    reason = Reason.NO_MATCH
 
     def __init__(self, subject: str, source: str) -> None:
         super().__init__(f"the subject {subject!r} does not match {source!r}", text=subject)
@@ -77,91 +119,34 @@ class DestinationError(SubjectError):
     """Raised when a token of a destination is invalid.
 
     Attributes:
+        reason: the rule that it breaks.
         token: the offending token, as it was written.
     """
 
-    reason: ClassVar[str] = "bad_destination"
-    problem: ClassVar[str] = "cannot be used"
-
-    def __init__(self, destination: str, token: str, position: int, *, detail: str = "") -> None:
+    def __init__(self, reason: Reason, destination: str, token: str, position: int, *, detail: str = "") -> None:
         super().__init__(
-            f"invalid destination {destination!r}: {self.problem} in {token!r} at position {position}"
+            f"invalid destination {destination!r}: {_PROBLEMS[reason]} in {token!r} at position {position}"
             + (f" ({detail})" if detail else ""),
             text=destination,
             position=position,
         )
+        self.reason = reason
         self.token = token
-
-
-class InvalidDestinationError(DestinationError):
-    """Raised when a mapping's destination has an empty token, a blank, or a ``>`` before the end."""
-
-    reason: ClassVar[str] = "invalid_destination_subject"
-    problem: ClassVar[str] = "invalid token"
-
-
-class UnknownFunctionError(DestinationError):
-    """Raised when the text between ``{{`` and ``}}`` is not a mapping function with its brackets."""
-
-    reason: ClassVar[str] = "unknown_function"
-    problem: ClassVar[str] = "unknown function"
-
-
-class NotEnoughArgumentsError(DestinationError):
-    """Raised when a mapping function has too few arguments (for ``random``: not exactly one)."""
-
-    reason: ClassVar[str] = "not_enough_args"
-    problem: ClassVar[str] = "not enough arguments"
-
-
-class TooManyArgumentsError(DestinationError):
-    """Raised when a mapping function has more arguments than it takes."""
-
-    reason: ClassVar[str] = "too_many_args"
-    problem: ClassVar[str] = "too many arguments"
-
-
-class InvalidArgumentError(DestinationError):
-    """Raised when an argument is not a number, does not fit its range, or is a delimiter with a blank."""
-
-    reason: ClassVar[str] = "invalid_arg"
-    problem: ClassVar[str] = "invalid argument"
-
-
-class IndexOutOfRangeError(DestinationError):
-    """Raised when a function refers to a wildcard that the source does not have."""
-
-    reason: ClassVar[str] = "index_out_of_range"
-    problem: ClassVar[str] = "wildcard index out of range"
-
-
-class NotUsingAllWildcardsError(DestinationError):
-    """Raised when a strict (import) transform has fewer placeholders than its source has wildcards."""
-
-    reason: ClassVar[str] = "not_using_all_wildcards"
-    problem: ClassVar[str] = "not every wildcard of the source is used"
-
-
-class NotSupportedForImportError(DestinationError):
-    """Raised when a strict (import) transform uses a function other than ``wildcard``."""
-
-    reason: ClassVar[str] = "not_supported_for_import"
-    problem: ClassVar[str] = "only wildcard(n) or $n is allowed in an import"
 
 
 class MappingEntryError(SubjectError):
     """Raised when the mapping of a source is invalid.
 
     Attributes:
+        reason: the rule that it breaks.
         source: the source subject of the mapping.
         entry: which of its entries, from 0; None if it is the mapping as a whole.
         cause: what is wrong with its source or its destination by itself, with the token and its position.
     """
 
-    reason: ClassVar[str] = "bad_mapping"
-
     def __init__(
         self,
+        reason: Reason,
         problem: str,
         *,
         source: str,
@@ -174,6 +159,7 @@ class MappingEntryError(SubjectError):
             text=cause.text if cause else source if text is None else text,
             position=cause.position if cause else None,
         )
+        self.reason = reason
         self.problem = problem
         self.source = source
         self.entry = entry
@@ -185,74 +171,11 @@ class MappingEntryError(SubjectError):
         return f'"{self.source}"' + ("" if self.entry is None else f"[{self.entry}]")
 
 
-class BadSourceError(MappingEntryError):
-    """Raised when the source of a mapping is not a valid subject."""
-
-    reason: ClassVar[str] = "bad_source"
-
-
-class NotAnEntryError(MappingEntryError):
-    """Raised when a mapping's value is neither a destination, nor an entry, nor a list of entries."""
-
-    reason: ClassVar[str] = "not_an_entry"
-
-
-class UnknownFieldError(MappingEntryError):
-    """Raised when an entry has a field other than destination (dest), weight and cluster."""
-
-    reason: ClassVar[str] = "unknown_field"
-
-
-class MissingDestinationError(MappingEntryError):
-    """Raised when an entry has no destination, or an empty one.
-
-    nats-server accepts this and then crashes on the first message (2.15.1), so we do not follow it.
-    """
-
-    reason: ClassVar[str] = "missing_destination"
-
-
-class MissingWeightError(MappingEntryError):
-    """Raised when an entry that is written as a map has no weight."""
-
-    reason: ClassVar[str] = "missing_weight"
-
-
-class WeightTypeError(MappingEntryError):
-    """Raised when a weight is neither an integer nor a string."""
-
-    reason: ClassVar[str] = "weight_type"
-
-
-class InvalidWeightError(MappingEntryError):
-    """Raised when a weight is not an integer from 0 to 100 with at most one ``%`` behind it."""
-
-    reason: ClassVar[str] = "invalid_weight"
-
-
-class DuplicateDestinationError(MappingEntryError):
-    """Raised when a mapping names a destination twice, in the same or in different clusters."""
-
-    reason: ClassVar[str] = "duplicate_destination"
-
-
-class TotalOver100Error(MappingEntryError):
-    """Raised when the weights of one cluster (or of no cluster) are more than 100 together."""
-
-    reason: ClassVar[str] = "total_over_100"
-
-
-class BadDestinationError(MappingEntryError):
-    """Raised when a destination cannot be used with its source; the cause is the transform's error."""
-
-    reason: ClassVar[str] = "bad_destination"
-
-
 class MappingTableError(SubjectError):
     """Raised when a table of mappings cannot be used; lists what is wrong with each of its sources.
 
     Attributes:
-        errors: one error per wrong source, each of the class of its reason.
+        errors: one error per wrong source, each with its reason.
         mistakes: the same as path and problem, for a larger report to include.
 
     >>> from turnout.subjects import MappingTable
@@ -278,8 +201,8 @@ class MappingTableError(SubjectError):
     def reason(self) -> str:
         """The first error's reason; for a bad destination with the transform's own behind it."""
         first = self.errors[0]
-        if isinstance(first, BadDestinationError):
-            return f"{first.reason}: {getattr(first.cause, 'reason', 'bad_subject')}"
+        if first.reason is Reason.BAD_DESTINATION:
+            return f"{first.reason}: {getattr(first.cause, 'reason', Reason.BAD_SUBJECT)}"
         return first.reason
 
     @property
@@ -296,9 +219,51 @@ class ConfigSyntaxError(SubjectError):
         line: the line of the trouble, from 1.
     """
 
-    reason: ClassVar[str] = "config_syntax"
+    reason = Reason.CONFIG_SYNTAX
 
     def __init__(self, problem: str, *, file: str = "", line: int, text: str = "") -> None:
         super().__init__(f"{file or 'configuration'}, line {line}: {problem}", text=text)
         self.file = file
         self.line = line
+
+
+_DEPRECATED: Final[Mapping[str, type[SubjectError]]] = {
+    **dict.fromkeys(
+        (
+            "InvalidDestinationError",
+            "UnknownFunctionError",
+            "NotEnoughArgumentsError",
+            "TooManyArgumentsError",
+            "InvalidArgumentError",
+            "IndexOutOfRangeError",
+            "NotUsingAllWildcardsError",
+            "NotSupportedForImportError",
+        ),
+        DestinationError,
+    ),
+    **dict.fromkeys(
+        (
+            "BadSourceError",
+            "NotAnEntryError",
+            "UnknownFieldError",
+            "MissingDestinationError",
+            "MissingWeightError",
+            "WeightTypeError",
+            "InvalidWeightError",
+            "DuplicateDestinationError",
+            "TotalOver100Error",
+            "BadDestinationError",
+        ),
+        MappingEntryError,
+    ),
+}
+
+
+def __getattr__(name: str) -> type[SubjectError]:
+    """Return the class that replaces one of the last release, for one more release."""
+    if name not in _DEPRECATED:
+        raise AttributeError(name)
+    replacement = _DEPRECATED[name]
+    message = f"turnout.subjects.errors.{name} is now {replacement.__name__} with a reason"
+    warnings.warn(message, DeprecationWarning, stacklevel=2)
+    return replacement

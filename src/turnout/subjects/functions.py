@@ -11,13 +11,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from turnout.subjects.errors import (
-    DestinationError,
-    InvalidArgumentError,
-    NotEnoughArgumentsError,
-    TooManyArgumentsError,
-    UnknownFunctionError,
-)
+from turnout.subjects.errors import DestinationError, Reason
 from turnout.subjects.tokens import decode, encode
 
 _BLANK = r"[\t\n\f\r ]*"
@@ -27,8 +21,6 @@ _MOST_DIGITS = 1000
 """More is no number; int() raises for some thousands."""
 _INT32_MAX = 2**31 - 1
 _INT64_MAX = 2**63 - 1
-
-_Fail = type[DestinationError]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +42,11 @@ class Call:
 
 
 class _ArgumentError(Exception):
-    """Carries the reason out of an argument parser; `parse_call` adds the place."""
+    """Carries the reason out of an argument parser; `parse_call` adds the position."""
 
-    def __init__(self, kind: _Fail, detail: str = "") -> None:
+    def __init__(self, reason: Reason, detail: str = "") -> None:
         super().__init__(detail)
-        self.kind = kind
+        self.reason = reason
         self.detail = detail
 
 
@@ -63,7 +55,7 @@ def _integer(text: str) -> int:
     bare = text.strip(" ")
     value = int(bare) if len(bare) < _MOST_DIGITS and _INTEGER.fullmatch(bare) else None
     if value is None or not -_INT64_MAX - 1 <= value <= _INT64_MAX:
-        raise _ArgumentError(InvalidArgumentError, f"{text!r} is not a number")
+        raise _ArgumentError(Reason.INVALID_ARGUMENT, f"{text!r} is not a number")
     return value
 
 
@@ -71,20 +63,20 @@ def _buckets(text: str) -> int:
     """The number of ``partition`` or ``random``: limited above, wrapped to 32 bits below, as in the server."""
     value = _integer(text)
     if value > _INT32_MAX:
-        raise _ArgumentError(InvalidArgumentError, f"{value} is more than {_INT32_MAX}")
+        raise _ArgumentError(Reason.INVALID_ARGUMENT, f"{value} is more than {_INT32_MAX}")
     return (value + 2**31) % 2**32 - 2**31
 
 
 def _count(arguments: list[str], expected: int) -> None:
     if len(arguments) < expected:
-        raise _ArgumentError(NotEnoughArgumentsError)
+        raise _ArgumentError(Reason.NOT_ENOUGH_ARGUMENTS)
     if len(arguments) > expected:
-        raise _ArgumentError(TooManyArgumentsError)
+        raise _ArgumentError(Reason.TOO_MANY_ARGUMENTS)
 
 
 def _wildcard_arguments(name: str, arguments: list[str]) -> Call:
     if arguments == [""]:
-        raise _ArgumentError(NotEnoughArgumentsError)
+        raise _ArgumentError(Reason.NOT_ENOUGH_ARGUMENTS)
     _count(arguments, 1)
     return Call(name, (_integer(arguments[0]),))
 
@@ -96,7 +88,7 @@ def _partition_arguments(name: str, arguments: list[str]) -> Call:
 
 def _random_arguments(name: str, arguments: list[str]) -> Call:
     if len(arguments) != 1:
-        raise _ArgumentError(NotEnoughArgumentsError, "exactly one")
+        raise _ArgumentError(Reason.NOT_ENOUGH_ARGUMENTS, "exactly one")
     return Call(name, (), _buckets(arguments[0]))
 
 
@@ -104,7 +96,7 @@ def _index_and_number(name: str, arguments: list[str]) -> Call:
     _count(arguments, 2)
     index, number = _integer(arguments[0]), _integer(arguments[1])
     if not -_INT32_MAX - 1 <= number <= _INT32_MAX:
-        raise _ArgumentError(InvalidArgumentError, f"{number} does not fit 32 bits")
+        raise _ArgumentError(Reason.INVALID_ARGUMENT, f"{number} does not fit 32 bits")
     return Call(name, (index,), number)
 
 
@@ -112,7 +104,7 @@ def _split_arguments(name: str, arguments: list[str]) -> Call:
     _count(arguments, 2)
     index = _integer(arguments[0])
     if " " in arguments[1]:
-        raise _ArgumentError(InvalidArgumentError, "a blank in the delimiter")
+        raise _ArgumentError(Reason.INVALID_ARGUMENT, "a blank in the delimiter")
     return Call(name, (index,), None, arguments[1])
 
 
@@ -239,7 +231,7 @@ def parse_call(token: str, *, destination: str | None = None, position: int = 0)
         position: where the token starts in it, for the error.
 
     Raises:
-        DestinationError: the subclass says what is wrong with the function or its arguments.
+        DestinationError: its reason says what is wrong with the function or its arguments.
     """
     if token.startswith("$") and len(token) < _MOST_DIGITS and _INTEGER.fullmatch(token, 1):
         index = int(token[1:])
@@ -253,8 +245,8 @@ def parse_call(token: str, *, destination: str | None = None, position: int = 0)
             try:
                 return function.arguments(function.name, _COMMA.split(arguments))
             except _ArgumentError as failure:
-                raise failure.kind(text, token, position, detail=failure.detail) from None
-    raise UnknownFunctionError(text, token, position)
+                raise DestinationError(failure.reason, text, token, position, detail=failure.detail) from None
+    raise DestinationError(Reason.UNKNOWN_FUNCTION, text, token, position)
 
 
 def cut(call: Call) -> Callable[[str], str]:

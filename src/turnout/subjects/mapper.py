@@ -62,7 +62,7 @@ class Mapper:
 
         Args:
             subjects: as published.
-            draws: gives a number in [0, 1) for each of the places that are asked for.
+            draws: gives a number in [0, 1) for each requested row.
         """
         known = self._known
         if len(known) > _REMEMBERED:
@@ -70,12 +70,12 @@ class Mapper:
         for subject in set(subjects).difference(known):
             known[subject] = self._look(subject)
         mapped: list[Any] = [known[subject] for subject in subjects]
-        open_places = [place for place, result in enumerate(mapped) if type(result) is _Drawn]
-        if open_places:
-            for place, draw in zip(open_places, draws(open_places).tolist(), strict=True):
-                drawn, point = mapped[place], percent(draw)
+        undecided = [row for row, result in enumerate(mapped) if type(result) is _Drawn]
+        if undecided:
+            for row, draw in zip(undecided, draws(undecided).tolist(), strict=True):
+                drawn, point = mapped[row], percent(draw)
                 # A loss is None, too.
-                mapped[place] = drawn[point] if point in drawn else drawn.new(point, draw)
+                mapped[row] = drawn[point] if point in drawn else drawn.new(point, draw)
         return mapped
 
     def _look(self, subject: str) -> str | _Drawn:

@@ -5,25 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Self
 
 from turnout.errors import SubjectError
 from turnout.subjects.draws import check_draw, new_draw, percent
-from turnout.subjects.errors import (
-    BadDestinationError,
-    BadSourceError,
-    DuplicateDestinationError,
-    InvalidSubjectError,
-    InvalidWeightError,
-    MappingEntryError,
-    MappingTableError,
-    MissingDestinationError,
-    MissingWeightError,
-    NotAnEntryError,
-    TotalOver100Error,
-    UnknownFieldError,
-    WeightTypeError,
-)
+from turnout.subjects.errors import InvalidSubjectError, MappingEntryError, MappingTableError, Reason
 from turnout.subjects.index import SourceIndex
 from turnout.subjects.pattern import covers_tokens
 from turnout.subjects.tokens import check_subject, has_wildcard
@@ -96,12 +83,12 @@ class SubjectMapping:
         """The mapping of *source*, after every check that the server makes, in its order.
 
         Raises:
-            MappingEntryError: the subclass says which check failed.
+            MappingEntryError: its reason says which check failed.
         """
         try:
             check_subject(source)
         except InvalidSubjectError as failure:
-            raise BadSourceError(str(failure), cause=failure, source=source) from failure
+            raise MappingEntryError(Reason.BAD_SOURCE, str(failure), cause=failure, source=source) from failure
         groups: dict[str, list[tuple[SubjectTransform, int]]] = {"": []}
         named: set[str] = set()
         for entry, destination in enumerate(destinations):
@@ -139,26 +126,26 @@ def _checked(
     groups: Mapping[str, Sequence[tuple[SubjectTransform, int]]],
 ) -> SubjectTransform:
     """The transform of one destination, after the server's checks in the server's order."""
+    wrong = partial(MappingEntryError, source=source, entry=entry)
     if destination.destination in named:
-        raise DuplicateDestinationError(f"{destination.destination!r} occurs twice", source=source, entry=entry)
+        raise wrong(Reason.DUPLICATE_DESTINATION, f"{destination.destination!r} occurs twice")
     named.add(destination.destination)
     if not 0 <= destination.weight <= _WHOLE:
-        raise InvalidWeightError(
+        raise wrong(
+            Reason.INVALID_WEIGHT,
             f"a weight is from 0 to 100, found {destination.weight}",
-            source=source,
-            entry=entry,
             text=str(destination.weight),
         )
     total = destination.weight + sum(weight for _, weight in groups.get(destination.cluster, ()))
     if total > _WHOLE:
         where = f" for the cluster {destination.cluster!r}" if destination.cluster else ""
-        raise TotalOver100Error(f"the weights{where} add up to {total}, at most 100", source=source, entry=entry)
+        raise wrong(Reason.TOTAL_OVER_100, f"the weights{where} add up to {total}, at most 100")
     if not destination.destination:
-        raise MissingDestinationError("a destination is missing or empty", source=source, entry=entry)
+        raise wrong(Reason.MISSING_DESTINATION, "a destination is missing or empty")
     try:
         return check_mapping(source, destination.destination)
     except SubjectError as failure:
-        raise BadDestinationError(str(failure), cause=failure, source=source, entry=entry) from failure
+        raise wrong(Reason.BAD_DESTINATION, str(failure), cause=failure) from failure
 
 
 def _shares(source: str, chosen: Sequence[tuple[SubjectTransform, int]], *, completes: bool) -> tuple[Share, ...]:
@@ -280,11 +267,13 @@ def _mapping(source: object, value: object) -> SubjectMapping:
     """Parse one source of a ``mappings`` block."""
     if not isinstance(source, str):
         kind = type(source).__name__
-        raise BadSourceError(f"a source is text, found {source!r} ({kind}); quote it", source=str(source))
+        raise MappingEntryError(
+            Reason.BAD_SOURCE, f"a source is text, found {source!r} ({kind}); quote it", source=str(source)
+        )
     try:
         check_subject(source)
     except InvalidSubjectError as failure:
-        raise BadSourceError(str(failure), cause=failure, source=source) from failure
+        raise MappingEntryError(Reason.BAD_SOURCE, str(failure), cause=failure, source=source) from failure
     if isinstance(value, str):
         return SubjectMapping.build(source, [Destination(value)])
     if isinstance(value, list | tuple):
@@ -294,10 +283,9 @@ def _mapping(source: object, value: object) -> SubjectMapping:
 
 def _entry(source: str, entry: int | None, value: object) -> Destination:
     """Parse one entry; field names in any case, the last of two spellings wins."""
+    wrong = partial(MappingEntryError, source=source, entry=entry)
     if not isinstance(value, Mapping):
-        raise NotAnEntryError(
-            f"expected an entry with destination and weight, found {value!r}", source=source, entry=entry
-        )
+        raise wrong(Reason.NOT_AN_ENTRY, f"expected an entry with destination and weight, found {value!r}")
     destination: object = ""
     cluster: object = ""
     weight: int | None = None
@@ -311,30 +299,22 @@ def _entry(source: str, entry: int | None, value: object) -> Destination:
             weight = _weight(source, entry, setting)
         else:
             known = "destination (dest), weight, cluster"
-            raise UnknownFieldError(
-                f"unknown field {name!r}; there are {known}", source=source, entry=entry, text=str(name)
-            )
+            raise wrong(Reason.UNKNOWN_FIELD, f"unknown field {name!r}; there are {known}", text=str(name))
     if weight is None:
-        raise MissingWeightError(f"the destination {destination!r} has no weight", source=source, entry=entry)
+        raise wrong(Reason.MISSING_WEIGHT, f"the destination {destination!r} has no weight")
     if not isinstance(destination, str):
-        raise NotAnEntryError(f"a destination is text, found {destination!r}", source=source, entry=entry)
+        raise wrong(Reason.NOT_AN_ENTRY, f"a destination is text, found {destination!r}")
     if not isinstance(cluster, str):
-        raise NotAnEntryError(f"a cluster is text, found {cluster!r}", source=source, entry=entry)
+        raise wrong(Reason.NOT_AN_ENTRY, f"a cluster is text, found {cluster!r}")
     return Destination(destination, weight, cluster)
 
 
 def _weight(source: str, entry: int | None, value: object) -> int:
     """A weight: an integer, or the text of one with at most one ``%``."""
+    wrong = partial(MappingEntryError, source=source, entry=entry, text=str(value))
     if isinstance(value, bool) or not isinstance(value, int | str):
-        raise WeightTypeError(
-            f"a weight is an integer such as 40 or 40%, found {value!r}",
-            source=source,
-            entry=entry,
-            text=str(value),
-        )
+        raise wrong(Reason.WEIGHT_TYPE, f"a weight is an integer such as 40 or 40%, found {value!r}")
     text = str(value).removesuffix("%")
     if not _WEIGHT.fullmatch(text) or len(text) > _MAX_DIGITS or not 0 <= int(text) <= _WHOLE:
-        raise InvalidWeightError(
-            f"a weight is an integer from 0 to 100, found {value!r}", source=source, entry=entry, text=str(value)
-        )
+        raise wrong(Reason.INVALID_WEIGHT, f"a weight is an integer from 0 to 100, found {value!r}")
     return int(text)

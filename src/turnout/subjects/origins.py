@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from turnout.errors import ConfigError, Mistake, SubjectError
-from turnout.subjects.errors import BadDestinationError, BadSourceError, MappingEntryError, MappingTableError
+from turnout.subjects.errors import MappingEntryError, MappingTableError, Reason
 from turnout.subjects.server_config import load_config
 from turnout.subjects.tokens import FULL, check_subject
 from turnout.subjects.transform import SubjectTransform, check_mapping, with_placeholders
@@ -215,12 +215,14 @@ class _TransformReader:
         try:
             check_subject(source)
         except SubjectError as failure:
-            self.errors.append(BadSourceError(f"{path}: {failure}", cause=failure, source=source))
+            self.errors.append(MappingEntryError(Reason.BAD_SOURCE, f"{path}: {failure}", cause=failure, source=source))
             return None
         try:
             return check_mapping(source, destination)
         except SubjectError as failure:
-            self.errors.append(BadDestinationError(f"{path}: {failure}", cause=failure, source=source))
+            self.errors.append(
+                MappingEntryError(Reason.BAD_DESTINATION, f"{path}: {failure}", cause=failure, source=source)
+            )
             return None
 
     def several(self, path: str, holder: Mapping[str, Any]) -> tuple[SubjectTransform, ...]:

@@ -75,7 +75,7 @@ def renderer(steps: Sequence[TokenStep], tail: int | None) -> Render:
     template = ".".join("%s" if step.literal is None else step.literal.replace("%", "%%") for step in steps)
     if tail is not None:
         template += ".%s" if steps else "%s"
-    calls = [(step.call, step.tokens, place) for place, step in enumerate(steps) if step.call is not None]
+    calls = [(step.call, step.tokens, index) for index, step in enumerate(steps) if step.call is not None]
     if not calls and tail is None:
         text = template % ()
         return lambda _subject, _tokens, _draw: text
@@ -100,18 +100,18 @@ def _random_renderer(template: str, calls: Sequence[tuple[Call, tuple[int, ...],
     """Build a renderer for destinations with a draw: each ``random(n)`` reads it with its own token index."""
     numbers = [call.number or 0 if call.function == "random" else None for call, _, _ in calls]
     getters = [_getter(call, reads) for call, reads, _ in calls]
-    places = [place for _, _, place in calls]
+    indices = [index for _, _, index in calls]
     if tail is not None:
-        numbers, getters, places = [*numbers, None], [*getters, _tail(tail)], [*places, 0]
-    parts = list(zip(numbers, getters, places, strict=True))
+        numbers, getters, indices = [*numbers, None], [*getters, _tail(tail)], [*indices, 0]
+    parts = list(zip(numbers, getters, indices, strict=True))
 
     def render(subject: str, tokens: Sequence[str], draw: float | None) -> str:
         if draw is not None:
             check_draw(draw)
         return template % tuple(
             [
-                getter(subject, tokens) if number is None else random_below(draw, place, number)
-                for number, getter, place in parts
+                getter(subject, tokens) if number is None else random_below(draw, index, number)
+                for number, getter, index in parts
             ]
         )
 

@@ -7,15 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 from turnout.errors import SubjectError
-from turnout.subjects.errors import (
-    IndexOutOfRangeError,
-    InvalidDestinationError,
-    InvalidSubjectError,
-    NoMatchError,
-    NotSupportedForImportError,
-    NotUsingAllWildcardsError,
-    UnknownFunctionError,
-)
+from turnout.subjects.errors import DestinationError, InvalidSubjectError, NoMatchError, Reason
 from turnout.subjects.functions import is_braced, is_call, parse_call
 from turnout.subjects.plan import Matches, Render, TokenStep, matcher, renderer, tokens_needed
 from turnout.subjects.tokens import BLANKS, FULL, PARTIAL, check_subject, not_literal, position_of, positioned
@@ -64,7 +56,7 @@ class SubjectTransform:
         Raises:
             InvalidSubjectError: when source or destination is not a valid subject, the destination has a ``*``,
                 or only one of them ends in ``>``.
-            DestinationError: when a mapping function cannot be read or used; see its subclasses.
+            DestinationError: when a mapping function cannot be read or used.
         """
         source = source or FULL
         if not destination:
@@ -76,12 +68,12 @@ class SubjectTransform:
             raise InvalidSubjectError("'*' in a destination", text=destination, position=position, token=PARTIAL)
         full = source_tokens[-1] == FULL
         if full != (tokens[-1] == FULL):
-            text, side, place = (
+            text, side, position = (
                 (source, "source", position_of(source_tokens, len(source_tokens) - 1))
                 if full
                 else (destination, "destination", position_of(tokens, len(tokens) - 1))
             )
-            raise InvalidSubjectError(f"'>' ends the {side} only", text=text, position=place, token=FULL)
+            raise InvalidSubjectError(f"'>' ends the {side} only", text=text, position=position, token=FULL)
         steps = _steps(source_tokens, destination, tokens[:-1] if full else tokens, strict=strict)
         tail = len(source_tokens) - 1 if full else None
         return cls(source, destination, strict, steps, tail, renderer(steps, tail), matcher(source_tokens))
@@ -189,8 +181,8 @@ def _strict_or_none(source: str, destination: str) -> SubjectTransform | None:
 
 def _steps(source_tokens: list[str], destination: str, tokens: list[str], *, strict: bool) -> tuple[TokenStep, ...]:
     """The destination's tokens, checked against the source's, in the server's order of checks."""
-    places = [index for index, token in enumerate(source_tokens) if token == PARTIAL]
-    literal_source = not places and source_tokens[-1] != FULL
+    star_indices = [index for index, token in enumerate(source_tokens) if token == PARTIAL]
+    literal_source = not star_indices and source_tokens[-1] != FULL
     steps: list[TokenStep] = []
     used = 0
     for position, token in positioned(tokens):
@@ -199,25 +191,35 @@ def _steps(source_tokens: list[str], destination: str, tokens: list[str], *, str
             steps.append(TokenStep(token))
             continue
         if strict and not literal_source and call.function != "wildcard":
-            raise NotSupportedForImportError(destination, token, position)
+            raise DestinationError(Reason.NOT_SUPPORTED_FOR_IMPORT, destination, token, position)
         if literal_source and call.function not in _NEEDS_NO_WILDCARD:
-            raise IndexOutOfRangeError(destination, token, position, detail="the source has no '*'")
+            raise DestinationError(
+                Reason.INDEX_OUT_OF_RANGE, destination, token, position, detail="the source has no '*'"
+            )
         if literal_source:
             # The server ignores the token arguments of partition here, and hashes the whole subject.
             steps.append(TokenStep(None, call))
             continue
         for wildcard in call.wildcards:
-            if wildcard > len(places):
-                raise IndexOutOfRangeError(
-                    destination, token, position, detail=f"{wildcard}, and the source has {len(places)} '*'"
+            if wildcard > len(star_indices):
+                raise DestinationError(
+                    Reason.INDEX_OUT_OF_RANGE,
+                    destination,
+                    token,
+                    position,
+                    detail=f"{wildcard}, and the source has {len(star_indices)} '*'",
                 )
         used += len(call.wildcards)
         # 0 and less are not refused, also where the source has only a ">": they read the subject's first token, as
         # in the server.
-        steps.append(TokenStep(None, call, tuple(places[n - 1] if n > 0 else 0 for n in call.wildcards)))
-    if strict and used < len(places):
-        raise NotUsingAllWildcardsError(
-            destination, destination, 0, detail=f"{len(places)} in the source, {used} placeholders"
+        steps.append(TokenStep(None, call, tuple(star_indices[n - 1] if n > 0 else 0 for n in call.wildcards)))
+    if strict and used < len(star_indices):
+        raise DestinationError(
+            Reason.NOT_USING_ALL_WILDCARDS,
+            destination,
+            destination,
+            0,
+            detail=f"{len(star_indices)} in the source, {used} placeholders",
         )
     return tuple(steps)
 
@@ -271,19 +273,18 @@ def check_mapping(source: str, destination: str) -> SubjectTransform:
     """Return the transform of an account mapping, after the additional checks of mappings.
 
     Raises:
-        InvalidDestinationError: when a token is empty, has a blank, or follows ``>``.
-        UnknownFunctionError: when a token in braces names no mapping function.
+        DestinationError: when a token is empty, has a blank, or follows ``>``, or is a call of no mapping function.
         SubjectError: as `SubjectTransform.parse`.
     """
     tokens = destination.split(".") if destination else []
     ended = False
     for position, token in positioned(tokens):
         if not token or ended:
-            raise InvalidDestinationError(destination, token, position)
+            raise DestinationError(Reason.INVALID_DESTINATION, destination, token, position)
         if is_braced(token):
             if not is_call(token):
-                raise UnknownFunctionError(destination, token, position)
+                raise DestinationError(Reason.UNKNOWN_FUNCTION, destination, token, position)
         elif any(blank in token for blank in BLANKS):
-            raise InvalidDestinationError(destination, token, position, detail="a blank")
+            raise DestinationError(Reason.INVALID_DESTINATION, destination, token, position, detail="a blank")
         ended = token == FULL
     return SubjectTransform.parse(source, destination)
