@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from turnout.errors import ConnectionLostError, StreamError
+from turnout.nats.protocol.pull_requests import ephemeral_config
 from turnout.nats.wire import (
     Connection,
     ConnectionOptions,
@@ -27,7 +28,7 @@ _MOST_TOPICS = 100
 _DENIED = 403
 _NOT_FOUND = 404
 _STREAM_NOT_FOUND = 10059
-_INACTIVE = 10_000_000_000
+_INACTIVE_SECONDS = 10
 
 
 class NatsProbe:
@@ -113,14 +114,7 @@ class NatsProbe:
 
     def _try_consumer(self, span: Range) -> None:
         """Check that a consumer may be created, for a stream without messages to read."""
-        config = {
-            "deliver_policy": "new",
-            "ack_policy": "none",
-            "mem_storage": True,
-            "num_replicas": 1,
-            "inactive_threshold": _INACTIVE,
-            "filter_subjects": list(span.filters),
-        }
+        config = ephemeral_config(None, span.filters, idle_seconds=_INACTIVE_SECONDS)
         name = create_consumer(self._open, span.stream, config)["name"]
         delete_consumer(self._open, span.stream, name)
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import time
 
 from turnout.errors import ConnectionLostError, StreamError
+from turnout.nats.protocol.pull_requests import ephemeral_config, next_request, pull_body
 from turnout.nats.wire import Connection, create_consumer, delete_consumer
 
 _PAUSE = 0.05
@@ -44,20 +44,11 @@ def _wait(
     number = connection.subscribe(inbox)
     try:
         for stream, place in places.items():
-            config = {
-                "deliver_policy": "by_start_sequence",
-                "opt_start_seq": place,
-                "ack_policy": "none",
-                "headers_only": True,
-                "mem_storage": True,
-                "num_replicas": 1,
-                "inactive_threshold": 30_000_000_000,
-                **({"filter_subjects": list(filters)} if filters else {}),
-            }
+            config = ephemeral_config(place, filters, headers_only=True)
             consumers.append((stream, create_consumer(connection, stream, config)["name"]))
-        request = json.dumps({"batch": 1, "expires": int(seconds * 1_000_000_000)}).encode()
+        request = pull_body(1, expires=seconds)
         for stream, name in consumers:
-            connection.publish(f"{connection.options.api_prefix}.CONSUMER.MSG.NEXT.{stream}.{name}", request, inbox)
+            connection.publish_api(next_request(stream, name), request, inbox)
         for message in connection.messages(time.monotonic() + seconds + 1):
             if message.subject == inbox or message.reply.startswith("$JS.ACK."):
                 break

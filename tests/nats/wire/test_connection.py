@@ -23,6 +23,7 @@ from turnout.embedded.nats_server import free_port
 from turnout.errors import ConfigError, ConnectionLostError, StreamError
 from turnout.nats.protocol.servers import Server
 from turnout.nats.wire import Connection, ConnectionOptions, Publisher, PullReader, Range, create_stream, stream_info
+from turnout.nats.wire.connection import RetryWindow
 
 
 def new_seed(kind: int) -> tuple[bytes, str]:
@@ -321,3 +322,20 @@ def test_a_prefix_through_an_account_import() -> None:
             batches = list(PullReader(connection, Range("ORDERS", 1, 501)).batches())
 
         assert [int(v) for batch in batches for v in batch.column("value").to_pylist()] == list(range(500))
+
+
+def test_retry_window(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It opens with the first failure, stays where it is with the next, and progress closes it."""
+    clock = 100.0
+    monkeypatch.setattr("turnout.nats.wire.connection.time.monotonic", lambda: clock)
+    window = RetryWindow(10)
+
+    clock = 105.0
+    assert window.until == 115.0
+    clock = 114.0
+    assert not window.is_over
+    clock = 115.0
+    assert window.is_over
+    window.progress()
+    assert not window.is_over
+    assert window.until == 125.0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from dataclasses import dataclass
 from time import monotonic
 
@@ -14,7 +13,8 @@ from turnout.nats.jetstream.connection import NatsConnection
 from turnout.nats.jetstream.errors import HeartbeatMissedError, NoRespondersError, NotJetStreamMessageError, StreamError
 from turnout.nats.jetstream.message import Message
 from turnout.nats.jetstream.subscription import status_error
-from turnout.nats.protocol.status import HEARTBEAT, NO_MESSAGES, NO_RESPONDERS, REQUEST_TIMEOUT, Status
+from turnout.nats.protocol.pull_requests import PullStatus, next_request, pull_body
+from turnout.nats.protocol.status import Status
 
 ACK_PREFIX = b"$JS.ACK."
 """How the reply of every message from a stream begins."""
@@ -28,27 +28,6 @@ class Batch(list[Message]):
     """
 
     error: StreamError | None = None
-
-
-def request_body(
-    batch: int,
-    *,
-    expires: float | None = None,
-    no_wait: bool = False,
-    max_bytes: int | None = None,
-    heartbeat: float | None = None,
-) -> bytes:
-    """The JSON of a pull request."""
-    body: dict[str, object] = {"batch": batch}
-    if expires:
-        body["expires"] = round(expires * 1_000_000_000)
-    if no_wait:
-        body["no_wait"] = True
-    if max_bytes:
-        body["max_bytes"] = max_bytes
-    if heartbeat:
-        body["idle_heartbeat"] = round(heartbeat * 1_000_000_000)
-    return json.dumps(body, separators=(",", ":")).encode()
 
 
 def receive(
@@ -109,11 +88,12 @@ class _Fetch:
             self.finish()
 
     def _receive_status(self, status: Status) -> None:
-        if status.code == HEARTBEAT:
+        meaning = PullStatus.of(status.code, status.description)
+        if meaning is PullStatus.HEARTBEAT:
             return
-        if status.code in (NO_MESSAGES, REQUEST_TIMEOUT):
+        if meaning is PullStatus.EXPIRED:
             self.finish()
-        elif status.code == NO_RESPONDERS:
+        elif meaning is PullStatus.NO_RESPONDERS:
             self.finish(NoRespondersError(self._request))
         else:
             self.finish(status_error(status, self._request))
@@ -149,7 +129,7 @@ async def fetch(
     """
     if batch < 1:
         raise ConfigError([Mistake("batch", f"{batch} is not a number of messages")])
-    request = f"CONSUMER.MSG.NEXT.{stream}.{consumer}"
+    request = next_request(stream, consumer)
     connection = api.connection
     work = _Fetch(api, request, batch, max_bytes, acks_nothing)
     inbox = connection.new_inbox()
@@ -157,7 +137,7 @@ async def fetch(
     try:
         # The server's clock runs out first, so that what it sent last is not lost on the way.
         expires = None if no_wait else max(timeout - 0.05, timeout * 0.9)
-        body = request_body(batch, expires=expires, no_wait=no_wait, max_bytes=max_bytes, heartbeat=heartbeat)
+        body = pull_body(batch, expires=expires, no_wait=no_wait, max_bytes=max_bytes, heartbeat=heartbeat)
         if heartbeat:
             work.watchdog = Watchdog(3 * heartbeat, work.missed)
             work.watchdog.start()

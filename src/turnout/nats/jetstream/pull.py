@@ -22,15 +22,11 @@ from turnout.nats.jetstream.errors import (
     StreamError,
     SubscriptionClosedError,
 )
-from turnout.nats.jetstream.fetch import PullRequest, receive, request_body
+from turnout.nats.jetstream.fetch import PullRequest, receive
 from turnout.nats.jetstream.message import Message
 from turnout.nats.jetstream.subscription import status_error
-from turnout.nats.protocol.status import CONFLICT, HEARTBEAT, NO_MESSAGES, NO_RESPONDERS, REQUEST_TIMEOUT, Status
-
-_TOO_LARGE = "message size exceeds maxbytes"
-_ENDS_REQUEST = ("batch completed", _TOO_LARGE)
-_RETRY = ("leadership change", "server shutdown")
-_RETRY_LATER = ("exceeded maxwaiting",)
+from turnout.nats.protocol.pull_requests import PullStatus, next_request, pull_body
+from turnout.nats.protocol.status import Status
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +81,7 @@ class PullMessages:
         self._stream, self._consumer = stream, consumer
         self._options = options
         self._acks_nothing = acks_nothing
-        self._request = f"CONSUMER.MSG.NEXT.{stream}.{consumer}"
+        self._request = next_request(stream, consumer)
         self._subject = api.prefix.api(self._request)
         self._inbox = api.connection.new_inbox()
         self._interest: Interest | None = None
@@ -131,23 +127,23 @@ class PullMessages:
         self._mailbox.put(received)
 
     def _receive_status(self, status: Status) -> None:
-        text = status.description.lower()
-        if status.code == HEARTBEAT:
+        meaning = PullStatus.of(status.code, status.description)
+        if meaning is PullStatus.HEARTBEAT:
             return
-        if status.code == CONFLICT and text == _TOO_LARGE and not self._came:
+        if meaning is PullStatus.TOO_LARGE and not self._came:
             # The next message alone is over max_bytes: every further request would end like this, at once.
             self._finish(status_error(status, self._request))
-        elif status.code in (NO_MESSAGES, REQUEST_TIMEOUT) or (status.code == CONFLICT and text in _ENDS_REQUEST):
+        elif meaning.ends_request:
             self._request_ended(status.number("Nats-Pending-Messages"))
             self._refill()
-        elif status.code == CONFLICT and text in _RETRY:
+        elif meaning is PullStatus.MOVED:
             self._requests.clear()
             self._refill_in(0.25)
-        elif status.code == CONFLICT and text in _RETRY_LATER:
+        elif meaning is PullStatus.TOO_MANY_REQUESTS:
             self._connection.report(status_error(status, self._request))
             self._requests.clear()
             self._refill_in(1.0)
-        elif status.code == NO_RESPONDERS:
+        elif meaning is PullStatus.NO_RESPONDERS:
             self._requests.clear()
             self._recover(NoRespondersError(self._request))
         else:
@@ -173,7 +169,7 @@ class PullMessages:
             return
         count = self._options.max_messages - outstanding
         options = self._options
-        body = request_body(count, expires=options.expires, max_bytes=options.max_bytes, heartbeat=options.heartbeat)
+        body = pull_body(count, expires=options.expires, max_bytes=options.max_bytes, heartbeat=options.heartbeat)
         try:
             self._connection.send(self._subject, body, self._inbox.encode())
         except ConnectionError as failure:

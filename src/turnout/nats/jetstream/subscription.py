@@ -31,7 +31,8 @@ from turnout.nats.jetstream.errors import (
 )
 from turnout.nats.jetstream.message import Message
 from turnout.nats.protocol.positions import sequences
-from turnout.nats.protocol.status import CONFLICT, NO_MESSAGES, REQUEST_TIMEOUT, Status
+from turnout.nats.protocol.pull_requests import PullStatus
+from turnout.nats.protocol.status import Status
 
 StatusCallback = Callable[[Status], "Awaitable[None] | None"]
 
@@ -40,7 +41,7 @@ _STALLS_UNTIL_LOST = 3
 
 def status_error(status: Status, request: str) -> StatusError:
     """Return the error for a status."""
-    if status.code == CONFLICT and status.description.lower() == "consumer deleted":
+    if PullStatus.of(status.code, status.description) is PullStatus.DELETED:
         return ConsumerDeletedError(status, request=request)
     return StatusError(status, request=request)
 
@@ -220,7 +221,7 @@ class PushSubscription:
             self._mailbox.put_request(status.reply.encode())
         elif status.is_heartbeat:
             self._heartbeat(status)
-        elif status.code not in (NO_MESSAGES, REQUEST_TIMEOUT):
+        elif PullStatus.of(status.code, status.description) is not PullStatus.EXPIRED:
             self._connection.report(status_error(status, f"consumer {self.consumer_name!r}"))
 
     def _heartbeat(self, status: Status) -> None:

@@ -6,13 +6,12 @@ again as it was; the consumer follows when the batch is committed.
 
 from __future__ import annotations
 
-import json
 import time
 
 from turnout.errors import ConnectionLostError, StreamError
 from turnout.nats.protocol.answers import number_in, object_in
 from turnout.nats.protocol.positions import sequences
-from turnout.nats.protocol.status import NO_MESSAGES, REQUEST_TIMEOUT
+from turnout.nats.protocol.pull_requests import PullStatus, next_request, pull_body
 from turnout.nats.wire.connection import Connection, frame
 from turnout.nats.wire.streams import create_consumer
 
@@ -52,9 +51,8 @@ class Acknowledger:
                 connection.reconnect()
             inbox = connection.new_inbox()
             number = connection.subscribe(inbox)
-            subject = f"{connection.options.api_prefix}.CONSUMER.MSG.NEXT.{self._stream}.{self._consumer}"
             batch = min(_BATCH, left)
-            connection.publish(subject, json.dumps({"batch": batch, "no_wait": True}).encode(), inbox)
+            connection.publish_api(next_request(self._stream, self._consumer), pull_body(batch, no_wait=True), inbox)
             try:
                 below, more = self._answer(number, inbox, end, batch)
             except (TimeoutError, ConnectionLostError):
@@ -81,7 +79,7 @@ class Acknowledger:
         for message in connection.messages(time.monotonic() + connection.options.timeout):
             status = message.status
             if status is not None and message.subject == inbox:
-                if status.code not in (NO_MESSAGES, REQUEST_TIMEOUT):
+                if PullStatus.of(status.code, status.text) is not PullStatus.EXPIRED:
                     raise StreamError(f"consumer {self._consumer!r}: {status.text or 'refused'}", code=status.code)
                 ended = True
                 break

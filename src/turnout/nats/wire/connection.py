@@ -24,8 +24,39 @@ from turnout.nats.protocol.options import ConnectionOptions
 from turnout.nats.protocol.status import NO_RESPONDERS, StatusLine, read_status
 from turnout.nats.wire._link import Link, reason_of
 
-# Within this many seconds a server that is not frozen answers a PING.
-_PROMPT = 1.0
+_PROMPT_SECONDS = 1.0
+"""A server that is not frozen answers a PING within this time."""
+
+_FIRST_PAUSE_SECONDS = 0.02
+_LONGEST_PAUSE_SECONDS = 1.0
+
+
+class RetryWindow:
+    """Time in which a lost connection is retried: from the first failure since the last progress.
+
+    Args:
+        seconds: its length.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._until: float | None = None
+
+    @property
+    def until(self) -> float:
+        """End of the window by the monotonic clock; it opens now if it is not open."""
+        if self._until is None:
+            self._until = time.monotonic() + self._seconds
+        return self._until
+
+    @property
+    def is_over(self) -> bool:
+        """True if there is no time for another attempt; opens the window if it is not open."""
+        return time.monotonic() >= self.until
+
+    def progress(self) -> None:
+        """Close the window; the next failure opens another one."""
+        self._until = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +142,8 @@ class Connection(Link):
         Raises:
             ConnectionLostError: the last one, when the time is over.
         """
-        until = deadline or time.monotonic() + self.options.reconnect_timeout
-        pause = 0.02
+        until = deadline or self.retry_window().until
+        pause = _FIRST_PAUSE_SECONDS
         while True:
             try:
                 self.connect()
@@ -120,9 +151,13 @@ class Connection(Link):
                 if time.monotonic() + pause >= until:
                     raise
                 time.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - spreads reconnecting tasks, no secret
-                pause = min(pause * 2, 1.0)
+                pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
             else:
                 return
+
+    def retry_window(self) -> RetryWindow:
+        """Return a window of ``reconnect_timeout`` for a caller that retries by itself."""
+        return RetryWindow(self.options.reconnect_timeout)
 
     def close(self) -> None:
         """Close the socket; calling it again does nothing."""
@@ -185,6 +220,14 @@ class Connection(Link):
         """Send one message and wait for nothing."""
         self.send(frame(subject, payload, reply, encode(headers)))
 
+    def api_subject(self, request: str) -> str:
+        """Return the subject of an API request: ``STREAM.INFO.ORDERS`` under the prefix."""
+        return f"{self.options.api_prefix}.{request}"
+
+    def publish_api(self, request: str, payload: bytes, reply: str) -> None:
+        """Send an API request whose answers arrive on the subscription to *reply*."""
+        self.publish(self.api_subject(request), payload, reply)
+
     def ping(self, timeout: float | None = None) -> bool:
         """Return True if the server answers in time. Messages received meanwhile are discarded."""
         deadline = time.monotonic() + (timeout or self.options.timeout)
@@ -218,7 +261,8 @@ class Connection(Link):
                 missing import).
             ConnectionLostError: when the server is away, or frozen, longer than ``reconnect_timeout``.
         """
-        until = time.monotonic() + self.options.reconnect_timeout
+        retries = self.retry_window()
+        until = retries.until
         while True:
             try:
                 if self._socket is None:
@@ -230,10 +274,10 @@ class Connection(Link):
                     raise RequestTimeoutError(f"nobody answered on {subject!r} in time{hint}", code=408) from None
                 server = self.server
                 self.close()
-                if time.monotonic() >= until:
+                if retries.is_over:
                     raise ConnectionLostError(f"{server} answered nothing in time, not even a PING") from None
             except ConnectionLostError:
-                if time.monotonic() >= until:
+                if retries.is_over:
                     raise
 
     def _was_alive(self) -> bool:
@@ -242,7 +286,7 @@ class Connection(Link):
         One that was frozen, as by a paused machine or a stalled disk, may answer a PING as soon as it goes on; it has
         lost nothing, so the same request has an answer then.
         """
-        return self._pings == 0 and self.ping(min(_PROMPT, self.options.timeout))
+        return self._pings == 0 and self.ping(min(_PROMPT_SECONDS, self.options.timeout))
 
     def _ask(self, subject: str, payload: bytes, headers: Mapping[str, bytes | str], timeout: float) -> Message:
         if not self._inbox:
@@ -266,8 +310,7 @@ class Connection(Link):
         Raises:
             StreamError: when it answers with an error; ``code`` and ``err_code`` are the server's.
         """
-        full = f"{self.options.api_prefix}.{subject}"
-        answer = self.request(full, json.dumps(body).encode() if body else b"", timeout=timeout)
+        answer = self.request(self.api_subject(subject), json.dumps(body).encode() if body else b"", timeout=timeout)
         response = read_object(answer.payload or b"{}", request=subject)
         if "error" in response:
             raise api_error(response["error"], request=subject)

@@ -52,20 +52,18 @@ class DirectReader:
             StreamError: when the stream does not allow direct access, or is not there.
             ConnectionLostError: when no server comes back in time.
         """
-        deadline = 0.0
+        retries = self._connection.retry_window()
         while self._next < self._range.end:
             try:
                 if not self._connection.is_open:
-                    self._connection.reconnect(deadline or None)
+                    self._connection.reconnect(retries.until)
                 before = self._next
                 rows, done = self._ask()
             except ConnectionLostError:
-                now = time.monotonic()
-                deadline = deadline or now + self._connection.options.reconnect_timeout
-                if now >= deadline:
+                if retries.is_over:
                     raise
                 continue
-            deadline = 0.0
+            retries.progress()
             if self._next == before and not done:
                 raise StreamError(f"stream {self._range.stream!r}: messages are pending, but none arrive")
             if rows:
@@ -87,8 +85,8 @@ class DirectReader:
         }
         if range_.filters:
             request["next_by_subj"] = range_.filters[0]
-        subject = f"{connection.options.api_prefix}.DIRECT.GET.{range_.stream}"
-        connection.publish(subject, json.dumps(request).encode(), inbox)
+        subject = f"DIRECT.GET.{range_.stream}"
+        connection.publish_api(subject, json.dumps(request).encode(), inbox)
         rows: list[Row] = []
         following = self._next
         try:

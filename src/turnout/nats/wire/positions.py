@@ -8,13 +8,13 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
 
 from turnout.errors import ConfigError, ConnectionLostError, Mistake, StreamError
 from turnout.nats.protocol.answers import number_in, object_in
 from turnout.nats.protocol.errors import MessageNotFoundError
 from turnout.nats.protocol.numbers import decimal
 from turnout.nats.protocol.positions import sequences
+from turnout.nats.protocol.pull_requests import ephemeral_config, next_request, pull_body
 from turnout.nats.wire.connection import Connection
 from turnout.nats.wire.streams import create_consumer, delete_consumer, stream_info
 
@@ -82,21 +82,11 @@ def _sequence_at(connection: Connection, stream: str, moment: datetime) -> int:
     state = state_of(connection, stream)
     if state.consumed:
         return _stored_at(connection, stream, moment) or state.next
-    config: dict[str, Any] = {
-        "name": f"turnout-time-{secrets.token_hex(8)}",
-        "deliver_policy": "by_start_time",
-        "opt_start_time": moment.isoformat(),
-        "ack_policy": "none",
-        "headers_only": True,
-        "mem_storage": True,
-        "num_replicas": 1,
-        "inactive_threshold": 30_000_000_000,
-    }
-    name = create_consumer(connection, stream, config)["name"]
+    name = f"turnout-time-{secrets.token_hex(8)}"
+    create_consumer(connection, stream, ephemeral_config(moment, name=name, headers_only=True))
     inbox = connection.new_inbox()
     number = connection.subscribe(inbox)
-    subject = f"{connection.options.api_prefix}.CONSUMER.MSG.NEXT.{stream}.{name}"
-    connection.publish(subject, b'{"batch":1,"no_wait":true}', inbox)
+    connection.publish_api(next_request(stream, name), pull_body(1, no_wait=True), inbox)
     sequence = state.next
     try:
         for message in connection.messages(time.monotonic() + connection.options.timeout):
@@ -123,16 +113,7 @@ def _stored_at(connection: Connection, stream: str, moment: datetime) -> int | N
 
 def pending_from(connection: Connection, stream: str, start: int, filters: Sequence[str]) -> int:
     """Return the number of messages stored from *start* on, on the subjects *filters* if given, at this moment."""
-    config: dict[str, Any] = {
-        "deliver_policy": "by_start_sequence",
-        "opt_start_seq": start,
-        "ack_policy": "none",
-        "mem_storage": True,
-        "num_replicas": 1,
-        "inactive_threshold": 30_000_000_000,
-        **({"filter_subjects": list(filters)} if filters else {}),
-    }
-    created = create_consumer(connection, stream, config)
+    created = create_consumer(connection, stream, ephemeral_config(start, filters))
     delete_consumer(connection, stream, created["name"])
     return int(created["num_pending"])
 

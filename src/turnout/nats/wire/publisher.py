@@ -33,8 +33,8 @@ _CHUNK = 1000
 _CHUNK_BYTES = 1 << 18
 _WINDOW_BYTES = 32 << 20
 # After this long without any acknowledgement the connection is taken for dead.
-_SILENCE = 10.0
-_PAUSE = 0.25
+_SILENCE_SECONDS = 10.0
+_PAUSE_SECONDS = 0.25
 _DUPLICATE = b'"duplicate":'
 
 
@@ -63,7 +63,7 @@ class Publisher:
         self._memory = bytearray(1 << 20)
         self._filled = 0
         self._published = Published()
-        self._trouble: float | None = None
+        self._retries = connection.retry_window()
         self._heard = 0.0
         self._subscribe()
 
@@ -172,27 +172,20 @@ class Publisher:
 
     def _again(self) -> None:
         """Reconnect and send every unacknowledged message again."""
-        deadline = self._patience()
         while True:
-            if time.monotonic() >= deadline:
+            if self._retries.is_over:
                 raise ConnectionLostError(f"{self._window.unacknowledged:,} messages could not be delivered in time")
             try:
-                self._connection.reconnect(deadline)
+                self._connection.reconnect(self._retries.until)
                 self._subscribe()
                 for frames in self._window.renew():
                     self._connection.send(frames)
             except ConnectionLostError:
-                time.sleep(_PAUSE)
+                time.sleep(_PAUSE_SECONDS)
                 continue
             # The silence of the connection that was lost is none of this one's.
             self._heard = time.monotonic()
             return
-
-    def _patience(self) -> float:
-        """Return the deadline for retries, counted from the first failure since the last acknowledgement."""
-        if self._trouble is None:
-            self._trouble = time.monotonic()
-        return self._trouble + self._connection.options.reconnect_timeout
 
     # -- acknowledgements
 
@@ -210,7 +203,7 @@ class Publisher:
         self._memory = with_room(self._memory, self._filled)
         view = memoryview(self._memory)
         try:
-            count = self._connection.receive_into(view[self._filled :], _SILENCE)
+            count = self._connection.receive_into(view[self._filled :], _SILENCE_SECONDS)
         finally:
             view.release()
         if count == 0:
@@ -223,7 +216,7 @@ class Publisher:
         if len(frames):
             self._heard = time.monotonic()
             self._acknowledge(frames)
-        elif time.monotonic() > self._heard + 2 * _SILENCE:
+        elif time.monotonic() > self._heard + 2 * _SILENCE_SECONDS:
             # A server that talks of other things only is as good as one that is silent.
             raise self._silent()
         left = self._filled - frames.consumed
@@ -292,7 +285,7 @@ class Publisher:
     def _settle(self, acknowledged: int) -> None:
         """Remove completed chunks from the window, after *acknowledged* awaited answers."""
         if acknowledged:
-            self._trouble = None
+            self._retries.progress()
         for chunk in self._window.let_go():
             stored = len(chunk.messages) - chunk.duplicates - chunk.refused
             self._published += Published(stored, chunk.duplicates, chunk.delivery)
@@ -326,7 +319,7 @@ class Publisher:
                 acknowledged += 1
         self._settle(acknowledged)
         if again:
-            if time.monotonic() > self._patience():
+            if self._retries.is_over:
                 raise StreamError(f"{len(again):,} messages are refused for too long", code=TOO_MANY)
-            time.sleep(_PAUSE)
+            time.sleep(_PAUSE_SECONDS)
             self._connection.send(b"".join(chunk.frame(number) for chunk, number in again))

@@ -8,7 +8,6 @@ last message that was handed out.
 from __future__ import annotations
 
 import contextlib
-import json
 import time
 from collections import deque
 from collections.abc import Iterator
@@ -20,29 +19,29 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from turnout.errors import ConnectionLostError, StreamError
-from turnout.nats.protocol.status import CONFLICT, HEARTBEAT, NO_MESSAGES, NO_RESPONDERS, REQUEST_TIMEOUT, read_status
+from turnout.nats.protocol.pull_requests import PullStatus, ephemeral_config, next_request, pull_body
+from turnout.nats.protocol.status import NO_RESPONDERS, REQUEST_TIMEOUT, read_status
 from turnout.nats.wire._memory import with_room
 from turnout.nats.wire.connection import Connection, frame
 from turnout.nats.wire.frames import locate
 from turnout.nats.wire.records import SCHEMA, Received, decode
 from turnout.nats.wire.streams import create_consumer, delete_consumer
 
-_NANOSECONDS = 1_000_000_000
 _REQUESTS = 2
 _MESSAGES = 50_000
 _BYTES = 8 << 20
 # How far an estimate of how many messages a filter has may be below the truth without another round trip.
 _MARGIN = 1.1
 _SPARE = 64
-_EXPIRES = 5.0
+_EXPIRES_SECONDS = 5.0
 _BUFFER = 2 << 20
 # Decoding costs some 800 us for a buffer, however little is in it: where much is to come, it waits for more.
 _ENOUGH = 1 << 20
 _MANY = 5000
-_LINGER = 0.002
-_LONGEST_LINGER = 0.02
+_LINGER_SECONDS = 0.002
+_LONGEST_LINGER_SECONDS = 0.02
 # The consumer lives this long without us: long enough for a task that waits for Spark to take a batch.
-_INACTIVE = 300
+_INACTIVE_SECONDS = 300
 # Nobody answers, or JetStream is not ready: after a read has begun that is a server that is just coming up.
 _PASSING = frozenset({REQUEST_TIMEOUT, NO_RESPONDERS})
 
@@ -133,22 +132,20 @@ class PullReader:
             StreamError: when the server refuses, or the stream is gone.
             ConnectionLostError: when no server comes back in time.
         """
-        deadline = 0.0
+        retries = self._connection.retry_window()
         while not self._at.done and self._at.next < self._range.end:
             try:
                 self._begin()
                 for batch in self._read():
-                    deadline = 0.0
+                    retries.progress()
                     yield batch
             except (ConnectionLostError, StreamError) as failure:
                 if isinstance(failure, StreamError) and not (self._begun and failure.code in _PASSING):
                     raise
-                now = time.monotonic()
-                deadline = deadline or now + self._connection.options.reconnect_timeout
-                if now >= deadline:
+                if retries.is_over:
                     raise
                 self._connection.close()
-                self._connection.reconnect(deadline)
+                self._connection.reconnect(retries.until)
         self._end()
 
     # -- the consumer
@@ -158,21 +155,9 @@ class PullReader:
         connection, at = self._connection, self._at
         if not connection.is_open:
             connection.reconnect()
-        config: dict[str, Any] = {
-            "deliver_policy": "by_start_sequence",
-            "opt_start_seq": at.next,
-            "ack_policy": "none",
-            "mem_storage": True,
-            "num_replicas": 1,
-            "inactive_threshold": _INACTIVE * _NANOSECONDS,
-            "max_waiting": 8,
-        }
         range_ = self._range
         filters = range_.filters
-        if len(filters) == 1:
-            config["filter_subject"] = filters[0]
-        elif filters:
-            config["filter_subjects"] = list(filters)
+        config = ephemeral_config(at.next, filters, idle_seconds=_INACTIVE_SECONDS, max_waiting=8)
         info = create_consumer(connection, range_.stream, config)
         self._consumer = info["name"]
         self._begun = True
@@ -212,9 +197,9 @@ class PullReader:
                 break
             self._requested += 1
             request = _PullRequest(f"{self._inbox}.{self._requested}", count, at.max_bytes)
-            body = {"batch": count, "expires": int(_EXPIRES * _NANOSECONDS), "max_bytes": at.max_bytes}
-            subject = f"{self._connection.options.api_prefix}.CONSUMER.MSG.NEXT.{range_.stream}.{self._consumer}"
-            frames.append(frame(subject, json.dumps(body).encode(), request.inbox))
+            body = pull_body(count, expires=_EXPIRES_SECONDS, max_bytes=at.max_bytes)
+            subject = self._connection.api_subject(next_request(range_.stream, self._consumer))
+            frames.append(frame(subject, body, request.inbox))
             at.requests.append(request)
         if frames:
             self._connection.send(b"".join(frames))
@@ -260,8 +245,8 @@ class PullReader:
                 # The server sends a status when a request expires, so silence means that the server is gone.
                 raise self._silent()
             self._filled += count
-            linger = _LINGER if sum(request.left for request in self._at.requests) > _MANY else 0.0
-            until = time.monotonic() + _LONGEST_LINGER
+            linger = _LINGER_SECONDS if sum(request.left for request in self._at.requests) > _MANY else 0.0
+            until = time.monotonic() + _LONGEST_LINGER_SECONDS
             while self._filled - before < _ENOUGH and self._filled < len(self._memory) and time.monotonic() < until:
                 count = self._connection.receive_into(view[self._filled :], linger)
                 if count == 0:
@@ -272,7 +257,7 @@ class PullReader:
 
     @property
     def _patience(self) -> float:
-        return _EXPIRES + self._connection.options.timeout
+        return _EXPIRES_SECONDS + self._connection.options.timeout
 
     def _silent(self) -> ConnectionLostError:
         server = self._connection.server
@@ -340,19 +325,18 @@ class PullReader:
         """Handle a status for the request with the inbox *subject*."""
         at = self._at
         code, text = read_status(block) or (0, "")
-        if code == HEARTBEAT:
+        meaning = PullStatus.of(code, text)
+        if meaning is PullStatus.HEARTBEAT:
             return
         known = next((request for request in at.requests if request.inbox == subject), None)
-        if code == CONFLICT and ("Deleted" in text or "Shutdown" in text or "Leadership" in text):
+        if meaning in (PullStatus.DELETED, PullStatus.MOVED):
             self._connection.close()
             raise ConnectionLostError(f"the consumer was ended: {text}")
-        if code == NO_RESPONDERS:
+        if meaning is PullStatus.NO_RESPONDERS:
             self._connection.close()
             raise ConnectionLostError("the consumer does not answer any more")
-        if code not in (NO_MESSAGES, REQUEST_TIMEOUT, CONFLICT):
+        if not meaning.ends_request:
             raise StreamError(f"stream {self._range.stream}: {text or 'refused'}", code=code)
-        if text.startswith("Exceeded"):
-            raise StreamError(f"stream {self._range.stream}: {text}", code=code)
         if known is None:
             # The server ends a request with max_bytes by a status even after its last message.
             return
@@ -360,7 +344,7 @@ class PullReader:
         at.barren += 1
         if at.barren > _REQUESTS:
             at.barren = 0
-            if code == CONFLICT:
+            if meaning is not PullStatus.EXPIRED:
                 # Not one message fits.
                 at.max_bytes *= 2
             else:

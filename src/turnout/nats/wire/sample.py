@@ -12,7 +12,7 @@ from turnout.nats.wire.rows import Row, record_batch
 from turnout.nats.wire.stored import stored_row
 from turnout.nats.wire.streams import stream_info
 
-_AT_ONCE = 250
+_BATCH_REQUESTS = 250
 
 
 def sample(connection: Connection, stream: str, count: int, subject: str = ">") -> Any:
@@ -27,24 +27,24 @@ def sample(connection: Connection, stream: str, count: int, subject: str = ">") 
     """
     state = stream_info(connection, stream)["state"]
     first, last = state["first_seq"], state["last_seq"]
-    places = sorted({first + (last - first) * n // max(1, count - 1) for n in range(count)}) if last >= first else []
+    sequences = sorted({first + (last - first) * n // max(1, count - 1) for n in range(count)}) if last >= first else []
     sampled: dict[int, Row] = {}
-    for begin in range(0, len(places), _AT_ONCE):
-        rows = _ask(connection, stream, places[begin : begin + _AT_ONCE], subject)
+    for begin in range(0, len(sequences), _BATCH_REQUESTS):
+        rows = _ask(connection, stream, sequences[begin : begin + _BATCH_REQUESTS], subject)
         if not rows:
-            # Nothing is behind these places then, or nobody answers: not worth the same wait again.
+            # Nothing is behind these sequences then, or nobody answers: not worth the same wait again.
             break
         sampled |= {row.offset: row for row in rows}
     return record_batch([sampled[sequence] for sequence in sorted(sampled)])
 
 
-def _ask(connection: Connection, stream: str, places: list[int], subject: str) -> list[Row]:
-    """Request the first message at or after each sequence of *places*; late answers are omitted."""
+def _ask(connection: Connection, stream: str, sequences: list[int], subject: str) -> list[Row]:
+    """Request the first message at or after each of *sequences*; late answers are omitted."""
     inbox = connection.new_inbox()
     number = connection.subscribe(inbox)
-    for place in places:
-        body = json.dumps({"seq": place, "next_by_subj": subject}).encode()
-        connection.publish(f"{connection.options.api_prefix}.STREAM.MSG.GET.{stream}", body, inbox)
+    for sequence in sequences:
+        body = json.dumps({"seq": sequence, "next_by_subj": subject}).encode()
+        connection.publish_api(f"STREAM.MSG.GET.{stream}", body, inbox)
     rows: list[Row] = []
     answers = 0
     try:
@@ -54,7 +54,7 @@ def _ask(connection: Connection, stream: str, places: list[int], subject: str) -
             answer = read_object(message.payload or b"{}", request=f"STREAM.MSG.GET.{stream}")
             rows += [stored_row(stream, answer)] if "message" in answer else []
             answers += 1
-            if answers == len(places):
+            if answers == len(sequences):
                 break
     except TimeoutError:
         pass
