@@ -14,7 +14,7 @@ import nats
 from benchmarks.harness import Options, Result
 from turnout.embedded import NatsServer
 from turnout.nats.jetstream import AckPolicy, ConsumerConfig, JetStream, PullOptions, StorageType, StreamConfig, connect
-from turnout.nats.jetstream.kv_config import KeyValueConfig
+from turnout.nats.jetstream.kv import KeyValueConfig
 
 MESSAGES = 200_000
 KEYS = 5_000

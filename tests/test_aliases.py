@@ -53,3 +53,14 @@ def test_old_names_in_a_module_warn(module: str, old: str, new: str) -> None:
     assert replacement is getattr(home, new)
     with pytest.raises(AttributeError):
         _ = home.NoSuchName
+
+
+def test_old_name_of_with_prefix_warns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It passes its arguments on."""
+    received: dict[str, object] = {}
+    monkeypatch.setattr(turnout.jetstream.JetStream, "with_prefix", lambda _self, **options: received.update(options))
+    js = object.__new__(turnout.jetstream.JetStream)
+    with pytest.warns(DeprecationWarning, match="with_prefix"):
+        js.behind(domain="hub")
+
+    assert received == {"domain": "hub"}

@@ -22,8 +22,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from turnout.errors import ConfigError, Mistake
-from turnout.nats.protocol.options import ConnectionOptions
-from turnout.nats.protocol.settings import option_of
+from turnout.nats.protocol.options import ConnectionOptions, option_of
 
 if TYPE_CHECKING:
     from turnout.nats.jetstream import JetStream

@@ -9,7 +9,7 @@ from turnout.nats.wire import Connection, ConnectionOptions, Range
 from turnout.nats.wire.per_filter_reader import reader_of
 from turnout.nats.wire.positions import place_of, resolve, state_of
 from turnout.nats.wire.read_strategy import observer_strategy
-from turnout.nats.wire.rows import with_stream
+from turnout.nats.wire.records import with_stream
 
 if TYPE_CHECKING:
     from turnout.routes import Route

@@ -80,7 +80,7 @@ def _written_record(route: Route, file: Path | None) -> Any:
 def _stored(route: Route, place: str) -> Any:
     """Return a message of the route's source, as a run reads it."""
     from turnout.nats.wire import Connection, ConnectionOptions, stored_message
-    from turnout.nats.wire.rows import with_stream
+    from turnout.nats.wire.records import with_stream
     from turnout.routes.endpoints import NatsSource
 
     if not isinstance(route.source, NatsSource):

@@ -91,7 +91,7 @@ def create_bucket(
 ) -> None:
     """Make a bucket; the same one again is no error."""
     from turnout.nats.jetstream import StorageType
-    from turnout.nats.jetstream.kv_config import KeyValueConfig
+    from turnout.nats.jetstream.kv import KeyValueConfig
 
     storage = StorageType.MEMORY if memory else StorageType.FILE
     config = KeyValueConfig(bucket=bucket, history=history, ttl=ttl, storage=storage)

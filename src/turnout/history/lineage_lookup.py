@@ -12,7 +12,7 @@ from turnout.history.lineage_model import Lineage, Made, MatchedSubscription, Ro
 from turnout.history.versions_in_git import versions_of
 from turnout.nats.protocol.positions import stream_and_sequence
 from turnout.nats.wire import Connection, ConnectionOptions, stored_message
-from turnout.nats.wire.rows import with_stream
+from turnout.nats.wire.records import with_stream
 from turnout.routes import Route, digest_of
 from turnout.routes.endpoints import NatsSink, NatsSource
 from turnout.routes.yaml_text import decoded

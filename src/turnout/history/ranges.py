@@ -6,8 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from turnout.nats.wire import Connection, ConnectionOptions
-from turnout.nats.wire.positions import Place, place_of, resolve, state_of
-from turnout.nats.wire.range_count import count_about, count_exactly
+from turnout.nats.wire.positions import Place, count_about, count_exactly, place_of, resolve, state_of
 from turnout.routes import Route
 
 

@@ -11,7 +11,7 @@ from turnout.nats.wire import Connection, ConnectionOptions, Range
 from turnout.nats.wire.per_filter_reader import reader_of
 from turnout.nats.wire.positions import Place, place_of, resolve, state_of
 from turnout.nats.wire.read_strategy import BESIDE, observer_strategy
-from turnout.nats.wire.rows import with_stream
+from turnout.nats.wire.records import with_stream
 from turnout.routes import Route
 from turnout.runtime.waiting import wait_for_more
 

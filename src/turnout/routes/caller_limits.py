@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path as FilePath
 from typing import Any
 
-from turnout.nats.protocol.settings import FILE_OPTIONS, option_of
+from turnout.nats.protocol.options import FILE_OPTIONS, option_of
 from turnout.routes.places import Path
 from turnout.subscriptions.address import beside, files_of, resolved
 

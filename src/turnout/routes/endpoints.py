@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, get_type_hi
 from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag, create_model, model_validator
 from pydantic.alias_generators import to_camel
 
+from turnout.nats.protocol.options import LOGINS, TOGETHER, ConnectionSettings, option_of
 from turnout.nats.protocol.positions import stream_and_sequence
-from turnout.nats.protocol.settings import LOGINS, TOGETHER, ConnectionSettings, option_of
 from turnout.routes.values import (
     Brokers,
     Filters,

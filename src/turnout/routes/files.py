@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path as FilePath
 from typing import Any, TypeVar
 
-from turnout.nats.protocol.settings import FILE_OPTIONS, option_of
+from turnout.nats.protocol.options import FILE_OPTIONS, option_of
 from turnout.routes.document import SubscriptionsPart
 from turnout.routes.endpoints import Endpoint
 from turnout.routes.places import Path

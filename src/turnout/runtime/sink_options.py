@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from turnout.errors import ConfigError, Mistake
-from turnout.nats.protocol.settings import CONNECTION_OPTIONS
+from turnout.nats.protocol.options import CONNECTION_OPTIONS
 from turnout.nats.wire import ConnectionOptions
 from turnout.runtime.source_options import check_names
 

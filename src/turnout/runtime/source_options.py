@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from turnout.errors import ConfigError, Mistake
-from turnout.nats.protocol.settings import CONNECTION_OPTIONS
+from turnout.nats.protocol.options import CONNECTION_OPTIONS
 from turnout.nats.wire import ConnectionOptions
 from turnout.nats.wire.positions import Place, parse_place
 from turnout.suggestions import guesses

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 from turnout.errors import ConnectionLostError, StreamError, TurnoutError
-from turnout.nats.protocol.settings import CONNECTION_OPTIONS
+from turnout.nats.protocol.options import CONNECTION_OPTIONS
 from turnout.nats.wire import Connection
 from turnout.routes.endpoints import Endpoint, NatsSink, NatsSource
 from turnout.secrets import masked_url

@@ -13,7 +13,7 @@ from turnout.nats.wire import Connection, ConnectionOptions, Range, stored_messa
 from turnout.nats.wire.per_filter_reader import reader_of
 from turnout.nats.wire.positions import state_of
 from turnout.nats.wire.read_strategy import observer_strategy
-from turnout.nats.wire.rows import with_stream
+from turnout.nats.wire.records import with_stream
 from turnout.routes import Route
 from turnout.routes.endpoints import Endpoint, KafkaSink, KafkaSource, NatsSink, NatsSource
 from turnout.routes.values import listed

@@ -71,10 +71,10 @@ def test_b06_ordered_refuses() -> None:
     """B6: an ordered consumer refuses what it cannot be, a mistake for each."""
     wrong = ConsumerConfig(durable_name="d", ack_policy="all", max_deliver=2, deliver_subject="x", deliver_group="q")
     with pytest.raises(ConfigError) as failure:
-        check_ordered(wrong, subject="a", durable="d", queue="q", consumer="c", pull=True)
+        check_ordered(wrong, subject="a")
 
     assert {
         "config.durable_name", "config.ack_policy", "config.max_deliver", "config.deliver_subject",
-        "config.deliver_group", "durable", "queue", "consumer", "pull",
+        "config.deliver_group",
     } == paths(failure)  # fmt: skip
     check_ordered(ConsumerConfig(ack_policy="none", max_deliver=1), subject="a")

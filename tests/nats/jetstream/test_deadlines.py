@@ -16,7 +16,7 @@ from tests.nats.jetstream.support import Errors, asynchronous, eventually
 from turnout.embedded import NatsServer
 from turnout.errors import ConfigError, ConnectionLostError
 from turnout.nats.jetstream import connect
-from turnout.nats.jetstream._deadline import stop, within
+from turnout.nats.jetstream._time_limits import stop, within
 from turnout.nats.jetstream.errors import RequestTimeoutError
 
 _INFO = b'INFO {"server_id":"F","version":"2.12.0","headers":true,"max_payload":1048576}\r\n'

@@ -13,7 +13,7 @@ import pytest
 import nats
 from turnout.errors import ConnectionLostError, StreamError, TurnoutError
 from turnout.nats.jetstream import _border, errors
-from turnout.nats.jetstream._border import translate, translated
+from turnout.nats.jetstream._client import translate, translated
 from turnout.nats.jetstream.errors import (
     NoRespondersError,
     PermissionDeniedError,

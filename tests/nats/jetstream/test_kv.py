@@ -13,8 +13,7 @@ from turnout.embedded import NatsServer
 from turnout.errors import ConfigError
 from turnout.nats.jetstream import JetStream, StorageType, connect
 from turnout.nats.jetstream.errors import RequestTimeoutError, StreamNotFoundError, WrongLastSequenceError
-from turnout.nats.jetstream.kv import KeyExistsError, KeyNotFoundError, KeyValue
-from turnout.nats.jetstream.kv_config import KeyValueConfig
+from turnout.nats.jetstream.kv import KeyExistsError, KeyNotFoundError, KeyValue, KeyValueConfig
 from turnout.nats.jetstream.kv_watch import Entry, Operation, WatchOptions
 from turnout.nats.jetstream.stream_config import StreamSource
 

@@ -21,8 +21,7 @@ from turnout.nats.jetstream.errors import (
     PermissionDeniedError,
     RequestTimeoutError,
 )
-from turnout.nats.jetstream.kv import KeyExistsError, KeyNotFoundError
-from turnout.nats.jetstream.kv_config import KeyValueConfig
+from turnout.nats.jetstream.kv import KeyExistsError, KeyNotFoundError, KeyValueConfig
 from turnout.nats.jetstream.kv_watch import WatchOptions
 from turnout.nats.jetstream.object_info import ObjectStoreConfig
 from turnout.nats.jetstream.stream_config import StreamSource
@@ -125,7 +124,7 @@ async def test_seed_account_info(seed_server: NatsServer) -> None:
         info = await js.account_info()
         assert info.limits.max_streams == -1
         with pytest.raises(JetStreamNotEnabledError):
-            await js.behind().account_info()
+            await js.with_prefix().account_info()
 
 
 @asynchronous
@@ -355,7 +354,7 @@ async def test_mirror_across_domains(leaf_and_hub: tuple[NatsServer, NatsServer]
     """A bucket on the leaf that mirrors one of the hub is read at the leaf, and written at the hub."""
     leaf, _ = leaf_and_hub
     async with connect(leaf.url) as js:
-        hub = js.behind(domain="HUB")
+        hub = js.with_prefix(domain="HUB")
         origin = await hub.create_key_value(KeyValueConfig(bucket="origin", storage=StorageType.MEMORY))
         await origin.put("a", "1")
         config = KeyValueConfig(bucket="copy", mirror=StreamSource(name="origin", domain="HUB"))

@@ -7,8 +7,14 @@ from dataclasses import fields
 import pytest
 
 from turnout.cli._jetstream import JetStreamAccess
-from turnout.nats.protocol.options import ConnectionOptions
-from turnout.nats.protocol.settings import CONNECTION_OPTIONS, FILE_OPTIONS, LOGINS, TOGETHER, ConnectionSettings
+from turnout.nats.protocol.options import (
+    CONNECTION_OPTIONS,
+    FILE_OPTIONS,
+    LOGINS,
+    TOGETHER,
+    ConnectionOptions,
+    ConnectionSettings,
+)
 from turnout.routes.endpoints import NatsSink, NatsSource
 from turnout.runtime.sink_options import SinkOptions
 from turnout.runtime.source_options import SourceOptions

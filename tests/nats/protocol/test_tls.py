@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from turnout.errors import StreamError
-from turnout.nats.protocol.tls import begins_tls
+from turnout.nats.protocol.security import begins_tls
 
 
 @pytest.mark.parametrize(

@@ -26,8 +26,7 @@ from turnout.nats.wire import (
     stream_info,
 )
 from turnout.nats.wire.per_filter_reader import RangeReader, reader_of
-from turnout.nats.wire.positions import resolve, state_of
-from turnout.nats.wire.range_count import count_exactly
+from turnout.nats.wire.positions import count_exactly, resolve, state_of
 from turnout.nats.wire.read_strategy import BESIDE
 
 

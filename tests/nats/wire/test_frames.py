@@ -6,8 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnout.nats.wire._digits import numbers_before, windows
-from turnout.nats.wire.frames import locate
+from turnout.nats.wire.frames import locate, numbers_before, windows
 
 _FAKES = [
     b"",

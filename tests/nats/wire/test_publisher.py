@@ -26,7 +26,7 @@ from turnout.nats.wire import (
     stream_info,
     subject_counts,
 )
-from turnout.nats.wire._chunks import CountedChunk, PublishedMessages, TrackedChunk
+from turnout.nats.wire._window import CountedChunk, PublishedMessages, TrackedChunk
 from turnout.nats.wire.packing import id_lines
 
 

@@ -16,10 +16,9 @@ from hypothesis import strategies as st
 from turnout.errors import StreamError
 from turnout.nats.wire import Connection, PullReader, Range, create_stream, delete_stream
 from turnout.nats.wire.connection import frame
-from turnout.nats.wire.per_filter_reader import reader_of
+from turnout.nats.wire.per_filter_reader import SubjectFilter, reader_of
 from turnout.nats.wire.pull import hole
 from turnout.nats.wire.read_strategy import TOGETHER, WHOLE, ReadCost, ReadStrategy, choose_strategy, cover
-from turnout.nats.wire.subject_filter import SubjectFilter
 from turnout.subjects.pattern import is_subset, matches
 
 TOKENS = st.sampled_from(["a", "b", "c", "*a", "d-é"])

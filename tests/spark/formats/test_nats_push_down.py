@@ -20,7 +20,7 @@ from turnout.embedded import NatsServer
 from turnout.engine.subject_filters import SubjectFilters
 from turnout.errors import ConfigError, StreamError
 from turnout.nats.wire import Connection, Publisher, purge_stream
-from turnout.nats.wire.range_count import count_exactly
+from turnout.nats.wire.positions import count_exactly
 from turnout.nats.wire.read_strategy import TOGETHER, WHOLE, ReadStrategy
 from turnout.routes import Route
 from turnout.runtime.index.revisions import Revisions

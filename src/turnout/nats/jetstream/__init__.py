@@ -9,14 +9,11 @@ except ModuleNotFoundError as missing:
 
     raise _MissingExtraError("jetstream", "nats") from None
 
-from turnout.nats.jetstream._connect import connect
-from turnout.nats.jetstream.cluster_info import ClusterInfo, PeerInfo
 from turnout.nats.jetstream.consumer import Consumer, PullSubscription
 from turnout.nats.jetstream.consumer_config import AckPolicy, ConsumerConfig, ConsumerInfo, DeliverPolicy, ReplayPolicy
-from turnout.nats.jetstream.context import JetStream
+from turnout.nats.jetstream.context import JetStream, connect
 from turnout.nats.jetstream.fetch import Batch
-from turnout.nats.jetstream.kv import KeyValue
-from turnout.nats.jetstream.kv_config import KeyValueConfig
+from turnout.nats.jetstream.kv import KeyValue, KeyValueConfig
 from turnout.nats.jetstream.kv_watch import Entry, Operation, Watcher, WatchOptions
 from turnout.nats.jetstream.message import Message
 from turnout.nats.jetstream.object_info import ObjectInfo, ObjectMeta, ObjectStoreConfig
@@ -26,8 +23,10 @@ from turnout.nats.jetstream.publish import Expect, PubAck
 from turnout.nats.jetstream.pull import PullMessages, PullOptions
 from turnout.nats.jetstream.stream import Stream
 from turnout.nats.jetstream.stream_config import (
+    ClusterInfo,
     DiscardPolicy,
     External,
+    PeerInfo,
     RetentionPolicy,
     StorageType,
     StreamConfig,

@@ -19,14 +19,13 @@ from nats.aio.client import Client
 from nats.aio.subscription import Subscription
 
 from turnout.errors import ConnectionLostError, StreamError, TurnoutError
-from turnout.nats.jetstream._border import translate, translated
-from turnout.nats.jetstream._client import BoundedClient
-from turnout.nats.jetstream._deadline import within
+from turnout.nats.jetstream._client import BoundedClient, translate, translated
 from turnout.nats.jetstream._frames import FrameParser, Handler
+from turnout.nats.jetstream._time_limits import within
 from turnout.nats.jetstream.errors import NoRespondersError, PermissionDeniedError, RequestTimeoutError
 from turnout.nats.protocol.headers import HeaderInput, encode_table
+from turnout.nats.protocol.security import begins_tls
 from turnout.nats.protocol.status import NO_RESPONDERS, Status
-from turnout.nats.protocol.tls import begins_tls
 from turnout.secrets import masked_url
 
 _log = logging.getLogger(__name__)

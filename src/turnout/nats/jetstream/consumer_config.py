@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Any
 
 from turnout.nats.jetstream._codec import enumeration, moment, nested, seconds, seconds_list
-from turnout.nats.jetstream.cluster_info import ClusterInfo
+from turnout.nats.jetstream.stream_config import ClusterInfo
 
 
 class DeliverPolicy(StrEnum):

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import warnings
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from turnout.errors import ConnectionLostError
 from turnout.nats.jetstream._codec import decode
@@ -48,10 +49,10 @@ class JetStreamCore:
         """Prefix of API and delivery subjects."""
         return self.api.prefix
 
-    def behind(
+    def with_prefix(
         self, *, prefix: str | None = None, domain: str | None = None, prefix_objects: bool | None = None
     ) -> Self:
-        """Another JetStream over the same connection."""
+        """Return another JetStream over the same connection, behind a prefix or a domain."""
         other = type(self)(
             self.connection,
             Prefix.of(prefix=prefix, domain=domain, prefix_objects=prefix_objects),
@@ -60,6 +61,11 @@ class JetStreamCore:
         )
         self._children.append(other)
         return other
+
+    def behind(self, **options: Any) -> Self:
+        """Return `with_prefix` with the same arguments; the name of the last release."""
+        warnings.warn("JetStream.behind is now JetStream.with_prefix", DeprecationWarning, stacklevel=2)
+        return self.with_prefix(**options)
 
     async def account_info(self) -> AccountInfo:
         """Request the account's usage and limits.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from time import monotonic
 
 from turnout.errors import ConfigError, Mistake
-from turnout.nats.jetstream._watchdog import Watchdog
+from turnout.nats.jetstream._time_limits import Watchdog
 from turnout.nats.jetstream.api import Api
 from turnout.nats.jetstream.connection import NatsConnection
 from turnout.nats.jetstream.errors import HeartbeatMissedError, NoRespondersError, NotJetStreamMessageError, StreamError

@@ -5,17 +5,125 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 from turnout.errors import ConfigError, Mistake
 from turnout.nats.jetstream.core import JetStreamCore
 from turnout.nats.jetstream.errors import MessageNotFoundError, WrongLastSequenceError
-from turnout.nats.jetstream.kv_config import KeyValueConfig, bucket_stream
 from turnout.nats.jetstream.kv_watch import Entry, Operation, Watcher, WatchOptions, operation_of
 from turnout.nats.jetstream.publish import Expect
 from turnout.nats.jetstream.stream import Stream
-from turnout.nats.jetstream.stream_config import RawMessage, StreamInfo
+from turnout.nats.jetstream.stream_config import (
+    DiscardPolicy,
+    Placement,
+    RawMessage,
+    RePublish,
+    StorageType,
+    StoreCompression,
+    StreamConfig,
+    StreamInfo,
+    StreamSource,
+)
+
+_BUCKET = re.compile(r"[a-zA-Z0-9_-]+")
+_MAX_HISTORY = 64
+_WINDOW = 120.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyValueConfig:
+    """A bucket's configuration; durations are in seconds, a limit of None means no limit.
+
+    Attributes:
+        bucket: its name.
+        history: how many entries of a key are kept, 1 to 64.
+        ttl: seconds after which entries go.
+        limit_marker_ttl: seconds that a marker stays where an entry went by its own TTL; allows TTLs per key.
+        mirror: another bucket's stream that this one mirrors; its name may be the bucket's.
+        sources: the same for several.
+
+    >>> stream = KeyValueConfig(bucket="stock", history=5, ttl=3600.0).to_stream()
+    >>> stream.name, stream.subjects, stream.max_msgs_per_subject, stream.max_age
+    ('KV_stock', ['$KV.stock.>'], 5, 3600.0)
+    """
+
+    bucket: str
+    description: str | None = None
+    history: int = 1
+    ttl: float | None = None
+    max_value_size: int | None = None
+    max_bytes: int | None = None
+    storage: StorageType | str | None = None
+    replicas: int = 1
+    placement: Placement | None = None
+    republish: RePublish | None = None
+    mirror: StreamSource | None = None
+    sources: Sequence[StreamSource] | None = None
+    compression: bool = False
+    limit_marker_ttl: float | None = None
+
+    def to_stream(self) -> StreamConfig:
+        """Return the configuration of the stream that stores the bucket.
+
+        Raises:
+            ConfigError: with all mistakes.
+        """
+        self._check()
+        subjects: list[str] | None = [f"$KV.{self.bucket}.>"]
+        return StreamConfig(
+            name=f"KV_{self.bucket}",
+            description=self.description,
+            subjects=None if self.mirror else subjects,
+            max_msgs_per_subject=self.history,
+            max_msgs=-1,
+            max_consumers=-1,
+            max_bytes=self.max_bytes or -1,
+            max_age=self.ttl,
+            max_msg_size=self.max_value_size or -1,
+            storage=self.storage,
+            num_replicas=self.replicas,
+            placement=self.placement,
+            republish=self.republish,
+            discard=DiscardPolicy.NEW,
+            duplicate_window=min(self.ttl, _WINDOW) if self.ttl else _WINDOW,
+            allow_rollup_hdrs=True,
+            deny_delete=True,
+            allow_direct=True,
+            mirror_direct=True if self.mirror else None,
+            mirror=_bucket_source(self.mirror) if self.mirror else None,
+            sources=[_bucket_source(source) for source in self.sources] if self.sources else None,
+            compression=StoreCompression.S2 if self.compression else None,
+            allow_msg_ttl=True if self.limit_marker_ttl else None,
+            subject_delete_marker_ttl=self.limit_marker_ttl,
+        )
+
+    def _check(self) -> None:
+        rules = (
+            ("bucket", bool(_BUCKET.fullmatch(self.bucket)), "must be of letters, digits, - and _"),
+            ("history", 1 <= self.history <= _MAX_HISTORY, f"must be from 1 to {_MAX_HISTORY}"),
+            ("mirror", not (self.mirror and self.sources), "cannot be given together with sources"),
+            ("limit_marker_ttl", (self.limit_marker_ttl or 1) >= 1, "must be at least 1 second"),
+        )
+        mistakes = [Mistake(name, f"{getattr(self, name)!r} {why}") for name, good, why in rules if not good]
+        if mistakes:
+            raise ConfigError(mistakes, what="bad bucket")
+
+
+def _bucket_source(source: StreamSource) -> StreamSource:
+    return source if source.name.startswith("KV_") else replace(source, name=f"KV_{source.name}")
+
+
+def bucket_stream(bucket: str) -> str:
+    """The name of a bucket's stream.
+
+    Raises:
+        ConfigError: *bucket* cannot be a bucket's name.
+    """
+    if not _BUCKET.fullmatch(bucket):
+        raise ConfigError([Mistake("bucket", f"{bucket!r} is not a bucket's name: letters, digits, - and _")])
+    return f"KV_{bucket}"
+
 
 _KEY = re.compile(r"[-/_=a-zA-Z0-9]+(\.[-/_=a-zA-Z0-9]+)*")
 _PATTERN = re.compile(r"([-/_=a-zA-Z0-9]+|\*)(\.([-/_=a-zA-Z0-9]+|\*))*(\.>)?|>")
@@ -56,7 +164,7 @@ class _BucketSubjects:
 
 
 class KeyValue:
-    """A bucket; made by `key_value` and `create_key_value`."""
+    """A bucket; made by `JetStream.key_value` and `JetStream.create_key_value`."""
 
     def __init__(self, js: JetStreamCore, bucket: str, stream: Stream) -> None:
         self._js = js
@@ -232,41 +340,3 @@ def _bytes(value: bytes | str) -> bytes:
 
 def _exists(bucket: str, key: str, failure: WrongLastSequenceError) -> KeyExistsError:
     return KeyExistsError(f"the bucket {bucket!r} has the key {key!r}", code=failure.code, err_code=failure.err_code)
-
-
-async def key_value(js: JetStreamCore, bucket: str) -> KeyValue:
-    """A bucket that exists.
-
-    Raises:
-        StreamNotFoundError: there is none of that name.
-    """
-    return KeyValue(js, bucket, await js.stream(bucket_stream(bucket)))
-
-
-async def create_key_value(js: JetStreamCore, config: KeyValueConfig) -> KeyValue:
-    """Make a bucket; the same one again is no error.
-
-    Raises:
-        StreamNameInUseError: there is one of that name with another configuration.
-    """
-    return KeyValue(js, config.bucket, await js.create_stream(config.to_stream()))
-
-
-async def update_key_value(js: JetStreamCore, config: KeyValueConfig) -> KeyValue:
-    """Change a bucket."""
-    return KeyValue(js, config.bucket, await js.update_stream(config.to_stream()))
-
-
-async def delete_key_value(js: JetStreamCore, bucket: str) -> None:
-    """Delete a bucket with all it holds.
-
-    Raises:
-        StreamNotFoundError: there is none of that name.
-    """
-    await js.delete_stream(bucket_stream(bucket))
-
-
-async def key_value_names(js: JetStreamCore) -> list[str]:
-    """The names of all buckets."""
-    names = await js.stream_names("$KV.*.>")
-    return [name.removeprefix("KV_") for name in names if name.startswith("KV_")]

@@ -9,8 +9,7 @@ from enum import StrEnum
 from turnout.errors import ConfigError, Mistake
 from turnout.nats.jetstream.consumer_config import ConsumerConfig, DeliverPolicy
 from turnout.nats.jetstream.message import Message
-from turnout.nats.jetstream.ordered import OrderedSubscription
-from turnout.nats.jetstream.watching import Watching
+from turnout.nats.jetstream.ordered import OrderedSubscription, Watching
 
 
 class Operation(StrEnum):

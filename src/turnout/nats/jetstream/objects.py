@@ -11,7 +11,7 @@ from collections.abc import AsyncIterable, AsyncIterator, Iterable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Self
 
 from turnout.errors import ConfigError, Mistake, TurnoutError
 from turnout.nats.jetstream.consumer_config import ConsumerConfig, DeliverPolicy
@@ -26,14 +26,36 @@ from turnout.nats.jetstream.object_info import (
     ObjectMeta,
     ObjectMetaOptions,
     ObjectNotFoundError,
-    ObjectStoreConfig,
     encode_name,
     object_stream,
 )
-from turnout.nats.jetstream.object_watch import ObjectWatcher
+from turnout.nats.jetstream.ordered import OrderedSubscription, Watching
 from turnout.nats.jetstream.publish import PubAck
 from turnout.nats.jetstream.stream import Stream
 from turnout.nats.jetstream.stream_config import StreamInfo
+
+
+class ObjectWatcher(Watching[ObjectInfo]):
+    """Objects as they change."""
+
+    def __init__(self, subscription: OrderedSubscription, *, ignore_deletes: bool, updates_only: bool) -> None:
+        super().__init__(subscription)
+        self._ignore_deletes = ignore_deletes
+        self._initial_reported = updates_only
+        self._over = not subscription.initial_pending
+
+    async def next(self, timeout: float | None = 5.0) -> ObjectInfo | None:
+        """See `Watching.next`."""
+        while True:
+            if self._over and not self._initial_reported:
+                self._initial_reported = True
+                return None
+            message = await self._subscription.next(timeout)
+            self._over = self._over or message.metadata.num_pending == 0
+            info = ObjectInfo.from_json(json.loads(message.data), message.timestamp)
+            if not (info.deleted and self._ignore_deletes):
+                return info
+
 
 _IN_FLIGHT = 32
 
@@ -89,6 +111,15 @@ class ObjectStore:
 
     def _chunk_subject(self, nuid: str) -> str:
         return f"$O.{self.bucket}.C.{nuid}"
+
+    @classmethod
+    async def open(cls, js: JetStreamCore, bucket: str) -> Self:
+        """Return a store that exists.
+
+        Raises:
+            StreamNotFoundError: there is none of that name.
+        """
+        return cls(js, bucket, await js.stream(object_stream(bucket)))
 
     # -- writing
 
@@ -269,7 +300,7 @@ class ObjectStore:
         if info.link is not None:
             if info.link.name is None:
                 raise LinkError(f"{name!r} is a link to the store {info.link.bucket!r}, not to an object")
-            store = self if info.link.bucket == self.bucket else await object_store(self._js, info.link.bucket)
+            store = self if info.link.bucket == self.bucket else await ObjectStore.open(self._js, info.link.bucket)
             async for piece in store.chunks(info.link.name, timeout=timeout):
                 yield piece
             return
@@ -332,36 +363,3 @@ class ObjectStore:
     async def status(self) -> StreamInfo:
         """Request the current state of the store's stream."""
         return await self._stream.info()
-
-
-async def object_store(js: JetStreamCore, bucket: str) -> ObjectStore:
-    """A store that exists.
-
-    Raises:
-        StreamNotFoundError: there is none of that name.
-    """
-    return ObjectStore(js, bucket, await js.stream(object_stream(bucket)))
-
-
-async def create_object_store(js: JetStreamCore, config: ObjectStoreConfig) -> ObjectStore:
-    """Make a store; the same one again is no error.
-
-    Raises:
-        StreamNameInUseError: there is one of that name with another configuration.
-    """
-    return ObjectStore(js, config.bucket, await js.create_stream(config.to_stream()))
-
-
-async def delete_object_store(js: JetStreamCore, bucket: str) -> None:
-    """Delete a store with all it holds.
-
-    Raises:
-        StreamNotFoundError: there is none of that name.
-    """
-    await js.delete_stream(object_stream(bucket))
-
-
-async def object_store_names(js: JetStreamCore) -> list[str]:
-    """The names of all stores."""
-    names = await js.stream_names("$O.*.C.>")
-    return [name.removeprefix("OBJ_") for name in names if name.startswith("OBJ_")]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field, replace
+from typing import Generic, Self, TypeVar
 
 from turnout.errors import ConfigError, Mistake, TurnoutError
 from turnout.nats.jetstream.api import Api, name_mistake
@@ -15,6 +17,7 @@ from turnout.nats.jetstream.errors import (
     SequenceGapError,
     StreamError,
     StreamNotFoundError,
+    SubscriptionClosedError,
 )
 from turnout.nats.jetstream.subscribe import create_consumer, stream_of
 from turnout.nats.jetstream.subscription import Delivery, PushSubscription
@@ -53,10 +56,6 @@ def check_ordered(
     *,
     subject: str = "",
     stream: str = "",
-    durable: str = "",
-    queue: str = "",
-    consumer: str = "",
-    pull: bool = False,
 ) -> None:
     """Refuse what an ordered consumer cannot be.
 
@@ -68,14 +67,6 @@ def check_ordered(
         for rule in _REFUSED
         if getattr(config, rule.name) not in rule.allowed
     ]
-    if durable:
-        mistakes.append(Mistake("durable", "an ordered consumer is not durable"))
-    if queue:
-        mistakes.append(Mistake("queue", "an ordered consumer cannot be in a queue group"))
-    if consumer:
-        mistakes.append(Mistake("consumer", "an ordered consumer is its own: it cannot be bound to one that exists"))
-    if pull:
-        mistakes.append(Mistake("pull", "an ordered consumer is not pulled from"))
     if not subject and not stream:
         mistakes.append(Mistake("subject", "a subject is required where no stream is given: it finds the stream"))
     if stream and (mistake := name_mistake("stream", stream)):
@@ -312,3 +303,50 @@ async def subscribe_ordered(
     subscription = OrderedSubscription(api, delivery or Delivery(), name, full, on_reset)
     await subscription.begin()
     return subscription
+
+
+T = TypeVar("T")
+
+
+class Watching(ABC, Generic[T]):
+    """Iterator over the existing entries, then `None` once, then updates.
+
+    Take them with ``async for`` or `next`. It begins again by itself after faults; see `OrderedSubscription`.
+    As an asynchronous context manager it stops at the end of the block.
+    """
+
+    def __init__(self, subscription: OrderedSubscription) -> None:
+        self._subscription = subscription
+
+    @property
+    def subscription(self) -> OrderedSubscription:
+        """Subscription that the watcher reads."""
+        return self._subscription
+
+    @abstractmethod
+    async def next(self, timeout: float | None = 5.0) -> T | None:
+        """The next one; None, once, after the last that was there at the beginning.
+
+        Raises:
+            RequestTimeoutError: none came in *timeout* seconds.
+            SubscriptionClosedError: it was stopped.
+        """
+
+    def __aiter__(self) -> AsyncIterator[T | None]:
+        return self
+
+    async def __anext__(self) -> T | None:
+        try:
+            return await self.next(None)
+        except SubscriptionClosedError:
+            raise StopAsyncIteration from None
+
+    async def stop(self) -> None:
+        """Watch no longer."""
+        await self._subscription.unsubscribe()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *failure: object) -> None:
+        await self.stop()

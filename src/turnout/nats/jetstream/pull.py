@@ -12,7 +12,7 @@ from typing import Self
 
 from turnout.errors import ConfigError, Mistake, TurnoutError
 from turnout.nats.jetstream._mailbox import Callback, Mailbox
-from turnout.nats.jetstream._watchdog import Watchdog
+from turnout.nats.jetstream._time_limits import Watchdog
 from turnout.nats.jetstream.api import Api
 from turnout.nats.jetstream.connection import Interest
 from turnout.nats.jetstream.errors import (

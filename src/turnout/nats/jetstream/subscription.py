@@ -13,7 +13,7 @@ from typing import Self
 from turnout.errors import TurnoutError
 from turnout.nats.jetstream._codec import decode
 from turnout.nats.jetstream._mailbox import Callback, Mailbox
-from turnout.nats.jetstream._watchdog import Watchdog
+from turnout.nats.jetstream._time_limits import Watchdog
 from turnout.nats.jetstream.api import Api
 from turnout.nats.jetstream.connection import Interest
 from turnout.nats.jetstream.consumer_config import AckPolicy, ConsumerInfo

@@ -5,21 +5,20 @@ dependencies. `turnout.nats.jetstream` is the other NATS package: asynchronous, 
 """
 
 from turnout.nats.protocol.options import ConnectionOptions
-from turnout.nats.wire._chunks import TOO_LARGE
+from turnout.nats.wire._window import TOO_LARGE
 from turnout.nats.wire.acknowledger import Acknowledger
 from turnout.nats.wire.connection import Connection, Message
 from turnout.nats.wire.direct import DirectReader
-from turnout.nats.wire.published import Published
-from turnout.nats.wire.publisher import Publisher
+from turnout.nats.wire.publisher import Published, Publisher
 from turnout.nats.wire.pull import PullReader, Range
-from turnout.nats.wire.sample import sample
-from turnout.nats.wire.stored import stored_message
 from turnout.nats.wire.streams import (
     create_consumer,
     create_stream,
     delete_consumer,
     delete_stream,
     purge_stream,
+    sample,
+    stored_message,
     stream_info,
     streams_of,
     subject_counts,

@@ -15,8 +15,8 @@ from turnout.errors import ConnectionLostError, StreamError
 from turnout.nats.protocol.errors import BrokenFrameError, RequestTimeoutError
 from turnout.nats.protocol.frames import LONGEST_LINE, ErrorLine, largest_message, read_info
 from turnout.nats.protocol.options import ConnectionOptions
+from turnout.nats.protocol.security import Tls, begins_tls
 from turnout.nats.protocol.servers import Server
-from turnout.nats.protocol.tls import Tls, begins_tls
 
 _RECEIVE = 1 << 18
 # How long past its deadline a call takes what has come already.

@@ -3,13 +3,224 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
 
+import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from turnout.errors import StreamError
 from turnout.histogram import Histogram
-from turnout.nats.wire._chunks import Chunk, CountedChunk, Flags, Numbers, PublishedMessages, TrackedChunk
-from turnout.nats.wire.packing import have_ids
+from turnout.nats.wire.packing import have_ids, numbered, pack
+
+Numbers = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+TOO_LARGE: Final = 413
+"""The code of the error for a message that is larger than the server takes."""
+
+Refused = Callable[[int, StreamError], None]
+"""Takes note of a message, by its place, that will never be stored, and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedMessages:
+    """Messages that are sent together.
+
+    Attributes:
+        subjects: as an Arrow array, like the next two, of one length.
+        payloads: of the messages.
+        lines: their header lines; None where there are none.
+        refused: what to call for a message that will never be stored; None where that is an error.
+        places: what to call it with for each message.
+        since: when they were handed over, by the monotonic clock; they keep it when they are sent again.
+    """
+
+    subjects: Any
+    payloads: Any
+    lines: Any
+    refused: Refused | None = None
+    places: Numbers | None = None
+    since: float = field(default_factory=time.monotonic)
+
+    def __len__(self) -> int:
+        return len(self.subjects)
+
+    def refuse(self, place: int, reason: StreamError) -> None:
+        """Report a message that will never be stored.
+
+        Raises:
+            StreamError: where refusals are not collected.
+        """
+        if self.refused is None or self.places is None:
+            raise reason
+        self.refused(int(self.places[place]), reason)
+
+    def take(self, places: Numbers) -> PublishedMessages:
+        """Return the messages at the given indices."""
+        chosen = pa.array(places)
+        return PublishedMessages(
+            self.subjects.take(chosen),
+            self.payloads.take(chosen),
+            None if self.lines is None else self.lines.take(chosen),
+            self.refused,
+            None if self.places is None else self.places[places],
+            self.since,
+        )
+
+    def frames(self, replies: Any) -> tuple[Any, Numbers]:
+        """Return the concatenated frames, and the offset of each frame."""
+        return pack(self.subjects.cast(pa.binary()), self.payloads, self.lines, replies)
+
+
+def small_enough(messages: PublishedMessages, limit: int) -> PublishedMessages:
+    """Return the messages of at most *limit* bytes with headers; larger messages are refused."""
+    if not len(messages):
+        return messages
+    sizes = pc.binary_length(messages.payloads)
+    if messages.lines is not None:
+        sizes = pc.add(sizes, pc.add(pc.binary_length(messages.lines), 12))
+    if pc.max(sizes).as_py() <= limit:
+        return messages
+    too_large = pc.greater(sizes, limit).to_numpy(zero_copy_only=False)
+    for place in np.flatnonzero(too_large).tolist():
+        subject, size = messages.subjects[place].as_py(), sizes[place].as_py()
+        text = f"a message on {subject!r} has {size:,} bytes with its headers, the server takes {limit:,}"
+        messages.refuse(place, StreamError(f"{text} (its max_payload)", code=TOO_LARGE))
+    return messages.take(np.flatnonzero(~too_large))
+
+
+class Chunk(Protocol):
+    """Interface of a chunk of published messages, as the publisher uses it.
+
+    Attributes:
+        messages: what was sent.
+        left: how many of them have no acknowledgement.
+        size: how many bytes their frames are.
+        duplicates: how many the stream knew already.
+        refused: how many will never be stored.
+        delivery: how long those took that have an acknowledgement.
+    """
+
+    messages: PublishedMessages
+    left: int
+    size: int
+    duplicates: int
+    refused: int
+    delivery: Histogram
+
+    def holds(self, number: int) -> bool:
+        """Return True if an acknowledgement with this number belongs to this chunk and is awaited."""
+
+    def acknowledge(self, numbers: Numbers, known: Flags) -> int:
+        """Process the answers for this chunk and return the number of awaited answers.
+
+        Args:
+            numbers: the last token of each answer's subject.
+            known: whether each says that the stream knew the message.
+        """
+
+    def waiting(self) -> bytes | memoryview:
+        """The frames without acknowledgement."""
+
+
+class CountedChunk:
+    """Chunk with one reply subject for all messages, *lead* + *number*."""
+
+    def __init__(self, messages: PublishedMessages, lead: bytes, number: int) -> None:
+        self.messages = messages
+        self.number = number
+        self.left = len(messages)
+        self.duplicates = 0
+        self.refused = 0
+        self.delivery = Histogram()
+        data, edges = messages.frames(lead + b"%d" % number)
+        self._data = memoryview(data)[edges[0] : edges[-1]]
+        self.size = len(self._data)
+
+    def holds(self, number: int) -> bool:
+        """Return True if the number is in this chunk's range."""
+        return number == self.number and self.left > 0
+
+    def acknowledge(self, numbers: Numbers, known: Flags) -> int:
+        """Count the answers with this chunk's number."""
+        mine = numbers == self.number
+        count = int(np.count_nonzero(mine))
+        self.left -= count
+        self.duplicates += int(np.count_nonzero(known & mine))
+        return count
+
+    def waiting(self) -> memoryview:
+        """All frames: which of them are acknowledged is not known."""
+        return self._data
+
+
+class TrackedChunk:
+    """Chunk with a separate reply subject for each message: *lead* and a number, starting at *first*."""
+
+    def __init__(self, messages: PublishedMessages, lead: bytes, first: int) -> None:
+        count = len(messages)
+        self.messages = messages
+        self.left = count
+        self.duplicates = 0
+        self.refused = 0
+        self.delivery = Histogram()
+        self._first = first
+        self._acknowledged = np.zeros(count, dtype=np.bool_)
+        data, self._edges = messages.frames(numbered(lead, first, count))
+        self._data = memoryview(data)
+        self.size = int(self._edges[-1] - self._edges[0])
+
+    def holds(self, number: int) -> bool:
+        """Return True if the number belongs to this chunk and is not acknowledged yet."""
+        place = number - self._first
+        return 0 <= place < len(self._acknowledged) and not self._acknowledged[place]
+
+    def acknowledge(self, numbers: Numbers, known: Flags) -> int:
+        """Mark the answered messages and return their number; duplicate answers count once."""
+        places = numbers - self._first
+        mine = (places >= 0) & (places < len(self._acknowledged))
+        places, first = np.unique(places[mine], return_index=True)
+        fresh = ~self._acknowledged[places]
+        self._acknowledged[places] = True
+        count = int(np.count_nonzero(fresh))
+        self.left -= count
+        self.duplicates += int(np.count_nonzero(known[mine][first] & fresh))
+        return count
+
+    def refuse(self, number: int, reason: StreamError) -> None:
+        """Report a pending message that will never be stored, and stop waiting for it.
+
+        Raises:
+            StreamError: where refusals are not collected.
+        """
+        place = number - self._first
+        self.messages.refuse(place, reason)
+        self._acknowledged[place] = True
+        self.left -= 1
+        self.refused += 1
+
+    def waiting_on(self, subject: str) -> list[int]:
+        """The numbers of the messages on a subject that wait for an answer."""
+        same = pc.equal(self.messages.subjects, subject).to_numpy(zero_copy_only=False)
+        return (np.flatnonzero(same & ~self._acknowledged) + self._first).tolist()
+
+    def subject(self, number: int) -> str:
+        """The subject of one message."""
+        subject: str = self.messages.subjects[number - self._first].as_py()
+        return subject
+
+    def frame(self, number: int) -> bytes:
+        """The frame of one message."""
+        place = number - self._first
+        return bytes(self._data[self._edges[place] : self._edges[place + 1]])
+
+    def waiting(self) -> bytes:
+        """The frames without acknowledgement."""
+        return b"".join(self.frame(int(place) + self._first) for place in np.flatnonzero(~self._acknowledged))
 
 
 class Window:

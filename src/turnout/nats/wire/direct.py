@@ -20,7 +20,7 @@ from turnout.nats.protocol.numbers import LARGEST_SEQUENCE, decimal
 from turnout.nats.protocol.status import END_OF_BATCH, NO_MESSAGES, NO_RESPONDERS
 from turnout.nats.wire.connection import Connection, Message
 from turnout.nats.wire.pull import Range, hole
-from turnout.nats.wire.rows import Row, record_batch, row
+from turnout.nats.wire.records import Row, record_batch, row
 
 _BATCH = 5000
 _BYTES = 8 << 20

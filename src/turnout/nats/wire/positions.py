@@ -8,6 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Final
 
 from turnout.errors import ConfigError, ConnectionLostError, Mistake, StreamError
 from turnout.nats.protocol.answers import number_in, object_in
@@ -158,3 +159,78 @@ def place_of(option: str, written: Place) -> Place:
         expected = "earliest, latest, a sequence, an ISO time or {stream: sequence}"
         raise ConfigError([Mistake(option, f"expected {expected}, found {written!r}")])
     return place
+
+
+_LISTED: Final = 10_000
+"""The server lists the deleted sequences of a stream in one answer: for more than these it is not asked to."""
+
+_TRIES: Final = 20
+
+
+def count_exactly(connection: Connection, stream: str, start: int, end: int, filters: Sequence[str] = ()) -> int | None:
+    """Return the number of messages from *start* up to, not including, *end*, on the subjects *filters* if given.
+
+    Args:
+        connection: to ask over.
+        stream: the stream.
+        start: the first sequence.
+        end: the sequence behind the last; the stream has reached it.
+        filters: none for all subjects.
+
+    Returns:
+        The number; None where it cannot be told: so much arrives or goes that no two answers fit together, or only a
+        consumer could say it, of a stream that counts its consumers.
+
+    Raises:
+        StreamError: when there is no such stream, or it may not be asked.
+    """
+    if end <= start:
+        return 0
+    before = state_of(connection, stream)
+    start = max(start, before.first)
+    if not filters or ">" in filters:
+        if not before.deleted:
+            return max(0, end - start)
+        if before.deleted <= _LISTED:
+            return _less_listed(connection, stream, start, end)
+    if before.consumed:
+        return None
+    counted = _between(connection, stream, start, end, filters)
+    return None if counted is None or _lost_some(before, state_of(connection, stream)) else counted
+
+
+def count_about(connection: Connection, stream: str, start: int, end: int, filters: Sequence[str] = ()) -> int:
+    """Count like `count_exactly`, in two requests; messages published between them may be counted."""
+    if end <= start:
+        return 0
+    behind = pending_from(connection, stream, end, filters)
+    return max(0, pending_from(connection, stream, start, filters) - behind)
+
+
+def _less_listed(connection: Connection, stream: str, start: int, end: int) -> int:
+    """Count the sequences minus the listed deleted ones, from a single and thus consistent answer."""
+    state = stream_info(connection, stream, deleted_details=True)["state"]
+    first = max(start, int(state["first_seq"]))
+    deleted: list[int] = state.get("deleted") or []
+    return max(0, end - first) - sum(first <= sequence < end for sequence in deleted)
+
+
+def _between(connection: Connection, stream: str, start: int, end: int, filters: Sequence[str]) -> int | None:
+    least, most = 0, end - start
+    earlier = pending_from(connection, stream, end, filters)
+    for _ in range(_TRIES):
+        whole = pending_from(connection, stream, start, filters)
+        later = pending_from(connection, stream, end, filters)
+        least, most = max(least, whole - later), min(most, whole - earlier)
+        if least == most:
+            return least
+        earlier = later
+    return None
+
+
+def _lost_some(before: StoredSequences, after: StoredSequences) -> bool:
+    """Return True if messages above the retained beginning may have been deleted between the two requests."""
+    if after.deleted != before.deleted:
+        return True
+    # With holes, others may have been passed by the beginning while as many new ones were made.
+    return bool(before.deleted) and after.first != before.first

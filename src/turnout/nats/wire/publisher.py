@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any, Self
 
@@ -17,17 +17,34 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from turnout.errors import ConnectionLostError, StreamError
+from turnout.histogram import Histogram
 from turnout.nats.protocol import headers as _headers
 from turnout.nats.protocol.frames import MessageLine
 from turnout.nats.protocol.numbers import LARGEST_SEQUENCE, decimal
-from turnout.nats.wire._chunks import PublishedMessages, Refused, TrackedChunk, small_enough
-from turnout.nats.wire._digits import numbers_before, windows
-from turnout.nats.wire._memory import with_room
 from turnout.nats.wire._refusals import TOO_MANY, Refusals, answer_of, concerns_all, forbidden_subject
-from turnout.nats.wire._window import Window
+from turnout.nats.wire._window import PublishedMessages, Refused, TrackedChunk, Window, small_enough
 from turnout.nats.wire.connection import Connection
-from turnout.nats.wire.frames import Frames, locate
-from turnout.nats.wire.published import Published
+from turnout.nats.wire.frames import Frames, locate, numbers_before, windows, with_room
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """Results of the messages published since the last flush.
+
+    Attributes:
+        stored: messages that were new to the stream, and stored.
+        duplicates: those that the stream knew already.
+        delivery: how long each of both took, from the moment it was first handed to the connection, with others, until
+            its acknowledgement was read. It is no part of what makes two of these equal.
+    """
+
+    stored: int = 0
+    duplicates: int = 0
+    delivery: Histogram = field(default=Histogram(), compare=False)
+
+    def __add__(self, other: Published) -> Published:
+        return Published(self.stored + other.stored, self.duplicates + other.duplicates, self.delivery + other.delivery)
+
 
 _CHUNK = 1000
 _CHUNK_BYTES = 1 << 18

@@ -21,9 +21,8 @@ from numpy.typing import NDArray
 from turnout.errors import ConnectionLostError, StreamError
 from turnout.nats.protocol.pull_requests import PullStatus, ephemeral_config, next_request, pull_body
 from turnout.nats.protocol.status import NO_RESPONDERS, REQUEST_TIMEOUT, read_status
-from turnout.nats.wire._memory import with_room
 from turnout.nats.wire.connection import Connection, frame
-from turnout.nats.wire.frames import locate
+from turnout.nats.wire.frames import locate, with_room
 from turnout.nats.wire.records import SCHEMA, Received, decode
 from turnout.nats.wire.streams import create_consumer, delete_consumer
 

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from turnout.nats.wire.connection import Connection
-from turnout.nats.wire.positions import StoredSequences, state_of
-from turnout.nats.wire.range_count import count_about
+from turnout.nats.wire.positions import StoredSequences, count_about, state_of
 from turnout.subjects.tokens import FULL, PARTIAL
 
 Kind = Literal["together", "apart", "sieved", "beside"]

@@ -7,8 +7,10 @@ The position of a message is in its reply subject (ADR-15, JSAck)::
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from datetime import datetime
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -19,8 +21,7 @@ from turnout.nats.protocol.errors import BrokenFrameError, NotJetStreamMessageEr
 from turnout.nats.protocol.frames import LONGEST_SIZE
 from turnout.nats.protocol.headers import MESSAGE_ID
 from turnout.nats.protocol.positions import Position
-from turnout.nats.wire._digits import numbers_before, windows
-from turnout.nats.wire.frames import Frames
+from turnout.nats.wire.frames import Frames, numbers_before, windows
 from turnout.records.headers import ARROW
 
 SCHEMA = pa.schema(
@@ -312,3 +313,45 @@ def _lists(names: Any, values: Any, rows: Positions, owner: Positions, count: in
     offsets = np.zeros(count + 1, dtype=np.int32)
     np.cumsum(lengths, out=offsets[1:])
     return pa.ListArray.from_arrays(pa.array(offsets), pairs, type=ARROW, mask=pa.array(lengths == 0))
+
+
+class Row(NamedTuple):
+    """Message as a tuple, in the order of `turnout.nats.wire.records.SCHEMA`."""
+
+    topic: str
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes
+    headers: list[dict[str, Any]] | None
+    timestamp: int
+
+
+def row(subject: str, sequence: int, value: bytes, headers: Sequence[tuple[str, bytes]], stored: str) -> Row:
+    """Build the row of a message with its headers; *stored* is the server's storage time."""
+    key = next((value for name, value in headers if name == MESSAGE_ID), None)
+    pairs = [{"key": name, "value": value} for name, value in headers]
+    return Row(subject, 0, sequence, key, value, pairs or None, _microseconds(stored))
+
+
+def _microseconds(text: str) -> int:
+    """An RFC 3339 time with up to nine digits behind the second, as microseconds since 1970.
+
+    Raises:
+        ValueError: when it is none.
+    """
+    whole, _, fraction = text.rstrip("Z").partition(".")
+    seconds = int(datetime.fromisoformat(whole + "+00:00").timestamp())
+    return seconds * 1_000_000 + int(fraction[:6].ljust(6, "0"))
+
+
+def record_batch(rows: Sequence[Row]) -> Any:
+    """The rows as a record batch."""
+    columns = zip(*rows, strict=True) if rows else ((),) * len(SCHEMA)
+    arrays = [pa.array(column, type=field.type) for column, field in zip(columns, SCHEMA, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+
+
+def with_stream(batch: Any, stream: str) -> Any:
+    """Return the batch with an additional column ``stream``, in the form that a run reads."""
+    return batch.append_column("stream", pa.repeat(pa.scalar(stream), batch.num_rows))

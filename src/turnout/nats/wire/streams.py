@@ -1,16 +1,21 @@
-"""JetStream API requests about streams and consumers, one function per request."""
+"""JetStream API requests about streams, consumers and stored messages."""
 
 from __future__ import annotations
 
+import base64
 import contextlib
+import json
 import secrets
+import time
 from collections.abc import Mapping
 from typing import Any
 
 from turnout.errors import StreamError
-from turnout.nats.protocol.answers import number_in, object_in
-from turnout.nats.protocol.errors import ConsumerNotFoundError
+from turnout.nats.protocol.answers import number_in, object_in, read_object
+from turnout.nats.protocol.errors import ConsumerNotFoundError, MessageNotFoundError
+from turnout.nats.protocol.headers import parse
 from turnout.nats.wire.connection import Connection
+from turnout.nats.wire.records import Row, record_batch, row
 
 
 def create_stream(connection: Connection, config: Mapping[str, Any]) -> dict[str, Any]:
@@ -87,3 +92,84 @@ def delete_consumer(connection: Connection, stream: str, consumer: str) -> None:
     """Delete *consumer*; a missing consumer is not an error."""
     with contextlib.suppress(ConsumerNotFoundError):
         connection.api(f"CONSUMER.DELETE.{stream}.{consumer}")
+
+
+def stored_message(connection: Connection, stream: str, sequence: int) -> Any:
+    """The message as a record batch of `turnout.nats.wire.records.SCHEMA`, as a reader of the stream sees it.
+
+    Raises:
+        StreamError: the stream is not there, or holds no message of this sequence (code 404).
+        ConnectionLostError: the server goes away.
+    """
+    try:
+        answer = connection.api(f"STREAM.MSG.GET.{stream}", {"seq": sequence})
+    except MessageNotFoundError as failure:
+        text = f"the stream {stream!r} holds no message {sequence}"
+        raise MessageNotFoundError(text, code=404, err_code=failure.err_code) from None
+    return record_batch([stored_row(stream, answer)])
+
+
+def stored_row(stream: str, answer: Mapping[str, Any]) -> Row:
+    """The message in what the API has answered.
+
+    Raises:
+        StreamError: there is none, or it cannot be read.
+    """
+    request = f"STREAM.MSG.GET.{stream}"
+    message = object_in(answer, "message", request=request)
+    sequence = number_in(message, "seq", request=request)
+    try:
+        headers, payload = (base64.b64decode(message.get(name) or "") for name in ("hdrs", "data"))
+        return row(message["subject"], sequence, payload, parse(headers), message["time"])
+    except (KeyError, TypeError, ValueError, AttributeError) as failure:
+        raise StreamError(f"{request}: message {sequence} cannot be read: {failure!r:.80}") from None
+
+
+_BATCH_REQUESTS = 250
+
+
+def sample(connection: Connection, stream: str, count: int, subject: str = ">") -> Any:
+    """Return up to *count* messages spread evenly over *stream*, as a `turnout.nats.wire.records.SCHEMA` batch.
+
+    Hundreds are asked for at a time, so a server that is far away costs a few round trips and no more. Where a message
+    is gone, or is not on *subject*, the next one that is takes its place.
+
+    Raises:
+        StreamError: when the stream is not there; with code 403 when its messages may not be asked for.
+        ConnectionLostError: when the server goes away.
+    """
+    state = stream_info(connection, stream)["state"]
+    first, last = state["first_seq"], state["last_seq"]
+    sequences = sorted({first + (last - first) * n // max(1, count - 1) for n in range(count)}) if last >= first else []
+    sampled: dict[int, Row] = {}
+    for begin in range(0, len(sequences), _BATCH_REQUESTS):
+        rows = _ask(connection, stream, sequences[begin : begin + _BATCH_REQUESTS], subject)
+        if not rows:
+            # Nothing is behind these sequences then, or nobody answers: not worth the same wait again.
+            break
+        sampled |= {row.offset: row for row in rows}
+    return record_batch([sampled[sequence] for sequence in sorted(sampled)])
+
+
+def _ask(connection: Connection, stream: str, sequences: list[int], subject: str) -> list[Row]:
+    """Request the first message at or after each of *sequences*; late answers are omitted."""
+    inbox = connection.new_inbox()
+    number = connection.subscribe(inbox)
+    for sequence in sequences:
+        body = json.dumps({"seq": sequence, "next_by_subj": subject}).encode()
+        connection.publish_api(f"STREAM.MSG.GET.{stream}", body, inbox)
+    rows: list[Row] = []
+    answers = 0
+    try:
+        for message in connection.messages(time.monotonic() + connection.options.timeout):
+            if message.subject != inbox:
+                continue
+            answer = read_object(message.payload or b"{}", request=f"STREAM.MSG.GET.{stream}")
+            rows += [stored_row(stream, answer)] if "message" in answer else []
+            answers += 1
+            if answers == len(sequences):
+                break
+    except TimeoutError:
+        pass
+    connection.unsubscribe(number)
+    return rows

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from turnout.errors import ConfigError, Mistake
-from turnout.nats.protocol.settings import ConnectionSettings
+from turnout.nats.protocol.options import ConnectionSettings
 from turnout.nats.wire.positions import Place, parse_place
 from turnout.routes import Route
 from turnout.routes.endpoints import Endpoint, FileSource, KafkaSource, NatsSource

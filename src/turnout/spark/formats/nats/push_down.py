@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from turnout.nats.wire import Connection
-from turnout.nats.wire.range_count import count_exactly
+from turnout.nats.wire.positions import count_exactly
 from turnout.spark.formats.nats.reading import Split, planned
 
 _log = logging.getLogger(__name__)
