@@ -1,4 +1,4 @@
-"""Matching, covering, collisions and validity."""
+"""Matching, covering, collisions, common filters and validity."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import itertools
 import json
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.vectors.subject_match import python_outcomes
 
 from turnout.subjects import collide, is_subset, matches
+from turnout.subjects.pattern import common
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "subjects" / "subject-match.json"
 FILTERS = st.lists(st.sampled_from(["a", "b", "*"]), min_size=0, max_size=3).flatmap(
@@ -38,3 +40,34 @@ def test_a_subset_matches_nothing_that_the_other_does_not(one: str, other: str) 
 def test_filters_collide_when_some_subject_matches_both(one: str, other: str) -> None:
     """And only then; four tokens are enough to find one."""
     assert collide(one, other) == any(matches(one, s) and matches(other, s) for s in ALL_SUBJECTS)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "both"),
+    [
+        ("a.>", "a.b", "a.b"),
+        ("*.b", "a.*", "a.b"),
+        (">", ">", ">"),
+        ("a.*.>", "a.>", "a.*.>"),
+        ("a.b", "a.c", None),
+        ("a.b", "a.b.c", None),
+        ("a.>", "a", None),
+        ("a.>", "b.>", None),
+    ],
+)
+def test_what_two_filters_have_in_common(one: str, other: str, both: str | None) -> None:
+    """One filter again, whichever way round."""
+    assert common(one, other) == common(other, one) == both
+
+
+_TOKENS = st.lists(st.sampled_from(["a", "b", "*"]), min_size=1, max_size=3)
+_FILTERS = st.builds(lambda tokens, full: ".".join([*tokens, ">"] if full else tokens), _TOKENS, st.booleans())
+_SUBJECTS = st.lists(st.sampled_from(["a", "b", "c"]), min_size=1, max_size=4).map(".".join)
+
+
+@given(_FILTERS, _FILTERS, _SUBJECTS)
+def test_a_subject_matches_it_where_it_matches_both(one: str, other: str, subject: str) -> None:
+    """And only there."""
+    both = common(one, other)
+
+    assert (both is not None and matches(both, subject)) == (matches(one, subject) and matches(other, subject))

@@ -34,6 +34,6 @@ def test_the_docs_name_every_module() -> None:
     folder = Path(turnout.nats.jetstream.__file__).parent
     text = Path(__file__).parents[3].joinpath("docs", "jetstream.md").read_text(encoding="utf-8")
     named = set(re.findall(r"`([a-z_]+)`", text[text.index("## Where is what") : text.index("## Subscribing")]))
-    helpers = {"api", "_codec", "_mailbox", "_watchdog", "__init__"}
+    helpers = {"api", "_codec", "_mailbox", "__init__"}
 
     assert {path.stem for path in folder.glob("*.py")} - helpers == named & {p.stem for p in folder.glob("*.py")}

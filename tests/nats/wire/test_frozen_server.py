@@ -106,7 +106,7 @@ def counted_reconnects(monkeypatch: pytest.MonkeyPatch, connection: Connection) 
 @pytest.mark.parametrize("seconds", [0.8, 5.0])
 def test_a_publisher_waits(server: NatsServer, seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """A publisher whose server freezes stores each message, once where messages have ids."""
-    monkeypatch.setattr("turnout.nats.wire.publisher._SILENCE", 2.0)
+    monkeypatch.setattr("turnout.nats.wire.publisher._SILENCE_SECONDS", 2.0)
     with Connection.open(server.url, **{**_TIMES, "reconnect_timeout": 180.0}) as connection:
         publisher = Publisher(connection)
         reconnected = counted_reconnects(monkeypatch, connection)

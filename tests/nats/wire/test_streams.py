@@ -1,4 +1,4 @@
-"""A few messages from all over a stream."""
+"""Messages of a stream without a consumer: one by its sequence, a few from all over it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,17 @@ import pytest
 
 from turnout.embedded import NatsServer
 from turnout.errors import StreamError
-from turnout.nats.wire import Connection, DirectReader, Publisher, Range, create_stream, delete_stream, sample
+from turnout.nats.wire import (
+    Connection,
+    DirectReader,
+    Publisher,
+    PullReader,
+    Range,
+    create_stream,
+    delete_stream,
+    sample,
+    stored_message,
+)
 
 
 @pytest.fixture(scope="module")
@@ -33,8 +43,8 @@ def stream(connection: Connection) -> Iterator[str]:
     delete_stream(connection, name)
 
 
-def test_places_lie_evenly(connection: Connection, stream: str) -> None:
-    """First and last included; a place in a gap gives what comes behind it, once."""
+def test_sequences_are_spread_evenly(connection: Connection, stream: str) -> None:
+    """First and last included; a sequence in a gap gives what comes behind it, once."""
     sampled = sample(connection, stream, 334)["offset"].to_pylist()
 
     assert sampled == sorted(set(sampled))
@@ -74,3 +84,27 @@ def test_nothing_to_take(connection: Connection) -> None:
 
     with pytest.raises(StreamError, match="stream not found"):
         sample(connection, name, 10)
+
+
+def test_a_message_is_as_a_reader_of_the_stream_sees_it(nats_server: NatsServer) -> None:
+    """The same subject, sequence, headers, payload and time, to the microsecond."""
+    with Connection.open(nats_server.url) as connection:
+        create_stream(connection, {"name": "STORED", "subjects": ["stored.>"], "storage": "memory"})
+        connection.request("stored.a", b"plain")
+        connection.request("stored.b", b"\x00\xff", {"Kind": "odd", "Nats-Msg-Id": "k"})
+
+        (read,) = PullReader(connection, Range("STORED", 1, 3, ()), 0).batches()
+        single = [stored_message(connection, "STORED", sequence).to_pylist()[0] for sequence in (1, 2)]
+
+        assert single == read.to_pylist()
+
+
+def test_a_message_that_is_not_there(nats_server: NatsServer) -> None:
+    """The stream and the sequence are named."""
+    with Connection.open(nats_server.url) as connection:
+        create_stream(connection, {"name": "EMPTY", "subjects": ["empty"], "storage": "memory"})
+
+        with pytest.raises(StreamError, match="the stream 'EMPTY' holds no message 5") as refused:
+            stored_message(connection, "EMPTY", 5)
+
+    assert refused.value.code == 404
