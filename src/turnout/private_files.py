@@ -7,7 +7,6 @@ process, however it ends, so whoever makes the next folder removes those of proc
 from __future__ import annotations
 
 import atexit
-import fcntl
 import os
 import shutil
 import tempfile
@@ -16,11 +15,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
+from turnout.files import FileLock
+
 _OWNER = ".owner"
 _NAMES = "turnout-*"
 
-_locks: dict[Path, int] = {}
-"""The folders that this process holds, and the descriptors of their locks."""
+_locks: dict[Path, FileLock] = {}
+"""The folders that this process holds, and their locks."""
 
 
 @contextmanager
@@ -58,7 +59,7 @@ def remove(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     lock = _locks.pop(folder, None)
     if lock is not None:
-        os.close(lock)
+        lock.release()
 
 
 def hold(folder: Path) -> None:
@@ -66,15 +67,14 @@ def hold(folder: Path) -> None:
     while folder not in _locks:
         folder.mkdir(mode=0o700, exist_ok=True)
         try:
-            lock = os.open(folder / _OWNER, os.O_RDWR | os.O_CREAT, 0o600)
+            lock = FileLock(folder / _OWNER).acquire(wait=True, shared=True)
         except FileNotFoundError:
             continue
-        fcntl.flock(lock, fcntl.LOCK_SH)
-        if os.fstat(lock).st_nlink:
+        if os.fstat(lock.descriptor).st_nlink:
             _locks[folder] = lock
         else:
             # It was swept away before it was ours.
-            os.close(lock)
+            lock.release()
 
 
 def sweep() -> None:
@@ -87,13 +87,10 @@ def sweep() -> None:
 
 def _sweep(folder: Path) -> None:
     # Without the file it is none of ours, or one that is just being made.
-    lock = os.open(folder / _OWNER, os.O_RDWR | os.O_NOFOLLOW)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    with FileLock(folder / _OWNER, create=False) as lock:
+        lock.acquire()
         (folder / _OWNER).unlink()
         shutil.rmtree(folder, ignore_errors=True)
-    finally:
-        os.close(lock)
 
 
 def private_folder(folder: Path) -> Path:

@@ -18,6 +18,7 @@ import pytest
 from pyspark.sql.types import StructType
 from tests.streams import own_stream
 
+from turnout.caches import LruCache
 from turnout.conditions import exists
 from turnout.embedded import NatsServer
 from turnout.engine import Counts, Messages
@@ -101,7 +102,9 @@ source: {{format: nats, servers: "{url}", stream: S}}
 sink: {{format: nats, servers: "{url}"{sink}}}
 """
     stage = SparkStage.of(Route.parse(text, {}), splits=splits)
-    monkeypatch.setattr(module, "_programs", {stage.key: program})
+    programs = LruCache[str, Any](1)
+    programs.add(stage.key, program)
+    monkeypatch.setattr(module, "_programs", programs)
     return stage
 
 
@@ -392,7 +395,7 @@ def test_a_worker_keeps_one_program_of_a_route(nats_server: NatsServer, monkeypa
     text = (
         'name: x\nsource: {format: nats, servers: "nats://u:hunter2@h", stream: S}\nsink: {format: nats, servers: "n"}'
     )
-    monkeypatch.setattr(module, "_programs", {})
+    monkeypatch.setattr(module, "_programs", LruCache(1))
     first, second = (pickle.loads(pickle.dumps(SparkStage.of(Route.parse(text, {}), splits=True))) for _ in range(2))
 
     assert first._program() is second._program()

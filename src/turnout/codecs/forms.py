@@ -11,8 +11,9 @@ from typing import Any, TypeAlias
 
 from turnout.codecs.builtins import finite, single
 from turnout.codecs.leaves import EXACT
-from turnout.codecs.moments import DAY, dates_as_text, timestamps_as_text
+from turnout.codecs.moments import dates_as_text, timestamps_as_text
 from turnout.codecs.nodes import each
+from turnout.epoch import MILLISECONDS_PER_DAY
 from turnout.errors import RecordError
 from turnout.records import Schema
 from turnout.records.schema import ANY, DATE, DECIMAL, TIME, TIMESTAMP
@@ -164,14 +165,14 @@ def _wire_leaf(schema: Schema, *, numeric: bool) -> Form:
 
 
 def _day_number(moment: int) -> int:
-    day, rest = divmod(int(moment), DAY)
+    day, rest = divmod(int(moment), MILLISECONDS_PER_DAY)
     if rest:
         raise RecordError(f"a Date has no time of day, found {moment} milliseconds since 1970")
     return day
 
 
 def _time_number(moment: int) -> int:
-    if not 0 <= moment <= DAY:
+    if not 0 <= moment <= MILLISECONDS_PER_DAY:
         raise RecordError(f"a Time is within a day, found {moment} milliseconds since 1970")
     return int(moment)
 

@@ -12,8 +12,9 @@ from typing import Annotated, Any, Final, TypeAlias
 
 import msgspec
 
-from turnout.codecs.moments import DAY, day_of, moment_of, read_date, read_timestamp
+from turnout.codecs.moments import day_of, moment_of, read_date, read_timestamp
 from turnout.codecs.nodes import Misfit, Node, Slow, each, json_of, slow_node
+from turnout.epoch import MILLISECONDS_PER_DAY
 from turnout.records import BigInt, Moment, Schema
 from turnout.records.schema import ANY, DATE, DECIMAL, TIME, TIMESTAMP
 
@@ -262,7 +263,7 @@ def wire_leaf(schema: Schema, _digits: int) -> Node:
 
 
 def _of_day(days: int) -> Moment:
-    return Moment(days * DAY)
+    return Moment(days * MILLISECONDS_PER_DAY)
 
 
 def _wire_decimal(decimal: Callable[[bytes], Decimal]) -> Slow:

@@ -10,16 +10,15 @@ from zoneinfo import ZoneInfo
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from turnout.epoch import EPOCH, MILLISECONDS_PER_DAY
 from turnout.records import Moment
 from turnout.records.text import iso_of
 
-DAY = 86_400_000
 """Milliseconds."""
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FIRST_DAY = date(1970, 1, 1).toordinal()
-_YEAR_1 = (date.min.toordinal() - _FIRST_DAY) * DAY
-_YEAR_10000 = (date.max.toordinal() + 1 - _FIRST_DAY) * DAY
+_YEAR_1 = (date.min.toordinal() - _FIRST_DAY) * MILLISECONDS_PER_DAY
+_YEAR_10000 = (date.max.toordinal() + 1 - _FIRST_DAY) * MILLISECONDS_PER_DAY
 _MILLIS = pa.timestamp("ms")
 _LONGEST = 9_223_372_036_854_775
 """Milliseconds: the last moment, whose microseconds fit into 64 bits."""
@@ -34,13 +33,13 @@ _offset = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::?(\d{2})(?::?(\d{2}))?)
 
 def moment_of(time: datetime) -> Moment:
     """The moment of a time; one without a zone is in UTC."""
-    since = (time if time.tzinfo is not None else time.replace(tzinfo=UTC)) - _EPOCH
-    return Moment(since.days * DAY + since.seconds * 1000 + since.microseconds // 1000)
+    since = (time if time.tzinfo is not None else time.replace(tzinfo=UTC)) - EPOCH
+    return Moment(since.days * MILLISECONDS_PER_DAY + since.seconds * 1000 + since.microseconds // 1000)
 
 
 def day_of(day: date) -> Moment:
     """The moment at which a day begins."""
-    return Moment((day.toordinal() - _FIRST_DAY) * DAY)
+    return Moment((day.toordinal() - _FIRST_DAY) * MILLISECONDS_PER_DAY)
 
 
 def read_timestamp(text: str) -> Moment:
@@ -57,7 +56,7 @@ def read_timestamp(text: str) -> Moment:
     if hour > 23 or minute > 59 or second > 59:
         raise ValueError(text)
     millis = ((hour * 60 + minute) * 60 + second) * 1000 + int(((parts["fraction"] or "") + "000")[:3])
-    local = _days(parts) * DAY + millis
+    local = _days(parts) * MILLISECONDS_PER_DAY + millis
     moment = local - _zone_offset(parts["zone"], local)
     if abs(moment) > _LONGEST:
         raise ValueError(text)
@@ -73,7 +72,7 @@ def read_date(text: str) -> Moment:
     match = _date(text.strip())
     if match is None:
         raise ValueError(text)
-    return Moment(_days(match.groupdict()) * DAY)
+    return Moment(_days(match.groupdict()) * MILLISECONDS_PER_DAY)
 
 
 def _days(parts: dict[str, str | None]) -> int:
@@ -96,7 +95,7 @@ def _zone_offset(zone: str | None, local: int) -> int:
             raise ValueError(zone)
         return (ahead if match[1] == "+" else -ahead) * 1000
     try:
-        offset = ZoneInfo(str(zone)).utcoffset((_EPOCH + timedelta(milliseconds=local)).replace(tzinfo=None))
+        offset = ZoneInfo(str(zone)).utcoffset((EPOCH + timedelta(milliseconds=local)).replace(tzinfo=None))
     except (OSError, LookupError, OverflowError) as failure:
         raise ValueError(zone) from failure
     return round(offset.total_seconds() * 1000) if offset is not None else 0

@@ -15,7 +15,7 @@ from turnout.engine.stages import StageReport, StageWatch
 from turnout.engine.trace import Outcome, Trace
 from turnout.errors import SubscriptionNotFoundError
 from turnout.records import Batch, Failure
-from turnout.records.text import text_of
+from turnout.records.text import readable
 from turnout.subjects.draw_hash import draws_of
 from turnout.subscriptions import Subscription
 from turnout.subscriptions.index import Index
@@ -248,14 +248,8 @@ def _messages(program: Program, trace: Trace) -> list[SentMessage]:
     )  # fmt: skip
     return [
         SentMessage(
-            topic, sinks[sink], id_, subscription, trace.is_letter(place), _readable(key), _readable(value),
-            tuple((header["key"], _readable(header["value"])) for header in pairs or ()),
+            topic, sinks[sink], id_, subscription, trace.is_letter(place), readable(key), readable(value),
+            tuple((header["key"], readable(header["value"])) for header in pairs or ()),
         )
         for place, (topic, sink, id_, subscription, key, value, pairs) in enumerate(columns)
     ]  # fmt: skip
-
-
-def _readable(raw: bytes | None) -> str | None:
-    """Decode bytes as UTF-8; invalid bytes become replacement characters."""
-    text = text_of(raw)
-    return raw.decode("utf-8", "replace") if text is None and raw is not None else text

@@ -8,7 +8,7 @@ from typing import Any, Final
 from turnout.engine.reading import Consumed
 from turnout.errors import RunError
 from turnout.records import Failure
-from turnout.records.text import iso_of, text_of
+from turnout.records.text import iso_of, readable
 from turnout.routes import Route
 from turnout.transforms import ErrorPolicy
 
@@ -103,7 +103,5 @@ class FailureLog:
 
 
 def _shown(raw: bytes | None) -> str | None:
-    text = text_of(raw)
-    if text is None and raw is not None:
-        text = raw.decode("utf-8", "replace")
+    text = readable(raw)
     return text if text is None else text[:_LONGEST]

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from turnout.caches import LruCache
 from turnout.codecs import Codec, codec_of
 from turnout.engine.addresses import Addresses
 from turnout.engine.counts import Counts
@@ -89,7 +90,8 @@ class Program:
         self.header_rules = HeaderRules(route)
         self.writer = Writer(route, self.header_rules, self.key, self.value)
         self.lineage = LineageHeaders(route)
-        self._fanouts: dict[int, Fanout] = {}
+        # Two revisions are in use while the next micro-batch begins.
+        self._fanouts = LruCache[int, Fanout](2)
         # With subscriptions a record goes on under its own topic where nobody wants it.
         self._own_topics = OwnTopics([route.name, ""] if route.subscriptions else [route.name], self.addresses)
 
@@ -227,14 +229,8 @@ class Program:
         return deliveries, unmatched
 
     def _fanout_of(self, index: Index) -> Fanout:
-        known = self._fanouts.get(id(index))
-        if known is None:
-            if len(self._fanouts) > 1:
-                # Two revisions are in use while the next micro-batch begins.
-                self._fanouts.pop(next(iter(self._fanouts)))
-            # It holds the index, whose id no other object has as long as it is here.
-            known = self._fanouts[id(index)] = Fanout(self.route.name, index, self.addresses)
-        return known
+        # It holds the index, whose id no other object has as long as it is cached.
+        return self._fanouts.get_or_add(id(index), lambda: Fanout(self.route.name, index, self.addresses))
 
     # What goes out
 

@@ -12,6 +12,7 @@ from typing import Any, Self
 
 import pyarrow as pa
 
+from turnout.epoch import microseconds_since_epoch
 from turnout.errors import ConfigError, Mistake
 from turnout.records.headers import ARROW
 from turnout.suggestions import guesses
@@ -163,10 +164,7 @@ def _header_bytes(text: Any) -> bytes | None:
 
 def _microseconds(moment: date) -> int:
     whole = moment if isinstance(moment, datetime) else datetime(moment.year, moment.month, moment.day, tzinfo=UTC)
-    # What has no zone is UTC, as everywhere in turnout.
-    aware = whole if whole.tzinfo else whole.replace(tzinfo=UTC)
-    since = aware - datetime(1970, 1, 1, tzinfo=UTC)
-    return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
+    return microseconds_since_epoch(whole)
 
 
 def record_batch(records: Sequence[SampleRecord]) -> Any:

@@ -12,7 +12,7 @@ from turnout.conditions import format_condition
 from turnout.engine.reading import Consumed
 from turnout.engine.trace import Watch
 from turnout.records import FAILED, FILTERED, Batch, Record
-from turnout.records.text import iso_of, json_of, text_of
+from turnout.records.text import iso_of, json_of, readable, text_of
 from turnout.routes import Route
 from turnout.transforms.apply import StageRunner
 from turnout.transforms.base import Errors, Predicate
@@ -140,13 +140,13 @@ def shown(record: Record) -> dict[str, Any]:
         "partition": record.partition,
         "offset": record.offset,
         "key": text_of(record.key, record.key_schema),
-        "value": _plain(record.value)
+        "value": readable(record.value)
         if isinstance(record.value, bytes)
         else json_of(record.value, record.value_schema),
         "headers": [
             [
                 header.name,
-                _plain(header.value) if isinstance(header.value, bytes) else text_of(header.value, header.schema),
+                readable(header.value) if isinstance(header.value, bytes) else text_of(header.value, header.schema),
             ]
             for header in record.headers
         ],
@@ -154,11 +154,7 @@ def shown(record: Record) -> dict[str, Any]:
     }
 
 
-def _plain(raw: bytes | None) -> str | None:
-    return None if raw is None else raw.decode("utf-8", "replace")
-
-
 def _as_read(records: Batch, consumed: Consumed) -> dict[str, Any]:
     """The only record of a batch before anything was decoded."""
-    parts = {"topic": consumed.topics[0], "key": _plain(consumed.keys[0]), "value": _plain(consumed.values[0])}
+    parts = {"topic": consumed.topics[0], "key": readable(consumed.keys[0]), "value": readable(consumed.values[0])}
     return {**shown(records.record(0)), **parts}

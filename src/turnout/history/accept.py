@@ -16,6 +16,7 @@ from typing import Any
 import yaml
 
 from turnout.errors import TurnoutError
+from turnout.files import replace_file
 from turnout.history.case_outcome import CaseOutcome, read_back
 from turnout.history.cases import CaseResult, run_cases
 from turnout.history.comparison import ABSENT, Difference
@@ -53,7 +54,7 @@ def accept(suite: Suite, route: Route, results: Iterable[CaseResult]) -> int:
     failed = run_cases(route, changed).failed
     if failed:
         raise TurnoutError(f"{_place(failed[0].case)}: cannot be rewritten so that it passes: edit it by hand")
-    suite.file.write_text(text, encoding="utf-8")
+    replace_file(suite.file.resolve(), text)
     return len(mine)
 
 

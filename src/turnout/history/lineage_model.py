@@ -12,7 +12,7 @@ from turnout.engine.lineage import REVISION, ROUTE, SOURCE
 from turnout.errors import ConfigError, Mistake
 from turnout.nats.protocol.numbers import LARGEST_SEQUENCE, decimal
 from turnout.nats.protocol.positions import stream_and_sequence
-from turnout.records.text import text_of
+from turnout.records.text import readable
 from turnout.subscriptions import Subscription
 from turnout.subscriptions.index import Index
 
@@ -38,9 +38,9 @@ class SourceRecord:
     def of(cls, stream: str, batch: Any) -> Self:
         """The only record of a batch."""
         (row,) = batch.to_pylist()
-        headers = tuple((header["key"], _readable(header["value"])) for header in row["headers"] or ())
+        headers = tuple((header["key"], readable(header["value"])) for header in row["headers"] or ())
         return cls(
-            f"{stream}:{row['offset']}", row["topic"], row["timestamp"].isoformat(), headers, _readable(row["value"])
+            f"{stream}:{row['offset']}", row["topic"], row["timestamp"].isoformat(), headers, readable(row["value"])
         )
 
 
@@ -176,8 +176,3 @@ def cause_of(
         if own_id == id_ if id_ is not None else topic == message.topic:
             return True, next((candidate for candidate in subscriptions if candidate.id == subscription), None)
     return False, None
-
-
-def _readable(raw: bytes | None) -> str | None:
-    text = text_of(raw)
-    return raw.decode("utf-8", "replace") if text is None and raw is not None else text

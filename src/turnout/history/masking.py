@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from turnout.records import Record
-from turnout.records.text import iso_of, json_of, text_of
+from turnout.records.text import iso_of, json_of, readable, text_of
 from turnout.transforms import Chain
 from turnout.transforms.chain import Stage
 from turnout.transforms.flow import HEADERS, KEY, VALUE, ContentPath, fits, same_name
@@ -182,7 +182,7 @@ def _placeholder(content: bytes) -> str:
 
 
 def _shown_text(value: Any, schema: Any) -> str | None:
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else text_of(value, schema)
+    return readable(value) if isinstance(value, bytes) else text_of(value, schema)
 
 
 def hidden_places(chain: Chain) -> list[Hidden]:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -13,8 +11,9 @@ from typing import TYPE_CHECKING, Any, Self
 
 from turnout.engine.counts import Counts
 from turnout.errors import ConfigError, Mistake
+from turnout.files import FileLock, replace_file
 from turnout.history.ranges import StreamRange
-from turnout.private_files import private_file, private_folder
+from turnout.private_files import private_folder
 
 if TYPE_CHECKING:
     from turnout.history.replay_plan import ReplayPlan
@@ -129,12 +128,7 @@ class ReplayState:
                 "counts": self.counts.as_dict(),
             }
         )
-        part = folder / f".{_FILE}"
-        with private_file(part).open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(folder / _FILE)
+        replace_file(folder / _FILE, text)
 
 
 @contextmanager
@@ -147,12 +141,9 @@ def claimed(folder: Path) -> Iterator[None]:
     # A checkpoint that a run has not made yet is for its owner only as well.
     for directory in (folder.parent.parent, folder.parent, folder):
         private_folder(directory)
-    lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
-    try:
+    with FileLock(folder / "lock") as lock:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock.acquire()
         except OSError:
             raise ConfigError([Mistake("id", f"another process carries out the replay {folder.name}")]) from None
         yield
-    finally:
-        os.close(lock)

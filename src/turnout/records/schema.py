@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, replace
 from decimal import Context, Decimal
 from typing import Any
 
+from turnout.epoch import MILLISECONDS_PER_DAY
+
 _DATA = "org.apache.kafka.connect.data."
 DATE = _DATA + "Date"
 TIME = _DATA + "Time"
@@ -37,7 +39,6 @@ _TYPES = frozenset(
 DIGITS = 38
 """That Spark's decimals have."""
 
-_DAY = 86_400_000
 """Milliseconds: a date's default is held as those of its midnight, and is in JSON the number of its day."""
 
 _EXACT = Context(prec=1000)
@@ -203,7 +204,7 @@ def _default_to_json(schema: Schema, value: Any, *, numeric: bool) -> Any:
     if schema.type == "map" and schema.values:
         return {key: _default_to_json(schema.values, item, numeric=numeric) for key, item in value.items()}
     if schema.logical == DATE:
-        return value // _DAY
+        return value // MILLISECONDS_PER_DAY
     if isinstance(value, Decimal) and not numeric:
         value = _bytes_of(int(value.scaleb(schema.scale, _EXACT)))
     if isinstance(value, bytes):
@@ -221,7 +222,7 @@ def _default_from_json(schema: Schema, value: Any) -> Any:
     if schema.type == "map" and schema.values:
         return {key: _default_from_json(schema.values, item) for key, item in value.items()}
     if schema.logical == DATE:
-        return value * _DAY
+        return value * MILLISECONDS_PER_DAY
     if schema.logical == DECIMAL and not isinstance(value, str):
         number = Decimal(str(value))
         return number if number else number.copy_abs()

@@ -11,10 +11,9 @@ from typing import Any, Final
 
 import numpy as np
 
+from turnout.epoch import MILLISECONDS_PER_DAY
 from turnout.records.scalars import Float32, Moment, Struct
 from turnout.records.schema import DATE, TIME, Schema
-
-_DAY = 86_400_000
 
 
 def text_of(value: Any, schema: Schema | None = None) -> str | None:
@@ -43,6 +42,11 @@ def text_of(value: Any, schema: Schema | None = None) -> str | None:
     return json.dumps(json_of(value, schema), ensure_ascii=False, separators=(",", ":"))
 
 
+def readable(raw: bytes | None) -> str | None:
+    """Decode bytes as UTF-8 for people to read; invalid bytes become U+FFFD, and None stays None."""
+    return None if raw is None else raw.decode("utf-8", "replace")
+
+
 def json_of(value: Any, schema: Schema | None = None) -> Any:
     """The value as the standard library's JSON takes it: times in ISO 8601, bytes in base64, decimals as numbers."""
     if isinstance(value, Struct):
@@ -69,7 +73,7 @@ def json_of(value: Any, schema: Schema | None = None) -> Any:
 def iso_of(moment: int, schema: Schema | None = None) -> str:
     """Format a date object as ISO 8601: a date for the schema Date, a time of day for Time, else both."""
     logical = schema.logical if schema is not None else None
-    days, rest = divmod(int(moment), _DAY)
+    days, rest = divmod(int(moment), MILLISECONDS_PER_DAY)
     clock = f"{rest // 3_600_000:02}:{rest // 60_000 % 60:02}:{rest // 1000 % 60:02}.{rest % 1000:03}Z"
     if logical == TIME:
         return clock

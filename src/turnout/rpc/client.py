@@ -11,6 +11,7 @@ from urllib.parse import parse_qsl
 import grpc
 
 from turnout.conditions import Condition, Explanation, Group
+from turnout.epoch import microseconds_since_epoch
 from turnout.errors import ConfigError, HistoryForgottenError, Mistake, SubscriptionError, SubscriptionInvalidError
 from turnout.rpc.caller import TENANT_KEY
 from turnout.rpc.convert import condition_from, data_from, subscription_from, subscription_to
@@ -33,7 +34,7 @@ from turnout.subscriptions import (
     StoreBase,
     Subscription,
 )
-from turnout.subscriptions.past import Creation, Moment, PastStore, microseconds
+from turnout.subscriptions.past import Creation, Moment, PastStore
 from turnout.subscriptions.tenants import check_tenant
 
 
@@ -252,7 +253,7 @@ class RemoteStore(StoreBase):
         if isinstance(moment, int):
             request.revision = moment
         else:
-            request.time = microseconds(moment)
+            request.time = microseconds_since_epoch(moment)
         try:
             response = self._storage.AsOf(request, **self._options.call())
         except grpc.RpcError as failure:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 
+from turnout.epoch import microseconds_since_epoch
 from turnout.rpc.convert import changes_from, subscription_to
 from turnout.rpc.v1 import matching_pb2 as pb
 from turnout.rpc.v1 import subscriptions_pb2
 from turnout.subscriptions import Changes, Subscription
-from turnout.subscriptions.past import Creation, microseconds
+from turnout.subscriptions.past import Creation
 
 _BYTES = 1 << 20
 _DELETED = 10_000
@@ -52,7 +53,7 @@ def changes_parts(changes: Changes) -> Iterator[pb.Changes]:
 def births_parts(births: Mapping[str, Creation]) -> Iterator[pb.BirthsPart]:
     """The births as messages."""
     messages = (
-        pb.Birth(id=id_, revision=birth.revision, time=None if birth.at is None else microseconds(birth.at))
+        pb.Birth(id=id_, revision=birth.revision, time=None if birth.at is None else microseconds_since_epoch(birth.at))
         for id_, birth in births.items()
     )
     while part := list(islice(messages, _BIRTHS)):

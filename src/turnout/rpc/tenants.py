@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
 from collections.abc import Iterable
 
+from turnout.caches import LruCache
 from turnout.rpc.caller import Caller
 from turnout.subscriptions.destinations import Rights
 from turnout.subscriptions.live import LiveMatcher
@@ -42,9 +41,8 @@ class Tenants:
         self._kiwi_trees = kiwi_trees
         self._max_page = max_page
         self._rights = rights or Rights()
-        self._lock = threading.Lock()
         self._residents = {name: LiveMatcher(self._of(name)) for name in set(residents)}
-        self._visitors: OrderedDict[str | None, LiveMatcher] = OrderedDict()
+        self._visitors = LruCache[str | None, LiveMatcher](_VISITORS)
 
     def service(self, caller: Caller) -> SubscriptionService:
         """The use cases, on what the caller sees."""
@@ -62,22 +60,11 @@ class Tenants:
         resident = self._residents.get(name)
         if resident is not None:
             return resident
-        with self._lock:
-            visitor = self._visitors.get(name)
-        # Built outside of the lock: others go on meanwhile.
-        visitor = visitor or LiveMatcher(self._of(name))
-        with self._lock:
-            self._visitors[name] = visitor
-            self._visitors.move_to_end(name)
-            while len(self._visitors) > _VISITORS:
-                self._visitors.popitem(last=False)
-        return visitor
+        return self._visitors.get_or_add(name, lambda: LiveMatcher(self._of(name)))
 
     def changed(self) -> None:
         """Notify the indexes that this process has changed the store."""
-        with self._lock:
-            visitors = list(self._visitors.values())
-        for live in (*self._residents.values(), *visitors):
+        for live in (*self._residents.values(), *self._visitors.values()):
             live.changed()
 
     def indexed(self) -> int:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import hmac
 import secrets
 import threading
-from collections import OrderedDict
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +13,7 @@ from typing import Annotated
 import yaml
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, TypeAdapter, ValidationError
 
+from turnout.caches import LruCache
 from turnout.errors import ConfigError, Mistake, SubscriptionInvalidError
 from turnout.rpc.bounds import Slots
 from turnout.rpc.caller import USUAL_RIGHTS, Caller, Right
@@ -67,7 +66,7 @@ class Tokens:
         self._tokens = tuple(tokens)
         self._key = secrets.token_bytes(32)
         self._known: dict[bytes, Caller] = {}
-        self._wrong: OrderedDict[bytes, None] = OrderedDict()
+        self._wrong = LruCache[bytes, None](_WRONG_TOKENS)
         self._slots = Slots(waiting, "too many unknown tokens are being checked: try again")
         self._computing = threading.Lock()
 
@@ -103,10 +102,7 @@ class Tokens:
         for accepted in possible:
             if accepted.digest.fits(token):
                 return self._known.setdefault(mark, accepted.caller)
-        self._wrong[mark] = None
-        if len(self._wrong) > _WRONG_TOKENS:
-            with contextlib.suppress(KeyError):  # another thread has emptied it
-                self._wrong.popitem(last=False)
+        self._wrong.add(mark, None)
         return None
 
 

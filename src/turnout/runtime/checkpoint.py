@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-import os
 from pathlib import Path
 from typing import Self
 from urllib.parse import urlsplit
 
-from turnout.private_files import private_file, private_folder
+from turnout.files import replace_file
+from turnout.private_files import private_folder
 from turnout.routes import Route
 
 _log = logging.getLogger(__name__)
@@ -80,12 +80,7 @@ class BatchRevisions:
         if self._folder is None:
             return
         private_folder(self._folder)
-        part = self._folder / f".{batch}"
-        with private_file(part).open("w", encoding="ascii") as file:
-            file.write(str(revision))
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(self._folder / str(batch))
+        replace_file(self._folder / str(batch), str(revision))
         for old in self._folder.iterdir():
             if old.name.isdigit() and int(old.name) <= batch - _KEPT:
                 old.unlink()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import logging
 import os
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from turnout.errors import RunError
+from turnout.files import FileLock
 
 _NAME: Final = "run.lock"
 
@@ -24,8 +24,7 @@ _log = logging.getLogger(__name__)
 def claimed(folder: Path | None) -> Iterator[None]:
     """Keep the checkpoint in *folder* for this run; None, for one that is not on this machine, keeps nothing.
 
-    The kernel holds the lock for the open file and lets go of it when the process ends, kill -9 included: a file that
-    is left behind locks nobody out, and what it says is read only while it is locked.
+    What a file says that was left behind is not read: it counts only while it is locked.
 
     Raises:
         RunError: another run has the checkpoint (the message names its process, host and beginning), or the folder
@@ -36,22 +35,20 @@ def claimed(folder: Path | None) -> Iterator[None]:
         return
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(folder / _NAME, os.O_RDWR | os.O_CREAT, 0o600)
+        lock = FileLock(folder / _NAME)
     except OSError as failure:
         raise RunError(f"the checkpoint {folder} cannot be written: {failure.strerror}") from failure
-    try:
-        _lock(descriptor, folder)
+    with lock:
+        _acquire(lock, folder)
         yield
-    finally:
-        os.close(descriptor)
 
 
-def _lock(descriptor: int, folder: Path) -> None:
+def _acquire(lock: FileLock, folder: Path) -> None:
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        lock.acquire()
     except BlockingIOError:
         raise RunError(
-            f"another run has the checkpoint {folder}: {_holder(descriptor)};"
+            f"another run has the checkpoint {folder}: {_holder(lock)};"
             " wait for its end or stop it, or give this run a checkpoint of its own"
         ) from None
     except OSError as failure:
@@ -60,14 +57,14 @@ def _lock(descriptor: int, folder: Path) -> None:
     about = {"pid": os.getpid(), "host": socket.gethostname(), "since": datetime.now(UTC).isoformat(timespec="seconds")}
     # The lock is what counts: a full disk has its own, clearer words later.
     with suppress(OSError):
-        os.truncate(descriptor, 0)
-        os.write(descriptor, json.dumps(about).encode())
+        os.truncate(lock.descriptor, 0)
+        os.write(lock.descriptor, json.dumps(about).encode())
 
 
-def _holder(descriptor: int) -> str:
+def _holder(lock: FileLock) -> str:
     """Return the first run's description of itself."""
     try:
-        about = json.loads(os.pread(descriptor, 4096, 0))
+        about = json.loads(os.pread(lock.descriptor, 4096, 0))
         return f"process {about['pid']} on {about['host']}, since {about['since']}"
     except (OSError, ValueError, KeyError, TypeError):
         return "a process that has not said which it is"

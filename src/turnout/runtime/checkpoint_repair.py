@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Final
 
 from turnout.errors import RunError
+from turnout.files import replace_file
 from turnout.routes import Route
 
 _log = logging.getLogger(__name__)
@@ -200,7 +201,8 @@ def _mend_metadata(file: Path, *, logged: bool) -> list[str]:
             return []
     except (ValueError, KeyError, TypeError):
         pass
-    file.unlink()
     if logged:
-        file.write_text(json.dumps({"id": str(uuid.uuid4())}), encoding="ascii")
+        replace_file(file, json.dumps({"id": str(uuid.uuid4())}))
+    else:
+        file.unlink()
     return ["metadata (torn)"]

@@ -12,6 +12,7 @@ from turnout.history.dead_letters import DeadLetter, LetterBox, is_wanted, read
 from turnout.history.masked_views import masked_letter
 from turnout.history.masking import hidden_anywhere
 from turnout.nats.wire.positions import state_of
+from turnout.records.text import readable
 from turnout.routes import Route
 from turnout.server.errors import ConflictError
 
@@ -87,7 +88,7 @@ def as_given(record: SampleRecord) -> dict[str, Any]:
         "topic": record.topic,
         "partition": record.partition,
         "offset": record.offset or 0,
-        "headers": [[name, None if raw is None else raw.decode("utf-8", "replace")] for name, raw in record.headers],
+        "headers": [[name, readable(raw)] for name, raw in record.headers],
     }
     if record.stream is not None:
         written["stream"] = record.stream

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from typing import Self
 
+from turnout.caches import LruCache
 from turnout.errors import SubscriptionNotFoundError
 from turnout.routes import Route
 from turnout.subscriptions import Store, Subscription, open_store
@@ -48,7 +48,7 @@ class Matchers:
         self._open = open_
         self._lock = threading.Lock()
         self._own: dict[str, LiveMatcher] = {}
-        self._opened: OrderedDict[str, tuple[Store, LiveMatcher]] = OrderedDict()
+        self._opened = LruCache[str, tuple[Store, LiveMatcher]](_KEPT, on_evict=lambda opened: opened[0].close())
 
     def __enter__(self) -> Self:
         return self
@@ -76,14 +76,11 @@ class Matchers:
         with self._lock:
             if url in self._own:
                 return self._own[url]
-            if url not in self._opened:
-                store = self._open(url)
-                self._opened[url] = store, LiveMatcher(store)
-            self._opened.move_to_end(url)
-            while len(self._opened) > _KEPT:
-                _, (evicted, _live) = self._opened.popitem(last=False)
-                evicted.close()
-            return self._opened[url][1]
+            return self._opened.get_or_add(url, lambda: self._matcher(url))[1]
+
+    def _matcher(self, url: str) -> tuple[Store, LiveMatcher]:
+        store = self._open(url)
+        return store, LiveMatcher(store)
 
     def index(self, route: Route) -> Index | None:
         """Return the current index of the route's subscriptions; see `of`."""

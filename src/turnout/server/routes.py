@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from turnout.errors import Mistake, RouteError
+from turnout.files import replace_file
 from turnout.routes import Route
 from turnout.server.compatibility import Change, compatibility, is_safe
 from turnout.server.config import RestartsPart
@@ -23,7 +24,7 @@ from turnout.server.runner import Runner
 from turnout.server.sources import resolved
 from turnout.server.state import State
 from turnout.server.supervisor import Phase, RouteVersion, Supervisor
-from turnout.server.watch import Files, RouteFile, digest_of, is_route, write
+from turnout.server.watch import Files, RouteFile, digest_of, is_route
 
 _log = logging.getLogger("turnout.server")
 
@@ -302,7 +303,7 @@ class Routes:
                 # Before it is written: a server that ends in between takes the file for the caller's all the same.
                 self._state.add_caller_text(path, text)
             try:
-                write(path, text)
+                replace_file(path, text)
             except OSError as failure:
                 raise ConflictError(f"{path} cannot be written: {failure.strerror}") from failure
             file = RouteFile(path, text, digest_of(text, path.parent))

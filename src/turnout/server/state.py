@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -19,6 +18,7 @@ from turnout.clocks import TrustedClock
 from turnout.engine.counts import Counts
 from turnout.engine.flow import Flow
 from turnout.errors import TurnoutError
+from turnout.files import FileLock
 from turnout.server.config import RetentionPart
 
 _SCHEMA = """
@@ -157,7 +157,7 @@ class State:
         self._lock = threading.Lock()
         self._since_trim = 0
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._owned = _own(folder / "lock")
+        self._lock_file = _locked(folder / "lock")
         file = folder / "server.db"
         # SQLite would make the file, and those beside it, readable for others.
         os.close(os.open(file, os.O_RDWR | os.O_CREAT, 0o600))
@@ -183,7 +183,7 @@ class State:
         """Close the state folder."""
         with self._lock:
             self._db.close()
-            os.close(self._owned)
+            self._lock_file.release()
 
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
@@ -389,12 +389,10 @@ def _most(one: Any, other: Any) -> Any:
     return max(known, default=None)
 
 
-def _own(file: Path) -> int:
-    """A descriptor of the file, locked for this process."""
-    descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o600)
+def _locked(file: Path) -> FileLock:
+    lock = FileLock(file)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return lock.acquire()
     except OSError as failure:
-        os.close(descriptor)
+        lock.release()
         raise TurnoutError(f"another server is running with the state folder {file.parent}") from failure
-    return descriptor

@@ -7,7 +7,6 @@ import errno
 import hashlib
 import logging
 import os
-import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -152,15 +151,3 @@ def _stamp(path: Path, text: str) -> _Stamp:
         else:
             stamps.append((str(file), stat.st_mtime_ns, stat.st_size))
     return tuple(stamps)
-
-
-def write(path: Path, text: str) -> None:
-    """Replace the file atomically; a new file is readable by its owner only, as it may hold passwords."""
-    descriptor, part = tempfile.mkstemp(prefix=".", suffix=".part", dir=path.parent)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    if path.exists():
-        Path(part).chmod(path.stat().st_mode & 0o777)
-    Path(part).replace(path)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import pyarrow as pa
 from pyspark import cloudpickle
 
+from turnout.caches import LruCache
 from turnout.engine.counts import NUMBERS, Counts
 from turnout.engine.failures import IN_FULL
 from turnout.engine.flow import Flow
@@ -91,7 +92,7 @@ _MESSAGES_SCHEMA: Final = pa.schema(
 )
 
 _KEPT: Final = 4
-_programs: dict[str, Program] = {}
+_programs = LruCache[str, "Program"](_KEPT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,14 +219,9 @@ class SparkStage:
 
     def _program(self) -> Program:
         """The worker's own program of the route."""
-        program = _programs.get(self.key)
-        if program is None:
-            from turnout.engine import Program
+        from turnout.engine import Program
 
-            while len(_programs) >= _KEPT:
-                del _programs[next(iter(_programs))]
-            program = _programs[self.key] = Program.of(*cloudpickle.loads(self.route))
-        return program
+        return _programs.get_or_add(self.key, lambda: Program.of(*cloudpickle.loads(self.route)))
 
 
 def _message_rows(messages: Messages) -> Any:

@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from turnout.clocks import TrustedClock
+from turnout.epoch import EPOCH, microseconds_since_epoch
 from turnout.errors import HistoryForgottenError, SubscriptionNotFoundError
 from turnout.subscriptions.model import Subscription
 from turnout.subscriptions.snapshot import Snapshot
@@ -36,17 +37,10 @@ def retention_of(text: str) -> float | None:
     return float(written[1]) * _UNITS[written[2]] if written else None
 
 
-def microseconds(moment: datetime) -> int:
-    """Microseconds since 1970."""
-    aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-    since = aware - datetime(1970, 1, 1, tzinfo=UTC)
-    return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
-
-
 def time_of(at: int) -> datetime:
     """The time at microseconds since 1970; what no calendar has is the nearest that it has."""
     try:
-        return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=at)
+        return EPOCH + timedelta(microseconds=at)
     except OverflowError:
         return (datetime.max if at > 0 else datetime.min).replace(tzinfo=UTC)
 
@@ -116,7 +110,7 @@ class Span(NamedTuple):
             if self.first <= moment <= self.last:
                 return moment
             raise self._forgotten(f"revision {moment}")
-        revision = last_until(microseconds(moment))
+        revision = last_until(microseconds_since_epoch(moment))
         if revision is not None:
             return revision
         if self.first:

@@ -11,11 +11,12 @@ from fractions import Fraction
 from functools import cache
 from typing import Any
 
+from turnout.epoch import MILLISECONDS_PER_DAY
 from turnout.errors import RecordError
 from turnout.records import Float32, Int8, Int16, Int32, Moment, Schema
 from turnout.records.schema import DATE, TIME, TIMESTAMP
 from turnout.records.text import java_decimal, java_double, java_float
-from turnout.transforms.java.calendar import DAY, wrapped
+from turnout.transforms.java.calendar import wrapped
 from turnout.transforms.java.number import double, low_bits, parsed_integer, single
 from turnout.transforms.java.text import trim
 from turnout.transforms.java.time_print import time_printer
@@ -201,7 +202,7 @@ def _moment(value: Any) -> Moment:
 
 
 def _days(value: Any) -> int:
-    days, rest = divmod(_moment(value), DAY)
+    days, rest = divmod(_moment(value), MILLISECONDS_PER_DAY)
     if rest:
         raise RecordError("Kafka Connect Date type should not have any time fields set to non-zero values.")
     return wrapped(days, 32)
@@ -209,7 +210,7 @@ def _days(value: Any) -> int:
 
 def _of_day(value: Any) -> int:
     millis = int(_moment(value))
-    if not 0 <= millis <= DAY:
+    if not 0 <= millis <= MILLISECONDS_PER_DAY:
         raise RecordError("Kafka Connect Time type should not have any date fields set to non-zero values.")
     return millis
 
@@ -225,6 +226,6 @@ _BOTH = time_printer("yyyy-MM-dd'T'HH:mm:ss.SSS'Z'")
 def _text_of_moment(value: Any) -> str:
     """Connect picks the pattern by the number: below a day a time, whole days a date, else both."""
     millis = int(value)
-    if millis < DAY:
+    if millis < MILLISECONDS_PER_DAY:
         return _TIME(millis)
-    return _BOTH(millis) if millis % DAY else _DATE(millis)
+    return _BOTH(millis) if millis % MILLISECONDS_PER_DAY else _DATE(millis)

@@ -6,10 +6,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from turnout.epoch import MILLISECONDS_PER_DAY
 from turnout.errors import RecordError
 from turnout.records import Moment, Schema
 from turnout.records.schema import DATE, TIME, TIMESTAMP
-from turnout.transforms.java.calendar import DAY, wrapped
+from turnout.transforms.java.calendar import wrapped
 from turnout.transforms.java.text import trim
 from turnout.transforms.java.time_parse import time_parser
 from turnout.transforms.java.time_print import time_printer
@@ -102,9 +103,9 @@ class Conversion:
                 return lambda millis: _to_unix(millis, precision)
             case "Date":
                 # Java's calendar has 64 bits: the first day begins before they do.
-                return lambda millis: Moment(wrapped(millis - millis % DAY, 64))
+                return lambda millis: Moment(wrapped(millis - millis % MILLISECONDS_PER_DAY, 64))
             case "Time":
-                return lambda millis: Moment(millis % DAY)
+                return lambda millis: Moment(millis % MILLISECONDS_PER_DAY)
         return Moment
 
 

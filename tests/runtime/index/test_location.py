@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from turnout.caches import LruCache
 from turnout.errors import ConnectionLostError
 from turnout.runtime.index import location as index_place
 from turnout.runtime.index.client import AskedRevisions
@@ -58,7 +59,7 @@ def folder(tmp_path: Path, monkeypatch: Any) -> Folder:
         return SimpleNamespace(path=path, revision=revision, files=files)
 
     monkeypatch.setattr("turnout.subscriptions.index.Index", SimpleNamespace(open=opened), raising=False)
-    monkeypatch.setattr(index_place, "_opened", {})
+    monkeypatch.setattr(index_place, "_opened", LruCache(2))
     return Folder(tmp_path / "driver")
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import BinaryIO, Self
 
 from turnout.errors import ConfigError, Mistake, TurnoutError
+from turnout.files import new_file
 from turnout.nats.jetstream.consumer_config import ConsumerConfig, DeliverPolicy
 from turnout.nats.jetstream.core import JetStreamCore
 from turnout.nats.jetstream.errors import MessageNotFoundError, StreamError
@@ -328,16 +329,10 @@ class ObjectStore:
 
     async def get_file(self, name: str, path: Path) -> int:
         """Write an object's content to a file and return its size. A failure leaves no file."""
-        partial = path.with_name(f"{path.name}.part")
         size = 0
-        try:
-            with partial.open("wb") as file:
-                async for piece in self.chunks(name):
-                    size += file.write(piece)
-        except BaseException:
-            partial.unlink(missing_ok=True)
-            raise
-        partial.replace(path)
+        with new_file(path, mode=0o666) as file:
+            async for piece in self.chunks(name):
+                size += file.write(piece)
         return size
 
     async def watch(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import secrets
@@ -15,7 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
+from turnout.caches import LruCache
 from turnout.errors import ConnectionLostError
+from turnout.files import FileLock, new_file
 from turnout.private_files import hold
 from turnout.runtime.index.client import ask
 
@@ -27,7 +28,7 @@ _CHUNK: Final = 1 << 20
 _KEPT: Final = 2
 """This many revisions are in use at once: the next micro-batch begins while the last one ends."""
 
-_opened: dict[tuple[str, int], Index] = {}
+_opened = LruCache[tuple[str, int], "Index"](_KEPT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +60,7 @@ class IndexPlace:
         Raises:
             ConnectionLostError: the driver does not give its files.
         """
-        known = _opened.get((self.mark, revision))
-        if known is None:
-            while len(_opened) >= _KEPT:
-                del _opened[next(iter(_opened))]
-            known = _opened[self.mark, revision] = self._open(revision)
-        return known
+        return _opened.get_or_add((self.mark, revision), lambda: self._open(revision))
 
     def _open(self, revision: int) -> Index:
         from turnout.subscriptions.index import Index
@@ -103,17 +99,13 @@ class _Copy:
     def of(self, revision: int) -> Iterator[Path]:
         """The folder with the files of a revision, which stay there at least as long as this block."""
         hold(self._folder)
-        lock = os.open(self._folder / ".lock", os.O_RDWR | os.O_CREAT, 0o600)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with FileLock(self._folder / ".lock").acquire(wait=True):
             names = self._names(revision)
             self._forget(revision, names)
             for name, size in names.items():
                 if not self._has(name, size):
                     self._fetch(revision, name)
             yield self._folder
-        finally:
-            os.close(lock)
 
     def _names(self, revision: int) -> dict[str, int]:
         """The files of a revision and their sizes, as the driver names them."""
@@ -128,11 +120,8 @@ class _Copy:
     def _fetch(self, revision: int, name: str) -> None:
         file = self._folder / name
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        part = file.with_name(f"{file.name}.part")
-        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(descriptor, "wb") as target, ask(self._url, f"{revision}/{quote(name)}") as source:
+        with new_file(file, fsync=False) as target, ask(self._url, f"{revision}/{quote(name)}") as source:
             shutil.copyfileobj(source, target, _CHUNK)
-        part.replace(file)
 
     def _forget(self, revision: int, names: dict[str, int]) -> None:
         """Remove what belongs to neither this revision nor the one fetched before; open files stay readable."""

@@ -12,7 +12,7 @@ from typing import Final
 
 from turnout.engine.subject_bounds import Asked
 from turnout.engine.subject_filters import SubjectFilters
-from turnout.private_files import private_file
+from turnout.files import replace_file
 from turnout.subscriptions.index.folder import FollowedStore
 from turnout.subscriptions.model import Changes, Subscription
 from turnout.subscriptions.snapshot import Snapshot
@@ -113,10 +113,8 @@ class WantedSubjects:
             self._newest, self._stale = filters, False
         self._known[revision] = self._newest
         text = json.dumps({"route": self._filters.digest, "filters": self._newest})
-        part = self._file(revision).with_suffix(".part")
-        with private_file(part).open("w", encoding="utf-8") as file:
-            file.write(text)
-        part.replace(self._file(revision))
+        # A damaged file means all that the source reads.
+        replace_file(self._file(revision), text, fsync=False)
         for old in sorted(self._known)[:-_KEPT]:
             del self._known[old]
         self._forget()

@@ -16,6 +16,7 @@ from pathlib import Path
 import pyspark
 
 from turnout.errors import TurnoutError
+from turnout.files import replace_file
 from turnout.private_files import scratch_folder
 
 CONNECTOR = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"
@@ -75,7 +76,7 @@ def resolve_jars(coordinates: Sequence[str], without: Sequence[str] = ()) -> lis
         raise TurnoutError("Maven is not installed: put mvn on PATH, or the jars in spark.jars")
     text = _class_path(maven, coordinates, without)
     remembered.parent.mkdir(parents=True, exist_ok=True)
-    remembered.write_text(text, encoding="utf-8")
+    replace_file(remembered, text)
     return _paths(text)
 
 

@@ -9,13 +9,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from turnout.epoch import MILLISECONDS_PER_DAY
 from turnout.errors import RecordError
 from turnout.records import Block, Moment, Schema, group
 from turnout.records.block import rows_of
 from turnout.records.schema import ANY, DATE, DECIMAL, TIME
 from turnout.spark.frames.variant import decode
 
-_DAY: Final = 86_400_000
 _MILLI: Final = 1000
 
 
@@ -110,7 +110,7 @@ def millis_of(column: Any) -> Any:
 
 
 def _dates(column: Any) -> list[Any]:
-    return _moments(pc.multiply(column.cast(pa.int32()).cast(pa.int64()), _DAY), column)
+    return _moments(pc.multiply(column.cast(pa.int32()).cast(pa.int64()), MILLISECONDS_PER_DAY), column)
 
 
 def _times(column: Any) -> list[Any]:

@@ -15,11 +15,11 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Any, Final
 
+from turnout.epoch import MILLISECONDS_PER_DAY
 from turnout.errors import RecordError
 from turnout.records import BigInt, Float32, Moment, Schema, Struct
 from turnout.records.schema import DATE, DECIMAL, DIGITS, TIME
 
-_DAY: Final = 86_400_000
 _MILLI: Final = timedelta(milliseconds=1) // timedelta(microseconds=1)
 _SHORT: Final = 63
 _EXACT: Final = Context(prec=1000)
@@ -106,7 +106,7 @@ class _VariantReader:
             body = _bytes(data, at + 4, _uint(data, at, 4))
             return body.decode() if type_ == _TEXT else body
         if type_ == _DATE:
-            return Moment(struct.unpack_from("<i", data, at)[0] * _DAY)
+            return Moment(struct.unpack_from("<i", data, at)[0] * MILLISECONDS_PER_DAY)
         if type_ in (_TIMESTAMP, _TIMESTAMP_NTZ):
             return Moment(struct.unpack_from("<q", data, at)[0] // _MILLI)
         if type_ == _FLOAT:
@@ -264,7 +264,7 @@ def _moment(moment: int, schema: Schema | None) -> bytes:
     if logical == TIME:
         return _integer(int(moment))
     if logical == DATE:
-        return _primitive(_DATE, struct.pack("<i", moment // _DAY))
+        return _primitive(_DATE, struct.pack("<i", moment // MILLISECONDS_PER_DAY))
     return _primitive(_TIMESTAMP, struct.pack("<q", moment * _MILLI))
 
 

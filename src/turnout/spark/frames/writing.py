@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from turnout.epoch import MILLISECONDS_PER_DAY
 from turnout.errors import RecordError
 from turnout.records import Block, Positions, Schema, Struct
 from turnout.records.schema import ANY, DATE, DECIMAL, TIME, TIMESTAMP
@@ -25,7 +26,6 @@ VARIANT: Final = pa.struct(
 )
 UTC_MICROS: Final = pa.timestamp("us", tz="UTC")
 
-_DAY: Final = 86_400_000
 _MILLI: Final = 1000
 _PRIMITIVES: Final = {
     "int8": pa.int8(),
@@ -163,7 +163,7 @@ def _logical(values: Sequence[Any], schema: Schema) -> Any:
     if schema.logical == TIME:
         return pa.array(values, pa.int32())
     if schema.logical == DATE:
-        days = [None if value is None else int(value) // _DAY for value in values]
+        days = [None if value is None else int(value) // MILLISECONDS_PER_DAY for value in values]
         return pa.array(days, pa.int32()).cast(type_)
     return pc.multiply_checked(pa.array(values, pa.int64()), _MILLI).cast(type_)
 

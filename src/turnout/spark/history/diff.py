@@ -19,6 +19,7 @@ from pyspark import cloudpickle
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from turnout.caches import LruCache
 from turnout.errors import ConnectionLostError, StreamError
 from turnout.gc_tools import paused_gc
 from turnout.history.differences import Differences
@@ -191,7 +192,7 @@ def _indexes(
 
 
 _KEPT: Final = 2
-_diffs: dict[str, Diff] = {}
+_diffs = LruCache[str, "Diff"](_KEPT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,12 +241,10 @@ class _Stage:
 
     def _diff(self) -> Diff:
         """The worker's own programs of the two versions."""
-        versions = _diffs.get(self.key)
-        if versions is None:
-            from turnout.history.diff import Diff
+        return _diffs.get_or_add(self.key, self._load)
 
-            while len(_diffs) >= _KEPT:
-                del _diffs[next(iter(_diffs))]
-            old, new, examples = cloudpickle.loads(self.versions)
-            versions = _diffs[self.key] = Diff(old, new, examples=examples)
-        return versions
+    def _load(self) -> Diff:
+        from turnout.history.diff import Diff
+
+        old, new, examples = cloudpickle.loads(self.versions)
+        return Diff(old, new, examples=examples)

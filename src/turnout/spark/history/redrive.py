@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from functools import cached_property
 from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
 
+from turnout.epoch import EPOCH
 from turnout.history import dead_letters
 from turnout.history.redrive import Redriven, RedriveReport
 from turnout.history.redrive import redrive as redriven
@@ -19,7 +20,6 @@ _COLUMNS: Final = (
     " source_stream string, offset bigint, subscription string, destination string, tries int, outcome string,"
     " reason string, messages int"
 )
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class RedriveResult:
@@ -78,7 +78,7 @@ def redrive(
 
 def _row(result: Redriven) -> tuple[Any, ...]:
     letter, record = result.letter, result.letter.record
-    lies = (letter.stream, letter.sequence, _EPOCH + timedelta(microseconds=letter.stored))
+    lies = (letter.stream, letter.sequence, EPOCH + timedelta(microseconds=letter.stored))
     why = (letter.stage, letter.reason)
     of_record = (record.topic, record.stream, record.offset)
     return (*lies, *why, *of_record, letter.subscription, letter.destination, letter.tries,

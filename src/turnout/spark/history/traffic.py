@@ -15,6 +15,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 
+from turnout.caches import LruCache
 from turnout.engine import Program, pieces
 from turnout.errors import ConfigError, Mistake
 from turnout.gc_tools import paused_gc
@@ -109,7 +110,7 @@ def _traffic(rows: Iterable[Row], snapshot: Snapshot, anchors: AnchorTraffic) ->
 
 
 _KEPT: Final = 2
-_known: dict[str, _WorkerState] = {}
+_known = LruCache[str, "_WorkerState"](_KEPT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +154,7 @@ class _Counting:
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
         """Count a task's records."""
         with paused_gc(freeze=True):
-            known = self._kept()
+            known = _known.get_or_add(self.key, lambda: _WorkerState.of(self.pickled))
             known.counter.begin()
             index = self.index.open(self.revision)
             watch = TrafficWatch(known.program, index, known.counter)
@@ -161,14 +162,6 @@ class _Counting:
                 for piece in pieces(records):
                     known.program.trace(piece, index, watch)
             yield _rows(watch, known)
-
-    def _kept(self) -> _WorkerState:
-        known = _known.get(self.key)
-        if known is None:
-            while len(_known) >= _KEPT:
-                del _known[next(iter(_known))]
-            known = _known[self.key] = _WorkerState.of(self.pickled)
-        return known
 
 
 def _rows(watch: TrafficWatch, known: _WorkerState) -> Any:

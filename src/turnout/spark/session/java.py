@@ -7,7 +7,6 @@ import os
 import re
 import shlex
 import shutil
-import stat
 import subprocess
 import zlib
 from contextlib import suppress
@@ -16,6 +15,7 @@ from functools import cache
 from pathlib import Path
 
 from turnout.errors import TurnoutError
+from turnout.files import replace_file
 
 OLDEST = 17
 """The oldest major version that Spark 4 runs on."""
@@ -87,10 +87,7 @@ def _wrapped(home: Path, case: str) -> Path:
         return wrapper_home
     program.parent.mkdir(parents=True, exist_ok=True)
     # Another run may be executing the one that is there.
-    part = program.with_name(f".java.{os.getpid()}")
-    part.write_text(text, encoding="utf-8")
-    part.chmod(part.stat().st_mode | stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH)
-    part.replace(program)
+    replace_file(program, text, mode=0o777)
     with suppress(FileExistsError):
         # By which a JDK that was updated in its place is told from the one before.
         (wrapper_home / "release").symlink_to(home / "release")

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pyspark
 
+from turnout.files import replace_file
+
 # Spark puts its own copy of PySpark, a zip without compiled modules, before the installed one.
 _WRAPPER = """#!/bin/sh
 kept=
@@ -42,11 +44,8 @@ def worker_python() -> str:
     with suppress(OSError):
         if not program.exists():
             program.parent.mkdir(parents=True, exist_ok=True)
-            part = program.with_name(f"{program.name}.{os.getpid()}")
-            part.write_text(text, encoding="utf-8")
-            part.chmod(0o755)
             # Another start may do the same: each puts a whole file there.
-            part.replace(program)
+            replace_file(program, text, mode=0o755)
         if os.access(program, os.X_OK):
             return str(program)
     return sys.executable

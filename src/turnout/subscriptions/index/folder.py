@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
 import re
 import threading
 from collections import deque
@@ -13,6 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
 
+from turnout.files import FileLock
 from turnout.subscriptions.index.anchor_costs import Costs
 from turnout.subscriptions.index.build import build
 from turnout.subscriptions.index.layout import IndexFileError, checked_segment
@@ -85,7 +84,8 @@ class IndexFolder:
         self._merged: tuple[_WrittenLayer, ...] = ()
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.folder.chmod(0o700)
-        self._claim = self._claimed()
+        self._closed = False
+        self._writer_lock = self._locked()
         try:
             self._remove_leftovers()
             self._start()
@@ -93,15 +93,14 @@ class IndexFolder:
             self.close()
             raise
 
-    def _claimed(self) -> int:
-        path = self.folder / "writer.lock"
-        claim = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    def _locked(self) -> FileLock:
+        lock = FileLock(self.folder / "writer.lock")
         try:
-            fcntl.flock(claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return lock.acquire()
         except OSError as problem:
-            os.close(claim)
-            raise IndexFileError(path, "another process writes this index", "give each writer its folder") from problem
-        return claim
+            lock.release()
+            cure = "give each writer its folder"
+            raise IndexFileError(lock.path, "another process writes this index", cure) from problem
 
     def _remove_leftovers(self) -> None:
         """Remove all files except the latest revisions to keep; new files do not reuse their names."""
@@ -179,12 +178,12 @@ class IndexFolder:
         """Remove all files except the ones to keep. Readers keep their open files."""
         with self._lock:
             self._wait()
-            if self._claim < 0:
+            if self._closed:
                 return
             self._remove_leftovers()
             (self.folder / "writer.lock").unlink(missing_ok=True)
-            os.close(self._claim)
-            self._claim = -1
+            self._writer_lock.release()
+            self._closed = True
             if not any(self.folder.iterdir()):
                 self.folder.rmdir()
 

@@ -7,7 +7,6 @@ do not look at it: they map the file to read little of it.
 from __future__ import annotations
 
 import json
-import os
 import struct
 from dataclasses import fields
 from pathlib import Path
@@ -18,6 +17,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from turnout.errors import TurnoutError
+from turnout.files import new_file
 from turnout.subscriptions.index.arrays import Arrays, Head
 from turnout.subscriptions.index.texts import Texts
 
@@ -54,14 +54,13 @@ def write_segment(path: Path, head: Head, arrays: Arrays) -> None:
         at = _edge(at + array.nbytes)
     about = {"arrays": places, "size": at, "checksum": _checksum(flat)}
     text = json.dumps({**head.as_json(), **about}).encode()
-    begun = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    with os.fdopen(os.open(begun, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+    # No fsync: a damaged segment is recognised and built again from the store.
+    with new_file(path, fsync=False) as file:
         file.write(_PREFIX.pack(_MAGIC, _VERSION, len(text), xxhash.xxh64_intdigest(text)))
         file.write(text)
         base = _edge(file.tell())
         _write_arrays(file, base, flat, places)
         file.truncate(base + at)
-    begun.rename(path)
 
 
 def _write_arrays(file: IO[bytes], base: int, flat: dict[str, NDArray[Any]], places: dict[str, list[Any]]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import struct
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
+from turnout.files import replace_file
 from turnout.subscriptions.index.layout import IndexFileError
 
 _FORMAT = 1
@@ -47,7 +47,8 @@ class Manifest:
             "revision": self.revision,
             "parts": [[part.segment, part.gone] for part in self.parts],
         }
-        write_whole(manifest_path(folder, self.revision), json.dumps(data).encode())
+        # No fsync, here and below: a damaged file is recognised, and the index is built again from the store.
+        replace_file(manifest_path(folder, self.revision), json.dumps(data), fsync=False)
 
     @classmethod
     def read(cls, folder: Path, revision: int) -> Manifest:
@@ -78,18 +79,10 @@ def manifest_path(folder: Path, revision: int) -> Path:
     return folder / f"revision-{revision}.json"
 
 
-def write_whole(path: Path, data: bytes) -> None:
-    """Write a file for its owner only; it appears under its name when it is whole."""
-    begun = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    with os.fdopen(os.open(begun, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-        file.write(data)
-    begun.rename(path)
-
-
 def write_gone(path: Path, gone: NDArray[np.bool_]) -> None:
     """Write the tombstone bitmap of a segment."""
     bits = np.packbits(gone).tobytes()
-    write_whole(path, _GONE.pack(_MAGIC, _FORMAT, len(gone), xxhash.xxh64_intdigest(bits)) + bits)
+    replace_file(path, _GONE.pack(_MAGIC, _FORMAT, len(gone), xxhash.xxh64_intdigest(bits)) + bits, fsync=False)
 
 
 def read_gone(path: Path, count: int) -> NDArray[np.bool_]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import sqlite3
 from collections.abc import Iterator
@@ -11,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self, TypeAlias
 
+from turnout.files import FileLock
 from turnout.subscriptions.stores import _sqlite_past as past
 
 _Inode: TypeAlias = tuple[int, int]
@@ -76,12 +76,8 @@ def _inode_of(path: str | Path) -> _Inode | None:
 @contextmanager
 def folder_locked(folder: Path) -> Iterator[None]:
     """Let one process at a time follow a replaced file of the folder."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+    with FileLock(folder, create=False).acquire(wait=True):
         yield
-    finally:
-        os.close(descriptor)
 
 
 def continue_revisions(connection: sqlite3.Connection, seen: int) -> int:

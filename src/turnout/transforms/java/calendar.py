@@ -9,7 +9,6 @@ from __future__ import annotations
 from datetime import date
 from typing import NamedTuple
 
-DAY = 86_400_000
 """Milliseconds."""
 
 CUTOVER_DAY = -141_427

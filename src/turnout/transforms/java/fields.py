@@ -12,10 +12,10 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
+from turnout.epoch import MILLISECONDS_PER_DAY
 from turnout.transforms.java.calendar import (
     CUTOVER_DAY,
     CUTOVER_YEAR,
-    DAY,
     date_of,
     days_of,
     month_length,
@@ -35,11 +35,11 @@ def millis_of(fields: Mapping[str, int]) -> int:
         millis = ((hours * 60 + fields.get("m", 0)) * 60 + fields.get("s", 0)) * 1000 + fields.get("S", 0)
     else:
         millis = 0
-    over, of_day = divmod(millis, DAY)
+    over, of_day = divmod(millis, MILLISECONDS_PER_DAY)
     if plan.by_week_year:
         day = _by_week_year(fields, before_christ=date_of(day.days(over)).year <= 0)
     # A day more is a day more in the calendar of the date, not across the change of calendars.
-    return wrapped(day.days(over) * DAY + of_day - fields.get("Z", 0), 64)
+    return wrapped(day.days(over) * MILLISECONDS_PER_DAY + of_day - fields.get("Z", 0), 64)
 
 
 class _Plan(NamedTuple):
@@ -177,7 +177,7 @@ def _by_week_year(fields: Mapping[str, int], *, before_christ: bool) -> _Day:
         weekday = weekday % 7 + 1
     first = _Day({"G": 0 if before_christ else 1, "y": fields["Y"], "w": 1, "E": _SUNDAY}, "w").days()
     # The calendar holds it as milliseconds meanwhile.
-    first = wrapped(first * DAY, 64) // DAY
+    first = wrapped(first * MILLISECONDS_PER_DAY, 64) // MILLISECONDS_PER_DAY
     # Named fields and not a number of days: the time of day is added to that date.
     date = date_of(first + wrapped(weekday - _SUNDAY + 7 * (week - 1), 32))
     return _Day({"y": date.year, "M": date.month - 1, "d": date.day}, "d")

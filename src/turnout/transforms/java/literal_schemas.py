@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
+from turnout.epoch import MILLISECONDS_PER_DAY
 from turnout.records.scalars import Float32, Int8, Int16, Int32, Moment
 from turnout.records.schema import DATE, TIME, TIMESTAMP, Schema
-from turnout.transforms.java.calendar import DAY
 from turnout.transforms.java.number import double, low_bits, single
 
 _WIDENING = ("int8", "int16", "int32", "int64", "float32", "float64")
@@ -49,9 +49,9 @@ def aligned(schema: Schema, value: Any) -> Any:
         if isinstance(value, Moment):
             return value
         whole = _integer(value, 64)
-        if schema.name == TIME and not 0 <= whole <= DAY:
+        if schema.name == TIME and not 0 <= whole <= MILLISECONDS_PER_DAY:
             raise ElementMisfit
-        return Moment(whole * DAY if schema.name == DATE else whole)
+        return Moment(whole * MILLISECONDS_PER_DAY if schema.name == DATE else whole)
     if schema.type in _KINDS:
         bits, kind = _KINDS[schema.type]
         return kind(_integer(value, bits))

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime
 
-from turnout.transforms.java.calendar import DAY
+from turnout.epoch import MILLISECONDS_PER_DAY
 from turnout.transforms.java.fields import millis_of
 from turnout.transforms.java.number import read_integer
 from turnout.transforms.java.time import MONTHS, WEEKDAYS, Letters, Token, parse_java_time
@@ -85,7 +85,7 @@ def _of_iso(tokens: tuple[Token, ...], otherwise: Callable[[str], int | None]) -
             except (ValueError, TypeError):
                 return otherwise(text)
             if since.days >= _MODERN_DAY:
-                return since.days * DAY + since.seconds * 1000 + since.microseconds // 1000
+                return since.days * MILLISECONDS_PER_DAY + since.seconds * 1000 + since.microseconds // 1000
         return otherwise(text)
 
     return quick
@@ -120,7 +120,7 @@ def _quickened(tokens: tuple[Token, ...], slow: Callable[[str], int | None]) -> 
             year, month, day, hour, minute, second, milli = [numbers[at] for at in order]
             if year >= _MODERN and 1 <= month <= 12:
                 days = date(year, month, 1).toordinal() - _UNIX + day - 1
-                return days * DAY + ((hour * 60 + minute) * 60 + second) * 1000 + milli
+                return days * MILLISECONDS_PER_DAY + ((hour * 60 + minute) * 60 + second) * 1000 + milli
         return slow(text)
 
     return quick

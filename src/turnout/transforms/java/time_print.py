@@ -6,7 +6,8 @@ from collections.abc import Callable
 from datetime import date
 from functools import cached_property
 
-from turnout.transforms.java.calendar import CUTOVER_DAY, CUTOVER_YEAR, DAY, Date, date_of, days_of, on_or_before
+from turnout.epoch import MILLISECONDS_PER_DAY
+from turnout.transforms.java.calendar import CUTOVER_DAY, CUTOVER_YEAR, Date, date_of, days_of, on_or_before
 from turnout.transforms.java.time import MONTHS, WEEKDAYS, Letters, Token, parse_java_time
 
 _UNIX = date(1970, 1, 1).toordinal()
@@ -20,7 +21,16 @@ _NUMBERS = {"y": 0, "M": 1, "L": 1, "d": 2, "H": 3, "m": 4, "s": 5, "S": 6}
 _NAMES = {"MMM": 7, "LLL": 7, "MMMM": 8, "LLLL": 8, "EEE": 9, "EE": 9, "E": 9, "EEEE": 10}
 _ZONES = {"X": "Z", "XX": "Z", "XXX": "Z", "z": "UTC", "Z": "+0000"}
 
-_UNITS = {"S": 1, "s": 1000, "m": 60_000, "H": 3_600_000, "k": 3_600_000, "K": 3_600_000, "h": 3_600_000, "a": DAY // 2}
+_UNITS = {
+    "S": 1,
+    "s": 1000,
+    "m": 60_000,
+    "H": 3_600_000,
+    "k": 3_600_000,
+    "K": 3_600_000,
+    "h": 3_600_000,
+    "a": MILLISECONDS_PER_DAY // 2,
+}
 
 
 def time_unit(pattern: str) -> int:
@@ -30,7 +40,7 @@ def time_unit(pattern: str) -> int:
         JavaTimeError: when Java would refuse the pattern.
     """
     letters = [token.letter for token in parse_java_time(pattern) if isinstance(token, Letters)]
-    return min((_UNITS.get(letter, DAY) for letter in letters), default=DAY)
+    return min((_UNITS.get(letter, MILLISECONDS_PER_DAY) for letter in letters), default=MILLISECONDS_PER_DAY)
 
 
 def time_printer(pattern: str) -> Callable[[int], str]:
@@ -72,7 +82,7 @@ def _quickened(tokens: tuple[Token, ...], slow: Callable[[int], str]) -> Callabl
     def quick(millis: int) -> str:
         if not _QUICK_FROM <= millis < _QUICK_TO:
             return slow(millis)
-        days, rest = divmod(millis, DAY)
+        days, rest = divmod(millis, MILLISECONDS_PER_DAY)
         day = date.fromordinal(days + _UNIX)
         seconds, milli = divmod(rest, 1000)
         minutes, second = divmod(seconds, 60)
@@ -89,7 +99,7 @@ class _Moment:
     """A time as what letters print of it."""
 
     def __init__(self, millis: int) -> None:
-        self.days, self.of_day = divmod(millis, DAY)
+        self.days, self.of_day = divmod(millis, MILLISECONDS_PER_DAY)
         self.hour = self.of_day // 3_600_000
 
     @cached_property
