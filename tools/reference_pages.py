@@ -13,12 +13,16 @@ from tests.vector_examples import with_examples
 from tools.layers_picture import picture
 from tools.reference_api import grpc_reference, python_reference, rest_reference
 from tools.reference_cli import reference as cli_reference
+from tools.reference_formats import HEAD as FORMATS_HEAD
+from tools.reference_formats import table as formats_table
 from tools.reference_metrics import metrics_reference
 from tools.reference_route import reference as route_reference
 from tools.reference_transforms import reference as transforms_reference
 
 _ROOMS = re.compile(r"(?<=^```mermaid\n)(?:flowchart TD\n.*?)?(?=^```$)", re.MULTILINE | re.DOTALL)
 _TRANSFORMS = re.compile(r"^## Transforms\n.*", re.MULTILINE | re.DOTALL)
+
+_FORMATS = re.compile(rf"^{re.escape(FORMATS_HEAD)}\n(?:\|.*\n)*", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +50,7 @@ def _with_rooms(page: str) -> str:
 
 
 def _with_transforms(page: str) -> str:
+    page = _FORMATS.sub(lambda _: formats_table(), page, count=1)
     return _TRANSFORMS.sub(lambda _: with_examples(transforms_reference()), page)
 
 

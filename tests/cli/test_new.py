@@ -52,7 +52,7 @@ def test_a_route_of_a_stream(turnout, tmp_path, nats_server) -> None:
     assert (code, err) == (0, "")
     assert out.splitlines() == ["orders.yaml", "orders.test.yaml", "compose.yaml", "2 of 2 tests pass"]
     route = Route.load(tmp_path / "orders.yaml", {})
-    assert route.value.schema == (
+    assert route.value.settings["schema"] == (
         "city STRING, total DOUBLE, lines ARRAY<STRUCT<sku: STRING, n: BIGINT>>, `paid at` BOOLEAN"
     )
     assert route.mappings.apply(f"{stream}.eu.17") == f"{away}.away.{stream}.eu.17"
@@ -80,7 +80,7 @@ def test_values_of_every_kind(turnout, tmp_path, nats_server, values) -> None:
     code, _, err = turnout("new", "r", "--from", f"{nats_server.url}/{stream}", "--to", nats_server.url, "--yes")
 
     assert (code, err) == (0, "")
-    assert Route.load(tmp_path / "r.yaml", {}).value.schema is None
+    assert Route.load(tmp_path / "r.yaml", {}).value.settings == {}
     assert turnout("test", "r.yaml")[0] == 0
 
 

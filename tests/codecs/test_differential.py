@@ -141,9 +141,7 @@ def parsed(texts: Sequence[Any]) -> list[Any]:
 @pytest.mark.parametrize("replace_null", [True, False], ids=["defaults", "nulls kept"])
 def test_what_is_read_is_written_as_kafka_writes_it(kafka: ConverterHost, replace_null: bool, given: bool) -> None:
     """Payload and schema, defaults of every type in it, are JsonConverter's; what it refuses is refused."""
-    of = codec_of(
-        Format("connect-json", value_schema=SCHEMA if given else None, replace_null_with_default=replace_null)
-    )
+    of = codec_of(Format("connect-json", schema=SCHEMA if given else None, replace_null_with_default=replace_null))
     texts: dict[str, bytes | None] = {name: enveloped(SCHEMA, payload) for name, payload in PAYLOADS.items()}
     if not given:
         texts |= {text: text.encode() for text in NO_ENVELOPES}
@@ -169,7 +167,7 @@ def test_decimals_as_numbers_are_written_as_kafka_writes_them(kafka: ConverterHo
         map=schema("map", keys=schema("string", optional=False), values=decimal(-3)),
         real=schema("double", default=0.25),
     )  # fmt: skip
-    of = codec_of(Format("connect-json", value_schema=numbers if given else None, decimal_format="NUMERIC"))
+    of = codec_of(Format("connect-json", schema=numbers if given else None, decimal_format="NUMERIC"))
     head = f'{{"schema":{json.dumps(numbers)},"payload":'
     texts = [
         f'{head}{{"price":{number},"list":[{number}],"map":{{"k":{number}}},"real":1.5}}}}'.encode()

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.metadata import EntryPoint
 from typing import Any
-from unittest.mock import patch
 
 import pytest
 
-from turnout.codecs import FORMATS, Codec, Format, codec_of
-from turnout.codecs import format as formats
+from turnout.codecs import FORMATS, Codec, CodecKind, Format, Setting, codec_of, registry
 from turnout.codecs.plain import Bytes
 from turnout.errors import ConfigError
 
@@ -19,11 +17,10 @@ DECIMAL = {"type": "bytes", "name": "org.apache.kafka.connect.data.Decimal", "ve
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_each_format_has_a_codec_of_its_name(name: str) -> None:
-    """And Kafka's class, as error headers name it."""
+    """And the class of its kind, as error headers name it."""
     codec = codec_of(Format.from_config({"format": name}))
 
-    assert name == codec.format
-    assert codec.class_name.startswith("org.apache.kafka.connect.")
+    assert (name, registry.BUILTIN[name].class_name) == (codec.format, codec.class_name)
 
 
 def test_settings_are_read_as_both_spell_them() -> None:
@@ -41,7 +38,7 @@ def test_decimals_are_bytes_or_numbers() -> None:
     dotted, camel = ({"format": "connect-json", name: "numeric"} for name in ("decimal.format", "decimalFormat"))
 
     assert Format.from_config(dotted) == Format.from_config(camel) == Format("connect-json", decimal_format="NUMERIC")
-    assert Format.from_config({"format": "connect-json"}).decimal_format == "BASE64"
+    assert Format.from_config({"format": "connect-json", "decimal.format": "base64"}) == Format("connect-json")
 
 
 @pytest.mark.parametrize(
@@ -57,9 +54,11 @@ def test_decimals_are_bytes_or_numbers() -> None:
         ({"format": "connect-json", "schema": {"type": "array"}}, "schema", "what the array holds"),
         ({"format": "connect-json", "schema": DECIMAL | {"parameters": {"scale": "x"}}}, "schema", "whole number"),
         ({"format": "connect-json", "schema": DECIMAL | {"default": "7.00"}}, "schema", "base64"),
-        ({"format": "raw", "schema": "a int"}, "schema", "means nothing where the format is raw"),
-        ({"format": "string", "schema": "a int"}, "schema", "means nothing where the format is string"),
-        ({"format": "json", "shema": "a int"}, "shema", "is not a setting"),
+        ({"format": "raw", "schema": "a int"}, "schema", "not a setting of the format raw, but of json"),
+        ({"format": "string", "schema": "a int"}, "schema", "not a setting of the format string, but of json"),
+        ({"format": "json", "shema": "a int"}, "shema", 'did you mean "schema"?'),
+        ({"format": "json", "schemas.enable": False}, "schemas.enable", "the format json, but of connect-json"),
+        ({"format": "long", "decimalFormat": "NUMERIC"}, "decimalFormat", "the format long, but of connect-json"),
         (
             {"format": "connect-json", "replace.null.with.default": "maybe"},
             "replace.null.with.default",
@@ -87,29 +86,68 @@ def test_a_wrong_format_is_refused_with_its_place(config: dict[str, Any], place:
 )
 def test_every_schema_of_connect_can_be_given(schema: dict[str, Any]) -> None:
     """Decimals of any scale, and maps with any keys."""
-    assert schema == Format.from_config({"format": "connect-json", "schema": schema}).value_schema
+    assert schema == Format.from_config({"format": "connect-json", "schema": schema}).settings["schema"]
 
 
-def codec_for(given: Format) -> Codec:
-    """A codec of another package."""
+def _codec(url: str | None) -> Codec:
+    if url == "down":
+        raise OSError("no schema registry there")
+    return Bytes()
+
+
+AVRO = CodecKind("avro", "example.AvroConverter", "Avro", _codec, settings=(Setting("url", "where schemas are", str),))
+
+
+@pytest.fixture
+def offer(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
+    """Offers an attribute of this module as the format of another package."""
+
+    def offered(name: str, attribute: str) -> None:
+        point = EntryPoint(name, f"{__name__}:{attribute}", "turnout.codecs")
+        monkeypatch.setattr(registry, "plugins", lambda: {name: point})
+        monkeypatch.setattr(EntryPoint, "load", lambda point: globals()[point.attr])
+
+    registry._loaded.cache_clear()
+    yield offered
+    registry._loaded.cache_clear()
+
+
+def test_a_package_may_offer_a_format(offer: Callable[..., None]) -> None:
+    """An entry point of the group ``turnout.codecs`` is a kind like turnout's own, with settings that are checked."""
+    offer("avro", "AVRO")
+
+    assert isinstance(codec_of(Format.from_config({"format": "avro", "url": "x"})), Bytes)
+    with pytest.raises(ConfigError, match=r"did you mean \"avro\"\?"):
+        Format.from_config({"format": "avroo"})
+    with pytest.raises(ConfigError, match=r"value.ulr: is not a setting of the format avro; did you mean \"url\"\?"):
+        Format.from_config({"format": "avro", "ulr": "x"})
+
+
+def test_a_package_may_refuse_its_settings(offer: Callable[..., None]) -> None:
+    """Whatever it raises is a mistake of the route."""
+    offer("avro", "AVRO")
+
+    with pytest.raises(ConfigError, match="format: avro refuses its settings: no schema registry there"):
+        codec_of(Format.from_config({"format": "avro", "url": "down"}))
+
+
+def test_what_a_package_offers_has_to_be_a_format(offer: Callable[..., None]) -> None:
+    """Of the name of the entry point; the other formats are not disturbed."""
+    offer("arvo", "AVRO")
+
+    with pytest.raises(ConfigError, match="expected a CodecKind of the name 'arvo'"):
+        Format.from_config({"format": "arvo"})
+    assert list(registry.kinds()) == list(FORMATS)
+
+
+def function(given: Any) -> Codec:
     assert given.options == {"url": "x"}
     return Bytes()
 
 
-@pytest.fixture
-def plugin() -> Iterator[None]:
-    point = EntryPoint("avro", f"{__name__}:made", "turnout.codecs")
-    with (
-        patch.object(formats, "plugins", lambda: {"avro": point}),
-        patch("turnout.codecs.registry.plugins", lambda: {"avro": point}),
-        patch.object(EntryPoint, "load", lambda _: codec_for),
-    ):
-        yield
+def test_a_function_still_gives_a_codec(offer: Callable[..., None]) -> None:
+    """As packages for turnout 0.1 have it: of the settings as they are."""
+    offer("avro", "function")
 
-
-@pytest.mark.usefixtures("plugin")
-def test_a_package_may_offer_a_format() -> None:
-    """An entry point of the group ``turnout.codecs`` gets the settings as they are, and gives the codec."""
-    assert isinstance(codec_of(Format.from_config({"format": "avro", "url": "x"})), Bytes)
-    with pytest.raises(ConfigError, match=r"did you mean \"avro\"\?"):
-        Format.from_config({"format": "avroo"})
+    with pytest.warns(DeprecationWarning, match="offer a CodecKind"):
+        assert isinstance(codec_of(Format.from_config({"format": "avro", "url": "x"})), Bytes)

@@ -99,7 +99,7 @@ def costless(compared_batch: Differences) -> Differences:
 
 def endings(route: str, rows: Any, snapshot: str) -> list[CaseOutcome]:
     trace = program(route).trace(rows, index(snapshot))
-    return [ending_of(trace, row) for row in range(len(trace))]
+    return [ending_of(trace, row, program(route).route) for row in range(len(trace))]
 
 
 def by_hand(old: Sequence[CaseOutcome], new: Sequence[CaseOutcome], *, letters_moved: bool) -> dict[str, int]:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from turnout.codecs import Format
 from turnout.errors import ConfigError, RouteError
 from turnout.routes import Route
 from turnout.routes.drafts import Draft, draft_of_connector, draft_of_server, sink_of, source_of
@@ -99,7 +100,7 @@ def test_a_sink_connector(tmp_path) -> None:
         "subscribe": "orders,returns",
         "startingOffsets": "latest",
     }
-    assert (route.value.format, route.value.schemas_enable, route.sinks[""].format) == ("connect-json", False, "nats")
+    assert (route.value, route.sinks[""].format) == (Format("connect-json", schemas_enable=False), "nats")
     assert (route.errors.tolerance, route.errors.log) == ("all", True)
     assert route.dead_letter is not None
     assert (route.dead_letter.topic, route.dead_letter.context_headers) == ("dlq", True)

@@ -14,7 +14,7 @@ import yaml
 from jsonschema import Draft202012Validator, ValidationError
 from pydantic import BaseModel
 
-from turnout.codecs.format import SETTINGS
+from turnout.codecs.registry import BUILTIN
 from turnout.errors import RouteError
 from turnout.routes import Route, document, endpoints
 from turnout.routes.json_schema import route_schema
@@ -145,12 +145,13 @@ def _words(annotation: Any) -> Iterator[Any]:
             yield inner
 
 
-@pytest.mark.parametrize("format_", ["json", "connect-json", "raw"])
+@pytest.mark.parametrize("format_", [name for name, kind in BUILTIN.items() if kind.settings])
 @pytest.mark.parametrize("side", ["key", "value"])
 def test_codecs(side: str, format_: str) -> None:
-    """Every setting of a format, and the formats' own names."""
-    names = [*SETTINGS, "format"]
-    for typo, name in wrong([name for name in names if name != "format"], {"format"}):
+    """Every setting of a format, as Connect and as a route spells it."""
+    settings = BUILTIN[format_].settings or ()
+    names = list(dict.fromkeys(name for setting in settings for name in (setting.name, setting.camel)))
+    for typo, name in wrong(names, {"format"}):
         check(with_(**{side: {"format": format_, typo: "true"}}), f"{side}.{typo}", name, names)
 
 

@@ -74,7 +74,7 @@ def _written_record(route: Route, file: Path | None) -> Any:
         raise ConfigError([Mistake(name, "expected a JSON object with topic, value …")], what="bad record")
     source = route.source
     stream = source.only_stream if isinstance(source, NatsSource) else None
-    return record_batch([SampleRecord.of(document, stream=stream)])
+    return record_batch([SampleRecord.of(document, stream=stream, route=route)])
 
 
 def _stored(route: Route, place: str) -> Any:

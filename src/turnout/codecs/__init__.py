@@ -3,18 +3,26 @@
 from turnout.codecs.codec import Codec, EncodeErrors
 from turnout.codecs.converters import Converters, converters_of
 from turnout.codecs.ddl import DdlError, parse_ddl
-from turnout.codecs.format import ENTRY_POINT, FORMATS, Format
-from turnout.codecs.registry import codec_of
+from turnout.codecs.format import Format, codec_of, notation_of
+from turnout.codecs.kind import CodecKind, Setting
+from turnout.codecs.notation import Notation, TextNotation, ValueNotation
+from turnout.codecs.registry import ENTRY_POINT, FORMATS
 
 __all__ = [
     "ENTRY_POINT",
     "FORMATS",
     "Codec",
+    "CodecKind",
     "Converters",
     "DdlError",
     "EncodeErrors",
     "Format",
+    "Notation",
+    "Setting",
+    "TextNotation",
+    "ValueNotation",
     "codec_of",
     "converters_of",
+    "notation_of",
     "parse_ddl",
 ]

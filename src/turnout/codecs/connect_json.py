@@ -13,8 +13,9 @@ import numpy as np
 
 from turnout.codecs.codec import Decoded, attempt
 from turnout.codecs.forms import wire_form
+from turnout.codecs.kind import CodecKind, Setting, choice, flag
+from turnout.codecs.plain_json import JSON_CONVERTER
 from turnout.codecs.reading import Reader, SchemalessReader
-from turnout.codecs.schemaless_json import JSON_CONVERTER
 from turnout.codecs.tombstones import with_tombstones
 from turnout.codecs.writing import Written, texts_of
 from turnout.errors import RecordError
@@ -199,3 +200,49 @@ def _by_pairs(block: Block) -> Block:
     if block.kind != "object" or block.schema is not None or all(type(name) is str for name in block.columns):
         return block
     return block.with_values(None, [[list(pair) for pair in value.items()] for value in block.whole()])
+
+
+def _schema(value: object) -> Mapping[str, object]:
+    """Return a schema in JsonConverter's JSON, if values can be read with it."""
+    if not isinstance(value, Mapping):
+        raise ValueError(f"expected a Connect schema, found {value!r}")  # noqa: TRY004 - reported like every other error here
+    try:
+        Reader.wire(Schema.from_json(value), defaults=True)
+    except (TypeError, AttributeError, RecursionError) as error:
+        raise ValueError(str(error)) from error
+    return value
+
+
+def _codec(
+    *,
+    schema: Mapping[str, object] | None,
+    schemas_enable: bool,
+    replace_null_with_default: bool,
+    decimal_format: str,
+) -> ConnectJson:
+    numeric = decimal_format == "NUMERIC"
+    return ConnectJson(schema, enable=schemas_enable, defaults=replace_null_with_default, numeric=numeric)
+
+
+_PROPERTIES: Final = (
+    flag("schemas.enable", 'whether each value is `{"schema": …, "payload": …}`'),
+    flag("replace.null.with.default", "whether a null that has a default in the schema is read, and written, as it"),
+    choice("decimal.format", "how decimals are written (KIP-481)", "BASE64", "NUMERIC"),
+)
+
+KIND: Final = CodecKind(
+    "connect-json",
+    JSON_CONVERTER,
+    "Connect's JsonConverter: each value with its schema, or with the one that `schema` gives for all of them",
+    _codec,
+    settings=(
+        Setting(
+            "schema",
+            "the schema that every value has, in the JSON of Connect's JsonConverter",
+            _schema,
+            json_schema={"type": ["object", "null"]},
+        ),
+        *_PROPERTIES,
+    ),
+    connect=_PROPERTIES,
+)

@@ -2,35 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from turnout.codecs.format import DECIMAL_FORMAT, DECIMAL_FORMATS, Format
+from turnout.codecs.format import Format
+from turnout.codecs.kind import CodecKind, Setting
+from turnout.codecs.registry import kinds
 from turnout.errors import Mistake
 from turnout.suggestions import nearest
 
-_CLASSES: Mapping[str, str] = {
-    "org.apache.kafka.connect.json.JsonConverter": "connect-json",
-    "org.apache.kafka.connect.storage.StringConverter": "string",
-    "org.apache.kafka.connect.converters.ByteArrayConverter": "bytes",
-    "org.apache.kafka.connect.converters.ShortConverter": "short",
-    "org.apache.kafka.connect.converters.IntegerConverter": "integer",
-    "org.apache.kafka.connect.converters.LongConverter": "long",
-    "org.apache.kafka.connect.converters.FloatConverter": "float",
-    "org.apache.kafka.connect.converters.DoubleConverter": "double",
-    "org.apache.kafka.connect.converters.BooleanConverter": "boolean",
-}
-_ALIASES: Mapping[str, str] = {
-    alias: name
-    for name in _CLASSES
-    for simple in [name.rpartition(".")[2]]
-    for alias in (name, simple, simple.removesuffix("Converter"))
-}
-"""What a Connect worker takes for a class: its name, also without the package, also without ``Converter``."""
-
-_FLAGS = ("schemas.enable", "replace.null.with.default")
 _WITHOUT_EFFECT = {"schemas.cache.size", "converter.type"}
-_ENCODINGS = ("UTF8", "UTF-8")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +25,8 @@ class Converters:
 
     >>> json = "org.apache.kafka.connect.json.JsonConverter"
     >>> converters = converters_of({"value.converter": json, "value.converter.schemas.enable": "false"})
-    >>> converters.key, converters.value.format, converters.value.schemas_enable
-    (None, 'connect-json', False)
+    >>> converters.key, converters.value.format, converters.value.settings
+    (None, 'connect-json', {'schemas.enable': False})
     """
 
     key: Format | None
@@ -58,8 +39,8 @@ def converters_of(properties: Mapping[str, str | None]) -> Converters:
 
     >>> properties = {"value.converter": "org.apache.kafka.connect.json.JsonConverter", "key.converter": "a.b.C"}
     >>> converters = converters_of({**properties, "value.converter.schemas.enable": "false"})
-    >>> converters.value.format, converters.value.schemas_enable
-    ('connect-json', False)
+    >>> converters.value.format, converters.value.settings
+    ('connect-json', {'schemas.enable': False})
     >>> [mistake.path for mistake in converters.mistakes]
     ['key.converter']
     """
@@ -75,50 +56,53 @@ def _format_of(name: str, properties: Mapping[str, str | None], mistakes: list[M
     setting = properties.get(name)
     if setting is None:
         return None
-    class_name = _ALIASES.get(setting.strip())
-    if class_name is None:
-        mistakes.append(Mistake(name, _unknown(setting.strip())))
+    known = {kind.class_name: kind for kind in kinds().values() if kind.connect is not None}
+    kind = _by_alias(known).get(setting.strip())
+    if kind is None:
+        mistakes.append(Mistake(name, _unknown(setting.strip(), known)))
         return None
-    format_ = _CLASSES[class_name]
     prefix = name + "."
-    settings = {
+    given = {
         option.removeprefix(prefix): (value or "").strip()
         for option, value in properties.items()
-        if option.startswith(prefix)
+        if option.startswith(prefix) and option.removeprefix(prefix) not in _WITHOUT_EFFECT
     }
-    mistakes += [Mistake(prefix + option, problem) for option, problem in _problems(format_, settings)]
-    if format_ != "connect-json":
-        return Format(format_)
-    # Whatever is not "true" is taken for the default, and has been named.
-    enable, defaults = (settings.get(flag, "true").lower() != "false" for flag in _FLAGS)
-    decimals = settings.get(DECIMAL_FORMAT, "").upper()
-    return Format(
-        format_,
-        schemas_enable=enable,
-        replace_null_with_default=defaults,
-        decimal_format=decimals if decimals in DECIMAL_FORMATS else DECIMAL_FORMATS[0],
-    )
+    settings, problems = _settings(kind.connect or (), given)
+    mistakes += [Mistake(prefix + option, problem) for option, problem in problems.items()]
+    named = {setting.name for setting in kind.settings or ()}
+    return Format(kind.name, **{option: value for option, value in settings.items() if option in named})
 
 
-def _problems(format_: str, settings: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """The settings of one converter that are not understood."""
-    known = {"connect-json": (*_FLAGS, DECIMAL_FORMAT), "string": ("encoding",)}.get(format_, ())
-    for option, value in settings.items():
-        if option in _WITHOUT_EFFECT:
+def _by_alias(known: Mapping[str, CodecKind]) -> dict[str, CodecKind]:
+    """Return formats by all names that a Connect worker takes for a class: also without package and ``Converter``."""
+    return {
+        alias: kind
+        for name, kind in known.items()
+        for simple in [name.rpartition(".")[2]]
+        for alias in (name, simple, simple.removesuffix("Converter"))
+    }
+
+
+def _settings(properties: Sequence[Setting], given: Mapping[str, str]) -> tuple[dict[str, object], dict[str, str]]:
+    """Return the values of a converter's properties, and the problems by property; a bad value counts as not given."""
+    by_name = {setting.name: setting for setting in properties}
+    listed = ", ".join(by_name)
+    values: dict[str, object] = {}
+    problems: dict[str, str] = {}
+    for option, value in given.items():
+        if option not in by_name:
+            unknown = f"is not understood; known here are {listed}"
+            problems[option] = unknown if by_name else "the converter has no settings"
             continue
-        if option not in known:
-            listed = ", ".join(known) or "no settings"
-            yield option, f"is not understood; known here are {listed}" if known else "the converter has no settings"
-        elif option in _FLAGS and value.lower() not in ("true", "false"):
-            yield option, f"expected true or false, found {value!r}"
-        elif option == DECIMAL_FORMAT and value.upper() not in DECIMAL_FORMATS:
-            yield option, f"expected {' or '.join(DECIMAL_FORMATS)}, found {value!r}"
-        elif option == "encoding" and value.upper() not in _ENCODINGS:
-            yield option, f"expected UTF-8, found {value!r}"
+        try:
+            values[option] = by_name[option].read(value)
+        except ValueError as problem:
+            problems[option] = str(problem)
+    return values, problems
 
 
-def _unknown(class_name: str) -> str:
+def _unknown(class_name: str, known: Iterable[str]) -> str:
     simple = class_name.rpartition(".")[2]
-    near = nearest(simple, [name.rpartition(".")[2] for name in _CLASSES])
+    near = nearest(simple, [name.rpartition(".")[2] for name in known])
     hint = f" (did you mean {near}?)" if near else ""
-    return f"no converter {class_name!r} is known{hint}; there are {', '.join(_CLASSES)}"
+    return f"no converter {class_name!r} is known{hint}; there are {', '.join(known)}"

@@ -1,85 +1,52 @@
-"""Format of the bytes of a key or a value."""
+"""Format of the bytes of a key or a value, as a route names it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from functools import cache
-from importlib.metadata import EntryPoint, entry_points
+from dataclasses import dataclass
 from typing import Any, Self
 
-from turnout.codecs.ddl import DdlError, parse_ddl
-from turnout.codecs.reading import Reader
+from turnout.codecs.codec import Codec
+from turnout.codecs.kind import CodecKind
+from turnout.codecs.notation import Notation
+from turnout.codecs.registry import BUILTIN, format_names, kind_of
 from turnout.errors import ConfigError, Mistake
-from turnout.records.schema import Schema
 from turnout.suggestions import did_you_mean
 
-ENTRY_POINT = "turnout.codecs"
-"""The entry point group in which a package names its formats; each is a function of a `Format` that gives a codec."""
 
-FORMATS: tuple[str, ...] = (
-    "raw", "json", "connect-json", "string", "bytes", "short", "integer", "long", "float", "double", "boolean",
-)  # fmt: skip
-"""The formats that are always there."""
-
-_FLAGS = {"schemas.enable": "schemasEnable", "replace.null.with.default": "replaceNullWithDefault"}
-"""Settings that are true or false, as JsonConverter and as a route file spells them; all are true if not given."""
-
-DECIMAL_FORMAT = "decimal.format"
-"""JsonConverter's setting of how decimals are written (KIP-481)."""
-
-DECIMAL_FORMATS: tuple[str, ...] = ("BASE64", "NUMERIC")
-"""What it can be, the default first."""
-
-SETTINGS: tuple[str, ...] = ("schema", *_FLAGS, *_FLAGS.values(), DECIMAL_FORMAT, "decimalFormat")
-"""What a format of turnout's own may have beside its name."""
-
-
-@cache
-def plugins() -> Mapping[str, EntryPoint]:
-    """The formats that installed packages offer."""
-    return {
-        entry_point.name: entry_point
-        for entry_point in entry_points(group=ENTRY_POINT)
-        if entry_point.name not in FORMATS
-    }
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, init=False)
 class Format:
     """Name and settings of a codec.
 
     Attributes:
-        format: ``raw`` leaves bytes alone; ``json`` reads JSON; ``connect-json`` is Connect's JsonConverter; the
-            others are Kafka's converters of one plain value.
-        schema: of ``json``, the columns of a struct, such as ``"carrier STRING, delay DOUBLE"``. Without it values
-            are schemaless.
-        schemas_enable: of ``connect-json``, whether each value is ``{"schema": …, "payload": …}``.
-        value_schema: of ``connect-json``, the schema that every value has, in JsonConverter's JSON; without it each
-            has the schema that comes with it, or none.
-        replace_null_with_default: of ``connect-json``, whether a null that has a default in the schema is read, and
-            written, as that default.
-        decimal_format: of ``connect-json``, whether decimals are written as ``BASE64`` or as ``NUMERIC`` (KIP-481).
-        options: of a format of another package, all its settings.
+        format: the name of a `CodecKind`.
+        settings: those that are not as by default, by their names.
 
     >>> from turnout.codecs import codec_of
     >>> codec_of(Format("json", schema="city STRING, total DOUBLE")).schema().fields[1].name
     'total'
-    >>> codec_of(Format("json")).schema() is None
-    True
+    >>> Format("connect-json", schemas_enable=False).settings
+    {'schemas.enable': False}
     """
 
-    format: str = "raw"
-    schema: str | None = None
-    schemas_enable: bool = True
-    value_schema: Mapping[str, Any] | None = None
-    replace_null_with_default: bool = True
-    decimal_format: str = DECIMAL_FORMATS[0]
-    options: Mapping[str, Any] = field(default_factory=dict)
+    format: str
+    settings: Mapping[str, object]
+
+    def __init__(self, format: str = "raw", **settings: object) -> None:  # noqa: A002 - its name everywhere
+        """A format with settings, as their codec takes them: in names, dots may be written as underscores."""
+        known = {one.argument: one for one in (kind_of(format).settings if format in format_names() else None) or ()}
+        defaults = {one.name: one.default for one in known.values()}
+        by_name = {known[name].name if name in known else name: value for name, value in settings.items()}
+        object.__setattr__(self, "format", format)
+        object.__setattr__(
+            self,
+            "settings",
+            {name: value for name, value in by_name.items() if name not in defaults or value != defaults[name]},
+        )
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any] | None, *, path: str = "value") -> Self:
-        """Read a route's mapping: ``format``, ``schema``, and the settings of JsonConverter as it spells them.
+        """Read a route's mapping: ``format``, and the settings that the format has.
 
         Args:
             config: what the route says.
@@ -89,68 +56,44 @@ class Format:
             ConfigError: when it cannot be read; lists every mistake.
         """
         settings = dict(config or {})
-        format_ = settings.pop("format", "raw")
-        if not isinstance(format_, str):
-            known = ", ".join((*FORMATS, *plugins()))
-            problem = f"expected one of {known}, found {format_!r}"
-            raise ConfigError([Mistake(f"{path}.format", problem)], what=f"bad {path.rpartition('.')[2]} format")
-        if format_ in plugins():
-            return cls(format_, options=settings)
-        mistakes: list[Mistake] = []
-        if format_ not in FORMATS:
-            mistakes.append(Mistake(f"{path}.format", _unknown(format_)))
-        schema = settings.pop("schema", None)
-        flags: dict[str, bool] = {}
-        for name, camel in _FLAGS.items():
-            flag = settings.pop(name, settings.pop(camel, True))
-            flags[name] = str(flag).lower() == "true"
-            if str(flag).lower() not in ("true", "false"):
-                mistakes.append(Mistake(f"{path}.{name}", f"expected true or false, found {flag!r}"))
-        decimals = str(settings.pop(DECIMAL_FORMAT, settings.pop("decimalFormat", DECIMAL_FORMATS[0]))).upper()
-        if decimals not in DECIMAL_FORMATS:
-            expected = " or ".join(DECIMAL_FORMATS)
-            mistakes.append(Mistake(f"{path}.{DECIMAL_FORMAT}", f"expected {expected}, found {decimals!r}"))
-        mistakes += [Mistake(f"{path}.schema", problem) for problem in _schema_problems(format_, schema)]
-        mistakes += [Mistake(f"{path}.{name}", _unknown_setting(str(name))) for name in settings]
-        if mistakes:
-            raise ConfigError(mistakes, what=f"bad {path.rpartition('.')[2]} format")
-        connect = format_ == "connect-json"
-        return cls(
-            format_,
-            None if connect else schema,
-            flags["schemas.enable"],
-            schema if connect else None,
-            flags["replace.null.with.default"],
-            decimals,
-        )
+        name = settings.pop("format", "raw")
+        try:
+            return cls(name, **_known(name).read(settings, BUILTIN.values()))
+        except ConfigError as failure:
+            mistakes = [Mistake(f"{path}.{mistake.path}", mistake.problem) for mistake in failure.mistakes]
+            raise ConfigError(mistakes, what=f"bad {path.rpartition('.')[2]} format") from failure.__cause__
 
 
-def _unknown(name: Any) -> str:
-    known = (*FORMATS, *plugins())
-    return f"expected one of {', '.join(known)}, found {name!r}{did_you_mean(str(name), known)}"
+def _known(name: object) -> CodecKind:
+    if isinstance(name, str) and name in format_names():
+        return kind_of(name)
+    known = format_names()
+    problem = f"expected one of {', '.join(known)}, found {name!r}{did_you_mean(str(name), known)}"
+    raise ConfigError([Mistake("format", problem)])
 
 
-def _unknown_setting(name: str) -> str:
-    guess = did_you_mean(name, ("format", *SETTINGS))
-    return f"is not a setting of a format{guess} (known here: format, {', '.join(SETTINGS)})"
+def codec_of(format: Format) -> Codec:  # noqa: A002 - its name everywhere
+    """Return the codec of a format; it keeps what it has learnt, so that one is enough for a topic.
+
+    Raises:
+        ConfigError: the codec refuses its settings, or its package cannot be loaded.
+        LookupError: no package offers such a format.
+
+    >>> from turnout.records.block import rows_of
+    >>> codec = codec_of(Format("json"))
+    >>> blocks, errors = codec.decode(rows_of(3), [b'{"n": 1, "city": "Oulu"}', b"{", b'{"n": 2, "city": "Kemi"}'])
+    >>> [dict(block.columns) for block in blocks], list(errors)
+    ([{'n': [1, 2], 'city': ['Oulu', 'Kemi']}], [1])
+    >>> codec.encode(blocks[0])
+    [b'{"n":1,"city":"Oulu"}', b'{"n":2,"city":"Kemi"}']
+    """
+    return kind_of(format.format).codec(format.settings)
 
 
-def _schema_problems(format_: str, schema: Any) -> list[str]:
-    """Return the problems of a schema given for a format."""
-    if schema is None or format_ not in FORMATS:
-        return []
-    if format_ not in ("json", "connect-json"):
-        return [f"means nothing where the format is {format_}"]
-    connect = format_ == "connect-json"
-    if not isinstance(schema, Mapping if connect else str):
-        return [f"expected {'a Connect schema' if connect else 'a DDL string'}, found {schema!r}"]
-    try:
-        if isinstance(schema, str):
-            parse_ddl(schema)
-        else:
-            Reader.wire(Schema.from_json(schema), defaults=True)
-    except DdlError as error:
-        return [f"{error}, in {schema!r}"]
-    except (ValueError, TypeError, AttributeError, RecursionError) as error:
-        return [str(error)]
-    return []
+def notation_of(format: Format) -> Notation:  # noqa: A002 - likewise
+    """Return the notation of tests, ``explain`` and the sandbox for keys or values of a format.
+
+    >>> notation_of(Format("json")).encode({"n": 1}), notation_of(Format("short")).decode(bytes([1, 0]))
+    (b'{"n": 1}', 256)
+    """
+    return kind_of(format.format).notation(codec_of(format))

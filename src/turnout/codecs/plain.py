@@ -5,14 +5,15 @@ from __future__ import annotations
 import math
 import re
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from turnout.codecs.codec import Decoded, attempt
+from turnout.codecs.codec import Codec, Decoded, attempt
+from turnout.codecs.kind import CodecKind, Setting
+from turnout.codecs.notation import ValueNotation
 from turnout.codecs.tombstones import with_tombstones
 from turnout.codecs.writing import encode_json
 from turnout.errors import RecordError
@@ -78,20 +79,6 @@ class Number:
     def schema(self) -> Schema:
         """An optional number."""
         return Schema(self.type, True)
-
-
-NUMBERS: Mapping[str, Number] = MappingProxyType(
-    {
-        number.format: number
-        for number in (
-            Number("short", "int16", Int16, struct.Struct(">h")),
-            Number("integer", "int32", Int32, struct.Struct(">i")),
-            Number("long", "int64", int, struct.Struct(">q")),
-            Number("float", "float32", Float32, struct.Struct(">f")),
-            Number("double", "float64", float, struct.Struct(">d")),
-        )
-    }
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,3 +265,42 @@ def _java_text(value: Any, schema: Schema | None) -> str:
     if hasattr(value, "fields"):
         return _java_text(value.fields, value.schema)
     return text_of(value, schema) or ""
+
+
+def _encoding(value: object) -> str:
+    if str(value).upper() not in ("UTF8", "UTF-8"):
+        raise ValueError(f"expected UTF-8, found {value!r}")
+    return "UTF-8"
+
+
+def _kind_of(codec: Codec, summary: str, **attributes: Any) -> CodecKind:
+    return CodecKind(codec.format, codec.class_name, summary, lambda: codec, **attributes)
+
+
+_NUMBERS = (
+    Number("short", "int16", Int16, struct.Struct(">h")),
+    Number("integer", "int32", Int32, struct.Struct(">i")),
+    Number("long", "int64", int, struct.Struct(">q")),
+    Number("float", "float32", Float32, struct.Struct(">f")),
+    Number("double", "float64", float, struct.Struct(">d")),
+)
+
+RAW: Final = _kind_of(Raw(), "bytes, left alone")
+
+CONVERTERS: Final = (
+    _kind_of(
+        String(), "text in UTF-8, by Kafka's StringConverter", connect=(Setting("encoding", "", _encoding, "UTF-8"),)
+    ),
+    _kind_of(Bytes(), "bytes, by Kafka's ByteArrayConverter", connect=()),
+    *(
+        _kind_of(
+            number,
+            f"one number of {8 * number.packed.size} bits, by Kafka's {number.class_name.rpartition('.')[2]}",
+            connect=(),
+            notation=ValueNotation,
+        )
+        for number in _NUMBERS
+    ),
+    _kind_of(Boolean(), "true or false in one byte, by Kafka's BooleanConverter", connect=(), notation=ValueNotation),
+)
+"""Kafka's converters of one plain value."""

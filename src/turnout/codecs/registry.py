@@ -1,45 +1,87 @@
-"""Registry of codecs by format."""
+"""Registry of formats: turnout's own, and those of installed packages."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import warnings
+from collections.abc import Callable, Mapping
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from types import MappingProxyType, SimpleNamespace
+from typing import Final
 
+from turnout.codecs import connect_json, plain, plain_json
 from turnout.codecs.codec import Codec
-from turnout.codecs.connect_json import ConnectJson
-from turnout.codecs.format import Format, plugins
-from turnout.codecs.plain import NUMBERS, Boolean, Bytes, Raw, String
-from turnout.codecs.schemaless_json import SchemalessJson
-from turnout.codecs.typed_json import TypedJson
+from turnout.codecs.kind import CodecKind
+from turnout.errors import ConfigError, Mistake
 
-_PLAIN: Mapping[str, Codec] = {"raw": Raw(), "string": String(), "bytes": Bytes(), "boolean": Boolean(), **NUMBERS}
+ENTRY_POINT: Final = "turnout.codecs"
+"""The entry point group in which a package names its formats; each is a `CodecKind`."""
+
+BUILTIN: Final[Mapping[str, CodecKind]] = MappingProxyType(
+    {kind.name: kind for kind in (plain.RAW, plain_json.KIND, connect_json.KIND, *plain.CONVERTERS)}
+)
+"""Turnout's own formats by name."""
+
+FORMATS: tuple[str, ...] = tuple(BUILTIN)
+"""The names of turnout's own formats."""
+
+NULLABLE: Final = frozenset(
+    setting.name for kind in BUILTIN.values() for setting in kind.settings or () if setting.default is None
+)
+"""Settings that may be null in any format, as a template leaves them."""
 
 
-def codec_of(format: Format) -> Codec:  # noqa: A002 - its name everywhere
-    """The codec of a format; it keeps what it has learnt, so that one is enough for a topic.
+@cache
+def plugins() -> Mapping[str, EntryPoint]:
+    """Return the formats that installed packages offer, not loaded yet."""
+    return {point.name: point for point in entry_points(group=ENTRY_POINT) if point.name not in BUILTIN}
+
+
+def format_names() -> tuple[str, ...]:
+    """Return the names of all formats."""
+    return (*FORMATS, *plugins())
+
+
+def kinds() -> Mapping[str, CodecKind]:
+    """Return all formats by name, without those of packages that cannot be loaded."""
+    offered = {}
+    for name in plugins():
+        try:
+            offered[name] = kind_of(name)
+        except ConfigError:
+            continue
+    return {**BUILTIN, **offered}
+
+
+def kind_of(name: str) -> CodecKind:
+    """Return the format of that name.
 
     Raises:
-        ConfigError: a format of another package does not like its settings.
+        ConfigError: the package that offers it cannot be loaded, or offers something else.
         LookupError: no package offers such a format.
-
-    >>> from turnout.records.block import rows_of
-    >>> codec = codec_of(Format("json"))
-    >>> blocks, errors = codec.decode(rows_of(3), [b'{"n": 1, "city": "Oulu"}', b"{", b'{"n": 2, "city": "Kemi"}'])
-    >>> [dict(block.columns) for block in blocks], list(errors)
-    ([{'n': [1, 2], 'city': ['Oulu', 'Kemi']}], [1])
-    >>> codec.encode(blocks[0])
-    [b'{"n":1,"city":"Oulu"}', b'{"n":2,"city":"Kemi"}']
     """
-    name = format.format
-    if name == "json":
-        return SchemalessJson() if format.schema is None else TypedJson(format.schema)
-    if name == "connect-json":
-        return ConnectJson(
-            format.value_schema,
-            enable=format.schemas_enable,
-            defaults=format.replace_null_with_default,
-            numeric=format.decimal_format == "NUMERIC",
-        )
-    if name in _PLAIN:
-        return _PLAIN[name]
-    codec: Codec = plugins()[name].load()(format)
-    return codec
+    return BUILTIN[name] if name in BUILTIN else _loaded(plugins()[name])
+
+
+@cache
+def _loaded(point: EntryPoint) -> CodecKind:
+    try:
+        offered = point.load()
+    except Exception as failure:
+        raise ConfigError([Mistake("format", f"{point.value} cannot be loaded: {failure}")]) from failure
+    if isinstance(offered, CodecKind) and offered.name == point.name:
+        return offered
+    if isinstance(offered, CodecKind) or not callable(offered):
+        problem = f"expected a CodecKind of the name {point.name!r} in {point.value}, found {offered!r}"
+        raise ConfigError([Mistake("format", problem)])
+    warnings.warn(f"{point.value} is a function: offer a CodecKind", DeprecationWarning, stacklevel=2)
+    return _of_function(point, offered)
+
+
+def _of_function(point: EntryPoint, function: Callable[[object], Codec]) -> CodecKind:
+    """Return the format of a package that offers a function of a `Format`, as 0.1.0 wanted it."""
+
+    def codec(**settings: object) -> Codec:
+        return function(SimpleNamespace(format=point.name, options=settings))
+
+    return CodecKind(point.name, point.value, "a format of another package", codec, settings=None)

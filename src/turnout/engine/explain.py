@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from turnout.codecs import Notation, TextNotation, notation_of
 from turnout.conditions import Condition, SeenLeaf, blame, format_condition, leaves, true_leaves
 from turnout.engine.mapping_report import Mapped, mapped_by
 from turnout.engine.metadata import texts_of
@@ -15,7 +16,7 @@ from turnout.engine.stages import StageReport, StageWatch
 from turnout.engine.trace import Outcome, Trace
 from turnout.errors import SubscriptionNotFoundError
 from turnout.records import Batch, Failure
-from turnout.records.text import readable
+from turnout.records.text import readable, text_of
 from turnout.subjects.draw_hash import draws_of
 from turnout.subscriptions import Subscription
 from turnout.subscriptions.index import Index
@@ -241,6 +242,7 @@ def _messages(program: Program, trace: Trace) -> list[SentMessage]:
         return []
     messages = trace.messages
     sinks = list(program.route.sinks)
+    key_notation, value_notation = notation_of(program.route.key), notation_of(program.route.value)
     keys, values, headers = (messages.column(name).to_pylist() for name in ("key", "value", "headers"))
     columns = zip(
         messages.topics.to_pylist(), messages.sinks.tolist(), messages.ids.to_pylist(),
@@ -248,8 +250,14 @@ def _messages(program: Program, trace: Trace) -> list[SentMessage]:
     )  # fmt: skip
     return [
         SentMessage(
-            topic, sinks[sink], id_, subscription, trace.is_letter(place), readable(key), readable(value),
+            topic, sinks[sink], id_, subscription, trace.is_letter(place),
+            _noted(key, key_notation), _noted(value, value_notation),
             tuple((header["key"], readable(header["value"])) for header in pairs or ()),
         )
         for place, (topic, sink, id_, subscription, key, value, pairs) in enumerate(columns)
     ]  # fmt: skip
+
+
+def _noted(raw: bytes | None, notation: Notation) -> str | None:
+    """Return a key or a value as text; in the notation of its format where the bytes are no text."""
+    return readable(raw) if isinstance(notation, TextNotation) else text_of(notation.decode(raw))

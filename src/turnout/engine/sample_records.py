@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import base64
 import binascii
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import pyarrow as pa
 
+from turnout.codecs import Notation, TextNotation, notation_of
 from turnout.epoch import microseconds_since_epoch
 from turnout.errors import ConfigError, Mistake
 from turnout.records.headers import ARROW
+from turnout.records.types import Value
+from turnout.routes import Route
 from turnout.suggestions import guesses
 
 PARTS = (
@@ -44,7 +46,7 @@ class SampleRecord:
     stream: str | None = None
 
     @classmethod
-    def of(cls, document: Mapping[str, Any], *, stream: str | None = None) -> Self:
+    def of(cls, document: Mapping[str, Any], *, stream: str | None = None, route: Route | None = None) -> Self:
         """Read a record.
 
         Args:
@@ -53,15 +55,17 @@ class SampleRecord:
                 name → text, or → a list of texts, or a list of [name, text]. A timestamp is ISO 8601
                 or milliseconds since 1970.
             stream: where it is from unless it says so itself.
+            route: whose formats say how a key and a value that are no text become bytes; JSON if not given.
 
         Raises:
             ConfigError: lists every mistake, by part.
         """
         reader = _RecordReader(document)
+        key, value = (_TEXT, _TEXT) if route is None else (notation_of(route.key), notation_of(route.value))
         record = cls(
             topic=reader.text("topic"),
-            value=reader.content("value"),
-            key=reader.content("key"),
+            value=reader.content("value", value),
+            key=reader.content("key", key),
             headers=reader.headers(),
             partition=reader.number("partition", 32),
             offset=reader.number("offset", 64),
@@ -100,10 +104,14 @@ class _RecordReader:
         self._wrong(part, f"a whole number of {bits} bits")
         return 0
 
-    def content(self, part: str) -> bytes | None:
+    def content(self, part: str, notation: Notation) -> bytes | None:
         encoded = self._document.get(f"{part}Base64")
         if encoded is None:
-            return bytes_of(self._document.get(part))
+            try:
+                return notation.encode(self._document.get(part))
+            except ValueError as problem:
+                self.mistakes.append(Mistake(part, str(problem)))
+                return None
         if part in self._document:
             self._wrong(part, f"either {part} or {part}Base64")
         try:
@@ -138,18 +146,12 @@ _MAX_MILLISECONDS = 1 << 53
 """Far beyond the year 9999; a timestamp is kept in microseconds, in 64 bits."""
 
 
-def bytes_of(content: Any) -> bytes | None:
-    """Return the bytes of a key or value given as text or JSON; None for None."""
-    if content is None:
-        return None
-    return (content if isinstance(content, str) else json.dumps(content, ensure_ascii=False, default=_plain)).encode()
+_TEXT: Final = TextNotation()
 
 
-def _plain(value: Any) -> str:
-    """Return a value that YAML parsed as a time as the text it was written as."""
-    if isinstance(value, date):
-        return value.isoformat().replace("+00:00", "Z")
-    raise TypeError(f"no JSON for {value!r}")
+def bytes_of(content: Value) -> bytes | None:
+    """Return the bytes of a header, key or value given as text or JSON; None for None."""
+    return _TEXT.encode(content)
 
 
 def _pairs(headers: Mapping[str, Any]) -> Iterator[Header]:

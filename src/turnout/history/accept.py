@@ -17,7 +17,7 @@ import yaml
 
 from turnout.errors import TurnoutError
 from turnout.files import replace_file
-from turnout.history.case_outcome import CaseOutcome, read_back
+from turnout.history.case_outcome import CaseOutcome
 from turnout.history.cases import CaseResult, run_cases
 from turnout.history.comparison import ABSENT, Difference
 from turnout.history.suite import Case, Suite
@@ -144,9 +144,9 @@ def _now(part: str, ending: CaseOutcome) -> Any:
     """Return the actual value of a part of an expectation."""
     match part:
         case "key":
-            return read_back(ending.key)
+            return ending.plain_key
         case "value":
-            return read_back(ending.value)
+            return ending.plain_value
         case "valueBase64":
             return None if ending.value is None else base64.b64encode(ending.value).decode()
         case "headers":

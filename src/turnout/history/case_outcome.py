@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
-from typing import Any
+from typing import Final
 
+from turnout.codecs import Notation, TextNotation, notation_of
 from turnout.engine.stages import shown
 from turnout.engine.trace import Outcome, Trace
-from turnout.records import ALIVE
-from turnout.records.text import text_of
+from turnout.records import ALIVE, Schema
+from turnout.records.text import json_of, text_of
+from turnout.records.types import Value
+from turnout.routes import Route
 
 Delivery = tuple[str | None, str]
 """A subscription's id, None where none asked for the message, and its destination."""
@@ -26,6 +28,8 @@ class CaseOutcome:
         topic: as transformed and mapped; None where the weights lose it.
         key: as a sink with keys gets it; of a record that went nowhere, as the transforms left it.
         value: likewise. Both are null once a record was filtered or has failed, but for a dead letter's.
+        plain_key: the key as tests write it.
+        plain_value: the value as tests write it.
         headers: likewise.
         deliveries: of its messages, sorted; a dead letter is none.
     """
@@ -36,12 +40,15 @@ class CaseOutcome:
     topic: str | None
     key: bytes | None
     value: bytes | None
+    plain_key: Value
+    plain_value: Value
     headers: tuple[tuple[str, str | None], ...]
     deliveries: tuple[Delivery, ...]
 
 
-def ending_of(trace: Trace, row: int) -> CaseOutcome:
-    """Return the outcome of one record of a trace."""
+def ending_of(trace: Trace, row: int, route: Route) -> CaseOutcome:
+    """Return the outcome of one record of a trace through a route."""
+    notations = notation_of(route.key), notation_of(route.value)
     failure = trace.failures.get(row)
     outcome = trace.outcome(row)
     # A run ends before it sends the dead letter of a record that stops it.
@@ -50,15 +57,19 @@ def ending_of(trace: Trace, row: int) -> CaseOutcome:
     sent = [
         (trace.subscriptions[at].as_py(), trace.destinations[at].as_py()) for at in places if not trace.is_letter(at)
     ]
-    key, value, headers = _sent(trace, places[0]) if places else _left(trace, row)
+    key, value, headers = _sent(trace, places[0]) if places else _left(trace, row, notations)
+    if key is None and not dead:
+        # JetStream's messages have no key: what the transforms left is what there is to compare.
+        key = _left(trace, row, notations)[0]
     return CaseOutcome(
         outcome.label,
         failure.stage if failure else None,
         failure.message if failure else None,
         trace.topics[row],
-        # JetStream's messages have no key: what the transforms left is what there is to compare.
-        key if key is not None or dead else _left(trace, row)[0],
+        key,
         value,
+        notations[0].decode(key),
+        notations[1].decode(value),
         headers,
         tuple(sorted(sent, key=lambda delivery: (delivery[0] or "", delivery[1]))),
     )
@@ -74,30 +85,29 @@ def _sent(trace: Trace, place: int) -> _Parts:
     return key, value, tuple((header["key"], text_of(header["value"])) for header in pairs or ())
 
 
-def _left(trace: Trace, row: int) -> _Parts:
+def _left(trace: Trace, row: int, notations: tuple[Notation, Notation]) -> _Parts:
     """Return key, value and headers after the transforms; of a record that is not alive, the headers only."""
-    record = shown(trace.records.record(row))
-    headers = tuple((name, text) for name, text in record["headers"])
+    record = trace.records.record(row)
+    headers = tuple((name, text) for name, text in shown(record)["headers"])
     if trace.records.outcomes[row] != ALIVE:
         return None, None, headers
-    return _bytes(record["key"]), _bytes(record["value"]), headers
+    key = _written(record.key, record.key_schema, notations[0])
+    return key, _written(record.value, record.value_schema, notations[1]), headers
 
 
-def _bytes(plain: Any) -> bytes | None:
-    if plain is None:
-        return None
-    return (plain if isinstance(plain, str) else json.dumps(plain, ensure_ascii=False)).encode()
-
-
-def read_back(raw: bytes | None) -> Any:
-    """Return bytes as JSON if they are JSON, else as text; bytes that are neither, and None, unchanged."""
-    if raw is None:
-        return None
+def _written(value: Value, schema: Schema | None, notation: Notation) -> bytes | None:
+    if value is None or isinstance(value, bytes):
+        return value
+    plain = json_of(value, schema)
     try:
-        text = raw.decode()
-    except UnicodeDecodeError:
-        return raw
-    try:
-        return json.loads(text)
+        return notation.encode(plain)
     except ValueError:
-        return text
+        return _TEXT.encode(plain)
+
+
+_TEXT: Final = TextNotation()
+
+
+def read_back(raw: bytes | None) -> Value:
+    """Return bytes as JSON if they are JSON, else as text; bytes that are neither, and None, unchanged."""
+    return _TEXT.decode(raw)

@@ -120,7 +120,7 @@ class _CaseGroup:
         batch = record_batch([case.record for _, case in self.cases])
         trace = program.trace(batch, index, watch.of_cluster(self.route.cluster))
         for row, (at, case) in enumerate(self.cases):
-            ending = ending_of(trace, row)
+            ending = ending_of(trace, row, self.route)
             yield at, CaseResult(case, ending, tuple(self._compared(program, index, case, ending)))
 
     def _compared(self, program: Program, index: Index | None, case: Case, ending: CaseOutcome) -> Iterable[Difference]:

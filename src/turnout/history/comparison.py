@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from turnout.engine.sample_records import bytes_of
-from turnout.history.case_outcome import CaseOutcome, Delivery, read_back
+from turnout.history.case_outcome import CaseOutcome, Delivery
 from turnout.history.document import DeliveryPart, ExpectPart
 
 
@@ -66,9 +66,9 @@ def _failure(expect: ExpectPart, ending: CaseOutcome) -> Iterator[Difference]:
 def _parts(expect: ExpectPart, ending: CaseOutcome) -> Iterator[Difference]:
     fields_set = expect.model_fields_set
     if "key" in fields_set:
-        yield from _content("key", expect.key, ending.key, exact=False)
+        yield from _content("key", expect.key, ending.key, ending.plain_key, exact=False)
     if "value" in fields_set:
-        yield from _content("value", expect.value, ending.value, exact="value" in expect.exact)
+        yield from _content("value", expect.value, ending.value, ending.plain_value, exact="value" in expect.exact)
     if expect.value_base64 is not None:
         raw = None if ending.value is None else base64.b64encode(ending.value).decode()
         if expect.value_base64 != raw:
@@ -81,11 +81,11 @@ def _or_absent(actual: Any) -> Any:
     return ABSENT if actual is None else actual
 
 
-def _content(path: str, expected: Any, raw: bytes | None, *, exact: bool) -> Iterator[Difference]:
+def _content(path: str, expected: Any, raw: bytes | None, plain: Any, *, exact: bool) -> Iterator[Difference]:
     """Yield the differences of a key or value; an expected text may equal its bytes or its JSON value."""
     if isinstance(expected, str) and raw == expected.encode():
         return
-    yield from compared(path, expected, read_back(raw), exact=exact)
+    yield from compared(path, expected, plain, exact=exact)
 
 
 def compared(path: str, expected: Any, actual: Any, *, exact: bool) -> Iterator[Difference]:

@@ -243,7 +243,7 @@ class _SuiteReader:
 
     def _record(self, part: CasePart, path: Path) -> SampleRecord:
         try:
-            return SampleRecord.of(part.record)
+            return SampleRecord.of(part.record, route=self._route)
         except ConfigError as wrong:
             for mistake in wrong.mistakes:
                 self._add((*path, "record", mistake.path), mistake.problem)

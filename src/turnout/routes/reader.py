@@ -7,12 +7,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path as FilePath
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from pydantic import ValidationError
 
 from turnout.codecs import Converters, Format, codec_of, converters_of
 from turnout.errors import MOST_MISTAKES, ConfigError, Mistake, SubjectError
+from turnout.records import Schema
 from turnout.routes.connector import Connector
 from turnout.routes.document import DeadLetterPart, RouteDocument
 from turnout.routes.endpoints import NatsSink, Sink
@@ -30,6 +31,14 @@ DEFAULT_SINK = ""
 """The name of a route's only sink, where it was given as ``sink:``."""
 
 Made = TypeVar("Made")
+
+
+class _Format(NamedTuple):
+    """Format of keys or values, and the schema that all of them have."""
+
+    format: Format
+    schema: Schema | None
+
 
 _SOURCE = re.compile(r'"(.+)"(?:\[(\d+)\])?')
 """How an error names a source of mappings, and the place of one of its destinations."""
@@ -60,8 +69,7 @@ class RouteReader:
         checked = self._checked()
         transforms = self._part("transforms", lambda part: transforms_of(part, self.folder), default=[])
         converters = self._converters(transforms)
-        key = self._format("key", converters.key)
-        value = self._format("value", converters.value)
+        key, value = self._format("key", converters.key), self._format("value", converters.value)
         chain = (
             self._part("transforms", lambda _: self._chain(transforms), default=[]) if transforms is not None else None
         )
@@ -71,15 +79,15 @@ class RouteReader:
             self.add(path, problem)
         if checked is None or key is None or value is None or chain is None or table is None:
             return None
-        self._fields(checked, chain, (key, value), self._unread(transforms, converters))
+        self._fields(checked, chain, (key.schema, value.schema), self._unread(transforms, converters))
         self._dead_letter(checked)
         self._spark(checked)
         sinks = checked.sinks if checked.sinks is not None else {DEFAULT_SINK: checked.sink}
         return kind(
             name=checked.name,
             source=files.endpoint(checked.source),
-            key=key,
-            value=value,
+            key=key.format,
+            value=value.format,
             chain=replace(chain, errors=checked.errors.policy(chain.errors)) if checked.errors else chain,
             mappings=table,
             sinks={name: files.endpoint(sink) for name, sink in sinks.items() if sink is not None},
@@ -106,15 +114,18 @@ class RouteReader:
             return None
         return self._part("mappings", lambda part: MappingTable.from_config(mappings_of(part, self.folder)), {})
 
-    def _format(self, side: str, of_connector: Format | None) -> Format | None:
+    def _format(self, side: str, of_connector: Format | None) -> _Format | None:
         """Return the format of keys or values: the route's, else that of a connector's converter, else raw bytes."""
         part = self.document.get(side)
-        if part is None and of_connector is not None:
-            return of_connector
         if part is not None and not isinstance(part, dict):
             # Said by the document's own check.
             return None
-        return self._part(side, lambda part: Format.from_config(part, path=side), default={"format": "raw"})
+
+        def read(part: Mapping[str, Any] | None) -> _Format:
+            format_ = of_connector if part is None and of_connector is not None else Format.from_config(part, path=side)
+            return _Format(format_, codec_of(format_).schema())
+
+        return self._part(side, read, default=None)
 
     def _converters(self, transforms: list[Any] | Connector | None) -> Converters:
         """The converters of a connector's properties: an unknown one is a mistake, unless the route has its own."""
@@ -160,12 +171,15 @@ class RouteReader:
         return causes
 
     def _fields(
-        self, checked: RouteDocument, chain: Chain, formats: tuple[Format, Format], causes: Mapping[Side, str]
+        self,
+        checked: RouteDocument,
+        chain: Chain,
+        schemas: tuple[Schema | None, Schema | None],
+        causes: Mapping[Side, str],
     ) -> None:
         """Look up every field that the route names in the schemas of keys and values at that stage."""
         metadata = checked.subscriptions.metadata if checked.subscriptions else {}
-        key, value = (codec_of(format_).schema() for format_ in formats)
-        for mistake in unknown_fields(chain, key, value, metadata, causes):
+        for mistake in unknown_fields(chain, *schemas, metadata, causes):
             place = "transforms" if mistake.path.startswith(("transforms", "predicates")) else "subscriptions.metadata"
             self._place(place, mistake)
 

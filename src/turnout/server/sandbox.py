@@ -36,7 +36,7 @@ def batch_of(route: Route, record: Mapping[str, Any]) -> Any:
         ConfigError: it is no record; lists every mistake.
     """
     stream = route.source.only_stream if isinstance(route.source, NatsSource) else None
-    return record_batch([SampleRecord.of(record, stream=stream)])
+    return record_batch([SampleRecord.of(record, stream=stream, route=route)])
 
 
 def batch_at(route: Route, place: str) -> Any:

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from turnout.codecs import Format, converters_of
-from turnout.codecs.format import DECIMAL_FORMATS
+from turnout.codecs import converters_of
 from turnout.routes.connector import Connector
 from turnout.routes.drafts.addresses import SINK, named_after
 from turnout.routes.drafts.route_draft import Draft, Left, Taken, route_name
@@ -166,7 +165,7 @@ class _ConnectorDrafter:
                 self._take(name, side)
         if "value.converter" not in self.properties:
             self.left.append(Left("value.converter", _OF_THE_WORKER))
-        return {side: _codec(format_) for side, format_ in sides if format_ is not None}
+        return {side: {"format": format_.format, **format_.settings} for side, format_ in sides if format_ is not None}
 
     def _stages(self) -> list[dict[str, Any]]:
         specs, mistakes = read_properties(self.properties, strict=False)
@@ -211,15 +210,3 @@ class _ConnectorDrafter:
             unlisted = kind in ("transforms", "predicates") and "." in alias
             why = f"{alias.partition('.')[0]!r} is not listed in {kind!r}" if unlisted else "an option of the connector"
             self._leave(name, _REASONS.get(name, why))
-
-
-def _codec(format_: Format) -> dict[str, Any]:
-    """Return the route's block for a converter."""
-    block: dict[str, Any] = {"format": format_.format}
-    if format_.format == "connect-json":
-        block["schemas.enable"] = format_.schemas_enable
-        if format_.decimal_format != DECIMAL_FORMATS[0]:
-            block["decimal.format"] = format_.decimal_format
-        if not format_.replace_null_with_default:
-            block["replace.null.with.default"] = False
-    return block

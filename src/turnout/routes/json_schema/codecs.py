@@ -1,62 +1,39 @@
-"""A route's ``key`` and ``value`` as JSON Schema: formats and their settings."""
+"""A route's ``key`` and ``value`` as JSON Schema, made of the registry: formats and their settings."""
 
 from __future__ import annotations
 
-from typing import Any
-
-from turnout.codecs.format import DECIMAL_FORMATS, FORMATS, SETTINGS, plugins
+from turnout.codecs.kind import CodecKind, Setting
+from turnout.codecs.registry import NULLABLE, format_names, kinds
 from turnout.routes.json_schema.models import when
-from turnout.routes.json_schema.options import any_case
-
-_SWITCH = {
-    "default": True,
-    "anyOf": [{"type": "boolean"}, {"type": "string", "pattern": "^(?:[Tt]rue|[Ff]alse|TRUE|FALSE)$"}],
-}
-_SCHEMAS = {
-    "json": {"type": ["string", "null"], "description": "the columns of a struct: carrier STRING, delay DOUBLE"},
-    "connect-json": {
-        "type": ["object", "null"],
-        "description": "the schema that every value has, in the JSON of Connect's JsonConverter",
-    },
-}
-_NO_SCHEMA = {"type": "null", "description": "the format has its own"}
-_DECIMALS = {
-    "description": "of connect-json: how decimals are written (KIP-481)",
-    "default": DECIMAL_FORMATS[0],
-    "anyOf": [{"enum": list(DECIMAL_FORMATS)}, {"pattern": f"^(?:{'|'.join(map(any_case, DECIMAL_FORMATS))})$"}],
-}
-_SETTINGS: dict[str, dict[str, Any]] = {
-    "schemas.enable": {"description": "of connect-json: whether each value comes with its schema", **_SWITCH},
-    "replace.null.with.default": {
-        "description": "of connect-json: whether a null that has a default is that default",
-        **_SWITCH,
-    },
-    "decimal.format": _DECIMALS,
-}
 
 
-def codec_schema(side: str) -> dict[str, Any]:
+def codec_schema(side: str) -> dict[str, object]:
     """Return the schema of a codec for the *side*, keys or values."""
     text = f"how {side}s are decoded, and encoded again; as the bytes that they are if not given"
     return {"description": text, "anyOf": [{"$ref": "#/$defs/codec"}, {"type": "null"}]}
 
 
-def codec_definitions() -> dict[str, Any]:
-    """Return the definitions that `codec_schema` refers to; settings of other packages' formats are not checked."""
-    plain = [name for name in FORMATS if name not in _SCHEMAS]
-    bare = {"if": {"not": {"required": ["format"]}}, "then": _settings(_NO_SCHEMA)}
-    rules = [when("format", [name], _settings(schema)) for name, schema in _SCHEMAS.items()]
-    formats = {"enum": [*FORMATS, *sorted(plugins())], "default": "raw", "description": "what the bytes are"}
-    codec = {
-        "type": "object",
-        "properties": {"format": formats},
-        "allOf": [*rules, when("format", plain, _settings(_NO_SCHEMA)), bare],
-    }
-    return {"codec": codec}
+def codec_definitions() -> dict[str, object]:
+    """Return the definitions that `codec_schema` refers to; open settings of other packages are not checked."""
+    known = kinds()
+    bare = {"if": {"not": {"required": ["format"]}}, "then": _settings(known["raw"])}
+    alike: dict[str, list[str]] = {}
+    for kind in known.values():
+        if kind.settings is not None:
+            alike.setdefault(repr(kind.settings), []).append(kind.name)
+    rules = [when("format", names, _settings(known[names[0]])) for names in alike.values()]
+    formats = {"enum": list(format_names()), "default": "raw", "description": "what the bytes are"}
+    return {"codec": {"type": "object", "properties": {"format": formats}, "allOf": [*rules, bare]}}
 
 
-def _settings(schema: dict[str, Any]) -> dict[str, Any]:
+def _settings(kind: CodecKind) -> dict[str, object]:
     """Return the schema of the settings that a format allows: by Connect's name, or in camelCase."""
-    by_letters = {name.replace(".", ""): setting for name, setting in _SETTINGS.items()}
-    others = {name: by_letters[name.replace(".", "").lower()] for name in SETTINGS if name != "schema"}
-    return {"properties": {"format": True, "schema": schema, **others}, "additionalProperties": False}
+    own = kind.settings or ()
+    schemas = {name: _setting(setting) for setting in own for name in (setting.name, setting.camel)}
+    nulls = {name: {"type": "null", "description": "the format has none"} for name in sorted(NULLABLE - schemas.keys())}
+    return {"properties": {"format": True, **nulls, **schemas}, "additionalProperties": False}
+
+
+def _setting(setting: Setting) -> dict[str, object]:
+    default = {} if setting.default is None else {"default": setting.default}
+    return {"description": setting.doc, **default, **setting.json_schema}

@@ -1,24 +1,53 @@
-"""JSON with declared fields and types."""
+"""JSON without a schema in it: schemaless, or with declared fields and types."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import ClassVar
+from dataclasses import dataclass, field
+from typing import ClassVar, Final
 
 import numpy as np
 
 from turnout.codecs.codec import Decoded, attempt
-from turnout.codecs.ddl import parse_ddl
-from turnout.codecs.reading import Reader
-from turnout.codecs.schemaless_json import JSON_CONVERTER
+from turnout.codecs.ddl import DdlError, parse_ddl
+from turnout.codecs.kind import CodecKind, Setting
+from turnout.codecs.reading import Reader, SchemalessReader
 from turnout.codecs.tombstones import with_tombstones
 from turnout.codecs.writing import encode_json
 from turnout.records import Block, Positions, Schema
 
+JSON_CONVERTER: Final = "org.apache.kafka.connect.json.JsonConverter"
+"""Connect's class for JSON, with and without schemas."""
+
 # A number that is none, outside of a text; JSON has no such thing, but many programs write it. A text that is not
 # closed goes to the end: looking for another one behind its quote would look at the rest once for each quote.
 _NOT_A_NUMBER = re.compile(rb'("(?:[^"\\]++|\\.)*+"?)|(-?\bInfinity\b|\bNaN\b)', re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class SchemalessJson:
+    """The format ``json``: any JSON; the JSON null is a tombstone.
+
+    Written is what the values hold, whether they have a schema or not, without it.
+    """
+
+    format: ClassVar[str] = "json"
+    class_name: ClassVar[str] = JSON_CONVERTER
+
+    _reader: SchemalessReader = field(default_factory=SchemalessReader)
+
+    def decode(self, rows: Positions, texts: Sequence[bytes | None]) -> Decoded:
+        """See `Codec.decode`."""
+        return with_tombstones(rows, texts, self._reader.read)
+
+    def encode(self, block: Block) -> list[bytes | None]:
+        """See `Codec.encode`."""
+        return attempt(*encode_json(block))
+
+    def schema(self) -> Schema | None:
+        """Return None: the format has no schema."""
+        return None
 
 
 class TypedJson:
@@ -70,3 +99,34 @@ def _with_texts(text: bytes) -> bytes | None:
         return None
     replaced = _NOT_A_NUMBER.sub(lambda match: match[1] or b'"%s"' % match[2], text)
     return replaced if replaced != text else None
+
+
+def _columns(value: object) -> str:
+    """Return the columns of a struct, if they can be read."""
+    if not isinstance(value, str):
+        raise ValueError(f"expected a DDL string, found {value!r}")  # noqa: TRY004 - reported like every other error here
+    try:
+        parse_ddl(value)
+    except DdlError as error:
+        raise ValueError(f"{error}, in {value!r}") from error
+    return value
+
+
+def _codec(schema: str | None) -> SchemalessJson | TypedJson:
+    return SchemalessJson() if schema is None else TypedJson(schema)
+
+
+KIND: Final = CodecKind(
+    "json",
+    JSON_CONVERTER,
+    "JSON: schemaless values of any shape, or with `schema` a struct of these fields",
+    _codec,
+    settings=(
+        Setting(
+            "schema",
+            "the columns of a struct: carrier STRING, delay DOUBLE",
+            _columns,
+            json_schema={"type": ["string", "null"]},
+        ),
+    ),
+)

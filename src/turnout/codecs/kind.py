@@ -1,0 +1,164 @@
+"""Declaration of a codec: name, settings, the way it is made of them, and the Connect converter that it stands for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from turnout.codecs.codec import Codec
+from turnout.codecs.notation import Notation, TextNotation
+from turnout.errors import ConfigError, Mistake
+from turnout.suggestions import did_you_mean
+
+_SWITCH: Final[Mapping[str, object]] = {
+    "anyOf": [{"type": "boolean"}, {"type": "string", "pattern": "^(?:[Tt]rue|[Ff]alse|TRUE|FALSE)$"}]
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """Setting of a codec.
+
+    Attributes:
+        name: as Connect spells it, with dots; a route may also write it in camelCase.
+        doc: a phrase for the JSON Schema of routes.
+        read: makes the value of what the route says; a `ValueError` says what was expected.
+        default: what counts where the route says nothing; where it is None, null says nothing as well.
+        json_schema: what the route may say.
+    """
+
+    name: str
+    doc: str
+    read: Callable[[object], object]
+    default: object = None
+    json_schema: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def camel(self) -> str:
+        """The name in camelCase."""
+        first, *others = self.name.split(".")
+        return first + "".join(word.capitalize() for word in others)
+
+    @property
+    def argument(self) -> str:
+        """The name as an argument of Python."""
+        return self.name.replace(".", "_")
+
+
+def flag(name: str, doc: str, *, default: bool = True) -> Setting:
+    """Return a setting that is true or false.
+
+    >>> flag("schemas.enable", "whether each value has its schema").read("FALSE")
+    False
+    """
+
+    def read(value: object) -> bool:
+        text = str(value).lower()
+        if text not in ("true", "false"):
+            raise ValueError(f"expected true or false, found {value!r}")
+        return text == "true"
+
+    return Setting(name, doc, read, default, _SWITCH)
+
+
+def choice(name: str, doc: str, *words: str) -> Setting:
+    """Return a setting that is one of some words, in capitals or not; the first is the default."""
+
+    def read(value: object) -> str:
+        word = str(value).upper()
+        if word not in words:
+            raise ValueError(f"expected {' or '.join(words)}, found {value!r}")
+        return word
+
+    any_case = "|".join(
+        "".join(f"[{char.lower()}{char}]" if char.isalpha() else char for char in word) for word in words
+    )
+    return Setting(name, doc, read, words[0], {"anyOf": [{"enum": list(words)}, {"pattern": f"^(?:{any_case})$"}]})
+
+
+@dataclass(frozen=True, slots=True)
+class CodecKind:
+    """Format of keys or values, as a route names it.
+
+    Attributes:
+        name: what a route says as ``format``.
+        class_name: the converter, as error headers name it.
+        summary: a phrase for the documentation: what the values are.
+        of: makes the codec; its arguments are the settings, with underscores for dots.
+        settings: what a route may say beside the name; None for anything, which is given to *of* as it is.
+        connect: the properties that are read of a connector's converter of the class *class_name*; None where no
+            converter means this format.
+        notation: how tests, ``explain`` and the sandbox write keys and values of this format.
+    """
+
+    name: str
+    class_name: str
+    summary: str
+    of: Callable[..., Codec]
+    settings: tuple[Setting, ...] | None = ()
+    connect: tuple[Setting, ...] | None = None
+    notation: Callable[[Codec], Notation] = TextNotation
+
+    def codec(self, settings: Mapping[str, object]) -> Codec:
+        """Return the codec with these settings, and the defaults of all others.
+
+        Raises:
+            ConfigError: the codec refuses them.
+        """
+        try:
+            if self.settings is None:
+                return self.of(**settings)
+            return self.of(**{one.argument: settings.get(one.name, one.default) for one in self.settings})
+        except ConfigError:
+            raise
+        except Exception as failure:
+            raise ConfigError([Mistake("format", f"{self.name} refuses its settings: {failure}")]) from failure
+
+    def read(self, given: Mapping[str, object], others: Collection[CodecKind] = ()) -> dict[str, object]:
+        """Return the settings that a route gives, without those that are as by default.
+
+        Args:
+            given: what the route says beside the format, by either spelling.
+            others: formats whose settings are named where they are given to this one.
+
+        Raises:
+            ConfigError: lists every setting that is wrong, or none of this format.
+        """
+        if self.settings is None:
+            return {str(name): value for name, value in given.items()}
+        left, found, mistakes = dict(given), dict[str, object](), list[Mistake]()
+        for setting in self.settings:
+            written = [left.pop(name) for name in dict.fromkeys((setting.name, setting.camel)) if name in left]
+            if not written or (written[0] is None and setting.default is None):
+                continue
+            try:
+                value = setting.read(written[0])
+            except ValueError as problem:
+                mistakes.append(Mistake(setting.name, str(problem)))
+                continue
+            if value != setting.default:
+                found[setting.name] = value
+        mistakes += self._foreign(left, others)
+        if mistakes:
+            raise ConfigError(mistakes)
+        return found
+
+    def _foreign(self, given: Mapping[str, object], others: Collection[CodecKind]) -> Iterator[Mistake]:
+        """Yield a mistake for each setting that this format does not have; null may be left by a template."""
+        owners: dict[str, list[str]] = {}
+        nullable = {one.name for kind in others for one in kind.settings or () if one.default is None}
+        for kind in others:
+            for name in _spellings(kind.settings or ()):
+                owners.setdefault(name, []).append(kind.name)
+        known = ("format", *_spellings(self.settings or ()))
+        for name in map(str, given):
+            if given.get(name) is None and name in nullable:
+                continue
+            owned = name in owners
+            guess = f", but of {' and '.join(owners[name])}" if owned else did_you_mean(name, known)
+            yield Mistake(name, f"is not a setting of the format {self.name}{guess} (known here: {', '.join(known)})")
+
+
+def _spellings(settings: Iterable[Setting]) -> list[str]:
+    return list(dict.fromkeys(name for setting in settings for name in (setting.name, setting.camel)))
