@@ -170,3 +170,20 @@ def test_no_route_is_written_over_the_servers_own_configuration(opened: Bench) -
 
     assert answer.status_code == 409
     assert not (opened.folder / "turnout.yaml").exists()
+
+
+def test_a_reader_cannot_guess_secrets_by_the_changes(opened: Bench) -> None:
+    """Whether a password is the running route's shows in the changes for callers that may write, and for no others."""
+    client = client_of(opened, authenticator=Tokens())
+    text = route_text("new").replace("stream: IN", "stream: IN, user: u, password: right")
+    opened.write("new", text)
+    opened.routes.look()
+    opened.run_of("new")
+
+    def changes(token: str, password: str, stream: str = "IN") -> list[str]:
+        guess = text.replace("right", password).replace("IN", stream)
+        return [change["change"] for change in answers(client, token, guess)["validate"].json()["changes"]]
+
+    assert changes("read", "right") == changes("read", "wrong") == []
+    assert changes("read", "wrong", "OTHER") == ["source.stream"]
+    assert changes("write", "wrong") == ["source.password"]

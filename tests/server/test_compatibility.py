@@ -114,3 +114,47 @@ def test_a_file_in_another_folder_has_another_checkpoint(tmp_path: Path) -> None
 
     assert [change.change for change in compatibility(old, new)] == ["checkpoint"]
     assert compatibility(old, route(NATS, tmp_path / "a" / "renamed.yaml")) == []
+
+
+SECRET = {
+    **NATS,
+    "deadLetter": {"topic": "dead", "secret": "s" * 16},
+    "subscriptions": {"store": "mongodb://u:p@db/x"},
+    "spark": {"spark.acme.password": "p"},
+    "transforms": [{"name": "t", "type": "InsertHeader", "header": "h", "value.literal": "http://u:p@a"}],
+    "mappings": {"a.*": "b.{{wildcard(1)}}"},
+    "sink": {"format": "kafka", "servers": "k:1", "options": {"kafka.sasl.jaas.config": "p"}},
+}
+GUESSES = [
+    {"source_servers": ["nats://u:guess@a:4222", "nats://b:4222"]},
+    {"deadLetter": {"topic": "dead", "secret": "g" * 16}},
+    {"subscriptions": {"store": "mongodb://u:guess@db/x"}},
+    {"spark": {"spark.acme.password": "guess"}},
+    {"transforms": [{"name": "t", "type": "InsertHeader", "header": "h", "value.literal": "http://u:guess@a"}]},
+    {"sink": {"format": "kafka", "servers": "k:1", "options": {"kafka.sasl.jaas.config": "guess"}}},
+]
+
+
+@pytest.mark.parametrize("guess", GUESSES)
+def test_masked_secrets_are_not_compared(guess: dict[str, object]) -> None:
+    """A difference in a secret alone is none for a caller that is not to see it."""
+    assert compatibility(route(SECRET), route(SECRET, **guess)) != []
+    assert compatibility(route(SECRET), route(SECRET, **guess), masked=True) == []
+
+
+@pytest.mark.parametrize(("document", "changes", "place"), [*SAFE, *UNSAFE])
+def test_other_differences_are_seen_beside_masked_secrets(
+    document: dict[str, object], changes: dict[str, object], place: str
+) -> None:
+    """Whatever is no secret is compared as before; so is whether there is a secret at all."""
+    seen, masked = (compatibility(route(document), route(document, **changes), masked=hidden) for hidden in (0, 1))
+
+    assert masked == seen
+    assert place in [change.change for change in masked]
+
+
+def test_subjects_are_compared_beside_masked_secrets() -> None:
+    """The tokens of a subject are no secrets."""
+    changes = compatibility(route(SECRET), route(SECRET, mappings={"c.*": "b.{{wildcard(1)}}"}), masked=True)
+
+    assert [change.change for change in changes] == ["mappings"]

@@ -7,15 +7,18 @@ places would mean something else, or nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+import copy
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, Literal
+
+from pydantic import BaseModel
 
 from turnout.routes import Route
 from turnout.routes.endpoints import Endpoint, FileSource, KafkaSource, NatsSource
 from turnout.routes.values import listed
 from turnout.runtime.checkpoint import checkpoint_of
-from turnout.secrets import is_secret
+from turnout.secrets import is_secret, masked_url
 
 Verdict = Literal["safe", "needs_new_checkpoint"]
 
@@ -45,9 +48,38 @@ def is_safe(changes: list[Change]) -> bool:
     return all(change.safe for change in changes)
 
 
-def compatibility(old: Route, new: Route) -> list[Change]:
-    """Return every difference that has an effect, in the order of the file; empty for equivalent routes."""
+def compatibility(old: Route, new: Route, *, masked: bool = False) -> list[Change]:
+    """Return every difference that has an effect, in the order of the file; empty for equivalent routes.
+
+    With *masked*, secrets do not count, as a caller could find one out by comparing guesses with it.
+    """
+    if masked:
+        old, new = _without_secrets(old), _without_secrets(new)
     return [*_whole(old, new), *_source(old.source, new.source), *_work(old, new)]
+
+
+def _without_secrets(value: Any, name: str = "") -> Any:
+    """Return a copy of a part of a route with a mask in place of every secret; *name* is the option's."""
+    if value is not None and is_secret(name):
+        return "***"
+    if isinstance(value, str):
+        return masked_url(value)
+    if isinstance(value, BaseModel):
+        return value.model_copy(update={field: _without_secrets(part, field) for field, part in value})
+    if isinstance(value, Mapping):
+        return {key: _without_secrets(part, str(key)) for key, part in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(_without_secrets(part) for part in value)
+    if is_dataclass(value) and not isinstance(value, type):
+        # Not dataclasses.replace, which would check values that are no more what they were.
+        masked = copy.copy(value)
+        for field in fields(value):
+            part = getattr(value, field.name)
+            # The tokens of a subject are no secret.
+            option = field.name if isinstance(part, str) else ""
+            object.__setattr__(masked, field.name, _without_secrets(part, option))
+        return masked
+    return value
 
 
 def _unsafe(change: str, reason: str) -> Change:

@@ -123,10 +123,10 @@ class Routes:
             return Author.WRITER
         return self._texts.author_of(text, entry.file.path)
 
-    def changes(self, route: Route) -> list[Change]:
-        """Return the changes of a route from the version last started under its name."""
+    def changes(self, route: Route, *, masked: bool = False) -> list[Change]:
+        """Return the changes of a route from the version last started under its name; see `compatibility`."""
         before = self._before(route.name)
-        return [] if before is None else compatibility(before.route, route)
+        return [] if before is None else compatibility(before.route, route, masked=masked)
 
     # Files
 

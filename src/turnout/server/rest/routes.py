@@ -47,7 +47,9 @@ class Validation(BaseModel):
     summary: str | None
     notes: list[str]
     mistakes: list[MistakeModel]
-    changes: list[ChangeModel] = Field(description="of the version that runs")
+    changes: list[ChangeModel] = Field(
+        description="of the version that runs; secrets are compared for callers alone that may write"
+    )
 
 
 class RevisionModel(BaseModel):
@@ -94,7 +96,7 @@ def validate(form: TextForm, parts: PartsDep, principal: Reads) -> Validation:
         summary=route.summary(),
         notes=[*route.notes, *route.errors.notes()],
         mistakes=[],
-        changes=changes_of(parts.routes.changes(route)),
+        changes=changes_of(parts.routes.changes(route, masked=author is Author.READER)),
     )
 
 
