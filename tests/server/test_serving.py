@@ -22,6 +22,7 @@ from tests.certificates import make_certificates
 from tests.server.conftest import route_text, wait_for
 from tests.server.fakes import FakeRunner
 from turnout.conditions import kiwi
+from turnout.console import add_console
 from turnout.errors import ConfigError, RunError, StoreUnavailableError
 from turnout.rpc.client import RemoteStore
 from turnout.server.config import ServerConfig
@@ -150,6 +151,50 @@ def test_writers_beyond_those_that_may_wait_are_refused_at_once(tmp_path: Path) 
 
     assert refused == (503, "1")
     assert gave_up == [(503, "1")] * 3
+
+
+DEAD = """name: a
+source: {format: nats, servers: "nats://127.0.0.1:1", stream: IN}
+sink: {format: nats, servers: "nats://127.0.0.1:1"}
+deadLetter: {topic: dead}
+"""
+
+
+def redriven(server: RouteServer, path: str) -> int:
+    """The status of a redrive."""
+    request = urllib.request.Request(server.url + path, b"{}", headers={"Content-Type": "application/json"})
+    try:
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as refused:
+        refused.close()
+        return refused.code
+
+
+@pytest.mark.parametrize("path", ["/v1/routes/a/dead-letters/redrive", "/fragments/dead-letters/a/redrive"])
+def test_redrives_keep_no_other_endpoint_waiting(tmp_path: Path, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While as many wait as may, all else answers; one more is refused at once."""
+    may_go_on = threading.Event()
+    for module in ("turnout.server.rest.dead_letters", "turnout.console.pages.dead_letters"):
+        monkeypatch.setattr(f"{module}.newest", lambda _: may_go_on.wait(60) and [])
+    (tmp_path / "a.yaml").write_text(DEAD)
+    config = ServerConfig.model_validate({"listen": "127.0.0.1:0"})
+    routes = RouteServer(config, [tmp_path], runner_of=lambda *_: FakeRunner(), pages=add_console)
+    redrives = BoundedPool("redrive", 4, waiting=46)
+    routes._threads = StoreThreads(redrives=redrives)
+    with routes as server, ThreadPoolExecutor(50) as clients:
+        waiting = [clients.submit(redriven, server, path) for _ in range(50)]
+        wait_for(lambda: redrives.full)
+        refused = redriven(server, path)
+        statuses = [get(server, path)[0] for path in ("/live", "/v1/routes", "/v1/routes/a/status")]
+        still_waiting = sum(not call.done() for call in waiting)
+        may_go_on.set()
+        answered = {call.result() for call in waiting}
+
+    assert refused == 503
+    assert statuses == [200] * 3
+    assert still_waiting == 50
+    assert answered == {200}
 
 
 def test_tls_and_tokens_hold_for_http_and_grpc(tmp_path: Path) -> None:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import threading
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
 from typing import Self
 
-from turnout.caches import LruCache
-from turnout.errors import SubscriptionNotFoundError
+from turnout.errors import StoreUnavailableError, SubscriptionNotFoundError
 from turnout.routes import Route
 from turnout.subscriptions import Store, Subscription, open_store
 from turnout.subscriptions.address import existing
+from turnout.subscriptions.deadline import remaining
 from turnout.subscriptions.index import Index
 from turnout.subscriptions.live import LiveMatcher
+from turnout.subscriptions.store_threads import STORE_SECONDS
 
 _KEPT = 4
 """Indexes of stores that are not the server's own; the one that was asked for longest ago makes way."""
@@ -47,17 +50,19 @@ class Matchers:
     def __init__(self, open_: Callable[[str], Store] = open_store) -> None:
         self._open = open_
         self._lock = threading.Lock()
+        """For the tables, never held while a store is opened."""
         self._own: dict[str, LiveMatcher] = {}
-        self._opened = LruCache[str, tuple[Store, LiveMatcher]](_KEPT, on_evict=lambda opened: opened[0].close())
+        self._opened: OrderedDict[str, Future[tuple[Store, LiveMatcher]]] = OrderedDict()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         with self._lock:
-            for store, _live in self._opened.values():
-                store.close()
+            opened = list(self._opened.values())
             self._opened.clear()
+        for opening in opened:
+            opening.add_done_callback(_close)
 
     def know(self, url: str, live: LiveMatcher) -> None:
         """Register the index of a store that another component maintains."""
@@ -66,23 +71,52 @@ class Matchers:
     def of(self, route: Route) -> LiveMatcher | None:
         """Return the matcher of a route; None without subscriptions. The first call for a store reads all of it.
 
+        Calls for one store wait for the first; those for others do not.
+
         Raises:
-            StoreUnavailableError: the store is away.
+            StoreUnavailableError: the store is away, or is not read before the caller's deadline.
             ConfigError: there is no such store.
         """
         if route.subscriptions is None:
             return None
         url = existing(route.subscriptions.store)
+        if url in self._own:
+            return self._own[url]
         with self._lock:
-            if url in self._own:
-                return self._own[url]
-            return self._opened.get_or_add(url, lambda: self._matcher(url))[1]
+            is_first = url not in self._opened
+            opening = self._opened.setdefault(url, Future())
+            self._opened.move_to_end(url)
+            evicted = self._opened.popitem(last=False)[1] if len(self._opened) > _KEPT else None
+        if evicted is not None:
+            evicted.add_done_callback(_close)
+        if is_first:
+            self._read(url, opening)
+        try:
+            return opening.result(remaining(STORE_SECONDS))[1]
+        except TimeoutError:
+            raise StoreUnavailableError("the store is still being read: try again later") from None
 
-    def _matcher(self, url: str) -> tuple[Store, LiveMatcher]:
-        store = self._open(url)
-        return store, LiveMatcher(store)
+    def _read(self, url: str, opening: Future[tuple[Store, LiveMatcher]]) -> None:
+        """Open and read a store for all who wait; one that cannot be opened is tried again by the next call."""
+        try:
+            store = self._open(url)
+            try:
+                opening.set_result((store, LiveMatcher(store)))
+            except BaseException:
+                store.close()
+                raise
+        except BaseException as failure:  # noqa: BLE001 - it is raised from the future
+            with self._lock:
+                if self._opened.get(url) is opening:
+                    del self._opened[url]
+            opening.set_exception(failure)
 
     def index(self, route: Route) -> Index | None:
         """Return the current index of the route's subscriptions; see `of`."""
         live = self.of(route)
         return None if live is None else live.index()
+
+
+def _close(opened: Future[tuple[Store, LiveMatcher]]) -> None:
+    if opened.exception() is None:
+        opened.result()[0].close()

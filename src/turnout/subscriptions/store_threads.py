@@ -1,4 +1,4 @@
-"""Threads for calls that wait for a store, so that a slow store keeps nothing else waiting."""
+"""Threads for calls that wait for a store or a server, so that a slow one keeps nothing else waiting."""
 
 from __future__ import annotations
 
@@ -27,13 +27,23 @@ class BoundedPool(ThreadPoolExecutor):
         threads: how many calls run at once.
         waiting: how many wait.
         seconds: what each call has, counted from when it was submitted; see `turnout.subscriptions.deadline`.
+        busy: said to callers that are refused.
 
     Attributes:
         calls: how many run and wait now.
     """
 
-    def __init__(self, name: str, threads: int, *, waiting: int = WAITING, seconds: float = STORE_SECONDS) -> None:
+    def __init__(
+        self,
+        name: str,
+        threads: int,
+        *,
+        waiting: int = WAITING,
+        seconds: float = STORE_SECONDS,
+        busy: str = "the store is slow",
+    ) -> None:
         super().__init__(threads, thread_name_prefix=f"turnout-{name}")
+        self._busy = busy
         self._most = threads + waiting
         self._seconds = seconds
         self._counting = threading.Lock()
@@ -51,7 +61,7 @@ class BoundedPool(ThreadPoolExecutor):
             StoreUnavailableError: names how many.
         """
         if self.full:
-            raise StoreUnavailableError(f"the store is slow, and {self._most} calls wait for it: try again later")
+            raise StoreUnavailableError(f"{self._busy}, and {self._most} calls wait already: try again later")
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         """See ``concurrent.futures.Executor``; the call's deadline begins now. What is full takes it: see `check`."""
@@ -75,19 +85,27 @@ class BoundedPool(ThreadPoolExecutor):
 
 @dataclass(frozen=True, slots=True)
 class StoreThreads:
-    """The threads of one server's calls to its store, by what they do. ``close`` lets them end.
+    """The threads of one server's calls that wait for others, by what they do. ``close`` lets them end.
 
     Attributes:
         reads: for what reads the store.
         writes: for what changes it.
         matches: for what matches with an index: it reads the store at most once, and mostly not at all.
+        letters: for what reads dead letters from a route's server.
+        redrives: for redrives, which wait for a route's servers and for its store.
     """
 
     reads: BoundedPool = field(default_factory=lambda: BoundedPool("store-read", 8))
     writes: BoundedPool = field(default_factory=lambda: BoundedPool("store-write", 8))
     matches: BoundedPool = field(default_factory=lambda: BoundedPool("store-match", 8))
+    letters: BoundedPool = field(
+        default_factory=lambda: BoundedPool("letters", 8, busy="the dead letters' server is slow")
+    )
+    redrives: BoundedPool = field(
+        default_factory=lambda: BoundedPool("redrive", 4, waiting=16, busy="redrives are under way")
+    )
 
     def close(self) -> None:
         """Drop the calls that have not begun; running calls are completed."""
-        for pool in (self.reads, self.writes, self.matches):
+        for pool in (self.reads, self.writes, self.matches, self.letters, self.redrives):
             pool.shutdown(wait=False, cancel_futures=True)

@@ -24,6 +24,7 @@ from turnout.routes import Route
 from turnout.server.dead_letters import REACH, letter_at, newest, visible
 from turnout.server.rest.dependencies import PartsDep, Reads, Writes, is_masked
 from turnout.server.rest.models import RequestForm, SequenceNumber
+from turnout.server.rest.store_calls import reads_letters, redrives
 from turnout.server.sandbox import route_of
 
 router = page_router()
@@ -62,6 +63,7 @@ def _most_first(row: tuple[str, int, int]) -> tuple[int, int, str]:
 
 
 @router.get("/dead-letters/{name}")
+@reads_letters
 def letters(
     name: str,
     request: Request,
@@ -122,6 +124,7 @@ def _over_time(groups: Sequence[LetterGroup], begin: float, end: float) -> list[
 
 
 @router.get("/dead-letters/{name}/{sequence:number}")
+@reads_letters
 def letter(name: str, sequence: SequenceNumber, request: Request, parts: PartsDep, principal: Reads) -> HTMLResponse:
     route = route_of(parts.routes.entry(name))
     (letter,) = visible(route, [letter_at(route, sequence)], masked=is_masked(principal))
@@ -139,12 +142,14 @@ def letter(name: str, sequence: SequenceNumber, request: Request, parts: PartsDe
 
 
 @router.post("/fragments/dead-letters/{name}/redrive")
+@redrives
 def redriven(name: str, form: RedriveRequest, request: Request, parts: PartsDep, principal: Writes) -> HTMLResponse:
     """Render the result of a redrive, or of its dry run."""
     route = route_of(parts.routes.entry(name))
     masked = is_masked(principal)
-    letters = _chosen(route, form, masked=masked)
-    report = redrive(route, letters, dry_run=form.dry_run, index=parts.matchers.index(route))
+    # The call's time is for the store; letters may take long.
+    index = parts.matchers.index(route)
+    report = redrive(route, _chosen(route, form, masked=masked), dry_run=form.dry_run, index=index)
     if masked:
         report = masked_report(report, hidden_anywhere(route.chain))
     context: dict[str, Any] = {"report": report, "name": name}

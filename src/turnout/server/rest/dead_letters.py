@@ -14,6 +14,7 @@ from turnout.history.redrive import redrive
 from turnout.server.dead_letters import as_given, letter_at, newest, visible
 from turnout.server.rest.dependencies import PartsDep, Reads, Writes, is_masked
 from turnout.server.rest.models import RequestForm, SequenceNumber
+from turnout.server.rest.store_calls import reads_letters, redrives
 from turnout.server.sandbox import route_of
 
 router = APIRouter(prefix="/v1/routes/{name}/dead-letters", tags=["dead letters"])
@@ -69,6 +70,7 @@ class RedriveForm(RequestForm):
 
 
 @router.get("", summary="Dead letters, the newest first", responses=_ERRORS)
+@reads_letters
 def list_letters(
     name: str,
     parts: PartsDep,
@@ -87,6 +89,7 @@ def list_letters(
 
 
 @router.get("/groups", summary="Dead letters by stage and reason, those first that are most", responses=_ERRORS)
+@reads_letters
 def groups(name: str, parts: PartsDep, principal: Reads) -> list[GroupModel]:
     route = route_of(parts.routes.entry(name))
     return [
@@ -98,6 +101,7 @@ def groups(name: str, parts: PartsDep, principal: Reads) -> list[GroupModel]:
 
 
 @router.get("/{sequence:number}", summary="One dead letter", responses=_ERRORS)
+@reads_letters
 def read_letter(name: str, sequence: SequenceNumber, parts: PartsDep, principal: Reads) -> LetterModel:
     route = route_of(parts.routes.entry(name))
     return _model(visible(route, [letter_at(route, sequence)], masked=is_masked(principal))[0])
@@ -108,8 +112,11 @@ def read_letter(name: str, sequence: SequenceNumber, parts: PartsDep, principal:
     summary="Put dead letters through the route as it is now, and deliver what passes",
     responses=_ERRORS,
 )
+@redrives
 def redrive_letters(name: str, form: RedriveForm, parts: PartsDep, principal: Writes) -> dict[str, Any]:
     route = route_of(parts.routes.entry(name))
+    # The call's time is for the store; letters may take long.
+    index = parts.matchers.index(route)
     letters = newest(route)[::-1]
     masked = is_masked(principal)
     shown = visible(route, letters, masked=masked, stage=form.stage, reason=form.reason)
@@ -117,7 +124,6 @@ def redrive_letters(name: str, form: RedriveForm, parts: PartsDep, principal: Wr
     if form.sequences is not None:
         chosen &= set(form.sequences)
     letters = [letter for letter in letters if letter.sequence in chosen]
-    index = parts.matchers.index(route)
     report = redrive(route, letters, dry_run=form.dry_run, delete=form.delete, unverified=form.unverified, index=index)
     return (masked_report(report, hidden_anywhere(route.chain)) if masked else report).as_dict()
 

@@ -1,4 +1,4 @@
-"""Endpoints that wait for the store, on threads of their own."""
+"""Endpoints that wait for a store or for a route's servers, on threads of their own."""
 
 from __future__ import annotations
 
@@ -39,6 +39,16 @@ def writes_store(endpoint: Endpoint) -> Endpoint:
 def matches_store(endpoint: Endpoint) -> Endpoint:
     """Decorate an endpoint that matches with an index of a store."""
     return _on_pool(endpoint, lambda threads: threads.matches)
+
+
+def reads_letters(endpoint: Endpoint) -> Endpoint:
+    """Decorate an endpoint that reads dead letters."""
+    return _on_pool(endpoint, lambda threads: threads.letters)
+
+
+def redrives(endpoint: Endpoint) -> Endpoint:
+    """Decorate an endpoint that redrives dead letters."""
+    return _on_pool(endpoint, lambda threads: threads.redrives)
 
 
 def _on_pool(endpoint: Endpoint, pool_of: Callable[[StoreThreads], BoundedPool]) -> Callable[..., Awaitable[Any]]:

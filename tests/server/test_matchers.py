@@ -1,0 +1,100 @@
+"""Indexes of the routes' stores, opened once and kept."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from tests.server.conftest import wait_for
+from turnout.errors import StoreUnavailableError
+from turnout.routes import Route
+from turnout.server.matchers import Matchers
+from turnout.subscriptions import Store, open_store
+from turnout.subscriptions.deadline import within
+
+ROUTE = """name: a
+source: {{format: nats, servers: "nats://h:1", stream: S}}
+subscriptions: {{store: "memory://{store}"}}
+sink: {{format: nats, servers: "nats://h:1"}}
+"""
+
+
+def route(store: str) -> Route:
+    return Route.parse(ROUTE.format(store=store), {})
+
+
+class SlowStores:
+    """Opens stores; those named slow only once they may."""
+
+    def __init__(self) -> None:
+        self.may_open = threading.Event()
+        self.failure: Exception | None = None
+        self.opened: list[str] = []
+        self.closed: list[str] = []
+
+    def open(self, url: str) -> Store:
+        self.opened.append(url)
+        if "slow" in url:
+            assert self.may_open.wait(30)
+            if self.failure is not None:
+                raise self.failure
+        store = open_store(url)
+        store.close = lambda: self.closed.append(url)  # type: ignore[method-assign]
+        return store
+
+
+def opening(pool: ThreadPoolExecutor, matchers: Matchers, stores: SlowStores, count: int) -> list[Callable[[], object]]:
+    """So many calls for the slow store, the first of which opens it."""
+    calls = [pool.submit(matchers.of, route("slow")) for _ in range(count)]
+    wait_for(lambda: stores.opened)
+    return [call.result for call in calls]
+
+
+def test_a_slow_store_keeps_no_call_for_another_waiting() -> None:
+    """It is opened once for all who ask; a caller with a deadline waits no longer than that."""
+    stores = SlowStores()
+    with Matchers(stores.open) as matchers, ThreadPoolExecutor(4) as pool:
+        results = opening(pool, matchers, stores, 4)
+        other = matchers.of(route("other"))
+        with pytest.raises(StoreUnavailableError, match="still being read"), within(0.05):
+            matchers.of(route("slow"))
+        stores.may_open.set()
+        matched = {result() for result in results}
+
+        assert len(matched) == 1
+        assert other not in matched
+        assert matchers.of(route("slow")) in matched
+    assert stores.opened == ["memory://slow", "memory://other"]
+    assert sorted(stores.closed) == ["memory://other", "memory://slow"]
+
+
+def test_all_who_wait_for_a_store_that_fails_are_told() -> None:
+    """They do not wait one after the other; the next call tries again."""
+    stores = SlowStores()
+    stores.failure = StoreUnavailableError("away")
+    with Matchers(stores.open) as matchers, ThreadPoolExecutor(4) as pool:
+        results = opening(pool, matchers, stores, 4)
+        stores.may_open.set()
+        for result in results:
+            with pytest.raises(StoreUnavailableError, match="away"):
+                result()
+        attempts, stores.failure = len(stores.opened), None
+
+        assert matchers.of(route("slow")) is not None
+    assert len(stores.opened) == attempts + 1
+
+
+def test_a_store_that_makes_way_while_it_is_opened_is_closed() -> None:
+    """Once it is open; who has asked for it is answered."""
+    stores = SlowStores()
+    with Matchers(stores.open) as matchers, ThreadPoolExecutor(1) as pool:
+        (result,) = opening(pool, matchers, stores, 1)
+        for number in range(4):
+            matchers.of(route(f"other{number}"))
+        stores.may_open.set()
+
+        assert result() is not None
+        assert stores.closed == ["memory://slow"]
