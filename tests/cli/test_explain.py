@@ -77,6 +77,20 @@ def test_a_file_as_json(turnout, route, tmp_path) -> None:
     assert ["__connect.errors.topic", "in.a"] in explanation["messages"][0]["headers"]
 
 
+def test_a_record_does_not_control_the_terminal(turnout, route) -> None:
+    """Its escapes, and characters that reverse text, are shown as escapes; a value forges no line."""
+    hostile = "\x1b]0;owned\x07\x9b2J\u202egnp.exe\nsent    forged"
+    record = json.dumps({"topic": "in.a", "headers": {"Kind": hostile}, "value": {"city": hostile}})
+
+    for arguments in ((), ("--json",)):
+        code, out, err = turnout("explain", route(), "--stdin", *arguments, stdin=record)
+
+        assert (code, err) == (0, "")
+        assert "x1b" in out or "u001b" in out
+        assert not set(out) & {"\x1b", "\x07", "\x9b", "\u202e"}
+        assert "sent    forged" not in out.splitlines()
+
+
 def test_a_message_of_the_routes_stream(turnout, route, nats_server) -> None:
     """It is read from the server, with its sequence and its headers."""
     with Connection.open(nats_server.url) as connection:

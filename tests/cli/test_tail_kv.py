@@ -67,6 +67,23 @@ def test_tail_pretty(nats_server: NatsServer, filled: str) -> None:
     assert "\\x1b[31m" in text
 
 
+def test_no_message_controls_the_terminal(nats_server: NatsServer) -> None:
+    """Neither its headers nor its payload do, and a header forges no line; JSON escapes the same characters."""
+    name = fresh("HOSTILE")
+
+    async def fill() -> None:
+        async with connect(nats_server.url) as js:
+            await js.create_stream(StreamConfig(name=name, subjects=[f"{name}.*"], storage=StorageType.MEMORY))
+            await js.publish(f"{name}.a", "\x9b31m\u202eabc\nd".encode(), headers={"H": "\x1b]0;owned\x07\u202e"})
+
+    asyncio.run(fill())
+    for form in ((), ("--json",)):
+        text = call("tail", f"{name}.a", "-s", nats_server.url, "--from", "all", "-n", "1", *form).stdout
+
+        assert not set(text) & set("\x1b\x07\x9b\u202e")
+        assert "]0;owned" in text
+
+
 def test_tail_a_subject_without_a_stream(nats_server: NatsServer) -> None:
     """A subject that no stream takes is an error that says so."""
     call("tail", "nobody.has.it", "-s", nats_server.url, fails=NoMatchingStreamError)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
+
+from turnout.terminal import json_text
 
 if TYPE_CHECKING:
     from turnout.engine.explain import Asked, LeafReport, RecordExplanation, SentMessage, Subscriber
@@ -117,4 +118,4 @@ def _message(message: SentMessage) -> Iterator[str]:
 
 
 def _shown(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)
+    return json_text(value)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from typing import Annotated
 
 import typer
+
+from turnout.terminal import json_text, printable_lines
 
 
 def register(app: typer.Typer) -> None:
@@ -32,10 +33,10 @@ def register(app: typer.Typer) -> None:
                 continue
             facts = {**asdict(ack), "timestamp": ack.timestamp.isoformat()}
             if as_json:
-                typer.echo(json.dumps(facts, ensure_ascii=False))
+                typer.echo(json_text(facts))
             else:
                 width = max(len(name) for name in facts)
-                typer.echo("\n".join(f"{name:<{width}}  {_shown(value)}" for name, value in facts.items()))
+                typer.echo(printable_lines(f"{name:<{width}}  {_shown(value)}" for name, value in facts.items()))
         if mistakes:
             raise ConfigError(mistakes, what="not a JetStream reply")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -15,6 +14,7 @@ from turnout.cli._store import StoreTimeout, StoreUrl, opened_store
 from turnout.cli.options import AsJson, Master
 from turnout.cli.run import log_beside
 from turnout.errors import ConfigError, Mistake
+from turnout.terminal import json_text, printable_lines
 
 if TYPE_CHECKING:
     from turnout.routes import Route
@@ -51,9 +51,9 @@ def analyze(
     count = _here if not spark else partial(_in_tasks, master)
     analysis = _analysis(snapshot, route, partial(count, begin=begin, end=end), server, hottest)
     if as_json:
-        typer.echo(json.dumps(analysis.as_dict(), indent=1, ensure_ascii=False))
+        typer.echo(json_text(analysis.as_dict(), indent=1))
     else:
-        typer.echo("\n".join(analysis_lines(analysis)))
+        typer.echo(printable_lines(analysis_lines(analysis)))
 
 
 def _snapshot(store: str | None, route: Route | None, timeout: float | None) -> Snapshot:

@@ -18,6 +18,7 @@ import typer
 import turnout.cli
 from turnout.cli.exits import OUTPUT_CLOSED, WRONG_REQUEST, exit_code_of
 from turnout.errors import TurnoutError, message_of
+from turnout.terminal import printable
 
 
 def build_app() -> typer.Typer:
@@ -76,8 +77,8 @@ def main() -> None:
         raise
     except TurnoutError as failure:
         # Messages are composed without secrets; the mask is for those of other libraries that they quote.
-        sys.stderr.write(f"turnout: {message_of(failure)}\n")
+        sys.stderr.write(f"turnout: {printable(message_of(failure))}\n")
         sys.exit(exit_code_of(failure))
     except FileNotFoundError as failure:
-        sys.stderr.write(f"turnout: {failure.filename}: no such file\n")
+        sys.stderr.write(f"turnout: {printable(str(failure.filename))}: no such file\n")
         sys.exit(WRONG_REQUEST)

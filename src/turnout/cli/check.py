@@ -11,6 +11,7 @@ import typer
 from turnout.cli.exits import DONE, FAILED, WRONG_REQUEST
 from turnout.cli.options import AsJson, RouteFile
 from turnout.errors import RouteError
+from turnout.terminal import json_text, printable, printable_lines
 
 if TYPE_CHECKING:
     from turnout.cli._connect_checks import Probed
@@ -47,19 +48,19 @@ def _check(file: Path, records: int | None, *, as_json: bool) -> int:
             mistakes = [{"path": m.path, "problem": m.problem, "line": m.line} for m in wrong.mistakes]
             typer.echo(json.dumps({"route": str(file), "valid": False, "mistakes": mistakes}, indent=1))
         else:
-            typer.echo(str(wrong), err=True)
+            typer.echo(printable(str(wrong)), err=True)
         return WRONG_REQUEST
     notes = [*route.notes, *route.errors.notes()]
     report: dict[str, Any] = {"route": str(file), "valid": True, "name": route.name, "mistakes": [], "notes": notes}
     if not as_json:
-        typer.echo(f"{file}: route {route.name} is fine: {route.summary()}")
+        typer.echo(printable_lines([f"{file}: route {route.name} is fine: {route.summary()}"]))
         for note in notes:
-            typer.echo(f"note: {note}")
+            typer.echo(printable_lines([f"note: {note}"]))
     checks = [] if records is None else _probe(route, records, as_json=as_json)
     if as_json:
         if records is not None:
             report["checks"] = [check.as_dict() for check in checks]
-        typer.echo(json.dumps(report, indent=1, ensure_ascii=False))
+        typer.echo(json_text(report, indent=1))
     return DONE if all(check.ok for check in checks) else FAILED
 
 
@@ -71,5 +72,5 @@ def _probe(route: Route, records: int, *, as_json: bool) -> list[Probed]:
     for check in probe(route, records):
         checks.append(check)
         if not as_json:
-            typer.echo(str(check))
+            typer.echo(printable(str(check)))
     return checks

@@ -14,6 +14,7 @@ from turnout.cli._subscriptions_as_of import moments_of
 from turnout.cli.exits import FAILED
 from turnout.cli.options import AsJson, Master, SparkLog
 from turnout.errors import ConfigError, Mistake
+from turnout.terminal import printable_lines
 
 if TYPE_CHECKING:
     from turnout.history.report import DiffReport
@@ -167,7 +168,7 @@ def _tell(report: DiffReport, html: Path | None, *, as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps(report_json(report), indent=1))
     else:
-        typer.echo("\n".join(report_lines(report)))
+        typer.echo(printable_lines(report_lines(report)))
 
 
 def register(app: typer.Typer) -> None:

@@ -12,6 +12,7 @@ import typer
 from turnout.cli._subscriptions_as_of import AsOf
 from turnout.cli.options import AsJson, RouteFile
 from turnout.errors import ConfigError, Mistake
+from turnout.terminal import json_text, printable_lines
 
 if TYPE_CHECKING:
     from turnout.routes import Route
@@ -55,8 +56,8 @@ def register(app: typer.Typer) -> None:
         index = Index.of(subscriptions) if loaded.subscriptions is not None else None
         by_id = {subscription.id: subscription for subscription in subscriptions}
         explanation = explanation_of(Program.of(loaded), batch, index, by_id, asked=subscription)
-        as_text = "\n".join(explanation_lines(explanation))
-        typer.echo(json.dumps(explanation.as_dict(), indent=1, ensure_ascii=False) if as_json else as_text)
+        as_text = printable_lines(explanation_lines(explanation))
+        typer.echo(json_text(explanation.as_dict(), indent=1) if as_json else as_text)
 
 
 def _written_record(route: Route, file: Path | None) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ import typer
 
 from turnout.cli.exits import DONE, FAILED
 from turnout.errors import ConfigError, Mistake
+from turnout.terminal import json_text
 
 if TYPE_CHECKING:
     from turnout.routes.drafts import Draft
@@ -85,7 +85,7 @@ class _DraftFile:
         if self.output is not None:
             write_new({self.output: text}, force=self.force)
         if self.as_json:
-            typer.echo(json.dumps(_json(draft, text, mistakes), indent=1, ensure_ascii=False))
+            typer.echo(json_text(_json(draft, text, mistakes), indent=1))
         else:
             if self.output is None:
                 typer.echo(text, nl=False)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from turnout.cli._jetstream import JetStreamAccess, run, with_access
+from turnout.terminal import json_text, printable, printable_lines
 
 if TYPE_CHECKING:
     from turnout.nats.jetstream import JetStream
@@ -50,7 +50,7 @@ class _Work:
 
     def tell(self, facts: dict[str, Any], plain: str) -> None:
         """Print one line of output, as JSON or as plain text."""
-        typer.echo(json.dumps(facts, ensure_ascii=False) if self.as_json else plain)
+        typer.echo(json_text(facts) if self.as_json else plain)
 
 
 def _facts(entry: Entry) -> dict[str, Any]:
@@ -66,7 +66,9 @@ def _facts(entry: Entry) -> dict[str, Any]:
 
 def _line(entry: Entry) -> str:
     value = entry.value.decode("utf-8", "backslashreplace")
-    return f"[{entry.revision}] {entry.operation.value} {entry.key}" + (f" = {value}" if value else "")
+    return printable_lines(
+        [f"[{entry.revision}] {entry.operation.value} {entry.key}" + (f" = {value}" if value else "")]
+    )
 
 
 def _value(text: str) -> bytes:
@@ -118,7 +120,7 @@ def buckets(context: typer.Context) -> None:
 
     async def work(js: JetStream) -> None:
         for name in sorted(await js.key_value_names()):
-            context.obj.tell({"bucket": name}, name)
+            context.obj.tell({"bucket": name}, printable(name))
 
     context.obj.do(work)
 
@@ -164,7 +166,9 @@ def get(context: typer.Context, bucket: Bucket, key: Key, revision: Revision = N
 
     async def work(kv: KeyValue) -> None:
         entry = await kv.get(key, revision=revision)
-        context.obj.tell(_facts(entry), entry.value.decode("utf-8", "backslashreplace"))
+        value = entry.value.decode("utf-8", "backslashreplace")
+        # A program that reads it gets the value itself.
+        context.obj.tell(_facts(entry), printable(value) if sys.stdout.isatty() else value)
 
     context.obj.with_bucket(bucket, work)
 
@@ -198,7 +202,7 @@ def keys(
 
     async def work(kv: KeyValue) -> None:
         for key in sorted(await kv.keys(*(patterns or ()))):
-            context.obj.tell({"key": key}, key)
+            context.obj.tell({"key": key}, printable(key))
 
     context.obj.with_bucket(bucket, work)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,6 +10,7 @@ import typer
 
 from turnout.cli.options import AsJson
 from turnout.errors import ConfigError, Mistake
+from turnout.terminal import json_text, printable_lines
 
 if TYPE_CHECKING:
     from turnout.history.lineage_model import Lineage
@@ -36,7 +36,7 @@ def register(app: typer.Typer) -> None:
         from turnout.routes import Route
 
         walked = walk(message, None if route is None else Route.load(route), server=server, git=git)
-        typer.echo(json.dumps(walked.as_dict(), indent=1, ensure_ascii=False) if as_json else "\n".join(_lines(walked)))
+        typer.echo(json_text(walked.as_dict(), indent=1) if as_json else printable_lines(_lines(walked)))
 
 
 def _lines(walked: Lineage) -> Iterator[str]:

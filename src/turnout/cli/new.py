@@ -13,6 +13,7 @@ from turnout.cli.exits import FAILED
 from turnout.cli.import_ import write_new
 from turnout.errors import TurnoutError
 from turnout.secrets import masked_url
+from turnout.terminal import printable_lines
 
 if TYPE_CHECKING:
     from turnout.history import Report
@@ -111,7 +112,7 @@ class _Answers:
         except TurnoutError as failure:
             note = f"the stream {end['stream']} was not looked at: {failure}"
             self.notes.append(note)
-            typer.echo(f"note: {note}", err=True)
+            typer.echo(printable_lines([f"note: {note}"]), err=True)
             return SampledStream()
         finally:
             probe.close()

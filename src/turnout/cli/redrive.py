@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,6 +9,7 @@ import typer
 
 from turnout.cli.exits import FAILED as EXIT_FAILED
 from turnout.cli.options import AsJson, RouteFile
+from turnout.terminal import json_text, printable_lines
 
 if TYPE_CHECKING:
     from turnout.history.redrive import RedriveReport
@@ -70,7 +70,7 @@ def register(app: typer.Typer) -> None:
         loaded = Route.load(route)
         letters = dead_letters.read(loaded, start=start, end=end, stage=stage, reason=reason)
         report = redriven(loaded, letters, dry_run=dry_run, delete=delete, unverified=unverified)
-        typer.echo(json.dumps(report.as_dict(), indent=1) if as_json else "\n".join(_lines(report)))
+        typer.echo(json_text(report.as_dict(), indent=1) if as_json else printable_lines(_lines(report)))
         if report.outcomes[FAILED] and not dry_run:
             raise typer.Exit(EXIT_FAILED)
 

@@ -16,6 +16,7 @@ from turnout.cli.options import AsJson, Master, RouteFile
 from turnout.cli.progress import console, counts_table, run_display
 from turnout.cli.run import log_beside
 from turnout.cli.signals import stop_on_signals
+from turnout.terminal import printable_lines
 
 if TYPE_CHECKING:
     from turnout.history.replay_plan import ReplayPlan
@@ -124,7 +125,7 @@ def _as_json(result: ReplayResult) -> dict[str, Any]:
 def _show(result: ReplayResult) -> None:
     console().print(counts_table(result.plan.route.name, result.counts))
     if result.by_subscription is not None:
-        typer.echo("\n".join(_would(result.by_subscription)))
+        typer.echo(printable_lines(_would(result.by_subscription)))
     elif result.stopped:
         typer.echo(f"stopped: the same command goes on, as does --id {result.plan.replay.id}", err=True)
 

@@ -76,7 +76,10 @@ def _run(file: Path, *, once: bool, master: str, checkpoint: str | None, spark_l
 
 def _log_to_standard_error() -> None:
     """Log warnings on standard error, except for py4j's, which duplicate raised errors."""
+    from turnout.server.logs import TextLines
+
     handler = logging.StreamHandler()
+    handler.setFormatter(TextLines())
     handler.addFilter(lambda record: "py4j" not in record.pathname)
     handler.setLevel(logging.WARNING)
     if not logging.root.handlers:

@@ -17,6 +17,7 @@ from turnout.cli.options import AsJson
 from turnout.cli.serve import serve
 from turnout.cli.token import token
 from turnout.errors import SubscriptionInvalidError
+from turnout.terminal import json_text, printable_lines
 
 if TYPE_CHECKING:
     from turnout.conditions import Condition, Explanation
@@ -76,7 +77,7 @@ def create(
         check(subscription)
     with opened_store(store, timeout, create=True) as opened:
         created = opened.create(subscription)
-    typer.echo(json.dumps({"id": created}) if as_json else created)
+    typer.echo(json.dumps({"id": created}) if as_json else printable_lines([created]))
 
 
 def read(id: str, store: StoreUrl = None, timeout: StoreTimeout = None) -> None:  # noqa: A002 - the argument's name on the command line
@@ -94,7 +95,7 @@ def delete(
     with opened_store(store, timeout) as opened:
         for id_ in ids:
             opened.delete(id_)
-            typer.echo(f"deleted {id_}", err=True)
+            typer.echo(printable_lines([f"deleted {id_}"]), err=True)
 
 
 def search(
@@ -134,7 +135,7 @@ def search(
     for subscription in subscriptions:
         typer.echo(_shown(subscription))
     if after:
-        typer.echo(f"there are more: --cursor {after}", err=True)
+        typer.echo(printable_lines([f"there are more: --cursor {after}"]), err=True)
 
 
 def match(
@@ -159,7 +160,7 @@ def match(
         typer.echo(json.dumps({"matches": rows}, indent=1))
         return
     for match in matches:
-        typer.echo(f"{match.subscription_id}  {' '.join(match.destinations)}")
+        typer.echo(printable_lines([f"{match.subscription_id}  {' '.join(match.destinations)}"]))
     typer.echo(f"{len(matches)} matched", err=True)
 
 
@@ -177,7 +178,7 @@ def explain(
         typer.echo(json.dumps({"matched": explanation.holds, "explanation": _plain(explanation)}, indent=1))
         return
     typer.echo(f"{'matched' if explanation.holds else 'not matched'} because")
-    typer.echo("\n".join(explanation.lines(1)))
+    typer.echo(printable_lines(explanation.lines(1)))
 
 
 def stats(
@@ -212,7 +213,7 @@ def stats(
     typer.echo(f"{index.terms:,} terms under {index.anchors:,} anchors")
     typer.echo(f"{index.always:,} terms without an anchor: each is verified on every message")
     for anchor, count in index.hottest:
-        typer.echo(f"{count:>9,}  {anchor}")
+        typer.echo(printable_lines([f"{count:>9,}  {anchor}"]))
 
 
 def import_(
@@ -312,7 +313,7 @@ def _explained(store: str, id_: str, metadata: dict[str, str]) -> Explanation:
 def _shown(subscription: Subscription, indent: int | None = None) -> str:
     from turnout.subscriptions.lines import subscription_to_json
 
-    return json.dumps(subscription_to_json(subscription), ensure_ascii=False, indent=indent)
+    return json_text(subscription_to_json(subscription), indent=indent)
 
 
 def _plain(explanation: Explanation) -> dict[str, Any]:

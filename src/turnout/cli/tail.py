@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 import re
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated
@@ -12,6 +11,7 @@ import typer
 
 from turnout.cli._jetstream import JetStreamAccess, run, with_access
 from turnout.errors import ConfigError, Mistake
+from turnout.terminal import json_text, printable_lines
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -61,17 +61,17 @@ def json_line(message: Message) -> str:
         fields["data"] = message.data.decode()
     except UnicodeDecodeError:
         fields["data_base64"] = base64.b64encode(message.data).decode()
-    return json.dumps(fields, ensure_ascii=False)
+    return json_text(fields)
 
 
 def pretty(message: Message) -> str:
-    """Return a message as text, with control characters of the payload escaped."""
+    """Return a message as text, without characters that control a terminal; line breaks of the payload stay."""
     head = f"[{message.sequence}] {message.timestamp:%Y-%m-%d %H:%M:%S.%f} {message.subject}"
     lines = [head, *(f"  {name}: {value}" for name, values in message.headers.items() for value in values)]
     body = message.data.decode("utf-8", "backslashreplace")
     if body:
-        lines.append("".join(c if c.isprintable() or c in "\n\t" else repr(c)[1:-1] for c in body))
-    return "\n".join(lines)
+        lines += body.split("\n")
+    return printable_lines(lines)
 
 
 def tail(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,6 +9,7 @@ import typer
 
 from turnout.cli.options import RouteFile
 from turnout.cli.signals import stop_on_signals
+from turnout.terminal import json_text, printable_lines
 
 if TYPE_CHECKING:
     from turnout.history.tap import Tapped
@@ -57,7 +57,7 @@ def register(app: typer.Typer) -> None:
             for tapped in taps(
                 loaded, stage, where=where, start=start, end=end, rate=pace, limit=limit, unmasked=unmasked, stop=stop
             ):
-                typer.echo(json.dumps(tapped.as_dict(), ensure_ascii=False) if as_json else "\n".join(_lines(tapped)))
+                typer.echo(json_text(tapped.as_dict()) if as_json else printable_lines(_lines(tapped)))
 
 
 def _lines(tapped: Tapped) -> Iterator[str]:
@@ -72,7 +72,7 @@ def _lines(tapped: Tapped) -> Iterator[str]:
                 yield from change_lines(name, before, tapped.after[name])
     else:
         shown = {name: tapped.before[name] for name in ("key", "value", "headers") if tapped.before[name]}
-        yield f"    {json.dumps(shown, ensure_ascii=False)}"
+        yield f"    {json_text(shown)}"
     for message in tapped.messages:
         whose = f" for {message.subscription}" if message.subscription else ""
         yield f"    → {message.topic}{whose}{', set aside' if message.dead_letter else ''}"

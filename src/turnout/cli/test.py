@@ -12,6 +12,7 @@ import typer
 from turnout.cli.exits import FAILED
 from turnout.cli.options import AsJson
 from turnout.errors import ConfigError, Mistake
+from turnout.terminal import printable_lines
 
 if TYPE_CHECKING:
     from turnout.history import Report, Suite
@@ -60,7 +61,7 @@ def register(app: typer.Typer) -> None:
             typer.echo(json.dumps({"routes": [report_json(report) for report in reports]}, indent=1))
         else:
             for report in reports:
-                typer.echo("\n".join(_lines(report, whole=matching is None)))
+                typer.echo(printable_lines(_lines(report, whole=matching is None)))
         if any(report.failed for report in reports):
             raise typer.Exit(FAILED)
 

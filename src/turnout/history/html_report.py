@@ -28,6 +28,7 @@ td.bar { width: 35%; min-width: 8rem; } td.bar div { height: .8rem; border-radiu
   min-width: 1px; }
 td.bar div.old { background: var(--old); } td.bar div.new { background: var(--new); margin-top: 2px; }
 code { font: .9em ui-monospace, monospace; overflow-wrap: anywhere; white-space: pre-wrap; }
+h1, h2, p, td, th, code, summary, span { unicode-bidi: isolate; }
 """
 
 _POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'"

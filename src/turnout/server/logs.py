@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import sys
 from datetime import UTC, datetime
 
 from turnout.secrets import masked_url
+from turnout.terminal import json_text, printable
 
 _QUIET = ("py4j", "httpx", "asyncio")
 _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "color_message", "taskName"}
@@ -27,12 +27,15 @@ class JsonLines(logging.Formatter):
         line |= {name: value for name, value in vars(record).items() if name not in _OWN}
         if record.exc_info:
             line["exception"] = masked_url(self.formatException(record.exc_info))
-        return json.dumps(line, default=str, ensure_ascii=False)
+        return json_text(line, default=str)
 
 
-class _Lines(logging.Formatter):
+class TextLines(logging.Formatter):
+    """Formatter of text lines, without logins and characters that control a terminal."""
+
     def format(self, record: logging.LogRecord) -> str:
-        return masked_url(super().format(record))
+        """Return the line."""
+        return printable(masked_url(super().format(record)))
 
 
 def set_up_logs(kind: str, level: str) -> None:
@@ -43,7 +46,9 @@ def set_up_logs(kind: str, level: str) -> None:
         level: the least that is said.
     """
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonLines() if kind == "json" else _Lines("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    handler.setFormatter(
+        JsonLines() if kind == "json" else TextLines("%(asctime)s %(levelname)s %(name)s: %(message)s")
+    )
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     for name in _QUIET:
         logging.getLogger(name).setLevel(logging.WARNING)
