@@ -12,18 +12,18 @@ from pathlib import Path
 from turnout.errors import Mistake, RouteError
 from turnout.files import replace_file
 from turnout.routes import Route
-from turnout.server.compatibility import Change, compatibility, is_safe
+from turnout.server.compatibility import Change, is_safe
 from turnout.server.config import RestartsPart
-from turnout.server.entry import Pending, RouteEntry
-from turnout.server.errors import ConflictError, RouteNotFoundError, StaleError, UnsafeChangeError
-from turnout.server.offsets import Offsets, Start, begun_at, checked_start, committed, set_aside
+from turnout.server.entry import RouteEntry
+from turnout.server.errors import ConflictError, StaleError, UnsafeChangeError
+from turnout.server.offsets import Offsets, Start, checked_start, committed
 from turnout.server.recorder import Recorder
-from turnout.server.restarts import Restarts
-from turnout.server.route_files import Author, RouteTexts, name_in
+from turnout.server.route_files import Author, RouteTexts
+from turnout.server.route_table import RouteTable
 from turnout.server.runner import Runner
 from turnout.server.sources import resolved
 from turnout.server.state import State
-from turnout.server.supervisor import Phase, RouteVersion, Supervisor
+from turnout.server.supervisor import Phase, RouteVersion
 from turnout.server.watch import Files, RouteFile, digest_of, is_route
 
 _log = logging.getLogger("turnout.server")
@@ -61,21 +61,19 @@ class Routes:
         self._runner = runner
         self._state = state
         self._recorder = recorder
-        self._policy = policy
         self._texts = RouteTexts(state, files.folder or Path(), checkpoints, variables=variables, store=store)
+        self._table = RouteTable(runner, state, recorder, policy, self._texts.kept)
         self._resolve = resolve
         self._lock = threading.RLock()
-        self._entries: dict[str, RouteEntry] = {}
         self._digests: dict[Path, str] = {}
         self._missing: set[Path] = set()
-        self._leaving: dict[str, Supervisor] = {}
 
     # Reading
 
     def entries(self) -> list[RouteEntry]:
         """All routes, by name."""
         with self._lock:
-            return [self._entries[name] for name in sorted(self._entries)]
+            return self._table.entries()
 
     def entry(self, name: str) -> RouteEntry:
         """The route of that name.
@@ -84,9 +82,7 @@ class Routes:
             RouteNotFoundError: there is none.
         """
         with self._lock:
-            if name not in self._entries:
-                raise RouteNotFoundError(name, self._entries)
-            return self._entries[name]
+            return self._table.entry(name)
 
     def offsets(self, name: str) -> Offsets:
         """Return the committed offsets of a route."""
@@ -125,8 +121,7 @@ class Routes:
 
     def changes(self, route: Route, *, masked: bool = False) -> list[Change]:
         """Return the changes of a route from the version last started under its name; see `compatibility`."""
-        before = self._before(route.name)
-        return [] if before is None else compatibility(before.route, route, masked=masked)
+        return self._table.changes(route, masked=masked)
 
     # Files
 
@@ -137,7 +132,7 @@ class Routes:
             for path, file in files.items():
                 if self._digests.get(path) != file.digest:
                     self._take_up(file)
-            removed = {entry.file.path: entry for entry in self._entries.values() if entry.file.path not in files}
+            removed = {entry.file.path: entry for entry in self._table.entries() if entry.file.path not in files}
             for path in removed.keys() & self._missing:
                 self._remove(removed[path], who="file")
             # An editor may remove a file and write it again: what is missed twice is gone.
@@ -150,124 +145,39 @@ class Routes:
             self._digests[file.path] = file.digest
         except Exception as failure:  # noqa: BLE001 - it is logged below, once
             problem = Mistake("", f"cannot be taken: {type(failure).__name__}; see the log")
-            before = self._entry_of(file)
+            before = self._table.entry_of(file.path)
             if before is None or before.mistakes != (problem,):
                 _log.exception("the route file %s cannot be taken", file.path)
                 with suppress(Exception):
-                    self._show_mistakes(before, file, (problem,))
-
-    def _entry_of(self, file: RouteFile) -> RouteEntry | None:
-        return next((entry for entry in self._entries.values() if entry.file.path == file.path), None)
+                    self._table.show_mistakes(before, file, (problem,))
 
     def _offer(self, file: RouteFile, *, who: str, confirmed: bool = False) -> None:
         """Apply the current content of a file: start its route, or show its mistakes."""
-        before = self._entry_of(file)
+        before = self._table.entry_of(file.path)
         if file.problem:
-            self._show_mistakes(before, file, (Mistake("", file.problem),))
+            self._table.show_mistakes(before, file, (Mistake("", file.problem),))
             return
         try:
             route = self.check(file.text, file.path, author=self._texts.author_of(file.text, file.path))
             self._check_name(route.name, file.path)
         except RouteError as wrong:
-            self._show_mistakes(before, file, wrong.mistakes)
+            self._table.show_mistakes(before, file, wrong.mistakes)
             return
         if before is not None and before.name != route.name:
             self._remove(before, who=who)
-        self._take(RouteVersion(route, file.text, file.digest, file.path, who), file, confirmed=confirmed)
+        self._table.take(RouteVersion(route, file.text, file.digest, file.path, who), file, confirmed=confirmed)
 
     def _check_name(self, name: str, path: Path) -> None:
         """Refuse a second file with the name of another one that is still there."""
-        other = self._entries.get(name)
+        other = self._table.get(name)
         if other is not None and other.file.path != path and other.file.path.exists():
             raise RouteError([Mistake("name", f"{name!r} is the route in {other.file.path.name} already")])
 
-    def _show_mistakes(self, before: RouteEntry | None, file: RouteFile, mistakes: tuple[Mistake, ...]) -> None:
-        entry = before or RouteEntry(self._name_for(file), file)
-        self._entries[entry.name] = replace(entry, file=file, mistakes=mistakes, pending=None)
-        self._recorder.tell("route.mistakes", entry.name, mistakes=[str(mistake) for mistake in mistakes])
-
-    def _name_for(self, file: RouteFile) -> str:
-        """Return an unused name for a file with an unreadable route."""
-        name = name_in(file)
-        return f"{name}@{file.path.name}" if name in self._entries else name
-
-    def _take(self, version: RouteVersion, file: RouteFile, *, confirmed: bool) -> None:
-        name = version.route.name
-        entry = self._entries.get(name) or RouteEntry(name, file)
-        before = self._before(name)
-        changes = compatibility(before.route, version.route) if before else []
-        if before is not None and not is_safe(changes) and not confirmed:
-            self._park(replace(entry, file=file, mistakes=()), before, Pending(version, tuple(changes)))
-            return
-        if not is_safe(changes):
-            self._state.reset(name, None)
-        entry = replace(entry, file=file, mistakes=(), pending=None, version=version)
-        row = {"digest": version.digest, "text": version.text, "file": str(version.path), "who": version.who}
-        self._state.add_revision(name, **row)
-        names = [change.change for change in changes]
-        self._recorder.tell("route.version", name, digest=version.digest, who=version.who, changes=names)
-        if entry.supervisor is not None and not changes:
-            # Words around the route: what runs is the same.
-            self._entries[name] = entry
-            return
-        self._start(entry, version)
-
-    def _park(self, entry: RouteEntry, before: RouteVersion, pending: Pending) -> None:
-        """Keep a version that needs confirmation; the previous one continues, also after a server restart."""
-        entry = replace(entry, pending=pending)
-        unsafe = [f"{change.change}: {change.reason}" for change in pending.changes if not change.safe]
-        self._recorder.tell("route.pending", entry.name, needs_new_checkpoint=unsafe)
-        if entry.supervisor is None:
-            self._start(replace(entry, version=before), before)
-        else:
-            self._entries[entry.name] = entry
-
-    def _before(self, name: str) -> RouteVersion | None:
-        """Return the running version, or that of an earlier server process; None if it cannot be read any more."""
-        entry = self._entries.get(name)
-        if entry is not None and entry.version is not None:
-            return entry.version
-        newest = self._state.newest_revision(name)
-        return None if newest is None else self._texts.kept(newest)
-
-    def _start(self, entry: RouteEntry, version: RouteVersion) -> None:
-        supervisor = entry.supervisor or Supervisor(
-            entry.name,
-            self._runner,
-            Restarts(self._policy),
-            prepare=self._prepare,
-            watcher=self._recorder,
-            after=self._leaving.pop(entry.name, None),
-        )
-        self._entries[entry.name] = replace(entry, supervisor=supervisor)
-        pause = self._state.paused(entry.name)
-        supervisor.run(version, paused_by=pause.who if pause else "")
-
-    def _prepare(self, version: RouteVersion) -> Route:
-        """Return the route for the next run; with a pending reset, its checkpoint is first set aside."""
-        reset = self._state.reset_of(version.route.name)
-        if reset is None:
-            return version.route
-        if reset.pending:
-            checkpoint = RouteEntry("", RouteFile(version.path, "", ""), version).checkpoint
-            if checkpoint is not None:
-                set_aside(checkpoint)
-            self._state.reset(version.route.name, reset.start, pending=False)
-        return begun_at(version.route, reset.start)
-
     def _remove(self, entry: RouteEntry, *, who: str) -> None:
-        del self._entries[entry.name]
+        self._table.remove(entry, who=who)
         # A file with the same name may have waited for this one to go.
-        self._digests = {path: digest for path, digest in self._digests.items() if path in self._paths_in_use()}
-        self._leaving = {name: leaving for name, leaving in self._leaving.items() if not leaving.join(0)}
-        if entry.supervisor is not None:
-            entry.supervisor.close()
-            self._leaving[entry.name] = entry.supervisor
-            self._state.forget(entry.name)
-        self._recorder.tell("route.removed", entry.name, who=who)
-
-    def _paths_in_use(self) -> set[Path]:
-        return {entry.file.path for entry in self._entries.values() if entry.version is not None}
+        in_use = self._table.paths_in_use()
+        self._digests = {path: digest for path, digest in self._digests.items() if path in in_use}
 
     # Requests
 
@@ -288,7 +198,7 @@ class Routes:
             ConflictError: there is nowhere to write it.
         """
         with self._lock:
-            entry = self._entries.get(name)
+            entry = self._table.get(name)
             self._check_digest(entry, digest)
             path = entry.file.path if entry else self._new_path(name)
             author = self._author(entry, text)
@@ -330,7 +240,7 @@ class Routes:
             waiting = entry.pending.version
             if waiting.digest != digest:
                 raise StaleError(f"the file has changed since you read it: it is {waiting.digest}, you had {digest}")
-            self._take(replace(waiting, who=who), entry.file, confirmed=True)
+            self._table.take(replace(waiting, who=who), entry.file, confirmed=True)
 
     def _new_path(self, name: str) -> Path:
         folder = self._files.folder
@@ -362,21 +272,21 @@ class Routes:
     def pause(self, name: str, *, who: str) -> None:
         """Stop the route after the micro-batch that is under way; it stays so when the server is started again."""
         with self._lock:
-            supervisor = self._supervisor(name)
+            supervisor = self._table.supervisor(name)
             self._state.pause(name, who)
             supervisor.pause(who)
 
     def resume(self, name: str) -> None:
         """Go on from the checkpoint."""
         with self._lock:
-            supervisor = self._supervisor(name)
+            supervisor = self._table.supervisor(name)
             self._state.resume(name)
             supervisor.resume()
 
     def restart(self, name: str) -> None:
         """Stop after the micro-batch that is under way and start again; a route that has failed, or is done, starts."""
         with self._lock:
-            supervisor = self._supervisor(name)
+            supervisor = self._table.supervisor(name)
             if self._state.paused(name):
                 raise ConflictError(f"route {name} is paused: resume it")
             supervisor.restart()
@@ -395,14 +305,14 @@ class Routes:
             if self._resettable(name) is not version:
                 raise StaleError(f"route {name} has changed meanwhile")
             self._state.reset(name, exact)
-            self._prepare(version)
+            self._table.prepare(version)
             self._recorder.tell("route.offsets", name, to=exact)
             return exact
 
     def _resettable(self, name: str) -> RouteVersion:
         """Return the version of a route whose offsets can be reset now; raise `ConflictError` otherwise."""
         with self._lock:
-            entry, supervisor = self.entry(name), self._supervisor(name)
+            entry, supervisor = self.entry(name), self._table.supervisor(name)
             phase = supervisor.status.phase
             if not (self._state.paused(name) and phase is Phase.PAUSED and supervisor.idle):
                 raise ConflictError(f"route {name} is {phase}: offsets are reset while it is paused")
@@ -410,19 +320,10 @@ class Routes:
                 raise ConflictError(f"route {name}: its checkpoint is not on this machine: remove it there")
             return entry.version
 
-    def _supervisor(self, name: str) -> Supervisor:
-        entry = self.entry(name)
-        if entry.supervisor is None:
-            raise ConflictError(f"route {name} cannot be used: {entry.status.reason}")
-        return entry.supervisor
-
     def close(self) -> None:
         """Stop all routes, each after its last micro-batch, and wait until they have."""
         with self._lock:
-            supervisors = [entry.supervisor for entry in self._entries.values() if entry.supervisor is not None]
-            supervisors += self._leaving.values()
-            for supervisor in supervisors:
-                supervisor.close()
+            supervisors = self._table.close()
         for supervisor in supervisors:
             supervisor.join()
         self._recorder.flush()
