@@ -111,6 +111,8 @@ requirements: $(STAMP)  ## deploy/image/*requirements.txt: what the image instal
 	@$(BIN)/uv pip compile --quiet pyproject.toml $(HASHED) --output-file deploy/image/requirements.txt \
 	--extra spark --extra jetstream --extra subscriptions --extra mongo --extra server
 
+# What is run on this machine alone may be built of what the base's tag names now.
+run: export UNPINNED_BASE ?= yes
 run: image  ## the image, with the variables of env.txt, which says what a published port needs; make run ARGS="--version"
 	deploy/image/run.sh $(ARGS)
 

@@ -4,7 +4,8 @@
 #   ENGINE       one of them, if it should not be the first that works
 #   IMAGE        its name and tag, turnout
 #   BASE         a Debian 13; deploy/image/base.sh makes one of packages
-#   BASE_DIGEST  sha256:…, the very image of that name to take; without it the tag decides, which others can move
+#   BASE_DIGEST  sha256:…, the very image of that name to take; needed unless BASE is localhost/… or has a digest itself
+#   UNPINNED_BASE  yes to build without a digest: the tag decides, which others can move
 #   AUTHORITIES  a file of certificates (PEM) that pip shall trust, for networks that look into TLS
 #   PIP_CONFIG   a pip.conf with an index of one's own
 #   PLATFORM     linux/amd64, linux/arm64; another one than this machine's needs its emulator (binfmt)
@@ -23,7 +24,12 @@ set -- --file deploy/Dockerfile --tag "${IMAGE:-turnout}" \
     --build-arg "VERSION=$version" --build-arg "REVISION=$revision" "$@"
 case ${BASE_DIGEST:-} in
 sha256:*) set -- --build-arg "BASE_DIGEST=$BASE_DIGEST" "$@" ;;
-"") case ${BASE:-debian} in localhost/* | *@sha256:*) ;; *) echo "the base is not pinned: name its digest in BASE_DIGEST" >&2 ;; esac ;;
+"") case ${BASE:-debian} in localhost/* | *@sha256:*) ;; *)
+    if [ "${UNPINNED_BASE:-}" != yes ]; then
+        echo "the base ${BASE:-debian:trixie-slim} is not pinned: set BASE_DIGEST=sha256:…, or UNPINNED_BASE=yes to take what its tag names now" >&2
+        exit 2
+    fi ;;
+esac ;;
 *) echo "BASE_DIGEST: expected sha256:…, found $BASE_DIGEST" >&2 && exit 2 ;;
 esac
 [ -z "${BASE:-}" ] || set -- --build-arg "BASE=$BASE" "$@"

@@ -111,17 +111,21 @@ def canonical(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
+UNSET = ("BASE", "BASE_DIGEST", "ENGINE", "UNPINNED_BASE")
+
+
 @pytest.mark.parametrize(
     ("given", "said", "passed"),
     [
         ({}, "BASE_DIGEST", False),
+        ({"UNPINNED_BASE": "yes"}, "", False),
         ({"BASE_DIGEST": "sha256:" + "0" * 64}, "", True),
         ({"BASE_DIGEST": "latest"}, "expected sha256:…, found latest", False),
         ({"BASE": "localhost/debian:trixie-slim"}, "", False),
     ],
 )
 def test_the_base_is_pinned(tmp_path, given, said, passed) -> None:
-    """A digest reaches the build; without one the build says that the base is not pinned, unless it is made here."""
+    """A digest reaches the build; without one nothing is built, unless the base is made here or its tag may decide."""
     for folder in ("deploy/image", "dist", "bin"):
         (tmp_path / folder).mkdir(parents=True)
     for name in ("build.sh", "engine.sh"):
@@ -130,7 +134,7 @@ def test_the_base_is_pinned(tmp_path, given, said, passed) -> None:
     engine = tmp_path / "bin" / "docker"
     engine.write_text('#!/bin/sh\necho "$@"\n', encoding="utf-8")
     engine.chmod(0o755)
-    environment = {name: value for name, value in os.environ.items() if name not in ("BASE", "BASE_DIGEST", "ENGINE")}
+    environment = {name: value for name, value in os.environ.items() if name not in UNSET}
     environment |= {"PATH": f"{engine.parent}:{os.environ['PATH']}", **given}
     done = subprocess.run(
         [tmp_path / "deploy" / "image" / "build.sh"], env=environment, capture_output=True, text=True, check=False
@@ -138,6 +142,7 @@ def test_the_base_is_pinned(tmp_path, given, said, passed) -> None:
 
     assert said in done.stderr
     assert ("BASE_DIGEST" in done.stderr) == bool(said)
+    assert (done.returncode, "--tag turnout" in done.stdout) == ((2, False) if said else (0, True))
     assert (f"BASE_DIGEST={given.get('BASE_DIGEST')}" in done.stdout) == passed
 
 

@@ -49,7 +49,7 @@ def image(tmp_path_factory) -> str:
         [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", "dist", "."],
         [folder / "deploy" / "image" / "build.sh"],
     ):
-        environment = {**os.environ, "BASE": base, "IMAGE": "localhost/turnout-test"}
+        environment = {**os.environ, "BASE": base, "UNPINNED_BASE": "yes", "IMAGE": "localhost/turnout-test"}
         done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout[-2_000:] + done.stderr[-2_000:]
     return "localhost/turnout-test"
