@@ -102,7 +102,7 @@ def test_a_folder_that_cannot_be_written_is_told(bench: Bench, client: TestClien
     def refuse(*_: Any) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("turnout.server.routes.write", refuse)
+    monkeypatch.setattr("turnout.server.routes.replace_file", refuse)
 
     refused = client.put("/v1/routes/a", json={"text": route_text("a")})
 

@@ -95,6 +95,7 @@ def test_two_revisions_stay_open(folder: Folder) -> None:
     first, second = place.open(1), place.open(2)
 
     assert place.open(1) is first
+    assert place.open(2) is second
     place.open(3)
     assert place.open(2) is second
     assert place.open(1) is not first
