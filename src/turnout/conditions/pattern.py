@@ -114,7 +114,7 @@ def pattern_matcher(pattern: str, *, ignore_case: bool = False) -> Callable[[str
     """Return the test of a whole value against the pattern; with *ignore_case*, of a folded value.
 
     It goes through the value once: what stands between two ``*`` is looked for from where the part before it ended, and
-    the first place that it is found at is as good as any other, so that there is nothing to come back to.
+    the first offset that it is found at is as good as any other, so that there is nothing to come back to.
     """
     parts: list[list[Piece]] = [[]]
     for piece in parse_pattern(pattern):
@@ -140,12 +140,12 @@ def pattern_matcher(pattern: str, *, ignore_case: bool = False) -> Callable[[str
         first = begins(value)
         if first is None:
             return False
-        place, end = first.end(), len(value) - length
-        if end < place or ends(value, end) is None:
+        start_at, end = first.end(), len(value) - length
+        if end < start_at or ends(value, end) is None:
             return False
         for find in middle:
-            place = find(value, place, end)
-            if place < 0:
+            start_at = find(value, start_at, end)
+            if start_at < 0:
                 return False
         return True
 
@@ -164,19 +164,19 @@ def _part_regex(part: Sequence[Piece]) -> re.Pattern[str]:
 
 
 def _finder(part: Sequence[Piece]) -> Callable[[str, int, int], int]:
-    """The function that gives where the first find of a part ends, looking from a place up to an end; -1 for none."""
+    """The function that gives where the first find of a part ends, looking from an offset up to an end; -1 for none."""
     if len(part) == 1 and isinstance(part[0], str):
         text = part[0]
 
-        def find(value: str, place: int, end: int) -> int:
-            start = value.find(text, place, end)
+        def find(value: str, start_at: int, end: int) -> int:
+            start = value.find(text, start_at, end)
             return start + len(text) if start >= 0 else -1
 
         return find
     search = _part_regex(part).search
 
-    def search_for(value: str, place: int, end: int) -> int:
-        match = search(value, place, end)
+    def search_for(value: str, start_at: int, end: int) -> int:
+        match = search(value, start_at, end)
         return -1 if match is None else match.end()
 
     return search_for

@@ -98,12 +98,12 @@ class _ConditionReader:
         return match.group()
 
     def expected(self, expectation: str, at: int | None = None) -> ConditionError:
-        place = self.at if at is None else at
-        rest = self.text[place : place + 20]
-        return self.wrong(f"expected {expectation}, found {repr(rest) if rest else 'the end'}", place)
+        position = self.at if at is None else at
+        rest = self.text[position : position + 20]
+        return self.wrong(f"expected {expectation}, found {repr(rest) if rest else 'the end'}", position)
 
     def wrong(self, problem: str, at: int) -> ConditionError:
-        # Of a long text, and of one with several lines, only what is around the place.
+        # Of a long text, and of one with several lines, only what is around the position.
         begin = max(self.text.rfind("\n", 0, at) + 1, at - _SHOWN)
         shown = self.text[begin : at + _SHOWN].partition("\n")[0]
         return ConditionError(f"{problem} (at {at})\n  {shown}\n  {' ' * (at - begin)}^", text=self.text, position=at)

@@ -167,7 +167,7 @@ class MappingEntryError(SubjectError):
 
     @property
     def path(self) -> str:
-        """The place in the configuration, ``"foo"[1]``."""
+        """Path in the configuration, ``"foo"[1]``."""
         return f'"{self.source}"' + ("" if self.entry is None else f"[{self.entry}]")
 
 

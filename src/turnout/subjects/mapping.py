@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Self
+from typing import Self
 
 from turnout.errors import SubjectError
 from turnout.subjects.draws import check_draw, new_draw, percent
@@ -114,7 +114,7 @@ class SubjectMapping:
         point = percent(draw)
         return next((share for share in self.group(cluster) if point < share.until), None)
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return type(self).build, (self.source, self.destinations)
 
 
@@ -189,7 +189,7 @@ class MappingTable:
         return cls(ordered, SourceIndex.build(mapping.source for mapping in ordered))
 
     @classmethod
-    def from_config(cls, config: Mapping[str, Any]) -> Self:
+    def from_config(cls, config: Mapping[str, object]) -> Self:
         """The table of a ``mappings`` block, as YAML, JSON or a nats-server configuration gives it.
 
         Args:
@@ -259,7 +259,7 @@ class MappingTable:
     def __len__(self) -> int:
         return len(self.mappings)
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return type(self).of, (self.mappings,)
 
 

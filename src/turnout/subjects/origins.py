@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from turnout.errors import ConfigError, Mistake, SubjectError
 from turnout.subjects.errors import MappingEntryError, MappingTableError, Reason
-from turnout.subjects.server_config import load_config
+from turnout.subjects.server_config import ConfigBlock, load_config
 from turnout.subjects.tokens import FULL, check_subject
 from turnout.subjects.transform import SubjectTransform, check_mapping, with_placeholders
 from turnout.suggestions import did_you_mean
@@ -19,7 +18,7 @@ GLOBAL = "$G"
 """The account that a server without accounts has, and that top-level mappings belong to."""
 
 
-def mappings_from_file(path: Path | str, account: str | None = None) -> dict[str, Any]:
+def mappings_from_file(path: Path | str, account: str | None = None) -> ConfigBlock:
     """The ``mappings`` block of a nats-server configuration file, as `MappingTable.from_config` takes it.
 
     Args:
@@ -47,7 +46,7 @@ def mappings_from_file(path: Path | str, account: str | None = None) -> dict[str
     return mappings
 
 
-def _elsewhere(config: Mapping[str, Any], account: str | None) -> str:
+def _elsewhere(config: Mapping[str, object], account: str | None) -> str:
     """Describe the searched location for an error message, and list the accounts with mappings."""
     holders = [name for name in accounts_with_mappings(config) if name != GLOBAL]
     if not holders:
@@ -56,7 +55,7 @@ def _elsewhere(config: Mapping[str, Any], account: str | None) -> str:
     return f"{here}; these accounts have some: {', '.join(holders)}"
 
 
-def accounts_with_mappings(config: Mapping[str, Any]) -> list[str]:
+def accounts_with_mappings(config: Mapping[str, object]) -> list[str]:
     """Return the accounts with mappings in a parsed configuration; ``$G`` means the top level.
 
     Raises:
@@ -67,13 +66,13 @@ def accounts_with_mappings(config: Mapping[str, Any]) -> list[str]:
     return [*top, *(name for name, holder in holders.items() if _blocks(holder, f"accounts.{name}."))]
 
 
-def account_of(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+def account_of(config: Mapping[str, object], name: str) -> Mapping[str, object]:
     """Return the block of an account in a parsed configuration; empty if the account is missing."""
     holder = _accounts(config).get(name)
     return holder if isinstance(holder, Mapping) else {}
 
 
-def mappings_in(config: Mapping[str, Any], account: str | None = None) -> dict[str, Any]:
+def mappings_in(config: Mapping[str, object], account: str | None = None) -> ConfigBlock:
     """Return the ``mappings`` block of a parsed configuration; empty if it is missing.
 
     Raises:
@@ -86,20 +85,21 @@ def mappings_in(config: Mapping[str, Any], account: str | None = None) -> dict[s
     if account is None or account == GLOBAL:
         return _blocks(config, "")
     accounts = _accounts(config)
-    if not isinstance(accounts.get(account), Mapping):
+    holder = accounts.get(account)
+    if not isinstance(holder, Mapping):
         known = ", ".join(accounts) or "none"
         problem = f"there is no account {account!r}; there are: {known}{did_you_mean(account, accounts)}"
         raise ConfigError([Mistake("accounts", problem)])
-    return _blocks(accounts[account], f"accounts.{account}.")
+    return _blocks(holder, f"accounts.{account}.")
 
 
-def _accounts(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    accounts: Any = next((value for key, value in config.items() if key.lower() == "accounts"), {})
+def _accounts(config: Mapping[str, object]) -> Mapping[str, object]:
+    accounts = next((value for key, value in config.items() if key.lower() == "accounts"), {})
     return accounts if isinstance(accounts, Mapping) else {}
 
 
-def _blocks(holder: Mapping[str, Any], path: str) -> dict[str, Any]:
-    members: dict[str, Any] = {}
+def _blocks(holder: Mapping[str, object], path: str) -> ConfigBlock:
+    members: ConfigBlock = {}
     for key, value in holder.items():
         if key.lower() in _BLOCKS:
             if not isinstance(value, Mapping):
@@ -108,7 +108,7 @@ def _blocks(holder: Mapping[str, Any], path: str) -> dict[str, Any]:
     return members
 
 
-def mappings_from_claim(claim: Mapping[str, Any]) -> dict[str, Any]:
+def mappings_from_claim(claim: Mapping[str, object]) -> ConfigBlock:
     """The ``mappings`` of a decoded account claim (JWT), as `MappingTable.from_config` takes them.
 
     Args:
@@ -132,13 +132,13 @@ def mappings_from_claim(claim: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _list(source: str, value: object) -> list[Any]:
+def _list(source: str, value: object) -> list[object]:
     if not isinstance(value, list):
         raise ConfigError([Mistake(f'nats.mappings."{source}"', f"expected a list of destinations, found {value!r}")])
     return value
 
 
-def _from_claim(source: str, entry: object) -> dict[str, Any]:
+def _from_claim(source: str, entry: object) -> ConfigBlock:
     if not isinstance(entry, Mapping) or set(entry) - {"subject", "weight", "cluster"}:
         problem = f"expected an object with subject, weight and cluster, found {entry!r}"
         raise ConfigError([Mistake(f'nats.mappings."{source}"', problem)])
@@ -172,7 +172,7 @@ class StreamTransforms:
     sources: Mapping[str, tuple[SubjectTransform, ...]] = field(default_factory=dict)
 
 
-def stream_transforms(config: Mapping[str, Any]) -> StreamTransforms:
+def stream_transforms(config: Mapping[str, object]) -> StreamTransforms:
     """The transforms of a stream's configuration (the JSON of ``$JS.API.STREAM.CREATE`` or ``INFO``).
 
     Raises:
@@ -225,7 +225,7 @@ class _TransformReader:
             )
             return None
 
-    def several(self, path: str, holder: Mapping[str, Any]) -> tuple[SubjectTransform, ...]:
+    def several(self, path: str, holder: Mapping[str, object]) -> tuple[SubjectTransform, ...]:
         """The transforms of a source or mirror; its filter alone is a transform that changes nothing."""
         entries = _items(f"{path}.subject_transforms", holder.get("subject_transforms"))
         if not entries and holder.get("filter_subject"):
@@ -234,13 +234,13 @@ class _TransformReader:
         return tuple(transform for transform in transforms if transform is not None)
 
 
-def _object(path: str, value: object, expected: str = "an object") -> Mapping[str, Any]:
+def _object(path: str, value: object, expected: str = "an object") -> Mapping[str, object]:
     if not isinstance(value, Mapping):
         raise ConfigError([Mistake(path, f"expected {expected}, found {value!r}")])
     return value
 
 
-def _items(path: str, value: object) -> list[Any]:
+def _items(path: str, value: object) -> list[object]:
     if not isinstance(value, list | tuple | None):
         raise ConfigError([Mistake(path, f"expected a list, found {value!r}")])
     return list(value or ())

@@ -12,9 +12,12 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from turnout.subjects.errors import ConfigSyntaxError
+
+ConfigBlock: TypeAlias = dict[str, Any]
+"""A block of a configuration, by its keys; its values are blocks, lists, texts, numbers and flags."""
 
 _SPACE = " \t"
 _ENDS_LINE = "\n\r"
@@ -32,7 +35,7 @@ _DEEPEST = 64
 _Read = Callable[[Path], str]
 
 
-def load_config(path: Path | str) -> dict[str, Any]:
+def load_config(path: Path | str) -> ConfigBlock:
     r"""Parse a configuration file, with its includes read and its variables substituted.
 
     Raises:
@@ -61,7 +64,7 @@ def parse_config(
     file: Path | str = "",
     read: _Read = _read,
     environment: Mapping[str, str] | None = None,
-) -> dict[str, Any]:
+) -> ConfigBlock:
     """Parse the text of a configuration.
 
     Args:
@@ -91,9 +94,9 @@ class _ConfigParser:
         self.environment = environment
         self.depth = depth
         self.at = 0
-        self.maps: list[dict[str, Any]] = []
+        self.maps: list[ConfigBlock] = []
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> ConfigBlock:
         """The whole file. Braces around it are allowed, as JSON has them."""
         self.skip_space_and_comments()
         braced = self.peek() == "{"
@@ -105,9 +108,9 @@ class _ConfigParser:
             raise self.wrong(f"expected the end of the file, found {self.peek()!r}")
         return mapping
 
-    def members(self, closing: str) -> dict[str, Any]:
+    def members(self, closing: str) -> ConfigBlock:
         """Keys and values up to *closing*, which is consumed."""
-        mapping: dict[str, Any] = {}
+        mapping: ConfigBlock = {}
         self.nest(mapping)
         while True:
             self.skip_space_and_comments(also=",;")
@@ -132,7 +135,7 @@ class _ConfigParser:
         self.maps.pop()
         return mapping
 
-    def nest(self, mapping: dict[str, Any]) -> None:
+    def nest(self, mapping: ConfigBlock) -> None:
         if len(self.maps) >= _DEEPEST:
             raise self.wrong(f"more than {_DEEPEST} blocks inside one another")
         self.maps.append(mapping)
@@ -166,7 +169,7 @@ class _ConfigParser:
             return
         raise self.wrong(f"expected a comma, a line end or the end of the block after a value, found {head!r}")
 
-    def value(self) -> Any:
+    def value(self) -> object:
         head = self.peek()
         if head == "{":
             self.at += 1
@@ -186,8 +189,8 @@ class _ConfigParser:
             raise self.wrong(f"expected a value, found {head!r}" if head else "expected a value, found the end")
         return self.bare()
 
-    def array(self) -> list[Any]:
-        items: list[Any] = []
+    def array(self) -> list[object]:
+        items: list[object] = []
         self.depth += 1
         if self.depth > _DEEPEST:
             raise self.wrong(f"more than {_DEEPEST} arrays inside one another")
@@ -237,7 +240,7 @@ class _ConfigParser:
             raise self.wrong(f"expected two hexadecimal digits after \\x, found {digits!r}")
         raise self.wrong(f'there is no escape \\{letter}; there are \\xXX, \\t, \\n, \\r, \\" and \\\\')
 
-    def bare(self) -> Any:
+    def bare(self) -> object:
         """A word: a number, a boolean, a variable or a string."""
         start = self.at
         parts = bytearray()
@@ -260,7 +263,7 @@ class _ConfigParser:
             return self.variable(word[1:], start)
         return _number(word)
 
-    def variable(self, name: str, start: int) -> Any:
+    def variable(self, name: str, start: int) -> object:
         if name.startswith(_BCRYPT):
             return "$" + name
         for block in reversed(self.maps):
@@ -274,7 +277,7 @@ class _ConfigParser:
             f"the variable ${name} is not defined, neither above nor in the environment (quote a '$' text)"
         )
 
-    def include(self) -> dict[str, Any]:
+    def include(self) -> ConfigBlock:
         while self.peek() and self.peek() in _SPACE:
             self.at += 1
         head = self.peek()
@@ -318,7 +321,7 @@ class _ConfigParser:
         return ConfigSyntaxError(problem, file=str(self.file or ""), line=line, text=source)
 
 
-def _number(word: str) -> Any:
+def _number(word: str) -> object:
     """A bare word as a number where it is one (``8K``, ``64MB``, ``1.5``), else the word itself (``40%``)."""
     match = _INTEGER.fullmatch(word) if len(word) < 1000 else None
     if match:

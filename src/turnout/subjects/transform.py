@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Self
 
 from turnout.errors import SubjectError
 from turnout.subjects.errors import DestinationError, InvalidSubjectError, NoMatchError, Reason
@@ -165,7 +165,7 @@ class SubjectTransform:
                 back.append(token)
         return _strict_or_none(".".join(filters + ([FULL] if self.tail is not None else [])), ".".join(back))
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return type(self).parse, (self.source, self.destination, self.strict)
 
     def __str__(self) -> str:

@@ -254,7 +254,7 @@ def test_broken_buffers(changes: list[tuple[str, int, bytes]], large: bool) -> N
 
 
 @pytest.mark.parametrize(
-    ("answer", "place", "head"),
+    ("answer", "kind", "head"),
     [
         (b"MSG {reply} 1 -5\r\n", "MSG", b"MSG _INBOX"),
         (b"MSG {reply} 1 99999999999\r\n", "MSG", b"MSG _INBOX"),
@@ -269,17 +269,17 @@ def test_broken_buffers(changes: list[tuple[str, int, bytes]], large: bool) -> N
         (b"x" * (2 << 20), "line", b"xxxx"),
     ],
 )
-def test_the_error_names_the_place_and_the_head(answer: bytes, place: str, head: bytes) -> None:
+def test_the_error_names_the_kind_and_the_head(answer: bytes, kind: str, head: bytes) -> None:
     """What kind of frame it was, how it begins, which server sent it; the connection is closed."""
     with FalseServer([lambda request: answer.replace(b"{reply}", request.reply.encode())]) as server:
         connection = opened(server)
         with pytest.raises(BrokenFrameError) as broken:
             connection._ask("q", b"", {}, 20.0)
 
-        assert broken.value.place == place
+        assert broken.value.kind == kind
         assert broken.value.head.startswith(head)
         assert len(broken.value.head) <= 60
-        assert f"127.0.0.1:{server.port} sent a broken {place} frame" in str(broken.value)
+        assert f"127.0.0.1:{server.port} sent a broken {kind} frame" in str(broken.value)
         assert not connection.is_open
 
 

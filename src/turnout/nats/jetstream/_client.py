@@ -162,11 +162,11 @@ class BoundedClient(Client):  # type: ignore[misc, unused-ignore]
         if connect_url.startswith(("ws://", "wss://")):
             return Client._parse_server_uri(connect_url)  # noqa: SLF001 - what this stands for
         server = Server.parse(connect_url)
-        scheme, _, place = str(server).partition("://")
+        scheme, _, host_and_port = str(server).partition("://")
         login = "" if server.user is None else f"{server.user}@"
         if server.password is not None:
             login = f"{server.user}:{server.password}@"
-        return ParseResult(scheme, login + place, "", "", "", "")
+        return ParseResult(scheme, login + host_and_port, "", "", "", "")
 
     async def _process_connect_init(self) -> None:
         """Greet like nats-py, but take a server that closes instead of answering for a failed attempt."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any, TypeVar
+
+from turnout.nats.protocol.answers import JsonMapping, JsonObject
 
 T = TypeVar("T")
 
@@ -82,9 +84,9 @@ def enumeration(kind: type[StrEnum], default: Any = None) -> Any:
     return coded(str, read, default)
 
 
-def encode(value: Any) -> dict[str, Any]:
+def encode(value: Any) -> JsonObject:
     """The JSON object of a dataclass: fields that are None are left out, ``extra`` is merged in."""
-    document: dict[str, Any] = {}
+    document: JsonObject = {}
     for attribute in fields(value):
         content = getattr(value, attribute.name)
         if attribute.name == "extra":
@@ -99,9 +101,9 @@ def encode(value: Any) -> dict[str, Any]:
     return document
 
 
-def decode(kind: type[T], document: Mapping[str, Any]) -> T:
+def decode(kind: type[T], document: JsonMapping) -> T:
     """Build a dataclass from a JSON object; unknown members are stored in ``extra`` if the class has it."""
-    known: dict[str, Any] = {}
+    known: JsonObject = {}
     names = set()
     for attribute in fields(kind):  # type: ignore[arg-type]
         names.add(attribute.name)

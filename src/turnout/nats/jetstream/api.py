@@ -6,12 +6,13 @@ import asyncio
 import contextlib
 import json
 import re
-from collections.abc import AsyncIterator, Coroutine, Mapping
+from collections.abc import AsyncIterator, Coroutine
 from typing import Any, TypeVar
 
 from turnout.errors import ConfigError, Mistake
 from turnout.nats.jetstream.connection import NatsConnection, Reply
 from turnout.nats.jetstream.errors import StreamError, api_error
+from turnout.nats.protocol.answers import JsonMapping, JsonObject
 from turnout.nats.protocol.prefix import Prefix
 
 T = TypeVar("T")
@@ -78,9 +79,7 @@ class Api:
             self.prefix.api(subject), payload, timeout=self.timeout if timeout is None else timeout
         )
 
-    async def call(
-        self, subject: str, body: Mapping[str, Any] | None = None, *, timeout: float | None = None
-    ) -> dict[str, Any]:
+    async def call(self, subject: str, body: JsonMapping | None = None, *, timeout: float | None = None) -> JsonObject:
         """A request and its JSON answer.
 
         Args:
@@ -96,7 +95,7 @@ class Api:
         payload = b"" if body is None else json.dumps(body, separators=(",", ":")).encode()
         answer = await self.raw(subject, payload, timeout=timeout)
         try:
-            response: dict[str, Any] = json.loads(answer.data)
+            response: JsonObject = json.loads(answer.data)
         except ValueError as failure:
             raise StreamError(f"{subject}: the answer is not JSON: {answer.data[:80]!r}") from failure
         error = response.get("error")
@@ -104,7 +103,7 @@ class Api:
             raise api_error(error, request=subject)
         return response
 
-    async def pages(self, subject: str, key: str, body: Mapping[str, Any] | None = None) -> AsyncIterator[Any]:
+    async def pages(self, subject: str, key: str, body: JsonMapping | None = None) -> AsyncIterator[Any]:
         """Every item of a list that the server gives in pages."""
         offset = 0
         while True:

@@ -23,6 +23,7 @@ from turnout.nats.jetstream._client import BoundedClient, translate, translated
 from turnout.nats.jetstream._frames import FrameParser, Handler
 from turnout.nats.jetstream._time_limits import within
 from turnout.nats.jetstream.errors import NoRespondersError, PermissionDeniedError, RequestTimeoutError
+from turnout.nats.protocol.answers import JsonObject
 from turnout.nats.protocol.headers import HeaderInput, encode_table
 from turnout.nats.protocol.security import begins_tls
 from turnout.nats.protocol.status import NO_RESPONDERS, Status
@@ -158,13 +159,13 @@ class NatsConnection(BoundedClient):
         while self.on_closed:
             self.on_closed.pop(0)()
 
-    async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
+    async def _process_info(self, info: JsonObject, initial_connection: bool = False) -> None:
         """Process INFO like nats-py; check the server's greeting before anything is sent."""
         if initial_connection:
             self._secure(info)
         await super()._process_info(info, initial_connection=initial_connection)
 
-    def _secure(self, greeting: dict[str, Any]) -> None:
+    def _secure(self, greeting: JsonObject) -> None:
         """Enforce the TLS rule: nats-py alone uses no TLS unless the server requires it."""
         server = cast("Any", self._current_server).uri
         if self.options["tls_handshake_first"] or server.scheme == "wss":

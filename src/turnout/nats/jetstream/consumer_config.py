@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
 
 from turnout.nats.jetstream._codec import enumeration, moment, nested, seconds, seconds_list
 from turnout.nats.jetstream.stream_config import ClusterInfo
+from turnout.nats.protocol.answers import JsonMapping
 
 
 class DeliverPolicy(StrEnum):
@@ -93,7 +93,7 @@ class ConsumerConfig:
     pause_until: datetime | None = moment()
     priority_policy: str | None = None
     priority_groups: Sequence[str] | None = None
-    extra: Mapping[str, Any] = field(default_factory=dict)
+    extra: JsonMapping = field(default_factory=dict)
 
     @property
     def is_push(self) -> bool:
@@ -159,4 +159,4 @@ class ConsumerInfo:
     pause_remaining: float = seconds(0.0)
     cluster: ClusterInfo | None = nested(ClusterInfo)
     ts: datetime | None = moment()
-    extra: Mapping[str, Any] = field(default_factory=dict)
+    extra: JsonMapping = field(default_factory=dict)

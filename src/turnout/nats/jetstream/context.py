@@ -12,6 +12,7 @@ from turnout.nats.jetstream.core import JetStreamCore
 from turnout.nats.jetstream.kv import KeyValue, KeyValueConfig, bucket_stream
 from turnout.nats.jetstream.object_info import ObjectStoreConfig, object_stream
 from turnout.nats.jetstream.objects import ObjectStore
+from turnout.nats.protocol.answers import JsonObject
 from turnout.nats.protocol.options import ConnectionOptions
 from turnout.nats.protocol.prefix import Prefix
 from turnout.nats.protocol.security import Credentials
@@ -126,7 +127,7 @@ async def connect(
         StreamError: TLS is asked for, and a server offers none; nothing was sent to it.
         ConfigError: a prefix and a domain, or one that cannot be; an address that is none.
     """
-    shared: dict[str, Any] = {}
+    shared: JsonObject = {}
     if isinstance(servers, ConnectionOptions):
         prefix, domain, inbox_prefix = servers.api_prefix, None, servers.inbox_prefix
         timeout, connect_timeout = servers.timeout, servers.connect_timeout
@@ -136,7 +137,7 @@ async def connect(
     if not addresses:
         raise ConfigError([Mistake("servers", "no address is given: expected one at least")])
     where = Prefix.of(prefix=prefix, domain=domain, prefix_objects=prefix_objects)
-    settings: dict[str, Any] = {
+    settings: JsonObject = {
         "connect_timeout": connect_timeout,
         "flush_timeout": timeout,
         "max_reconnect_attempts": -1,
@@ -154,7 +155,7 @@ async def connect(
         await js.close()
 
 
-def _client_settings(options: ConnectionOptions) -> dict[str, Any]:
+def _client_settings(options: ConnectionOptions) -> JsonObject:
     """The options that both clients share, as nats-py takes them."""
     settings = {"name": options.name, **_login(options.credentials)}
     if options.tls is not None:
@@ -165,7 +166,7 @@ def _client_settings(options: ConnectionOptions) -> dict[str, Any]:
     return settings
 
 
-def _login(credentials: Credentials) -> dict[str, Any]:
+def _login(credentials: Credentials) -> JsonObject:
     """Return nats-py's arguments for these credentials.
 
     Raises:

@@ -99,8 +99,8 @@ class StatusError(StreamError):
     """
 
     def __init__(self, status: Status, *, request: str = "") -> None:
-        place = f" ({request})" if request else ""
-        super().__init__(f"status {status.code} {status.description}".rstrip() + place, code=status.code)
+        suffix = f" ({request})" if request else ""
+        super().__init__(f"status {status.code} {status.description}".rstrip() + suffix, code=status.code)
         self.status = status
 
 

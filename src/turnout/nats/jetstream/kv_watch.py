@@ -121,14 +121,14 @@ class Watcher(Watching[Entry]):
         self._reached_end = False
 
     def _entry(self, message: Message) -> Entry:
-        place = message.metadata
+        metadata = message.metadata
         return Entry(
             bucket=self._bucket,
             key=message.subject.removeprefix(self._prefix),
             value=message.data,
-            revision=place.stream_seq,
-            created=place.timestamp,
-            delta=place.num_pending,
+            revision=metadata.stream_seq,
+            created=metadata.timestamp,
+            delta=metadata.num_pending,
             operation=operation_of(message.header("KV-Operation"), message.header("Nats-Marker-Reason")),
         )
 

@@ -7,7 +7,6 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any
 
 from turnout.errors import ConfigError, Mistake
 from turnout.nats.jetstream._codec import coded, decode, encode, moment, nested
@@ -19,6 +18,7 @@ from turnout.nats.jetstream.stream_config import (
     StoreCompression,
     StreamConfig,
 )
+from turnout.nats.protocol.answers import JsonMapping, JsonObject
 
 DEFAULT_CHUNK = 128 * 1024
 _BUCKET = re.compile(r"[a-zA-Z0-9_-]+")
@@ -149,14 +149,14 @@ class ObjectInfo:
     headers: Mapping[str, Sequence[str]] | None = coded(_write_headers, dict)
     metadata: Mapping[str, str] | None = None
     options: ObjectMetaOptions | None = nested(ObjectMetaOptions)
-    extra: Mapping[str, Any] = field(default_factory=dict)
+    extra: JsonMapping = field(default_factory=dict)
 
     @property
     def link(self) -> ObjectLink | None:
         """Target of the link; None if this is no link."""
         return self.options.link if self.options else None
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """The metadata message; the time is the server's to set."""
         document = encode(self)
         document.setdefault("size", 0)
@@ -164,6 +164,6 @@ class ObjectInfo:
         return document
 
     @classmethod
-    def from_json(cls, document: Mapping[str, Any], mtime: datetime | None) -> ObjectInfo:
+    def from_json(cls, document: JsonMapping, mtime: datetime | None) -> ObjectInfo:
         """An object's facts from its metadata message and that message's time."""
         return replace(decode(cls, document), mtime=mtime)

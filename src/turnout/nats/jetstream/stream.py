@@ -7,7 +7,6 @@ import json
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
 
 from turnout.nats.jetstream._codec import decode, encode
 from turnout.nats.jetstream.api import Api, check_name
@@ -20,6 +19,7 @@ from turnout.nats.jetstream.errors import (
 )
 from turnout.nats.jetstream.stream_config import External, RawMessage, StreamConfig, StreamInfo, StreamSource
 from turnout.nats.jetstream.subscribe import consumer_info, create_consumer
+from turnout.nats.protocol.answers import JsonObject
 from turnout.nats.protocol.headers import ADDED_BY_DIRECT_GETS, parse_table
 from turnout.nats.protocol.numbers import decimal
 from turnout.nats.protocol.status import NO_MESSAGES, Status
@@ -32,7 +32,7 @@ def _placed(source: StreamSource) -> StreamSource:
     return replace(source, domain=None, external=source.external or External(api=f"$JS.{source.domain}.API"))
 
 
-def stream_body(config: StreamConfig) -> dict[str, Any]:
+def stream_body(config: StreamConfig) -> JsonObject:
     """The JSON of a stream's configuration."""
     return encode(
         replace(
@@ -66,7 +66,7 @@ class Stream:
         Raises:
             StreamNotFoundError: it is gone.
         """
-        body: dict[str, Any] = {}
+        body: JsonObject = {}
         if subjects is not None:
             body["subjects_filter"] = subjects
         if deleted:
@@ -102,7 +102,7 @@ class Stream:
         Raises:
             StreamError: there is none with that sequence.
         """
-        body: dict[str, Any] = {"seq": sequence}
+        body: JsonObject = {"seq": sequence}
         if not secure:
             body["no_erase"] = True
         await self._api.call(f"STREAM.MSG.DELETE.{self.name}", body)
@@ -113,7 +113,7 @@ class Stream:
         Raises:
             MessageNotFoundError: there is none.
         """
-        body: dict[str, Any] = {"seq": sequence}
+        body: JsonObject = {"seq": sequence}
         if next_by_subject is not None:
             body["next_by_subj"] = next_by_subject
         if self._direct:
@@ -136,7 +136,7 @@ class Stream:
     def _direct(self) -> bool:
         return bool(self.cached_info.config.allow_direct or self.cached_info.config.mirror_direct)
 
-    async def _get_stored(self, body: dict[str, Any]) -> RawMessage:
+    async def _get_stored(self, body: JsonObject) -> RawMessage:
         message = (await self._api.call(f"STREAM.MSG.GET.{self.name}", body))["message"]
         raw = base64.b64decode(message.get("hdrs") or "")
         return RawMessage(
@@ -147,7 +147,7 @@ class Stream:
             time=_time(message.get("time", "")),
         )
 
-    async def _get_direct(self, subject: str, body: dict[str, Any] | None) -> RawMessage:
+    async def _get_direct(self, subject: str, body: JsonObject | None) -> RawMessage:
         """Send a direct get: any replica answers, with the raw message and its position in headers."""
         payload = b"" if body is None else json.dumps(body).encode()
         answer = await self._api.raw(subject, payload)
@@ -157,13 +157,13 @@ class Stream:
             raise kind(f"{subject}: {status.description or status.code}", code=status.code, err_code=10037)
         headers = parse_table(answer.raw_headers)
         # The server adds its own behind those that the message was stored with.
-        place = {name: headers.pop(name, [""])[-1] for name in ADDED_BY_DIRECT_GETS}
+        added = {name: headers.pop(name, [""])[-1] for name in ADDED_BY_DIRECT_GETS}
         return RawMessage(
-            subject=place["Nats-Subject"],
-            sequence=decimal(place["Nats-Sequence"]) or 0,
+            subject=added["Nats-Subject"],
+            sequence=decimal(added["Nats-Sequence"]) or 0,
             data=answer.data,
             headers=headers,
-            time=_time(place["Nats-Time-Stamp"]),
+            time=_time(added["Nats-Time-Stamp"]),
         )
 
     # -- consumers

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
 
 from turnout.nats.jetstream._codec import enumeration, moment, nested, nested_list, seconds
+from turnout.nats.protocol.answers import JsonMapping
 from turnout.nats.protocol.headers import Headers
 
 
@@ -29,7 +29,7 @@ class PeerInfo:
     offline: bool = False
     active: float = seconds(0.0)
     lag: int = 0
-    extra: Mapping[str, Any] = field(default_factory=dict)
+    extra: JsonMapping = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +45,7 @@ class ClusterInfo:
     name: str = ""
     leader: str = ""
     replicas: Sequence[PeerInfo] = nested_list(PeerInfo, ())
-    extra: Mapping[str, Any] = field(default_factory=dict)
+    extra: JsonMapping = field(default_factory=dict)
 
 
 class RetentionPolicy(StrEnum):
@@ -180,11 +180,11 @@ class StreamConfig:
     republish: RePublish | None = nested(RePublish)
     allow_direct: bool | None = None
     mirror_direct: bool | None = None
-    consumer_limits: Mapping[str, Any] | None = None
+    consumer_limits: JsonMapping | None = None
     metadata: Mapping[str, str] | None = None
     allow_msg_ttl: bool | None = None
     subject_delete_marker_ttl: float | None = seconds()
-    extra: Mapping[str, Any] = field(default_factory=dict)
+    extra: JsonMapping = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,7 +202,7 @@ class StreamState:
     num_deleted: int = 0
     deleted: Sequence[int] | None = None
     subjects: Mapping[str, int] | None = None
-    extra: Mapping[str, Any] = field(default_factory=dict)
+    extra: JsonMapping = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,7 +213,7 @@ class StreamSourceInfo:
     lag: int = 0
     active: float = seconds(0.0)
     external: External | None = nested(External)
-    extra: Mapping[str, Any] = field(default_factory=dict)
+    extra: JsonMapping = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -235,7 +235,7 @@ class StreamInfo:
     cluster: ClusterInfo | None = nested(ClusterInfo)
     domain: str = ""
     ts: datetime | None = moment()
-    extra: Mapping[str, Any] = field(default_factory=dict)
+    extra: JsonMapping = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -246,7 +246,7 @@ class AccountLimits:
     max_storage: int = -1
     max_streams: int = -1
     max_consumers: int = -1
-    extra: Mapping[str, Any] = field(default_factory=dict)
+    extra: JsonMapping = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -260,7 +260,7 @@ class AccountInfo:
     domain: str = ""
     api: Mapping[str, int] | None = None
     limits: AccountLimits = nested(AccountLimits)
-    extra: Mapping[str, Any] = field(default_factory=dict)
+    extra: JsonMapping = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -52,7 +52,7 @@ class Delivery:
 
     Attributes:
         callback: called with every message, one at a time; None to take them with `next` or ``async for``.
-        on_status: where given, every status goes to it in its place among the messages, and nothing is managed:
+        on_status: where given, every status goes to it in its order among the messages, and nothing is managed:
             no heartbeats are watched, no flow control is answered, no gaps are reported.
         heartbeat_alarm: seconds of silence until an alarm; three heartbeat intervals if not given (ADR-15).
         max_messages: messages held until they are handed over; more are dropped and reported.

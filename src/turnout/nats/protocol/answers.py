@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 from turnout.errors import StreamError
 from turnout.nats.protocol.numbers import LARGEST_SEQUENCE
 
+JsonObject: TypeAlias = dict[str, Any]
+"""An object of an API request or answer, as ``json`` reads it."""
+
+JsonMapping: TypeAlias = Mapping[str, Any]
+"""The same, only read."""
+
 _SHOWN = 60
 
 
-def read_object(raw: bytes, *, request: str) -> dict[str, Any]:
+def read_object(raw: bytes, *, request: str) -> JsonObject:
     """The JSON object in *raw*.
 
     Raises:
@@ -28,7 +34,7 @@ def read_object(raw: bytes, *, request: str) -> dict[str, Any]:
     return value
 
 
-def object_in(answer: Mapping[str, Any], name: str, *, request: str) -> dict[str, Any]:
+def object_in(answer: JsonMapping, name: str, *, request: str) -> JsonObject:
     """The object that *answer* holds under *name*.
 
     Raises:
@@ -40,7 +46,7 @@ def object_in(answer: Mapping[str, Any], name: str, *, request: str) -> dict[str
     return value
 
 
-def number_in(answer: Mapping[str, Any], name: str, *, request: str, default: int | None = None) -> int:
+def number_in(answer: JsonMapping, name: str, *, request: str, default: int | None = None) -> int:
     """The number, from 0 to 2**63 - 1, that *answer* holds under *name*; *default* where it has nothing of the name.
 
     Raises:

@@ -18,7 +18,7 @@
     └── NotJetStreamMessageError(ValueError)         .reply
 
     ConnectionLostError
-    └── BrokenFrameError                             .place .problem .head: the server sent no NATS protocol
+    └── BrokenFrameError                             .kind .problem .head: the server sent no NATS protocol
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ class BrokenFrameError(ConnectionLostError):
     """Raised when a server sends what is no NATS protocol; the connection is closed, as nothing behind it can be read.
 
     Attributes:
-        place: the kind of frame, or where it was read.
+        kind: the kind of frame: ``INFO``, ``MSG``, ``line``.
         problem: what is wrong with it.
         head: its first bytes.
     """
 
-    def __init__(self, place: str, problem: str, head: bytes, server: object = None) -> None:
-        self.place = place
+    def __init__(self, kind: str, problem: str, head: bytes, server: object = None) -> None:
+        self.kind = kind
         self.problem = problem
         self.head = bytes(head[:_SHOWN])
         sender = f"{server} sent" if server is not None else "the server sent"
-        super().__init__(f"{sender} a broken {place} frame: {problem}; it begins {self.head!r}")
+        super().__init__(f"{sender} a broken {kind} frame: {problem}; it begins {self.head!r}")
 
     def sent_by(self, server: object) -> BrokenFrameError:
         """Return a copy of this error with the server's address."""
-        return BrokenFrameError(self.place, self.problem, self.head, server)
+        return BrokenFrameError(self.kind, self.problem, self.head, server)
 
 
 class StreamNotFoundError(StreamError, LookupError):
@@ -154,7 +154,7 @@ def api_error(error: object, *, request: str = "") -> StreamError:
     """
     facts: Mapping[str, object] = error if isinstance(error, dict) else {"description": f"{error!r:.{_SHOWN}}"}
     code, err_code = (value if type(value) is int else 0 for value in (facts.get("code"), facts.get("err_code")))
-    place = f"{request}: " if request else ""
+    prefix = f"{request}: " if request else ""
     kind = _BY_ERR_CODE.get(err_code, StreamError)
-    text = f"{place}{facts.get('description') or 'no description'} ({code}, err_code {err_code})"
+    text = f"{prefix}{facts.get('description') or 'no description'} ({code}, err_code {err_code})"
     return kind(text, code=code, err_code=err_code)

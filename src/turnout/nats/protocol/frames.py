@@ -7,10 +7,9 @@ A client trusts a server with its messages, not with its own life: whatever come
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from turnout.errors import StreamError
-from turnout.nats.protocol.answers import read_object
+from turnout.nats.protocol.answers import JsonObject, read_object
 from turnout.nats.protocol.errors import BrokenFrameError
 from turnout.nats.protocol.numbers import decimal
 
@@ -26,7 +25,7 @@ LONGEST_SIZE = 10
 """Digits of a size."""
 
 
-def read_info(raw: bytes) -> dict[str, Any]:
+def read_info(raw: bytes) -> JsonObject:
     """Parse the JSON object of an ``INFO`` line.
 
     Raises:
@@ -44,7 +43,7 @@ def read_info(raw: bytes) -> dict[str, Any]:
     return info
 
 
-def largest_message(info: dict[str, Any]) -> int:
+def largest_message(info: JsonObject) -> int:
     """The most bytes that a message may have: a payload of the server's limit, and headers that the server adds."""
     return int(max(LARGEST_MESSAGE, info.get("max_payload", 0))) + _HEADERS_OF_THE_SERVER
 

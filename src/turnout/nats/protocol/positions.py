@@ -5,7 +5,7 @@
     $JS.ACK.<stream>.<consumer>.<delivered>.<stream seq>.<consumer seq>.<timestamp>.<pending>
     $JS.ACK.<domain>.<account hash>.<stream>.<consumer>.<delivered>.<stream seq>.<consumer seq>.<timestamp>.<pending>…
 
-People write the place of a message as STREAM:SEQ.
+Commands write the position of a message as STREAM:SEQ.
 """
 
 from __future__ import annotations

@@ -6,8 +6,9 @@ import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from enum import Enum, auto
-from typing import Any, Final
+from typing import Final
 
+from turnout.nats.protocol.answers import JsonObject
 from turnout.nats.protocol.status import CONFLICT, HEARTBEAT, NO_MESSAGES, NO_RESPONDERS, REQUEST_TIMEOUT
 
 NANOSECONDS: Final = 1_000_000_000
@@ -41,7 +42,7 @@ def pull_body(
 
 def ephemeral_config(
     start: int | datetime | None, filters: Sequence[str] = (), *, idle_seconds: int = 30, **more: object
-) -> dict[str, Any]:
+) -> JsonObject:
     """Return the configuration of a consumer without acknowledgements that the server removes when it is not used.
 
     Args:
@@ -50,7 +51,7 @@ def ephemeral_config(
         idle_seconds: time without requests after which the server removes the consumer.
         more: further fields.
     """
-    config: dict[str, Any] = {
+    config: JsonObject = {
         "deliver_policy": "new",
         "ack_policy": "none",
         "mem_storage": True,

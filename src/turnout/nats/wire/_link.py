@@ -8,10 +8,10 @@ import socket
 import ssl
 import time
 from collections.abc import Iterator
-from typing import Any
 
 from turnout._built import version as __version__
 from turnout.errors import ConnectionLostError, StreamError
+from turnout.nats.protocol.answers import JsonObject
 from turnout.nats.protocol.errors import BrokenFrameError, RequestTimeoutError
 from turnout.nats.protocol.frames import LONGEST_LINE, ErrorLine, largest_message, read_info
 from turnout.nats.protocol.options import ConnectionOptions
@@ -28,7 +28,7 @@ class Link:
 
     def __init__(self, options: ConnectionOptions) -> None:
         self.options = options
-        self.info: dict[str, Any] = {}
+        self.info: JsonObject = {}
         self.server: Server | None = None
         self._socket: socket.socket | None = None
         self._buffer = bytearray()
@@ -87,15 +87,15 @@ class Link:
         except ssl.SSLCertVerificationError as failure:
             raise StreamError(f"the certificate of {server} is not trusted: {failure.verify_message}") from None
 
-    def _greeting(self) -> dict[str, Any]:
+    def _greeting(self) -> JsonObject:
         line = self.line(time.monotonic() + self.options.connect_timeout)
         if not line.startswith(b"INFO "):
             raise ConnectionLostError("what answers there is not a NATS server")
         with self.reading():
             return read_info(line[5:])
 
-    def _introduction(self, server: Server) -> dict[str, Any]:
-        fields: dict[str, Any] = {
+    def _introduction(self, server: Server) -> JsonObject:
+        fields: JsonObject = {
             "verbose": False,
             "pedantic": False,
             "headers": True,

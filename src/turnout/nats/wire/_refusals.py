@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 import time
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pyarrow.compute as pc
 
 from turnout.errors import StreamError
-from turnout.nats.protocol.answers import read_object
+from turnout.nats.protocol.answers import JsonObject, read_object
 from turnout.nats.protocol.errors import NoMatchingStreamError, api_error
 from turnout.nats.protocol.options import ConnectionOptions
 from turnout.nats.protocol.status import NO_RESPONDERS, read_status
@@ -31,7 +31,7 @@ _BELIEVED = 1.0
 _REMEMBERED = 10_000
 
 
-def answer_of(payload: bytes) -> dict[str, Any]:
+def answer_of(payload: bytes) -> JsonObject:
     """Parse a stream's reply; empty if it is not a JSON object."""
     try:
         return read_object(payload, request="PubAck")
@@ -93,9 +93,9 @@ class Refusals:
         if not bad:
             return messages
         subjects = messages.subjects.to_pylist()
-        for place, subject in enumerate(subjects):
+        for row, subject in enumerate(subjects):
             if subject in bad:
-                messages.refuse(place, bad[subject])
+                messages.refuse(row, bad[subject])
         return messages.take(np.flatnonzero([subject not in bad for subject in subjects]))
 
     def heard(self, number: int) -> None:
@@ -108,9 +108,7 @@ class Refusals:
         if asking is not None:
             asking.close()
 
-    def reason(
-        self, subject: str, number: int, head: bytes, answer: dict[str, Any], *, ask: bool
-    ) -> StreamError | None:
+    def reason(self, subject: str, number: int, head: bytes, answer: JsonObject, *, ask: bool) -> StreamError | None:
         """Return the reason for a permanent refusal of a message; None if a retry may succeed.
 
         Args:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from turnout.errors import StreamError
 from turnout.histogram import Histogram
 from turnout.nats.wire.packing import have_ids, numbered, pack
+from turnout.records.types import Binaries, Strings
 
 Numbers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
@@ -23,7 +24,7 @@ TOO_LARGE: Final = 413
 """The code of the error for a message that is larger than the server takes."""
 
 Refused = Callable[[int, StreamError], None]
-"""Takes note of a message, by its place, that will never be stored, and why."""
+"""Takes note of a message, by its row, that will never be stored, and why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,43 +36,43 @@ class PublishedMessages:
         payloads: of the messages.
         lines: their header lines; None where there are none.
         refused: what to call for a message that will never be stored; None where that is an error.
-        places: what to call it with for each message.
+        rows: what to call it with for each message.
         since: when they were handed over, by the monotonic clock; they keep it when they are sent again.
     """
 
-    subjects: Any
-    payloads: Any
-    lines: Any
+    subjects: Strings
+    payloads: Binaries
+    lines: Binaries | None
     refused: Refused | None = None
-    places: Numbers | None = None
+    rows: Numbers | None = None
     since: float = field(default_factory=time.monotonic)
 
     def __len__(self) -> int:
         return len(self.subjects)
 
-    def refuse(self, place: int, reason: StreamError) -> None:
+    def refuse(self, row: int, reason: StreamError) -> None:
         """Report a message that will never be stored.
 
         Raises:
             StreamError: where refusals are not collected.
         """
-        if self.refused is None or self.places is None:
+        if self.refused is None or self.rows is None:
             raise reason
-        self.refused(int(self.places[place]), reason)
+        self.refused(int(self.rows[row]), reason)
 
-    def take(self, places: Numbers) -> PublishedMessages:
+    def take(self, rows: Numbers) -> PublishedMessages:
         """Return the messages at the given indices."""
-        chosen = pa.array(places)
+        chosen = pa.array(rows)
         return PublishedMessages(
             self.subjects.take(chosen),
             self.payloads.take(chosen),
             None if self.lines is None else self.lines.take(chosen),
             self.refused,
-            None if self.places is None else self.places[places],
+            None if self.rows is None else self.rows[rows],
             self.since,
         )
 
-    def frames(self, replies: Any) -> tuple[Any, Numbers]:
+    def frames(self, replies: Binaries | bytes) -> tuple[Binaries, Numbers]:
         """Return the concatenated frames, and the offset of each frame."""
         return pack(self.subjects.cast(pa.binary()), self.payloads, self.lines, replies)
 
@@ -86,10 +87,10 @@ def small_enough(messages: PublishedMessages, limit: int) -> PublishedMessages:
     if pc.max(sizes).as_py() <= limit:
         return messages
     too_large = pc.greater(sizes, limit).to_numpy(zero_copy_only=False)
-    for place in np.flatnonzero(too_large).tolist():
-        subject, size = messages.subjects[place].as_py(), sizes[place].as_py()
+    for row in np.flatnonzero(too_large).tolist():
+        subject, size = messages.subjects[row].as_py(), sizes[row].as_py()
         text = f"a message on {subject!r} has {size:,} bytes with its headers, the server takes {limit:,}"
-        messages.refuse(place, StreamError(f"{text} (its max_payload)", code=TOO_LARGE))
+        messages.refuse(row, StreamError(f"{text} (its max_payload)", code=TOO_LARGE))
     return messages.take(np.flatnonzero(~too_large))
 
 
@@ -176,16 +177,16 @@ class TrackedChunk:
 
     def holds(self, number: int) -> bool:
         """Return True if the number belongs to this chunk and is not acknowledged yet."""
-        place = number - self._first
-        return 0 <= place < len(self._acknowledged) and not self._acknowledged[place]
+        row = number - self._first
+        return 0 <= row < len(self._acknowledged) and not self._acknowledged[row]
 
     def acknowledge(self, numbers: Numbers, known: Flags) -> int:
         """Mark the answered messages and return their number; duplicate answers count once."""
-        places = numbers - self._first
-        mine = (places >= 0) & (places < len(self._acknowledged))
-        places, first = np.unique(places[mine], return_index=True)
-        fresh = ~self._acknowledged[places]
-        self._acknowledged[places] = True
+        rows = numbers - self._first
+        mine = (rows >= 0) & (rows < len(self._acknowledged))
+        rows, first = np.unique(rows[mine], return_index=True)
+        fresh = ~self._acknowledged[rows]
+        self._acknowledged[rows] = True
         count = int(np.count_nonzero(fresh))
         self.left -= count
         self.duplicates += int(np.count_nonzero(known[mine][first] & fresh))
@@ -197,9 +198,9 @@ class TrackedChunk:
         Raises:
             StreamError: where refusals are not collected.
         """
-        place = number - self._first
-        self.messages.refuse(place, reason)
-        self._acknowledged[place] = True
+        row = number - self._first
+        self.messages.refuse(row, reason)
+        self._acknowledged[row] = True
         self.left -= 1
         self.refused += 1
 
@@ -215,12 +216,12 @@ class TrackedChunk:
 
     def frame(self, number: int) -> bytes:
         """The frame of one message."""
-        place = number - self._first
-        return bytes(self._data[self._edges[place] : self._edges[place + 1]])
+        row = number - self._first
+        return bytes(self._data[self._edges[row] : self._edges[row + 1]])
 
     def waiting(self) -> bytes:
         """The frames without acknowledgement."""
-        return b"".join(self.frame(int(place) + self._first) for place in np.flatnonzero(~self._acknowledged))
+        return b"".join(self.frame(int(row) + self._first) for row in np.flatnonzero(~self._acknowledged))
 
 
 class Window:
@@ -297,7 +298,7 @@ class Window:
         """
         refused = 0
         frames = []
-        for place, chunk in enumerate(self._chunks):
+        for index, chunk in enumerate(self._chunks):
             if not pc.any(pc.equal(chunk.messages.subjects, subject)).as_py():
                 continue
             # Which messages of a chunk have been answered, only numbers of their own tell.
@@ -306,7 +307,7 @@ class Window:
                 apart.refuse(number, reason)
                 refused += 1
             if apart is not chunk:
-                self._chunks[place] = apart
+                self._chunks[index] = apart
                 frames.append(apart.waiting())
         return refused, frames
 

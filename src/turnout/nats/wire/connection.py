@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from turnout.errors import ConnectionLostError
-from turnout.nats.protocol.answers import read_object
+from turnout.nats.protocol.answers import JsonMapping, JsonObject, read_object
 from turnout.nats.protocol.errors import BrokenFrameError, NoRespondersError, RequestTimeoutError, api_error
 from turnout.nats.protocol.frames import MessageLine
 from turnout.nats.protocol.headers import encode
@@ -304,7 +304,7 @@ class Connection(Link):
                 return message
         raise AssertionError("messages() ends by raising only")
 
-    def api(self, subject: str, body: Mapping[str, Any] | None = None, timeout: float | None = None) -> dict[str, Any]:
+    def api(self, subject: str, body: JsonMapping | None = None, timeout: float | None = None) -> JsonObject:
         """Send a JetStream API request; *subject* is the part after the prefix (``STREAM.INFO.ORDERS``).
 
         Raises:

@@ -10,17 +10,18 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
 from turnout.errors import ConnectionLostError, StreamError
+from turnout.nats.protocol.answers import JsonObject
 from turnout.nats.protocol.headers import ADDED_BY_DIRECT_GETS, parse
 from turnout.nats.protocol.numbers import LARGEST_SEQUENCE, decimal
 from turnout.nats.protocol.status import END_OF_BATCH, NO_MESSAGES, NO_RESPONDERS
 from turnout.nats.wire.connection import Connection, Message
 from turnout.nats.wire.pull import Range, hole
 from turnout.nats.wire.records import Row, record_batch, row
+from turnout.records.types import ArrowBatch
 
 _BATCH = 5000
 _BYTES = 8 << 20
@@ -45,7 +46,7 @@ class DirectReader:
         """Sequence after the last message received; after the read, the rest of the range holds no messages."""
         return self._last + 1
 
-    def batches(self) -> Iterator[Any]:
+    def batches(self) -> Iterator[ArrowBatch]:
         """The record batches, of `turnout.nats.wire.records.SCHEMA`, in the order of the stream.
 
         Raises:
@@ -78,7 +79,7 @@ class DirectReader:
         connection, range_ = self._connection, self._range
         inbox = connection.new_inbox()
         number = connection.subscribe(inbox)
-        request: dict[str, Any] = {
+        request: JsonObject = {
             "seq": self._next,
             "batch": min(_BATCH, range_.end - self._next),
             "max_bytes": _BYTES,
@@ -138,4 +139,4 @@ def _row(stream: str, message: Message) -> Row:
     except (KeyError, ValueError):
         # Told below, with all that came.
         pass
-    raise StreamError(f"stream {stream!r}: the answer to a direct get has no place: {added!r:.200}")
+    raise StreamError(f"stream {stream!r}: the answer to a direct get has no position: {added!r:.200}")

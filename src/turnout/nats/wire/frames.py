@@ -33,7 +33,7 @@ def windows(memory: bytearray, filled: int, kind: str) -> NDArray[Any]:
     return np.ndarray(shape=(count,), dtype=kind, buffer=memory, strides=(1,))
 
 
-def numbers_before(words: NDArray[Any], ends: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def numbers_before(words: NDArray[np.uint64], ends: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """The numbers that end just before each of *ends*, and where each begins.
 
     A number reaches back to the nearest byte that is no digit. One without digits has the value 0 and begins at its
@@ -59,7 +59,7 @@ def numbers_before(words: NDArray[Any], ends: NDArray[np.int64]) -> tuple[NDArra
     return values, ends - lengths
 
 
-def _last_eight(words: NDArray[Any], ends: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _last_eight(words: NDArray[np.uint64], ends: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """The value and the count of the digits among the eight bytes before each end."""
     chunk = words[ends - 8]
     over_zero = chunk ^ _ZEROS
@@ -217,7 +217,9 @@ def _follow(memory: bytearray, filled: int, largest: int, likely: Frames) -> Fra
             raise BrokenFrameError("message", "its line is too short", bytes(memory[at:line_end]))
         lines.append(bytes(memory[at:line_end]))
         at = line_end + 2
-    selected: Any = runs[0] if len(runs) == 1 else np.concatenate(runs) if runs else np.zeros(0, dtype=np.int64)
+    selected: NDArray[np.int64] = (
+        runs[0] if len(runs) == 1 else np.concatenate(runs) if runs else np.zeros(0, dtype=np.int64)
+    )
     return Frames(
         start[selected],
         likely.line_end[selected],

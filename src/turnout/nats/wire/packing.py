@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +13,7 @@ from numpy.typing import NDArray
 from turnout.errors import ConfigError, Mistake
 from turnout.nats.protocol.headers import MESSAGE_ID
 from turnout.records.headers import has_match
+from turnout.records.types import ArrowArray, Binaries, Strings
 
 _VERSION = b"NATS/1.0\r\n"
 _BAD_NAME = re.compile(r"^$|[\s:]", re.ASCII)
@@ -22,7 +22,9 @@ _BAD_VALUE = re.compile(rb"[\r\n]")
 _UNFIT_ID = r"[\r\n]|^[ \t]|[ \t]$"
 
 
-def pack(subjects: Any, payloads: Any, lines: Any, replies: Any) -> tuple[Any, NDArray[np.int64]]:
+def pack(
+    subjects: Binaries, payloads: Binaries, lines: Binaries | None, replies: Binaries | bytes
+) -> tuple[ArrowArray, NDArray[np.int64]]:
     """The frames of some messages in one buffer, and where each begins, with the end behind them.
 
     Args:
@@ -45,17 +47,17 @@ def pack(subjects: Any, payloads: Any, lines: Any, replies: Any) -> tuple[Any, N
     return joined.buffers()[2], edges.astype(np.int64)
 
 
-def numbered(lead: bytes, first: int, count: int) -> Any:
+def numbered(lead: bytes, first: int, count: int) -> Binaries:
     """*count* reply subjects: *lead* and a number, from *first* on."""
     return _join([lead, _digits(np.arange(first, first + count))])
 
 
-def have_ids(lines: Any) -> bool:
+def have_ids(lines: Binaries | None) -> bool:
     """Return True if the header lines of each message begin with a message id."""
     return lines is not None and bool(pc.all(pc.starts_with(lines, MESSAGE_ID.encode() + b": ")).as_py())
 
 
-def id_lines(ids: Any) -> Any:
+def id_lines(ids: Strings) -> Binaries:
     """The header line of each message id; empty where it is null or empty.
 
     An id that a header cannot carry as it stands is written as hexadecimal digits.
@@ -72,7 +74,7 @@ def id_lines(ids: Any) -> Any:
     return pc.if_else(pc.equal(pc.binary_length(ids), 0), _scalar(b""), lines)
 
 
-def header_lines(headers: Any, without: Callable[[str], bool] | None = None) -> Any:
+def header_lines(headers: ArrowArray, without: Callable[[str], bool] | None = None) -> Binaries:
     """The header lines of each list of ``{key, value}``.
 
     Args:
@@ -105,7 +107,7 @@ def header_lines(headers: Any, without: Callable[[str], bool] | None = None) -> 
     return pa.Array.from_buffers(pa.binary(), len(headers), [None, edges, lines.buffers()[2] or pa.py_buffer(b"")])
 
 
-def _check(names: Any, values: Any, distinct: Iterable[str]) -> None:
+def _check(names: Strings, values: Binaries, distinct: Iterable[str]) -> None:
     for name in distinct:
         if _BAD_NAME.search(name):
             raise _mistake(name, "a header's name has no blanks, colons or line breaks")
@@ -119,15 +121,15 @@ def _mistake(name: str, problem: str) -> ConfigError:
     return ConfigError([Mistake(f"headers.{name!r}", problem)], what="NATS message")
 
 
-def _join(parts: list[Any]) -> Any:
+def _join(parts: list[ArrowArray]) -> Binaries:
     """Concatenate the parts of each message; a part of type bytes is the same in every message."""
     operands = [_scalar(part) if isinstance(part, bytes) else part for part in parts]
     return pc.binary_join_element_wise(*operands, _scalar(b""))
 
 
-def _scalar(text: bytes) -> Any:
+def _scalar(text: bytes) -> ArrowArray:
     return pa.scalar(text, type=pa.binary())
 
 
-def _digits(numbers: Any) -> Any:
+def _digits(numbers: ArrowArray) -> Binaries:
     return pc.cast(pa.array(numbers) if isinstance(numbers, np.ndarray) else numbers, pa.string()).cast(pa.binary())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +14,7 @@ from turnout.nats.wire.direct import DirectReader
 from turnout.nats.wire.pull import PullReader, Range, hole
 from turnout.nats.wire.read_strategy import TOGETHER, ReadStrategy, cover
 from turnout.nats.wire.records import SCHEMA
+from turnout.records.types import ArrowBatch
 from turnout.subjects.index import SourceIndex
 from turnout.subjects.pattern import matches
 from turnout.subjects.tokens import FULL, PARTIAL
@@ -31,7 +32,7 @@ class SubjectFilter:
         self._index = SourceIndex.build(filters) if plain else None
         self._known: dict[str, bool] = {}
 
-    def of(self, batch: Any) -> Any:
+    def of(self, batch: ArrowBatch) -> ArrowBatch:
         """Return the rows of a `turnout.nats.wire.records.SCHEMA` record batch whose topic matches, in order."""
         topics = batch.column("topic").dictionary_encode()
         passing = np.fromiter((self.passes(topic) for topic in topics.dictionary.to_pylist()), dtype=np.bool_)
@@ -76,7 +77,7 @@ class RangeReader(Protocol):
         """Sequence after the last message received."""
         ...
 
-    def batches(self) -> Iterator[Any]:
+    def batches(self) -> Iterator[ArrowBatch]:
         """The record batches in the order of the stream."""
         ...
 
@@ -117,7 +118,7 @@ class SievedReader:
         """Sequence after the last message received, including filtered messages."""
         return self._reader.next
 
-    def batches(self) -> Iterator[Any]:
+    def batches(self) -> Iterator[ArrowBatch]:
         """The record batches; raises as `turnout.nats.wire.pull.PullReader.batches`."""
         for batch in self._reader.batches():
             yield self._sieve.of(batch)
@@ -140,7 +141,7 @@ class PerFilterReader:
         self.hole: int | None = None
         self.next = max(1, range_.start)
 
-    def batches(self) -> Iterator[Any]:
+    def batches(self) -> Iterator[ArrowBatch]:
         """The record batches; raises as `turnout.nats.wire.pull.PullReader.batches`."""
         piece = self._way.piece or self._range.end - self._range.start
         for start in range(self._range.start, self._range.end, piece):
@@ -149,8 +150,8 @@ class PerFilterReader:
                 self.hole, self.next = hole(sequences, self.next), int(sequences[-1]) + 1
                 yield batch
 
-    def _piece(self, start: int, end: int) -> Iterator[Any]:
-        batches: list[Any] = []
+    def _piece(self, start: int, end: int) -> Iterator[ArrowBatch]:
+        batches: list[ArrowBatch] = []
         for filter_ in self._range.filters:
             part = replace(self._range, start=start, end=end, filters=(filter_,))
             reader = PullReader(
@@ -161,7 +162,7 @@ class PerFilterReader:
         return _in_order(batches)
 
 
-def _in_order(batches: list[Any]) -> Iterator[Any]:
+def _in_order(batches: list[ArrowBatch]) -> Iterator[ArrowBatch]:
     """Yield the rows of the batches in sequence order, in batches of about the usual read size."""
     if not any(batch.num_rows for batch in batches):
         return

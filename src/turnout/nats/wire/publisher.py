@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import pyarrow as pa
@@ -19,12 +19,14 @@ import pyarrow.compute as pc
 from turnout.errors import ConnectionLostError, StreamError
 from turnout.histogram import Histogram
 from turnout.nats.protocol import headers as _headers
+from turnout.nats.protocol.answers import JsonObject
 from turnout.nats.protocol.frames import MessageLine
 from turnout.nats.protocol.numbers import LARGEST_SEQUENCE, decimal
 from turnout.nats.wire._refusals import TOO_MANY, Refusals, answer_of, concerns_all, forbidden_subject
 from turnout.nats.wire._window import PublishedMessages, Refused, TrackedChunk, Window, small_enough
 from turnout.nats.wire.connection import Connection
 from turnout.nats.wire.frames import Frames, locate, numbers_before, windows, with_room
+from turnout.records.types import Binaries, Strings
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,14 +114,16 @@ class Publisher:
         if len(self._rows) >= self._step or self._rows_bytes >= _CHUNK_BYTES:
             self._publish_rows()
 
-    def publish_columns(self, subjects: Any, payloads: Any, lines: Any = None, refused: Refused | None = None) -> None:
+    def publish_columns(
+        self, subjects: Strings, payloads: Binaries, lines: Binaries | None = None, refused: Refused | None = None
+    ) -> None:
         """Take many messages as Arrow arrays, and wait while the window is full.
 
         Args:
             subjects: strings without nulls.
             payloads: binary without nulls.
             lines: what `turnout.nats.wire.packing` makes of ids and headers; None where there are none.
-            refused: called with the place of each message that will never be stored, because of its subject, its size
+            refused: called with the row of each message that will never be stored, because of its subject, its size
                 or its stream, at the latest by `flush`. The others are stored. Without it, that is an error.
 
         Raises:
@@ -134,10 +138,8 @@ class Publisher:
             stop = max(start + 1, min(start + self._step, fitting))
             size = stop - start
             some = lines.slice(start, size) if lines is not None else None
-            places = np.arange(start, stop) if refused is not None else None
-            self._send(
-                PublishedMessages(subjects.slice(start, size), payloads.slice(start, size), some, refused, places)
-            )
+            rows = np.arange(start, stop) if refused is not None else None
+            self._send(PublishedMessages(subjects.slice(start, size), payloads.slice(start, size), some, refused, rows))
             start = stop
 
     def flush(self) -> Published:
@@ -263,7 +265,7 @@ class Publisher:
             raise reason
         self._settle(refused)
 
-    def _refusal(self, chunk: TrackedChunk, number: int, head: bytes, answer: dict[str, Any]) -> StreamError | None:
+    def _refusal(self, chunk: TrackedChunk, number: int, head: bytes, answer: JsonObject) -> StreamError | None:
         """Return the reason for a permanent refusal of a message; None if a retry may succeed.
 
         Raises:

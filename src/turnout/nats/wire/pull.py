@@ -12,7 +12,6 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +24,7 @@ from turnout.nats.wire.connection import Connection, frame
 from turnout.nats.wire.frames import locate, with_room
 from turnout.nats.wire.records import SCHEMA, Received, decode
 from turnout.nats.wire.streams import create_consumer, delete_consumer
+from turnout.records.types import ArrowBatch
 
 _REQUESTS = 2
 _MESSAGES = 50_000
@@ -124,7 +124,7 @@ class PullReader:
         """Sequence after the last message received; after the read, the rest of the range holds no messages."""
         return self._at.next
 
-    def batches(self) -> Iterator[Any]:
+    def batches(self) -> Iterator[ArrowBatch]:
         """The record batches, of `turnout.nats.wire.records.SCHEMA`, in the order of the stream.
 
         Raises:
@@ -205,7 +205,7 @@ class PullReader:
 
     # -- the bytes
 
-    def _read(self) -> Iterator[Any]:
+    def _read(self) -> Iterator[ArrowBatch]:
         at = self._at
         heard = time.monotonic()
         while not at.done and at.next < self._range.end and self._connection.is_open:
@@ -277,9 +277,9 @@ class PullReader:
         at = self._at
         count = len(batch.sequences)
         last = 0
-        for place, subject, block in batch.statuses:
-            self._take(batch.sizes[last:place])
-            last = place
+        for index, subject, block in batch.statuses:
+            self._take(batch.sizes[last:index])
+            last = index
             self._receive_status(subject, block)
         self._take(batch.sizes[last:])
         if not count:
@@ -359,6 +359,6 @@ def hole(sequences: NDArray[np.int64], expected: int) -> int | None:
     return expected + int(np.argmax(sequences != np.arange(expected, expected + count)))
 
 
-def _record_batch(batch: Received, count: int) -> Any:
+def _record_batch(batch: Received, count: int) -> ArrowBatch:
     record_batch = pa.RecordBatch.from_arrays(batch.columns, schema=SCHEMA)
     return record_batch if count == len(batch.sequences) else record_batch.slice(0, count)

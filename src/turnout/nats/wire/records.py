@@ -10,19 +10,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from turnout.nats.protocol.answers import JsonObject
 from turnout.nats.protocol.errors import BrokenFrameError, NotJetStreamMessageError
 from turnout.nats.protocol.frames import LONGEST_SIZE
 from turnout.nats.protocol.headers import MESSAGE_ID
 from turnout.nats.protocol.positions import Position
 from turnout.nats.wire.frames import Frames, numbers_before, windows
 from turnout.records.headers import ARROW
+from turnout.records.types import ArrowArray, ArrowBatch, Binaries, Strings
 
 SCHEMA = pa.schema(
     [
@@ -55,11 +57,11 @@ class Received:
         consumer_sequences: their sequences in the consumer, which have no gaps unless something was lost.
         sizes: how many bytes of a request each uses up: its topic, its reply subject, its headers and its payload.
         pending: how many messages of the stream the consumer has left behind the last one.
-        statuses: (subject, header block) of what the server said instead of delivering, with its place:
+        statuses: (subject, header block) of what the server said instead of delivering, with its index:
             how many messages come before it.
     """
 
-    columns: list[Any]
+    columns: list[ArrowArray]
     sequences: Positions
     consumer_sequences: Positions
     sizes: Positions
@@ -88,7 +90,7 @@ def decode(memory: bytearray, filled: int, frames: Frames, partition: int = 0) -
             before_size[keep],
         )
     if not len(frames):
-        empty: Any = np.zeros(0, dtype=np.int64)
+        empty: Positions = np.zeros(0, dtype=np.int64)
         return Received([pa.array([], type=field.type) for field in SCHEMA], empty, empty, empty, -1, statuses)
     at = _positions(memory, words, octets, frames, before_size)
     topic_start = frames.start + 4 + frames.with_headers
@@ -108,7 +110,7 @@ def decode(memory: bytearray, filled: int, frames: Frames, partition: int = 0) -
 
 
 def _payloads(
-    memory: bytearray, words: NDArray[Any], frames: Frames, body: Positions, rows: Positions
+    memory: bytearray, words: NDArray[np.uint64], frames: Frames, body: Positions, rows: Positions
 ) -> tuple[Positions, Positions]:
     """Return the start of each payload, behind the headers of *rows*, and the end of each line before its sizes."""
     payload = body.copy()
@@ -177,7 +179,7 @@ class _ReplyColumns:
 
 
 def _positions(
-    memory: bytearray, words: NDArray[Any], octets: NDArray[np.uint8], frames: Frames, reply_end: Positions
+    memory: bytearray, words: NDArray[np.uint64], octets: NDArray[np.uint8], frames: Frames, reply_end: Positions
 ) -> _ReplyColumns:
     """Parse the numbers of each reply subject from its end; if any has another form, parse all in Python."""
     first = bytes(memory[frames.start[0] : reply_end[0]]).split(b" ")
@@ -234,7 +236,7 @@ def _read_each(memory: bytearray, frames: Frames, reply_end: Positions) -> _Repl
     return _ReplyColumns(*table)
 
 
-def _slices(memory: bytearray, filled: int, starts: Positions, ends: Positions) -> Any:
+def _slices(memory: bytearray, filled: int, starts: Positions, ends: Positions) -> Binaries:
     """Return the bytes between each start and end, in ascending order, as a new binary array."""
     count = len(starts)
     offsets = np.empty(2 * count, dtype=np.int32)
@@ -247,7 +249,7 @@ def _slices(memory: bytearray, filled: int, starts: Positions, ends: Positions) 
     return whole.take(pa.array(np.arange(0, 2 * count, 2, dtype=np.int32)))
 
 
-def _strings(array: Any) -> Any:
+def _strings(array: Binaries) -> Strings:
     """Convert a binary array to text; bytes that are not UTF-8 become replacement characters."""
     try:
         return array.cast(pa.string())
@@ -257,7 +259,7 @@ def _strings(array: Any) -> Any:
 
 def _headers(
     memory: bytearray, filled: int, body: Positions, payload: Positions, with_headers: NDArray[np.bool_]
-) -> tuple[Any, Any]:
+) -> tuple[ArrowArray, ArrowArray]:
     """The column of message ids and the column of all headers."""
     count = len(body)
     rows = np.flatnonzero(with_headers)
@@ -294,18 +296,18 @@ def _headers(
     return _ids(names, values, rows, owner, count), _lists(names, values, rows, owner, count)
 
 
-def _ids(names: Any, values: Any, rows: Positions, owner: Positions, count: int) -> Any:
+def _ids(names: Binaries, values: Binaries, rows: Positions, owner: Positions, count: int) -> ArrowArray:
     """The first message id of each message, null where it has none."""
     named = np.flatnonzero(pc.equal(names, pa.scalar(MESSAGE_ID.encode())).to_numpy(zero_copy_only=False))
     if not named.size:
         return pa.nulls(count, pa.binary())
-    place = np.full(count, -1, dtype=np.int64)
+    indices = np.full(count, -1, dtype=np.int64)
     # Backwards, so that the first of several stays.
-    place[rows[owner[named[::-1]]]] = named[::-1]
-    return values.take(pa.array(place, mask=place < 0))
+    indices[rows[owner[named[::-1]]]] = named[::-1]
+    return values.take(pa.array(indices, mask=indices < 0))
 
 
-def _lists(names: Any, values: Any, rows: Positions, owner: Positions, count: int) -> Any:
+def _lists(names: Binaries, values: Binaries, rows: Positions, owner: Positions, count: int) -> ArrowArray:
     """All headers as one list a message, null where it has none."""
     pairs = pa.StructArray.from_arrays([_strings(names), values], fields=list(ARROW.value_type))
     lengths = np.zeros(count, dtype=np.int64)
@@ -323,7 +325,7 @@ class Row(NamedTuple):
     offset: int
     key: bytes | None
     value: bytes
-    headers: list[dict[str, Any]] | None
+    headers: list[JsonObject] | None
     timestamp: int
 
 
@@ -345,13 +347,13 @@ def _microseconds(text: str) -> int:
     return seconds * 1_000_000 + int(fraction[:6].ljust(6, "0"))
 
 
-def record_batch(rows: Sequence[Row]) -> Any:
+def record_batch(rows: Sequence[Row]) -> ArrowBatch:
     """The rows as a record batch."""
     columns = zip(*rows, strict=True) if rows else ((),) * len(SCHEMA)
     arrays = [pa.array(column, type=field.type) for column, field in zip(columns, SCHEMA, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
 
 
-def with_stream(batch: Any, stream: str) -> Any:
+def with_stream(batch: ArrowBatch, stream: str) -> ArrowBatch:
     """Return the batch with an additional column ``stream``, in the form that a run reads."""
     return batch.append_column("stream", pa.repeat(pa.scalar(stream), batch.num_rows))

@@ -7,23 +7,23 @@ import contextlib
 import json
 import secrets
 import time
-from collections.abc import Mapping
 from typing import Any
 
 from turnout.errors import StreamError
-from turnout.nats.protocol.answers import number_in, object_in, read_object
+from turnout.nats.protocol.answers import JsonMapping, JsonObject, number_in, object_in, read_object
 from turnout.nats.protocol.errors import ConsumerNotFoundError, MessageNotFoundError
 from turnout.nats.protocol.headers import parse
 from turnout.nats.wire.connection import Connection
 from turnout.nats.wire.records import Row, record_batch, row
+from turnout.records.types import ArrowBatch
 
 
-def create_stream(connection: Connection, config: Mapping[str, Any]) -> dict[str, Any]:
+def create_stream(connection: Connection, config: JsonMapping) -> JsonObject:
     """Create the stream that *config* describes (``name``, ``subjects`` …); the same one again is no error."""
     return connection.api(f"STREAM.CREATE.{config['name']}", config)
 
 
-def stream_info(connection: Connection, stream: str, **body: Any) -> dict[str, Any]:
+def stream_info(connection: Connection, stream: str, **body: Any) -> JsonObject:
     """Return configuration and state of *stream*; *body* may request more (``subjects_filter=">"``).
 
     Raises:
@@ -71,7 +71,7 @@ def subject_counts(connection: Connection, stream: str, pattern: str = ">") -> d
             return counts
 
 
-def create_consumer(connection: Connection, stream: str, config: Mapping[str, Any]) -> dict[str, Any]:
+def create_consumer(connection: Connection, stream: str, config: JsonMapping) -> JsonObject:
     """Create the consumer of *config*, with its ``name`` or a generated one; return the server's answer.
 
     Raises:
@@ -94,7 +94,7 @@ def delete_consumer(connection: Connection, stream: str, consumer: str) -> None:
         connection.api(f"CONSUMER.DELETE.{stream}.{consumer}")
 
 
-def stored_message(connection: Connection, stream: str, sequence: int) -> Any:
+def stored_message(connection: Connection, stream: str, sequence: int) -> ArrowBatch:
     """The message as a record batch of `turnout.nats.wire.records.SCHEMA`, as a reader of the stream sees it.
 
     Raises:
@@ -109,7 +109,7 @@ def stored_message(connection: Connection, stream: str, sequence: int) -> Any:
     return record_batch([stored_row(stream, answer)])
 
 
-def stored_row(stream: str, answer: Mapping[str, Any]) -> Row:
+def stored_row(stream: str, answer: JsonMapping) -> Row:
     """The message in what the API has answered.
 
     Raises:
@@ -128,7 +128,7 @@ def stored_row(stream: str, answer: Mapping[str, Any]) -> Row:
 _BATCH_REQUESTS = 250
 
 
-def sample(connection: Connection, stream: str, count: int, subject: str = ">") -> Any:
+def sample(connection: Connection, stream: str, count: int, subject: str = ">") -> ArrowBatch:
     """Return up to *count* messages spread evenly over *stream*, as a `turnout.nats.wire.records.SCHEMA` batch.
 
     Hundreds are asked for at a time, so a server that is far away costs a few round trips and no more. Where a message
