@@ -10,7 +10,7 @@ from typing import Any
 from turnout.nats.wire import Connection, ConnectionOptions, Range
 from turnout.nats.wire.per_filter_reader import reader_of
 from turnout.nats.wire.positions import Place, place_of, resolve, state_of
-from turnout.nats.wire.read_strategy import BESIDE, observer_strategy
+from turnout.nats.wire.read_strategy import BY_SEQUENCE, observer_strategy
 from turnout.nats.wire.records import with_stream
 from turnout.routes import Route
 from turnout.runtime.waiting import wait_for_more
@@ -109,7 +109,7 @@ def _wait(
     stop: threading.Event,
 ) -> None:
     """Wait for the next record; where no consumer may be made, for a moment."""
-    if any(stream.way == BESIDE for stream in streams):
+    if any(stream.way == BY_SEQUENCE for stream in streams):
         stop.wait(_WAIT)
     else:
         wait_for_more(connection, places, filters, 2 * _WAIT)

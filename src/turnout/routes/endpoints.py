@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, get_type_hi
 from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag, create_model, model_validator
 from pydantic.alias_generators import to_camel
 
-from turnout.nats.protocol.options import LOGINS, TOGETHER, ConnectionSettings, option_of
+from turnout.nats.protocol.options import LOGINS, REQUIRED_WITH, ConnectionSettings, option_of
 from turnout.nats.protocol.positions import stream_and_sequence
 from turnout.routes.values import (
     Brokers,
@@ -121,7 +121,7 @@ class _Nats(_Connecting):
         logins = [option_of(name) for name in LOGINS if getattr(self, name) is not None]
         if len(logins) > 1:
             raise ValueError(f"{' and '.join(logins)} exclude each other: one way to log in is enough")
-        for name, other in TOGETHER:
+        for name, other in REQUIRED_WITH:
             if getattr(self, name) is not None and getattr(self, other) is None:
                 raise ValueError(f"{option_of(name)} needs {option_of(other)} beside it")
         return self

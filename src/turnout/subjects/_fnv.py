@@ -6,13 +6,13 @@ OFFSET = 2166136261
 PRIME = 16777619
 
 _MASK = 0xFFFFFFFF
-_SHORT = 24
+_SHORT_BYTES = 24
 
 
 def fnv1a(data: bytes) -> int:
     """The hash of *data*, from 0 to 2**32 - 1."""
     value = OFFSET
-    if len(data) <= _SHORT:
+    if len(data) <= _SHORT_BYTES:
         # A byte changes only the lowest bits, so the others may grow and be cut off once, at the end. That is
         # faster as long as the number stays short.
         for byte in data:

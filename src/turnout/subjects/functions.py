@@ -17,7 +17,7 @@ from turnout.subjects.tokens import decode, encode
 _BLANK = r"[\t\n\f\r ]*"
 _COMMA = re.compile("," + _BLANK)
 _INTEGER = re.compile(r"[+-]?[0-9]+")
-_MOST_DIGITS = 1000
+_MAX_DIGITS = 1000
 """More is no number; int() raises for some thousands."""
 _INT32_MAX = 2**31 - 1
 _INT64_MAX = 2**63 - 1
@@ -53,7 +53,7 @@ class _ArgumentError(Exception):
 def _integer(text: str) -> int:
     """A decimal integer as Go's Atoi reads it, blanks around it trimmed."""
     bare = text.strip(" ")
-    value = int(bare) if len(bare) < _MOST_DIGITS and _INTEGER.fullmatch(bare) else None
+    value = int(bare) if len(bare) < _MAX_DIGITS and _INTEGER.fullmatch(bare) else None
     if value is None or not -_INT64_MAX - 1 <= value <= _INT64_MAX:
         raise _ArgumentError(Reason.INVALID_ARGUMENT, f"{text!r} is not a number")
     return value
@@ -233,7 +233,7 @@ def parse_call(token: str, *, destination: str | None = None, position: int = 0)
     Raises:
         DestinationError: its reason says what is wrong with the function or its arguments.
     """
-    if token.startswith("$") and len(token) < _MOST_DIGITS and _INTEGER.fullmatch(token, 1):
+    if token.startswith("$") and len(token) < _MAX_DIGITS and _INTEGER.fullmatch(token, 1):
         index = int(token[1:])
         return Call("wildcard", (index,)) if -_INT64_MAX - 1 <= index <= _INT64_MAX else None
     if not is_braced(token):

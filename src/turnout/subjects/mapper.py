@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from turnout.subjects.draws import percent
 from turnout.subjects.mapping import MappingTable, Share
 
-_REMEMBERED = 200_000
+_MAX_SUBJECTS = 200_000
 """How many subjects are remembered; beyond them all are forgotten."""
 
 
@@ -65,7 +65,7 @@ class Mapper:
             draws: gives a number in [0, 1) for each requested row.
         """
         known = self._known
-        if len(known) > _REMEMBERED:
+        if len(known) > _MAX_SUBJECTS:
             known.clear()
         for subject in set(subjects).difference(known):
             known[subject] = self._look(subject)

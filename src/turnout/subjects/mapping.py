@@ -17,7 +17,7 @@ from turnout.subjects.tokens import check_subject, has_wildcard
 from turnout.subjects.transform import SubjectTransform, check_mapping, with_placeholders
 
 _WEIGHT = re.compile(r"[+-]?[0-9]+")
-_WHOLE = 100
+_WHOLE_PERCENT = 100
 _MAX_DIGITS = 100
 
 
@@ -38,7 +38,7 @@ class Destination:
     """
 
     destination: str
-    weight: int = _WHOLE
+    weight: int = _WHOLE_PERCENT
     cluster: str = ""
 
 
@@ -130,14 +130,14 @@ def _checked(
     if destination.destination in named:
         raise wrong(Reason.DUPLICATE_DESTINATION, f"{destination.destination!r} occurs twice")
     named.add(destination.destination)
-    if not 0 <= destination.weight <= _WHOLE:
+    if not 0 <= destination.weight <= _WHOLE_PERCENT:
         raise wrong(
             Reason.INVALID_WEIGHT,
             f"a weight is from 0 to 100, found {destination.weight}",
             text=str(destination.weight),
         )
     total = destination.weight + sum(weight for _, weight in groups.get(destination.cluster, ()))
-    if total > _WHOLE:
+    if total > _WHOLE_PERCENT:
         where = f" for the cluster {destination.cluster!r}" if destination.cluster else ""
         raise wrong(Reason.TOTAL_OVER_100, f"the weights{where} add up to {total}, at most 100")
     if not destination.destination:
@@ -151,7 +151,7 @@ def _checked(
 def _shares(source: str, chosen: Sequence[tuple[SubjectTransform, int]], *, completes: bool) -> tuple[Share, ...]:
     """A group with its cumulative weights: completed if *completes*, the smallest share first."""
     parts = [(weight, transform, False) for transform, weight in chosen]
-    missing = _WHOLE - sum(weight for weight, _, _ in parts)
+    missing = _WHOLE_PERCENT - sum(weight for weight, _, _ in parts)
     if missing and completes:
         same = with_placeholders(source) if has_wildcard(source) else source
         parts.append((missing, SubjectTransform.parse(source, same), True))
@@ -247,7 +247,7 @@ class MappingTable:
         if number is None:
             return subject
         shares = self.mappings[number].group(cluster)
-        if len(shares) == 1 and shares[0].weight == _WHOLE:
+        if len(shares) == 1 and shares[0].weight == _WHOLE_PERCENT:
             return shares[0].transform.render(subject, tokens, draw)
         drawn = new_draw() if draw is None else check_draw(draw)
         point = percent(drawn)
@@ -315,6 +315,6 @@ def _weight(source: str, entry: int | None, value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int | str):
         raise wrong(Reason.WEIGHT_TYPE, f"a weight is an integer such as 40 or 40%, found {value!r}")
     text = str(value).removesuffix("%")
-    if not _WEIGHT.fullmatch(text) or len(text) > _MAX_DIGITS or not 0 <= int(text) <= _WHOLE:
+    if not _WEIGHT.fullmatch(text) or len(text) > _MAX_DIGITS or not 0 <= int(text) <= _WHOLE_PERCENT:
         raise wrong(Reason.INVALID_WEIGHT, f"a weight is an integer from 0 to 100, found {value!r}")
     return int(text)

@@ -24,7 +24,7 @@ Render = Callable[[str, Sequence[str], float | None], str]
 
 _Getter = Callable[[str, Sequence[str]], str]
 
-_NAMED = 1024
+_MAX_NAMED_BUCKETS = 1024
 """Up to this many partitions have their numbers written out beforehand."""
 
 
@@ -140,7 +140,7 @@ def _partition(reads: tuple[int, ...], number: int) -> _Getter:
     buckets = number % 2**32
     if buckets == 0:
         return lambda _subject, _tokens: "0"
-    name: Callable[[int], str] = tuple(map(str, range(buckets))).__getitem__ if buckets <= _NAMED else str
+    name: Callable[[int], str] = tuple(map(str, range(buckets))).__getitem__ if buckets <= _MAX_NAMED_BUCKETS else str
     if not reads:
         return lambda subject, _tokens: name(fnv1a(encode(subject)) % buckets)
     if len(reads) == 1:

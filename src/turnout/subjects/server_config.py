@@ -30,7 +30,7 @@ _FALSE = frozenset(("false", "no", "off"))
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", '"': '"', "\\": "\\"}
 # A password hash may stand without quotes although it starts with "$".
 _BCRYPT = "2a$"
-_DEEPEST = 64
+_MAX_DEPTH = 64
 
 _Read = Callable[[Path], str]
 
@@ -136,8 +136,8 @@ class _ConfigParser:
         return mapping
 
     def nest(self, mapping: ConfigBlock) -> None:
-        if len(self.maps) >= _DEEPEST:
-            raise self.wrong(f"more than {_DEEPEST} blocks inside one another")
+        if len(self.maps) >= _MAX_DEPTH:
+            raise self.wrong(f"more than {_MAX_DEPTH} blocks inside one another")
         self.maps.append(mapping)
 
     def key(self) -> tuple[str, bool]:
@@ -192,8 +192,8 @@ class _ConfigParser:
     def array(self) -> list[object]:
         items: list[object] = []
         self.depth += 1
-        if self.depth > _DEEPEST:
-            raise self.wrong(f"more than {_DEEPEST} arrays inside one another")
+        if self.depth > _MAX_DEPTH:
+            raise self.wrong(f"more than {_MAX_DEPTH} arrays inside one another")
         while True:
             self.skip_space_and_comments(also="," if items else "")
             if self.peek() == "]":
@@ -291,8 +291,8 @@ class _ConfigParser:
             name = self.text[start : self.at]
         if not name:
             raise self.wrong("include needs the name of a file")
-        if self.depth >= _DEEPEST:
-            raise self.wrong(f"more than {_DEEPEST} files include one another")
+        if self.depth >= _MAX_DEPTH:
+            raise self.wrong(f"more than {_MAX_DEPTH} files include one another")
         path = (self.file.parent if self.file else Path()) / name
         try:
             text = self.read(path)

@@ -11,7 +11,7 @@ from turnout.nats.protocol.options import (
     CONNECTION_OPTIONS,
     FILE_OPTIONS,
     LOGINS,
-    TOGETHER,
+    REQUIRED_WITH,
     ConnectionOptions,
     ConnectionSettings,
 )
@@ -76,7 +76,7 @@ def test_a_time_is_above_0(kind: type[NatsSource | NatsSink], seconds: str) -> N
 
 def test_what_is_said_of_options_is_said_of_those_there_are() -> None:
     """Ways to log in, files, what belongs together; and the fields of the commands' options."""
-    named = {*LOGINS, *FILE_OPTIONS, *(name for pair in TOGETHER for name in pair)}
+    named = {*LOGINS, *FILE_OPTIONS, *(name for pair in REQUIRED_WITH for name in pair)}
 
     assert named <= set(NAMES)
     assert {field.name for field in fields(JetStreamAccess)} <= set(NAMES)

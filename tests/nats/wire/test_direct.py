@@ -27,7 +27,7 @@ from turnout.nats.wire import (
 )
 from turnout.nats.wire.per_filter_reader import RangeReader, reader_of
 from turnout.nats.wire.positions import count_exactly, resolve, state_of
-from turnout.nats.wire.read_strategy import BESIDE
+from turnout.nats.wire.read_strategy import BY_SEQUENCE
 
 
 @pytest.fixture
@@ -130,7 +130,7 @@ def test_who_looks_is_no_consumer(nats_server: NatsServer, connection: Connectio
 
     state = state_of(connection, name)
     filters = (f"{name}.0", f"{name}.2")
-    read = rows(reader_of(connection, Range(name, 1, 7, filters), BESIDE))
+    read = rows(reader_of(connection, Range(name, 1, 7, filters), BY_SEQUENCE))
 
     assert state.consumed
     assert resolve(connection, name, middle) == 5

@@ -115,7 +115,7 @@ def test_requests_that_are_used_up_to_the_last_byte(connection: Connection, stre
     # Among as many limits as a message has bytes there are some that messages of one size meet exactly.
     monkeypatch.setattr(PullReader, "_silent", silent)
     for limit in range(1000, 1100):
-        monkeypatch.setattr(pull, "_BYTES", limit)
+        monkeypatch.setattr(pull, "_REQUEST_BYTES", limit)
 
         assert len(read(connection, Range(stream, 1, 41))) == 40
 

@@ -18,7 +18,7 @@ from turnout.nats.wire import Connection, PullReader, Range, create_stream, dele
 from turnout.nats.wire.connection import frame
 from turnout.nats.wire.per_filter_reader import SubjectFilter, reader_of
 from turnout.nats.wire.pull import hole
-from turnout.nats.wire.read_strategy import TOGETHER, WHOLE, ReadCost, ReadStrategy, choose_strategy, cover
+from turnout.nats.wire.read_strategy import ONE_CONSUMER, WHOLE_STREAM, ReadCost, ReadStrategy, choose_strategy, cover
 from turnout.subjects.pattern import is_subset, matches
 
 TOKENS = st.sampled_from(["a", "b", "c", "*a", "d-é"])
@@ -50,7 +50,7 @@ def read(connection: Connection, part: Range, way: ReadStrategy) -> list[dict[st
     reader = reader_of(connection, part, way)
     batches, expected = [], part.start
     for batch in reader.batches():
-        if way.kind != "sieved" and batch.num_rows:
+        if way.kind != "wider_filter" and batch.num_rows:
             sequences = batch.column("offset").to_numpy()
             assert reader.hole == hole(sequences, expected)
             expected = reader.next
@@ -70,11 +70,11 @@ def test_each_way_gives_the_same(connection: Connection, stream: str, bounds: tu
         expected = [row for row in rows if any(matches(filter_, row["topic"]) for filter_ in filters)]
         part = Range(stream, *bounds, filters)
         for way in (
-            TOGETHER,
-            WHOLE,
-            ReadStrategy("sieved", (f"{stream}.>",), 0, 6002),
-            ReadStrategy("apart", (), 10_000, 6002),
-            ReadStrategy("apart", (), 700, 6002),
+            ONE_CONSUMER,
+            WHOLE_STREAM,
+            ReadStrategy("wider_filter", (f"{stream}.>",), 0, 6002),
+            ReadStrategy("per_filter", (), 10_000, 6002),
+            ReadStrategy("per_filter", (), 700, 6002),
         ):
             assert read(connection, part, way) == expected, (filters, way)
 
@@ -84,7 +84,7 @@ def test_many_filters_in_the_order_of_the_stream(connection: Connection, stream:
     """As many consumers as there are filters, one after the other, and nothing of one in another."""
     filters = tuple(f"{stream}.{letter}.{n}" for letter in "abcd" for n in range(10))
 
-    rows = read(connection, Range(stream, 1, 6001, filters), ReadStrategy("apart", (), 3000, 6002))
+    rows = read(connection, Range(stream, 1, 6001, filters), ReadStrategy("per_filter", (), 3000, 6002))
 
     assert [row["offset"] for row in rows] == sorted(row["offset"] for row in rows)
     assert len(rows) == 5400
@@ -101,7 +101,7 @@ def test_large_messages_behind_the_range(connection: Connection) -> None:
         filters = tuple(f"{name}.{n}" for n in range(3))
 
         server = connection.server
-        rows = read(connection, Range(name, 1, 11, filters), ReadStrategy("apart", (), 4))
+        rows = read(connection, Range(name, 1, 11, filters), ReadStrategy("per_filter", (), 4))
 
         assert [row["offset"] for row in rows] == list(range(1, 11))
         assert connection.server is server
@@ -114,11 +114,12 @@ def test_a_way_for_a_real_range(connection: Connection, stream: str) -> None:
     """Little of much is read by filters, most of it whole, a small range whole; a filter within another is refused."""
     rare = tuple(f"{stream}.a.{n}" for n in range(2))
 
-    assert choose_strategy(connection, stream, 1, 6002, (f"{stream}.a.*",)) == TOGETHER
-    assert choose_strategy(connection, stream, 1, 6002, (f"{stream}.none", f"{stream}.no.*")) == TOGETHER
-    assert choose_strategy(connection, stream, 1, 6002, tuple(f"{stream}.{letter}.*" for letter in "abc")) == WHOLE
-    assert choose_strategy(connection, stream, 1, 1000, rare) == WHOLE
-    assert choose_strategy(connection, stream, 1, 1, rare) == TOGETHER
+    assert choose_strategy(connection, stream, 1, 6002, (f"{stream}.a.*",)) == ONE_CONSUMER
+    assert choose_strategy(connection, stream, 1, 6002, (f"{stream}.none", f"{stream}.no.*")) == ONE_CONSUMER
+    letters = tuple(f"{stream}.{letter}.*" for letter in "abc")
+    assert choose_strategy(connection, stream, 1, 6002, letters) == WHOLE_STREAM
+    assert choose_strategy(connection, stream, 1, 1000, rare) == WHOLE_STREAM
+    assert choose_strategy(connection, stream, 1, 1, rare) == ONE_CONSUMER
     with pytest.raises(StreamError, match="overlap"):
         choose_strategy(connection, stream, 1, 6002, (f"{stream}.a.*", f"{stream}.a.1"))
 
@@ -128,11 +129,11 @@ def test_what_costs_least() -> None:
     cost = ReadCost(100_000, 300)
 
     # 30 filters, 112 messages: 0.02 s against 0.15 s and 0.6 s.
-    assert cost.together(112) < min(cost.apart(112, 30), cost.whole())
+    assert cost.one_consumer(112) < min(cost.per_filter(112, 30), cost.whole())
     # 10 filters, 10,055 messages: 3.0 s against 0.47 s and 0.6 s.
-    assert cost.apart(10_055, 10) < cost.whole() < cost.together(10_055)
+    assert cost.per_filter(10_055, 10) < cost.whole() < cost.one_consumer(10_055)
     # 30 filters, 30,022 messages: 11 s against 1.5 s and 0.6 s.
-    assert cost.whole() < cost.apart(30_022, 30) < cost.together(30_022)
+    assert cost.whole() < cost.per_filter(30_022, 30) < cost.one_consumer(30_022)
 
 
 @given(st.lists(PATTERNS, min_size=1, max_size=5))

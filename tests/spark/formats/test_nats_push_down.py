@@ -21,7 +21,7 @@ from turnout.engine.subject_filters import SubjectFilters
 from turnout.errors import ConfigError, StreamError
 from turnout.nats.wire import Connection, Publisher, purge_stream
 from turnout.nats.wire.positions import count_exactly
-from turnout.nats.wire.read_strategy import TOGETHER, WHOLE, ReadStrategy
+from turnout.nats.wire.read_strategy import ONE_CONSUMER, WHOLE_STREAM, ReadStrategy
 from turnout.routes import Route
 from turnout.runtime.index.revisions import Revisions
 from turnout.runtime.index.server import IndexServer
@@ -42,7 +42,8 @@ subscriptions: {{store: "sqlite:///{store}", metadata: {{n: value.n}}}}
 sink: {{format: nats, servers: "nats://127.0.0.1"}}
 mappings: {mappings}
 """
-WAYS = [None, TOGETHER, WHOLE, ReadStrategy("apart", (), 10_000, 3031), ReadStrategy("apart", (), 400)]
+PER_FILTER = [ReadStrategy("per_filter", (), 10_000, 3031), ReadStrategy("per_filter", (), 400)]
+WAYS = [None, ONE_CONSUMER, WHOLE_STREAM, *PER_FILTER]
 Make = Callable[..., NatsStreamReader]
 Publish = Callable[..., None]
 

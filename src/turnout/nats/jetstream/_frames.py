@@ -19,7 +19,7 @@ _log = logging.getLogger(__name__)
 Handler = Callable[[bytes, bytes, bytes, bytes], None]
 """Called with (subject, reply, header block, payload) in the read loop: it must be quick and must not wait."""
 
-_MAX_LINE = 65536
+_MAX_LINE_BYTES = 65536
 
 
 class FrameParser(Parser):  # type: ignore[misc, unused-ignore]
@@ -125,5 +125,5 @@ def _check_rest(size: int) -> None:
     Raises:
         ProtocolError: they are.
     """
-    if size > _MAX_LINE:
+    if size > _MAX_LINE_BYTES:
         raise ProtocolError("nats: a protocol line without an end")

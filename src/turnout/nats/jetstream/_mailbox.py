@@ -14,7 +14,7 @@ from turnout.nats.protocol.status import Status
 
 Callback = Callable[[Message], "Awaitable[None] | None"]
 
-_TURN = 256
+_MESSAGES_PER_TURN = 256
 
 
 class Mailbox:
@@ -135,7 +135,7 @@ class Mailbox:
         item = self._take()
         if type(item) is Message:
             self._turns += 1
-            if self._turns % _TURN == 0:
+            if self._turns % _MESSAGES_PER_TURN == 0:
                 # A full buffer must not keep the loop from everybody else.
                 await asyncio.sleep(0)
             return item
@@ -213,7 +213,7 @@ class Mailbox:
                 if not self._items and self._emptied:
                     self._tell_empty()
             self._turns += 1
-            if self._turns % _TURN == 0:
+            if self._turns % _MESSAGES_PER_TURN == 0:
                 await asyncio.sleep(0)
 
     async def emptied(self) -> None:

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 # Long enough for a task to come to its end after a cancellation that it has noticed.
-_BETWEEN_CANCELLATIONS = 0.02
+_CANCELLATION_SECONDS = 0.02
 
 
 async def within(work: Coroutine[Any, Any, T], seconds: float) -> T:
@@ -48,7 +48,7 @@ async def stop(*tasks: asyncio.Task[Any] | None) -> None:
         for task in running:
             task.cancel()
         try:
-            await asyncio.wait(running, timeout=_BETWEEN_CANCELLATIONS)
+            await asyncio.wait(running, timeout=_CANCELLATION_SECONDS)
         except asyncio.CancelledError as failure:
             cancelled = failure
     for ended in tasks:

@@ -28,7 +28,7 @@ from turnout.nats.jetstream.stream_config import (
 
 _BUCKET = re.compile(r"[a-zA-Z0-9_-]+")
 _MAX_HISTORY = 64
-_WINDOW = 120.0
+_DUPLICATE_WINDOW_SECONDS = 120.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +86,7 @@ class KeyValueConfig:
             placement=self.placement,
             republish=self.republish,
             discard=DiscardPolicy.NEW,
-            duplicate_window=min(self.ttl, _WINDOW) if self.ttl else _WINDOW,
+            duplicate_window=min(self.ttl, _DUPLICATE_WINDOW_SECONDS) if self.ttl else _DUPLICATE_WINDOW_SECONDS,
             allow_rollup_hdrs=True,
             deny_delete=True,
             allow_direct=True,

@@ -58,7 +58,7 @@ class ObjectWatcher(Watching[ObjectInfo]):
                 return info
 
 
-_IN_FLIGHT = 32
+_MAX_CHUNKS_IN_FLIGHT = 32
 
 Content = bytes | str | Path | BinaryIO | Iterable[bytes] | AsyncIterable[bytes]
 """What can be stored: bytes, text, a file by its path, an open binary file, or pieces as they come."""
@@ -184,7 +184,7 @@ class ObjectStore:
             total += len(piece)
             chunks += 1
             flying.append(await self._js.publish_async(target, piece))
-            if len(flying) >= _IN_FLIGHT:
+            if len(flying) >= _MAX_CHUNKS_IN_FLIGHT:
                 # wait, unlike await, leaves the future alone when we are cancelled: the clean-up waits for it too.
                 await asyncio.wait(flying[:1])
                 flying.pop(0).result()

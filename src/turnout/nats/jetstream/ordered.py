@@ -22,10 +22,10 @@ from turnout.nats.jetstream.errors import (
 from turnout.nats.jetstream.subscribe import create_consumer, stream_of
 from turnout.nats.jetstream.subscription import Delivery, PushSubscription
 
-_HEARTBEAT = 5.0
-_ACK_WAIT = 22 * 3600.0
-_FIRST_PAUSE = 0.1
-_LONGEST_PAUSE = 5.0
+_HEARTBEAT_SECONDS = 5.0
+_ACK_WAIT_SECONDS = 22 * 3600.0
+_FIRST_PAUSE_SECONDS = 0.1
+_LONGEST_PAUSE_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +215,7 @@ class OrderedSubscription(PushSubscription):
     async def _reset(self, old: str) -> None:
         if old:
             self._api.spawn(self._api.forget_consumer(self._stream, old))
-        pause = _FIRST_PAUSE
+        pause = _FIRST_PAUSE_SECONDS
         while not self._ended:
             await self._wait_for_room()
             attempt = self.resets
@@ -230,7 +230,7 @@ class OrderedSubscription(PushSubscription):
                     return
                 # No JetStream yet, no leader, no answer: a restarting server. It comes back, or the user gives up.
                 await asyncio.sleep(pause)
-                pause = min(pause * 2, _LONGEST_PAUSE)
+                pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
             else:
                 if attempt == self.resets:
                     return
@@ -294,9 +294,9 @@ async def subscribe_ordered(
         deliver_policy=settings.deliver_policy or DeliverPolicy.ALL,
         ack_policy=AckPolicy.NONE,
         max_deliver=1,
-        ack_wait=_ACK_WAIT,
+        ack_wait=_ACK_WAIT_SECONDS,
         flow_control=True if flow_control else None,
-        idle_heartbeat=settings.idle_heartbeat or _HEARTBEAT,
+        idle_heartbeat=settings.idle_heartbeat or _HEARTBEAT_SECONDS,
         mem_storage=True,
         num_replicas=1,
     )

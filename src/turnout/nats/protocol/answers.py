@@ -15,7 +15,7 @@ JsonObject: TypeAlias = dict[str, Any]
 JsonMapping: TypeAlias = Mapping[str, Any]
 """The same, only read."""
 
-_SHOWN = 60
+_SHOWN_BYTES = 60
 
 
 def read_object(raw: bytes, *, request: str) -> JsonObject:
@@ -28,9 +28,9 @@ def read_object(raw: bytes, *, request: str) -> JsonObject:
         value = json.loads(raw.decode())
     except (ValueError, RecursionError) as failure:
         why = "nested too deep" if isinstance(failure, RecursionError) else "no JSON"
-        raise StreamError(f"{request}: the answer is {why}: {raw[:_SHOWN]!r}") from None
+        raise StreamError(f"{request}: the answer is {why}: {raw[:_SHOWN_BYTES]!r}") from None
     if not isinstance(value, dict):
-        raise StreamError(f"{request}: the answer is not a JSON object: {raw[:_SHOWN]!r}")
+        raise StreamError(f"{request}: the answer is not a JSON object: {raw[:_SHOWN_BYTES]!r}")
     return value
 
 

@@ -27,7 +27,7 @@ from collections.abc import Mapping
 
 from turnout.errors import ConnectionLostError, StreamError
 
-_SHOWN = 60
+_SHOWN_BYTES = 60
 
 
 class BrokenFrameError(ConnectionLostError):
@@ -42,7 +42,7 @@ class BrokenFrameError(ConnectionLostError):
     def __init__(self, kind: str, problem: str, head: bytes, server: object = None) -> None:
         self.kind = kind
         self.problem = problem
-        self.head = bytes(head[:_SHOWN])
+        self.head = bytes(head[:_SHOWN_BYTES])
         sender = f"{server} sent" if server is not None else "the server sent"
         super().__init__(f"{sender} a broken {kind} frame: {problem}; it begins {self.head!r}")
 
@@ -152,7 +152,7 @@ def api_error(error: object, *, request: str = "") -> StreamError:
         error: the object, with code, err_code and description; anything else is named as it is.
         request: what was sent, to be named in the message.
     """
-    facts: Mapping[str, object] = error if isinstance(error, dict) else {"description": f"{error!r:.{_SHOWN}}"}
+    facts: Mapping[str, object] = error if isinstance(error, dict) else {"description": f"{error!r:.{_SHOWN_BYTES}}"}
     code, err_code = (value if type(value) is int else 0 for value in (facts.get("code"), facts.get("err_code")))
     prefix = f"{request}: " if request else ""
     kind = _BY_ERR_CODE.get(err_code, StreamError)

@@ -13,15 +13,15 @@ from turnout.nats.protocol.answers import JsonObject, read_object
 from turnout.nats.protocol.errors import BrokenFrameError
 from turnout.nats.protocol.numbers import decimal
 
-LONGEST_LINE = 1 << 20
+MAX_LINE_BYTES = 1 << 20
 """Bytes of a protocol line; the longest is the INFO of a large cluster."""
 
-LARGEST_MESSAGE = 64 << 20
+MAX_MESSAGE_BYTES = 64 << 20
 """Bytes of a message, where the server's own limit is not higher: nats-server buffers that much for a client."""
 
-_HEADERS_OF_THE_SERVER = 1 << 20
-_MAX_PAYLOAD = (1 << 31) - 1
-LONGEST_SIZE = 10
+_SERVER_HEADER_BYTES = 1 << 20
+_MAX_PAYLOAD_BYTES = (1 << 31) - 1
+MAX_SIZE_DIGITS = 10
 """Digits of a size."""
 
 
@@ -36,7 +36,7 @@ def read_info(raw: bytes) -> JsonObject:
     except StreamError as failure:
         raise BrokenFrameError("INFO", str(failure), raw) from None
     limit, nonce = info.get("max_payload", 1), info.get("nonce", "")
-    if type(limit) is not int or not 0 < limit <= _MAX_PAYLOAD:
+    if type(limit) is not int or not 0 < limit <= _MAX_PAYLOAD_BYTES:
         raise BrokenFrameError("INFO", f"max_payload is {limit!r:.40}, not a number of bytes", raw)
     if not isinstance(nonce, str) or not nonce.isascii():
         raise BrokenFrameError("INFO", "the nonce is not text", raw)
@@ -45,7 +45,7 @@ def read_info(raw: bytes) -> JsonObject:
 
 def largest_message(info: JsonObject) -> int:
     """The most bytes that a message may have: a payload of the server's limit, and headers that the server adds."""
-    return int(max(LARGEST_MESSAGE, info.get("max_payload", 0))) + _HEADERS_OF_THE_SERVER
+    return int(max(MAX_MESSAGE_BYTES, info.get("max_payload", 0))) + _SERVER_HEADER_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class MessageLine:
     total: int
 
     @classmethod
-    def parse(cls, line: bytes, largest: int = LARGEST_MESSAGE) -> MessageLine:
+    def parse(cls, line: bytes, largest: int = MAX_MESSAGE_BYTES) -> MessageLine:
         """Parse a line without its line end; subject bytes that are not UTF-8 become replacement characters.
 
         Raises:
@@ -87,7 +87,7 @@ class MessageLine:
 
 
 def _size(word: bytes, text: bytes, line: bytes) -> int:
-    size = decimal(text) if len(text) <= LONGEST_SIZE else None
+    size = decimal(text) if len(text) <= MAX_SIZE_DIGITS else None
     if size is None:
         raise BrokenFrameError(word.decode(), f"{text[:20]!r} is no size", line)
     return size

@@ -6,7 +6,7 @@ LARGEST_SEQUENCE = (1 << 63) - 1
 """What fits into a column of 64 bits with a sign; a server counts one bit further."""
 
 _UNSIGNED = (1 << 64) - 1
-_DIGITS = 20
+_MAX_DIGITS = 20
 
 
 def decimal(text: bytes | str, largest: int = _UNSIGNED) -> int | None:
@@ -17,7 +17,7 @@ def decimal(text: bytes | str, largest: int = _UNSIGNED) -> int | None:
     >>> [decimal(text) for text in ("17", "-1", " 1", "1_0", "٣", "", "9" * 5000)]
     [17, None, None, None, None, None, None]
     """
-    if not (text.isascii() and text.isdigit() and len(text) <= _DIGITS):
+    if not (text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS):
         return None
     number = int(text)
     return number if number <= largest else None

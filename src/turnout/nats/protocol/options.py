@@ -80,7 +80,7 @@ CONNECTION_OPTIONS: Final = tuple(option_of(field.name) for field in fields(Conn
 LOGINS: Final = ("user", "token", "nkey_seed", "nkey_seed_file", "credentials")
 """The fields that each are a way to log in: one of them is enough."""
 
-TOGETHER: Final = (("password", "user"), ("tls_key", "tls_cert"))
+REQUIRED_WITH: Final = (("password", "user"), ("tls_key", "tls_cert"))
 """Fields that mean nothing without another."""
 
 FILE_OPTIONS: Final = ("tls_ca", "tls_cert", "tls_key", "credentials", "nkey_seed_file")

@@ -13,14 +13,14 @@ from turnout._built import version as __version__
 from turnout.errors import ConnectionLostError, StreamError
 from turnout.nats.protocol.answers import JsonObject
 from turnout.nats.protocol.errors import BrokenFrameError, RequestTimeoutError
-from turnout.nats.protocol.frames import LONGEST_LINE, ErrorLine, largest_message, read_info
+from turnout.nats.protocol.frames import MAX_LINE_BYTES, ErrorLine, largest_message, read_info
 from turnout.nats.protocol.options import ConnectionOptions
 from turnout.nats.protocol.security import Tls, begins_tls
 from turnout.nats.protocol.servers import Server
 
-_RECEIVE = 1 << 18
+_RECEIVE_BYTES = 1 << 18
 # How long past its deadline a call takes what has come already.
-_GRACE = 1.0
+_GRACE_SECONDS = 1.0
 
 
 class Link:
@@ -169,7 +169,7 @@ class Link:
         try:
             # A deadline that is over still takes what has come already.
             sock.settimeout(max(0.001, deadline - time.monotonic()))
-            data = sock.recv(_RECEIVE)
+            data = sock.recv(_RECEIVE_BYTES)
         except TimeoutError as failure:
             raise self._late() from failure
         except OSError as failure:
@@ -181,12 +181,12 @@ class Link:
     def line(self, deadline: float) -> bytes:
         """The next protocol line, without its end."""
         # A server that never stops talking, but does not answer, must not hold anybody for ever.
-        if time.monotonic() > deadline + _GRACE:
+        if time.monotonic() > deadline + _GRACE_SECONDS:
             raise self._late()
         looked = 0
         while (end := self._buffer.find(b"\r\n", max(0, looked - 1))) < 0:
             looked = len(self._buffer)
-            if looked > LONGEST_LINE:
+            if looked > MAX_LINE_BYTES:
                 with self.reading():
                     raise BrokenFrameError("line", f"{looked} bytes without an end", bytes(self._buffer[:60]))
             self.more(deadline)

@@ -19,16 +19,16 @@ from turnout.nats.wire.connection import Connection
 from turnout.nats.wire.streams import streams_of
 
 TOO_MANY: Final = 429
-_TRIES = 4
+_MAX_TRIES = 4
 # Too many requests; JetStream temporarily unavailable; insufficient resources; no leader yet.
 _PASSING = frozenset({10008, 10009, 10023, 10167})
 # JetStream is not enabled, or out of resources, for the server or the account.
 _SERVER_WIDE = frozenset({10002, 10028, 10039, 10047, 10076})
 _SUBJECT = re.compile(r"[^\s.*>\x00][^\s.\x00]*(?:\.[^\s.*>\x00][^\s.\x00]*)*")
 _FORBIDDEN = re.compile(r'Permissions Violation for Publish to "([^"]*)"')
-_BELIEVED = 1.0
+_LOOKUP_VALID_SECONDS = 1.0
 """How many seconds it is believed that a subject has a stream."""
-_REMEMBERED = 10_000
+_MAX_SUBJECTS = 10_000
 
 
 def answer_of(payload: bytes) -> JsonObject:
@@ -67,7 +67,7 @@ class Refusals:
 
     def give_up(self, subject: str, reason: StreamError) -> None:
         """Remember that no message on a subject will be stored."""
-        if len(self.subjects) >= _REMEMBERED:
+        if len(self.subjects) >= _MAX_SUBJECTS:
             self.subjects.clear()
         self.subjects[subject] = reason
         self._published.discard(subject)
@@ -87,7 +87,7 @@ class Refusals:
             elif not _SUBJECT.fullmatch(subject):
                 bad[subject] = StreamError(f"{subject!r} is no subject to publish on", code=400)
             elif subject not in self.subjects:
-                if len(self._published) >= _REMEMBERED:
+                if len(self._published) >= _MAX_SUBJECTS:
                     self._published.clear()
                 self._published.add(subject)
         if not bad:
@@ -144,7 +144,7 @@ class Refusals:
         else:
             # A stream that is just starting, or changing its leader, does not listen for a moment.
             tries = self._unheard[number] = self._unheard.get(number, 0) + 1
-            if tries < _TRIES:
+            if tries < _MAX_TRIES:
                 return None
         reason = NoMatchingStreamError(
             f"no stream listens on {subject!r}: nothing was stored there", code=NO_RESPONDERS
@@ -160,5 +160,5 @@ class Refusals:
             self._asking = Connection.open(self._options)
         if not streams_of(self._asking, subject):
             return False
-        self._has_stream[subject] = time.monotonic() + _BELIEVED
+        self._has_stream[subject] = time.monotonic() + _LOOKUP_VALID_SECONDS
         return True

@@ -15,7 +15,7 @@ from turnout.nats.protocol.pull_requests import PullStatus, next_request, pull_b
 from turnout.nats.wire.connection import Connection, frame
 from turnout.nats.wire.streams import create_consumer
 
-_BATCH = 500
+_BATCH_MESSAGES = 500
 
 
 class Acknowledger:
@@ -51,7 +51,7 @@ class Acknowledger:
                 connection.reconnect()
             inbox = connection.new_inbox()
             number = connection.subscribe(inbox)
-            batch = min(_BATCH, left)
+            batch = min(_BATCH_MESSAGES, left)
             connection.publish_api(next_request(self._stream, self._consumer), pull_body(batch, no_wait=True), inbox)
             try:
                 below, more = self._answer(number, inbox, end, batch)

@@ -23,8 +23,8 @@ from turnout.nats.wire.pull import Range, hole
 from turnout.nats.wire.records import Row, record_batch, row
 from turnout.records.types import ArrowBatch
 
-_BATCH = 5000
-_BYTES = 8 << 20
+_BATCH_MESSAGES = 5000
+_BATCH_BYTES = 8 << 20
 
 
 class DirectReader:
@@ -81,8 +81,8 @@ class DirectReader:
         number = connection.subscribe(inbox)
         request: JsonObject = {
             "seq": self._next,
-            "batch": min(_BATCH, range_.end - self._next),
-            "max_bytes": _BYTES,
+            "batch": min(_BATCH_MESSAGES, range_.end - self._next),
+            "max_bytes": _BATCH_BYTES,
         }
         if range_.filters:
             request["next_by_subj"] = range_.filters[0]

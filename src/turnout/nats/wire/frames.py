@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turnout.nats.protocol.errors import BrokenFrameError
-from turnout.nats.protocol.frames import LARGEST_MESSAGE, LONGEST_LINE, LONGEST_SIZE, MessageLine
+from turnout.nats.protocol.frames import MAX_LINE_BYTES, MAX_MESSAGE_BYTES, MAX_SIZE_DIGITS, MessageLine
 
 _ZEROS = np.uint64(0x3030303030303030)
 _LOW_BITS = np.uint64(0x7F7F7F7F7F7F7F7F)
@@ -23,7 +23,7 @@ _LOW_BITS = np.uint64(0x7F7F7F7F7F7F7F7F)
 _ABOVE_NINE = np.uint64(0x7676767676767676)
 _HIGH_BITS = np.uint64(0x8080808080808080)
 _LOW_NIBBLES = np.uint64(0x0F0F0F0F0F0F0F0F)
-_LONGEST = 20
+_MAX_DIGITS = 20
 
 
 def windows(memory: bytearray, filled: int, kind: str) -> NDArray[Any]:
@@ -44,7 +44,7 @@ def numbers_before(words: NDArray[np.uint64], ends: NDArray[np.int64]) -> tuple[
     full = np.flatnonzero(lengths == 8)
     scale = 10**8
     reached = 8
-    while full.size and reached < _LONGEST:
+    while full.size and reached < _MAX_DIGITS:
         at = ends[full] - reached
         inside = at >= 8
         full, at = full[inside], at[inside]
@@ -78,7 +78,7 @@ def _last_eight(words: NDArray[np.uint64], ends: NDArray[np.int64]) -> tuple[NDA
 
 _MSG = np.uint32(int.from_bytes(b"MSG ", "little"))
 _HMSG = np.uint32(int.from_bytes(b"HMSG", "little"))
-_LARGE = 1500
+_LARGE_FRAME_BYTES = 1500
 
 Positions = NDArray[np.int64]
 
@@ -109,7 +109,7 @@ class Frames:
         return len(self.start)
 
 
-def locate(memory: bytearray, filled: int, usual_size: float = 0.0, largest: int = LARGEST_MESSAGE) -> Frames:
+def locate(memory: bytearray, filled: int, usual_size: float = 0.0, largest: int = MAX_MESSAGE_BYTES) -> Frames:
     """The complete frames among the first *filled* bytes, which begin with the beginning of a line.
 
     Args:
@@ -122,7 +122,7 @@ def locate(memory: bytearray, filled: int, usual_size: float = 0.0, largest: int
         BrokenFrameError: when the bytes are no NATS protocol. That a size has other characters than digits is found
             by where it leads, or where the frame is the last one.
     """
-    if usual_size > _LARGE:
+    if usual_size > _LARGE_FRAME_BYTES:
         return _step(memory, filled, largest)
     return _search(memory, filled, largest)
 
@@ -157,8 +157,8 @@ def _check_end(memory: bytearray, line: bytes, end: int) -> None:
 
 
 def _check_open_line(memory: bytearray, at: int, filled: int) -> None:
-    """Refuse an unfinished line of more than `LONGEST_LINE` bytes."""
-    if filled - at > LONGEST_LINE:
+    """Refuse an unfinished line of more than `MAX_LINE_BYTES` bytes."""
+    if filled - at > MAX_LINE_BYTES:
         raise BrokenFrameError("line", f"{filled - at:,} bytes without an end", bytes(memory[at : at + 100]))
 
 
@@ -181,7 +181,7 @@ def _search(memory: bytearray, filled: int, largest: int) -> Frames:
     size, size_start = numbers_before(windows(memory, filled, "<u8"), line_end)
     digits = line_end - size_start
     # What cannot be a size must not lead anywhere; if the chain comes to it, it is read again and refused.
-    size[(digits < 1) | (digits > LONGEST_SIZE) | (size > largest)] = largest + 1
+    size[(digits < 1) | (digits > MAX_SIZE_DIGITS) | (size > largest)] = largest + 1
     end = line_end + 2 + size
     return _follow(memory, filled, largest, Frames(start, line_end, end, size_start, headed[likely], 0, []))
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 from turnout.nats.wire.connection import Connection
 from turnout.nats.wire.direct import DirectReader
 from turnout.nats.wire.pull import PullReader, Range, hole
-from turnout.nats.wire.read_strategy import TOGETHER, ReadStrategy, cover
+from turnout.nats.wire.read_strategy import ONE_CONSUMER, ReadStrategy, cover
 from turnout.nats.wire.records import SCHEMA
 from turnout.records.types import ArrowBatch
 from turnout.subjects.index import SourceIndex
@@ -44,7 +44,7 @@ class SubjectFilter:
         """Return True if one of the filters matches *subject*."""
         known = self._known.get(subject)
         if known is None:
-            if len(self._known) >= _KEPT:
+            if len(self._known) >= _MAX_SUBJECTS:
                 self._known.clear()
             known = self._known[subject] = self._matches(subject)
         return known
@@ -57,11 +57,11 @@ class SubjectFilter:
         return "" not in tokens and self._index.first(subject, tokens) is not None
 
 
-_KEPT = 100_000
+_MAX_SUBJECTS = 100_000
 """This many subjects are remembered; a stream where each message has its own would fill the memory."""
 
 
-_BATCH = 2 << 20
+_BATCH_BYTES = 2 << 20
 
 
 class RangeReader(Protocol):
@@ -82,31 +82,33 @@ class RangeReader(Protocol):
         ...
 
 
-def reader_of(connection: Connection, range_: Range, way: ReadStrategy = TOGETHER, partition: int = 0) -> RangeReader:
+def reader_of(
+    connection: Connection, range_: Range, strategy: ReadStrategy = ONE_CONSUMER, partition: int = 0
+) -> RangeReader:
     """Return the reader of a range for a read strategy; all strategies read the same messages."""
-    if way.kind == "beside":
-        return _beside(connection, range_)
-    if way.kind == "sieved":
-        wider = replace(range_, filters=way.cover)
-        return SievedReader(PullReader(connection, wider, partition, stream_end=way.stream_end), range_.filters)
-    if way.kind == "apart":
-        return PerFilterReader(connection, range_, way, partition)
+    if strategy.kind == "by_sequence":
+        return _sequence_reader(connection, range_)
+    if strategy.kind == "wider_filter":
+        wider = replace(range_, filters=strategy.cover)
+        return FilteringReader(PullReader(connection, wider, partition, stream_end=strategy.stream_end), range_.filters)
+    if strategy.kind == "per_filter":
+        return PerFilterReader(connection, range_, strategy, partition)
     return PullReader(connection, range_, partition)
 
 
-def _beside(connection: Connection, range_: Range) -> RangeReader:
+def _sequence_reader(connection: Connection, range_: Range) -> RangeReader:
     """Return a reader by sequence; several filters are read through their cover, as the server accepts only one."""
     if len(range_.filters) < 2:
         return DirectReader(connection, range_)
-    return SievedReader(DirectReader(connection, replace(range_, filters=(cover(range_.filters),))), range_.filters)
+    return FilteringReader(DirectReader(connection, replace(range_, filters=(cover(range_.filters),))), range_.filters)
 
 
-class SievedReader:
+class FilteringReader:
     """Filters the output of another reader by *filters*; a batch may have no rows."""
 
     def __init__(self, reader: RangeReader, filters: Sequence[str]) -> None:
         self._reader = reader
-        self._sieve = SubjectFilter(filters)
+        self._filter = SubjectFilter(filters)
 
     @property
     def hole(self) -> int | None:
@@ -121,21 +123,21 @@ class SievedReader:
     def batches(self) -> Iterator[ArrowBatch]:
         """The record batches; raises as `turnout.nats.wire.pull.PullReader.batches`."""
         for batch in self._reader.batches():
-            yield self._sieve.of(batch)
+            yield self._filter.of(batch)
 
 
 class PerFilterReader:
-    """Reads each filter with its own consumer, one after the other, for each piece of the range.
+    """Reads each filter with its own consumer, one after the other, for each step of the range.
 
     Attributes:
         hole: as with `turnout.nats.wire.pull.PullReader`.
         next: the sequence behind the last one that came.
     """
 
-    def __init__(self, connection: Connection, range_: Range, way: ReadStrategy, partition: int = 0) -> None:
+    def __init__(self, connection: Connection, range_: Range, strategy: ReadStrategy, partition: int = 0) -> None:
         self._connection = connection
         self._range = range_
-        self._way = way
+        self._strategy = strategy
         self._partition = partition
         self._begun = False
         self.hole: int | None = None
@@ -143,19 +145,19 @@ class PerFilterReader:
 
     def batches(self) -> Iterator[ArrowBatch]:
         """The record batches; raises as `turnout.nats.wire.pull.PullReader.batches`."""
-        piece = self._way.piece or self._range.end - self._range.start
-        for start in range(self._range.start, self._range.end, piece):
-            for batch in self._piece(start, min(self._range.end, start + piece)):
+        step = self._strategy.step or self._range.end - self._range.start
+        for start in range(self._range.start, self._range.end, step):
+            for batch in self._read_step(start, min(self._range.end, start + step)):
                 sequences = batch.column("offset").to_numpy()
                 self.hole, self.next = hole(sequences, self.next), int(sequences[-1]) + 1
                 yield batch
 
-    def _piece(self, start: int, end: int) -> Iterator[ArrowBatch]:
+    def _read_step(self, start: int, end: int) -> Iterator[ArrowBatch]:
         batches: list[ArrowBatch] = []
         for filter_ in self._range.filters:
             part = replace(self._range, start=start, end=end, filters=(filter_,))
             reader = PullReader(
-                self._connection, part, self._partition, stream_end=self._way.stream_end, begun=self._begun
+                self._connection, part, self._partition, stream_end=self._strategy.stream_end, begun=self._begun
             )
             batches += reader.batches()
             self._begun = True
@@ -175,6 +177,6 @@ def _in_order(batches: list[ArrowBatch]) -> Iterator[ArrowBatch]:
     order = np.argsort(sequences, kind="stable")
     # Filters of which none covers another may have subjects in common; the server does not refuse them.
     order = order[np.diff(sequences[order], prepend=-1) != 0]
-    rows = max(1, int(len(order) * _BATCH / max(1, whole.nbytes)))
+    rows = max(1, int(len(order) * _BATCH_BYTES / max(1, whole.nbytes)))
     for first in range(0, len(order), rows):
         yield whole.take(pa.array(order[first : first + rows]))

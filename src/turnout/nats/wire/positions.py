@@ -161,10 +161,10 @@ def place_of(option: str, written: Place) -> Place:
     return place
 
 
-_LISTED: Final = 10_000
+_MAX_LISTED: Final = 10_000
 """The server lists the deleted sequences of a stream in one answer: for more than these it is not asked to."""
 
-_TRIES: Final = 20
+_MAX_TRIES: Final = 20
 
 
 def count_exactly(connection: Connection, stream: str, start: int, end: int, filters: Sequence[str] = ()) -> int | None:
@@ -191,7 +191,7 @@ def count_exactly(connection: Connection, stream: str, start: int, end: int, fil
     if not filters or ">" in filters:
         if not before.deleted:
             return max(0, end - start)
-        if before.deleted <= _LISTED:
+        if before.deleted <= _MAX_LISTED:
             return _less_listed(connection, stream, start, end)
     if before.consumed:
         return None
@@ -218,7 +218,7 @@ def _less_listed(connection: Connection, stream: str, start: int, end: int) -> i
 def _between(connection: Connection, stream: str, start: int, end: int, filters: Sequence[str]) -> int | None:
     least, most = 0, end - start
     earlier = pending_from(connection, stream, end, filters)
-    for _ in range(_TRIES):
+    for _ in range(_MAX_TRIES):
         whole = pending_from(connection, stream, start, filters)
         later = pending_from(connection, stream, end, filters)
         least, most = max(least, whole - later), min(most, whole - earlier)

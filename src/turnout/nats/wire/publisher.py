@@ -48,7 +48,7 @@ class Published:
         return Published(self.stored + other.stored, self.duplicates + other.duplicates, self.delivery + other.delivery)
 
 
-_CHUNK = 1000
+_CHUNK_MESSAGES = 1000
 _CHUNK_BYTES = 1 << 18
 _WINDOW_BYTES = 32 << 20
 # After this long without any acknowledgement the connection is taken for dead.
@@ -72,7 +72,7 @@ class Publisher:
     def __init__(self, connection: Connection, window: int = 4000, expected_stream: str | None = None) -> None:
         self._connection = connection
         self._limit = max(1, window)
-        self._step = max(1, min(_CHUNK, self._limit // 2))
+        self._step = max(1, min(_CHUNK_MESSAGES, self._limit // 2))
         self._inbox = connection.new_inbox()
         self._window = Window(f"{self._inbox}.".encode())
         self._expected = b"Nats-Expected-Stream: %b\r\n" % expected_stream.encode() if expected_stream else b""

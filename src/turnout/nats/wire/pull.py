@@ -26,17 +26,17 @@ from turnout.nats.wire.records import SCHEMA, Received, decode
 from turnout.nats.wire.streams import create_consumer, delete_consumer
 from turnout.records.types import ArrowBatch
 
-_REQUESTS = 2
-_MESSAGES = 50_000
-_BYTES = 8 << 20
+_OPEN_REQUESTS = 2
+_REQUEST_MESSAGES = 50_000
+_REQUEST_BYTES = 8 << 20
 # How far an estimate of how many messages a filter has may be below the truth without another round trip.
 _MARGIN = 1.1
-_SPARE = 64
+_SPARE_MESSAGES = 64
 _EXPIRES_SECONDS = 5.0
-_BUFFER = 2 << 20
+_BUFFER_BYTES = 2 << 20
 # Decoding costs some 800 us for a buffer, however little is in it: where much is to come, it waits for more.
-_ENOUGH = 1 << 20
-_MANY = 5000
+_ENOUGH_BYTES = 1 << 20
+_MANY_MESSAGES = 5000
 _LINGER_SECONDS = 0.002
 _LONGEST_LINGER_SECONDS = 0.02
 # The consumer lives this long without us: long enough for a task that waits for Spark to take a batch.
@@ -108,8 +108,8 @@ class PullReader:
         self._connection = connection
         self._range = range_
         self._partition = partition
-        self._at = _Progress(max(1, range_.start), _BYTES)
-        self._memory = bytearray(_BUFFER)
+        self._at = _Progress(max(1, range_.start), _REQUEST_BYTES)
+        self._memory = bytearray(_BUFFER_BYTES)
         self._filled = 0
         self._usual = 0.0
         self._inbox = ""
@@ -188,10 +188,10 @@ class PullReader:
         left = range_.end - at.next
         if self._density < 1:
             # A filter may have few messages in the range: more requests than these would bring what lies behind it.
-            left = min(left, int(left * self._density * _MARGIN) + _SPARE)
-        while len(at.requests) < _REQUESTS:
+            left = min(left, int(left * self._density * _MARGIN) + _SPARE_MESSAGES)
+        while len(at.requests) < _OPEN_REQUESTS:
             outstanding = sum(request.left for request in at.requests)
-            count = min(_MESSAGES, left - outstanding)
+            count = min(_REQUEST_MESSAGES, left - outstanding)
             if count <= 0:
                 break
             self._requested += 1
@@ -244,9 +244,10 @@ class PullReader:
                 # The server sends a status when a request expires, so silence means that the server is gone.
                 raise self._silent()
             self._filled += count
-            linger = _LINGER_SECONDS if sum(request.left for request in self._at.requests) > _MANY else 0.0
+            linger = _LINGER_SECONDS if sum(request.left for request in self._at.requests) > _MANY_MESSAGES else 0.0
             until = time.monotonic() + _LONGEST_LINGER_SECONDS
-            while self._filled - before < _ENOUGH and self._filled < len(self._memory) and time.monotonic() < until:
+            enough = min(before + _ENOUGH_BYTES, len(self._memory))
+            while self._filled < enough and time.monotonic() < until:
                 count = self._connection.receive_into(view[self._filled :], linger)
                 if count == 0:
                     break
@@ -341,7 +342,7 @@ class PullReader:
             return
         at.requests.remove(known)
         at.barren += 1
-        if at.barren > _REQUESTS:
+        if at.barren > _OPEN_REQUESTS:
             at.barren = 0
             if meaning is not PullStatus.EXPIRED:
                 # Not one message fits.

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from turnout.nats.protocol.answers import JsonObject
 from turnout.nats.protocol.errors import BrokenFrameError, NotJetStreamMessageError
-from turnout.nats.protocol.frames import LONGEST_SIZE
+from turnout.nats.protocol.frames import MAX_SIZE_DIGITS
 from turnout.nats.protocol.headers import MESSAGE_ID
 from turnout.nats.protocol.positions import Position
 from turnout.nats.wire.frames import Frames, numbers_before, windows
@@ -118,7 +118,7 @@ def _payloads(
     if rows.size:
         sizes, begins = numbers_before(words, before_size[rows])
         digits = before_size[rows] - begins
-        broken = (digits < 1) | (digits > LONGEST_SIZE) | (sizes > frames.end[rows] - body[rows])
+        broken = (digits < 1) | (digits > MAX_SIZE_DIGITS) | (sizes > frames.end[rows] - body[rows])
         if broken.any():
             row = rows[np.argmax(broken)]
             line = bytes(memory[frames.start[row] : frames.line_end[row]])

@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 from turnout.errors import ConfigError, Mistake
 from turnout.nats.wire import Connection, Range
 from turnout.nats.wire.per_filter_reader import RangeReader, reader_of
-from turnout.nats.wire.read_strategy import BESIDE, TOGETHER, WHOLE, ReadStrategy, choose_strategy
+from turnout.nats.wire.read_strategy import BY_SEQUENCE, ONE_CONSUMER, WHOLE_STREAM, ReadStrategy, choose_strategy
 from turnout.nats.wire.records import SCHEMA, with_stream
 from turnout.runtime.gaps import LossWatch
 from turnout.runtime.source_options import SourceOptions
@@ -45,7 +45,7 @@ class Split(InputPartition):
     partition: int = 0
     revision: int | None = None
     filters: tuple[str, ...] | None = None
-    way: ReadStrategy = TOGETHER
+    way: ReadStrategy = ONE_CONSUMER
     counted: int = 0
 
     def __repr__(self) -> str:
@@ -62,7 +62,7 @@ def planned(splits: Sequence[Split], connection: Connection, filters: Sequence[s
 
 def beside(splits: Sequence[Split]) -> list[Split]:
     """Return the splits for a range that is read beside a stream's consumers, without acknowledgements."""
-    return [replace(part, way=BESIDE) for part in splits]
+    return [replace(part, way=BY_SEQUENCE) for part in splits]
 
 
 def split(options: SourceOptions, stream: str, start: int, end: int, revision: int | None = None) -> list[Split]:
@@ -136,8 +136,9 @@ class SplitReader:
             filters = options.filters_of(part.partition) if part.filters is None else part.filters
             reader = self._reader(connection, Range(part.stream, part.start, part.end, filters))
             # What a run acknowledges while others look at its stream is done, and not lost.
-            watched, count = part.way != BESIDE, 0
-            with LossWatch(options, part.stream, part.end, passing_by=bool(filters) and part.way != WHOLE) as watch:
+            watched, count = part.way != BY_SEQUENCE, 0
+            filtered = bool(filters) and part.way != WHOLE_STREAM
+            with LossWatch(options, part.stream, part.end, passing_by=filtered) as watch:
                 for batch in reader.batches():
                     if watched and reader.hole is not None:
                         watch.note(reader.hole)
@@ -157,5 +158,5 @@ class SplitReader:
 
     def _reader(self, connection: Connection, range_: Range) -> RangeReader:
         # Its consumer acknowledges what is committed: what is read here must not count.
-        way = self._split.way if self._options.ack_consumer is None else BESIDE
+        way = self._split.way if self._options.ack_consumer is None else BY_SEQUENCE
         return reader_of(connection, range_, way, self._split.partition)
