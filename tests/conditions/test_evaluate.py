@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.conditions.strategies import conditions, leaves, messages
-from turnout.conditions import all_of, any_of, cidr, compare, evaluate, exists, explain, kiwi, not_, one_of, parse
-from turnout.conditions.check import check_of, holds
-from turnout.conditions.pattern import escape, lexemes
-from turnout.errors import ConditionError
+from tests.conditions.strategies import conditions, messages
+from turnout.conditions import all_of, any_of, cidr, compare, evaluate, exists, kiwi, not_, one_of
 
 
 @pytest.mark.parametrize(
@@ -73,63 +68,3 @@ def test_de_morgan(children, message):
     outside = evaluate(not_(all_of(*children)), message)
 
     assert outside == evaluate(any_of(*map(not_, children)), message)
-
-
-@given(leaves, messages)
-def test_checks_are_leaves(leaf, message):
-    """The data that the indexes verify with says what the interpreter says."""
-    assert evaluate(leaf, message) == holds(check_of(leaf), message)
-
-
-@given(st.text())
-def test_escape(text):
-    """An escaped text matches itself and nothing else."""
-    assert evaluate(kiwi("k", escape(text)), {"k": text})
-    assert not evaluate(kiwi("k", escape(text)), {"k": text + "x"})
-
-
-def test_lexemes():
-    """Letters, marks, decimal digits and _ make words; everything else parts them."""
-    assert lexemes("a_1-b.c½d") == ["a_1", "b", "c", "d"]
-    assert lexemes("naïve e\u0301a 東京 ١٢ Ⅷ") == ["naïve", "e\u0301a", "東京", "١٢"]
-
-
-@pytest.mark.parametrize(
-    ("pattern", "position"), [("a*b", 1), ("*", None), ("a?*", None), ("**", 0), (r"\**", None), ("a\\", 1)]
-)
-def test_tree_dialect(pattern, position):
-    """Kiwi tree takes ``*`` only at the end, and says where it found another and what takes it."""
-    if position is None:
-        assert kiwi("k", pattern, tree=True).pattern == pattern
-        return
-    with pytest.raises(ConditionError) as caught:
-        kiwi("k", pattern, tree=True)
-
-    assert position == caught.value.position
-    assert re.search("kiwi bird|backslash", str(caught.value))
-
-
-def test_explain():
-    """Down to the leaf: what was found, how many hold, and which leaves decided it."""
-    condition = parse("subject:orders* AND NOT location:Helsinki AND (a:1 OR b:2)")
-    explanation = explain(condition, {"subject": "orders 17", "location": "Helsinki", "a": "1"})
-
-    assert not explanation.holds
-    assert [str(part.condition.key) for part in explanation.decisive] == ["location"]
-    assert str(explanation).splitlines() == [
-        "- AND: 2 of 3 hold",
-        "  + subject:orders*: 'subject' is 'orders 17'",
-        "  - NOT location:Helsinki: 'location' is 'Helsinki'",
-        "  + OR: 1 of 2 hold",
-        "    + a:1: 'a' is '1'",
-        "    - b:2: 'b' is missing",
-    ]
-
-
-@given(conditions, messages)
-def test_explanations_are_true(condition, message):
-    """An explanation's outcome is the interpreter's, for the whole and for each leaf that decided it."""
-    explanation = explain(condition, message)
-
-    assert evaluate(condition, message) == explanation.holds
-    assert all(evaluate(part.condition, message) == part.holds for part in explanation.decisive)

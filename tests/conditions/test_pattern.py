@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 import time
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from turnout.conditions.pattern import ANY, ONE, fold, parse_pattern, pattern_matcher
+from turnout.conditions import evaluate, kiwi
+from turnout.conditions.pattern import ANY, ONE, escape, fold, lexemes, parse_pattern, pattern_matcher
+from turnout.errors import ConditionError
 
 _patterns = st.lists(st.sampled_from(["*", "?", "a", "b", "ab", "A", "Σ", "\n", "\\*", "😀", "."]), max_size=8).map(
     "".join
@@ -51,3 +54,31 @@ def test_a_part_is_not_used_twice():
     assert not pattern_matcher("ab*ba")("aba")
     assert pattern_matcher("ab*ba")("abba")
     assert not pattern_matcher("a*?")("a")
+
+
+@given(st.text())
+def test_escape(text):
+    """An escaped text matches itself and nothing else."""
+    assert evaluate(kiwi("k", escape(text)), {"k": text})
+    assert not evaluate(kiwi("k", escape(text)), {"k": text + "x"})
+
+
+def test_lexemes():
+    """Letters, marks, decimal digits and _ make words; everything else parts them."""
+    assert lexemes("a_1-b.c½d") == ["a_1", "b", "c", "d"]
+    assert lexemes("naïve e\u0301a 東京 ١٢ Ⅷ") == ["naïve", "e\u0301a", "東京", "١٢"]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "position"), [("a*b", 1), ("*", None), ("a?*", None), ("**", 0), (r"\**", None), ("a\\", 1)]
+)
+def test_tree_dialect(pattern, position):
+    """Kiwi tree takes ``*`` only at the end, and says where it found another and what takes it."""
+    if position is None:
+        assert kiwi("k", pattern, tree=True).pattern == pattern
+        return
+    with pytest.raises(ConditionError) as caught:
+        kiwi("k", pattern, tree=True)
+
+    assert position == caught.value.position
+    assert re.search("kiwi bird|backslash", str(caught.value))

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from turnout.errors import ConfigError
-from turnout.subjects import load_config, mappings_from_file, mappings_in, parse_config
+from turnout.subjects import load_config, mappings_from_file, parse_config
 from turnout.subjects.errors import ConfigSyntaxError
 
 
@@ -82,16 +81,3 @@ def test_includes_are_read_from_their_files_folder(tmp_path: Path) -> None:
         load_config(tmp_path / "bad.conf")
     with pytest.raises(FileNotFoundError):
         load_config(tmp_path / "none.conf")
-
-
-def test_mappings_are_found_at_the_top_and_in_accounts() -> None:
-    """``maps`` is another spelling; top-level mappings are those of the account $G."""
-    config = parse_config("mappings { a: b }\nmaps { c: d }\naccounts { A { Mappings { e: f } }, B {} }")
-
-    assert mappings_in(config) == mappings_in(config, "$G") == {"a": "b", "c": "d"}
-    assert mappings_in(config, "A") == {"e": "f"}
-    assert mappings_in(config, "B") == {}
-    with pytest.raises(ConfigError, match="no account 'C'; there are: A, B"):
-        mappings_in(config, "C")
-    with pytest.raises(ConfigError, match="expected a block of mappings"):
-        mappings_in({"mappings": "x"})

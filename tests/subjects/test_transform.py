@@ -16,7 +16,6 @@ from tests.vectors.subject_transform import python_outcomes
 from turnout.errors import SubjectError
 from turnout.subjects import NoMatchError, SubjectTransform
 from turnout.subjects.errors import DestinationError, InvalidSubjectError, Reason
-from turnout.subjects.functions import FUNCTIONS
 from turnout.subjects.tokens import decode, encode
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "subjects" / "subject-transform.json"
@@ -147,38 +146,6 @@ def test_what_loses_a_wildcard_has_no_inverse(destination: str) -> None:
     assert transform.inverse() is None
 
 
-@given(
-    st.binary(max_size=12).filter(lambda data: b"." not in data and data not in (b"", b"*", b">")), st.integers(1, 5)
-)
-def test_cuts_lose_no_byte(data: bytes, number: int) -> None:
-    """The server cuts between any two bytes; what it cuts is still all there."""
-    subject = decode(b"a." + data)
-    for name in ("splitfromleft", "splitfromright", "slicefromleft", "slicefromright"):
-        outcome = SubjectTransform.parse("a.*", f"{{{{{name}(1,{number})}}}}").apply(subject)
-
-        assert encode(outcome).replace(b".", b"") == data
-
-
-def test_a_lone_surrogate_is_refused_where_bytes_are_needed() -> None:
-    """It stands for no byte, so no server could have sent it."""
-    with pytest.raises(InvalidSubjectError, match="lone surrogate"):
-        SubjectTransform.parse("*", "{{partition(3,1)}}").apply("\ud800")
-
-
-@pytest.mark.parametrize("draw", [-0.1, 1.0, float("nan")])
-def test_a_draw_outside_its_range_is_refused(draw: float) -> None:
-    """It would choose a bucket that does not exist."""
-    with pytest.raises(ValueError, match="a draw is a number from 0"):
-        SubjectTransform.parse("a", "b.{{random(3)}}").apply("a", draw)
-
-
-def test_random_spreads_over_its_buckets() -> None:
-    """Without a draw each call draws anew."""
-    transform = SubjectTransform.parse("a", "b.{{random(3)}}")
-
-    assert {transform.apply("a") for _ in range(200)} == {"b.0", "b.1", "b.2"}
-
-
 def test_a_transform_is_a_value() -> None:
     """It compares by what it says, and survives pickling, which is how Spark ships it."""
     transform = SubjectTransform.parse("a.*", "b.{{split(1,-)}}")
@@ -188,10 +155,3 @@ def test_a_transform_is_a_value() -> None:
     assert hash(again) == hash(transform)
     assert again.apply("a.x-y") == "b.x.y"
     assert str(transform) == "a.* -> b.{{split(1,-)}}"
-
-
-def test_the_parity_table_of_the_documentation_names_every_function() -> None:
-    """docs/subjects.md cannot fall behind the table of functions."""
-    page = (Path(__file__).parents[2] / "docs" / "subjects.md").read_text(encoding="utf-8")
-
-    assert [f.name for f in FUNCTIONS if f"`{f.name}(" not in page.lower()] == []

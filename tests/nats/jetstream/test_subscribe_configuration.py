@@ -8,7 +8,6 @@ from tests.nats.jetstream.support import Proxy, asynchronous, push
 from turnout.embedded import NatsServer
 from turnout.errors import ConfigError
 from turnout.nats.jetstream import AckPolicy, ConsumerConfig, connect
-from turnout.nats.jetstream.ordered import check_ordered
 
 
 def paths(failure: pytest.ExceptionInfo[ConfigError]) -> set[str]:
@@ -65,16 +64,3 @@ async def test_b05_names(nats_server: NatsServer, name: str) -> None:
             await js.subscribe("x.y", stream=name, durable=name, queue=name)
 
         assert paths(failure) == {"stream", "durable", "queue"}
-
-
-def test_b06_ordered_refuses() -> None:
-    """B6: an ordered consumer refuses what it cannot be, a mistake for each."""
-    wrong = ConsumerConfig(durable_name="d", ack_policy="all", max_deliver=2, deliver_subject="x", deliver_group="q")
-    with pytest.raises(ConfigError) as failure:
-        check_ordered(wrong, subject="a")
-
-    assert {
-        "config.durable_name", "config.ack_policy", "config.max_deliver", "config.deliver_subject",
-        "config.deliver_group",
-    } == paths(failure)  # fmt: skip
-    check_ordered(ConsumerConfig(ack_policy="none", max_deliver=1), subject="a")

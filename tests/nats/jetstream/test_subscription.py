@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import re
 
-import pytest
 from tests.nats.jetstream.support import (
     Errors,
     Proxy,
@@ -21,9 +20,7 @@ from turnout.embedded import NatsServer
 from turnout.nats.jetstream import AckPolicy, ConsumerConfig, Delivery, Message, connect
 from turnout.nats.jetstream.errors import (
     HeartbeatMissedError,
-    RequestTimeoutError,
     SequenceGapError,
-    StreamError,
 )
 from turnout.nats.jetstream.subscribe import create_consumer
 
@@ -134,53 +131,6 @@ async def test_b34_redelivery_is_no_gap(nats_server: NatsServer) -> None:
         assert (first.sequence, again.sequence) == (1, 1)
         assert again.metadata.num_delivered == 2
         assert not errors
-
-
-@pytest.mark.parametrize("fault", ["deleted", "gap", "heartbeat gap", "reconnect", "silence"])
-@asynchronous
-async def test_b35_ordered(nats_server: NatsServer, fault: str) -> None:
-    """B35: after every fault an ordered consumer goes on where it was: each message once, in order."""
-    resets: list[StreamError] = []
-    async with Proxy(nats_server.port) as proxy, connect(proxy.url, error_callback=Errors()) as js:
-        stream, subject = await stream_of_messages(js, 20)
-        config = ConsumerConfig(idle_heartbeat=0.2)
-        sub = await js.ordered(f"{subject}.a", config=config, on_reset=resets.append)
-        sequences = [(await sub.next()).sequence for _ in range(20)]
-        old, dropped = sub.subject, []
-        if fault == "deleted":
-            await stream.delete_consumer(sub.consumer_name)
-        elif fault == "reconnect":
-            proxy.cut()
-            await eventually(lambda: bool(resets))
-        elif fault == "silence":
-            sid = b"%d" % sub._interest.sid
-            proxy.drop = lambda frame: frame.startswith((b"MSG", b"HMSG")) and frame.split()[2] == sid
-        else:
-            # One data frame is lost; for "heartbeat gap" it is the last, which only a heartbeat can tell.
-            lost = b".21.21." if fault == "gap" else b".25.25."
-
-            def drop_once(frame: bytes) -> bool:
-                if lost in frame.split(b"\r\n")[0] and not dropped:
-                    dropped.append(frame)
-                    return True
-                return False
-
-            proxy.drop = drop_once
-        async with connect(nats_server.url) as other:
-            for _ in range(5):
-                await other.publish(f"{subject}.a")
-            sequences += [(await sub.next()).sequence for _ in range(5)]
-
-        assert sequences == list(range(1, 26))
-        assert len(resets) == sub.resets >= 1
-        assert old != sub.subject
-        await eventually(lambda: only_one(stream))
-        with pytest.raises(RequestTimeoutError):
-            await sub.next(0.3)
-
-
-async def only_one(stream: object) -> bool:
-    return len(await stream.consumer_names()) == 1  # type: ignore[attr-defined]
 
 
 @asynchronous

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
@@ -79,31 +78,6 @@ def test_a_direct_read_over_a_connection_that_is_cut(nats_server: NatsServer, qu
 
         assert proxy.cuts == 2
     assert [row["offset"] for row in read] == list(range(1, 9001))
-
-
-def test_what_is_acknowledged_goes_and_nothing_else(
-    nats_server: NatsServer, connection: Connection, queue: str
-) -> None:
-    """Up to the sequence, in batches of any size; again is nothing; the rest is there for the next call."""
-    fill(nats_server, queue, 3000)
-
-    first = Acknowledger(connection, queue, "spark")
-    assert [first.acknowledge(end) for end in (11, 12, 700, 1201)] == [10, 1, 688, 501]
-    assert left(connection, queue, 1800) == 1800
-    with Connection.open(nats_server.url) as another:
-        acknowledger = Acknowledger(another, queue, "spark")
-        assert acknowledger.floor == 1201
-        assert acknowledger.acknowledge(1201) == 0
-        assert acknowledger.acknowledge(99_999) == 1800
-    assert left(connection, queue, 0) == 0
-
-
-def left(connection: Connection, queue: str, expected: int) -> int:
-    """What the stream holds: the server confirms an acknowledgement of many before it has taken all of them off."""
-    deadline = time.monotonic() + 10
-    while (left := stream_info(connection, queue)["state"]["messages"]) != expected and time.monotonic() < deadline:
-        time.sleep(0.02)
-    return int(left)
 
 
 def test_a_work_queue_takes_no_second_consumer(nats_server: NatsServer, connection: Connection, queue: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import secrets
 import threading
 import time
 from collections.abc import Iterator
@@ -26,7 +25,7 @@ from turnout.nats.wire import (
     stream_info,
     subject_counts,
 )
-from turnout.nats.wire._window import CountedChunk, PublishedMessages, TrackedChunk
+from turnout.nats.wire._window import CountedChunk, PublishedMessages
 from turnout.nats.wire.packing import id_lines
 
 
@@ -188,150 +187,6 @@ def test_a_full_stream_refuses() -> None:
     assert failure.value.err_code == 10077
 
 
-@pytest.mark.parametrize("ids", [True, False])
-def test_which_message_was_refused(nats_server: NatsServer, connection: Connection, stream: str, ids: bool) -> None:
-    """It is named though messages with ids share a reply subject; the others of its chunk are stored, and once."""
-    with Connection.open(nats_server.url) as opened:
-        publisher = Publisher(opened)
-        for n in range(500):
-            subject = "nobody.listens" if n == 250 else f"{stream}.{n}"
-            publisher.publish(subject, b"x", message_id=f"r{n}" if ids else None)
-        with pytest.raises(StreamError, match=r"no stream listens on 'nobody\.listens'"):
-            publisher.flush()
-
-    assert stored(connection, stream) == 499
-
-
-def columns(subjects: list[str], payloads: list[bytes], ids: bool) -> tuple[pa.Array, pa.Array, pa.Array | None]:
-    lines = id_lines(pa.array([f"c{n}" for n in range(len(subjects))])) if ids else None
-    return pa.array(subjects), pa.array(payloads, pa.binary()), lines
-
-
-@pytest.mark.parametrize("ids", [True, False])
-def test_refusals_are_taken_note_of(nats_server: NatsServer, connection: Connection, stream: str, ids: bool) -> None:
-    """By place and reason, whatever it was; all other messages are stored, and once."""
-    full = f"FULL{secrets.token_hex(4)}"
-    small = {"subjects": [f"{full}.a"], "max_msgs": 1, "discard": "new"}
-    create_stream(connection, {"name": full, "storage": "memory", **small})
-    good = [f"{stream}.{n % 7}" for n in range(900)]
-    bad = {
-        100: ("nobody.listens", b"x", "no stream listens on 'nobody.listens'"),
-        200: ("a b", b"x", "'a b' is no subject"),
-        300: (f"{stream}.big", b"x" * (1 << 20 | 1), "max_payload"),
-        500: (f"{full}.a", b"x", "maximum messages exceeded"),
-        800: ("nobody.listens", b"x", "no stream listens on 'nobody.listens'"),
-    }
-    subjects = [bad[n][0] if n in bad else subject for n, subject in enumerate(good)]
-    payloads = [bad[n][1] if n in bad else b"%d" % n for n in range(len(good))]
-    refused: dict[int, str] = {}
-    with Connection.open(nats_server.url) as opened:
-        publisher = Publisher(opened, window=200)
-        publisher.publish(f"{full}.a", b"first")
-        publisher.publish_columns(
-            *columns(subjects, payloads, ids), refused=lambda place, why: refused.update({place: str(why)})
-        )
-        published = publisher.flush()
-
-    assert sorted(refused) == sorted(bad)
-    for place, (_, _, words) in bad.items():
-        assert words in refused[place]
-    assert stored(connection, stream) == 900 - len(bad)
-    assert published.stored + published.duplicates == 900 - len(bad) + 1
-    assert published.delivery.count == 900 - len(bad) + 1
-    delete_stream(connection, full)
-
-
-@pytest.mark.parametrize("ids", [True, False])
-def test_a_forbidden_subject_concerns_its_messages_alone(ids: bool) -> None:
-    """The server says only which subject it is; messages on it are refused, before and after, and the others stored."""
-    config = 'authorization { users: [ {user: a, password: pw, permissions: {publish: {deny: "s.no.*"}}} ] }'
-    with NatsServer(config=config) as server, Connection.open(server.url.replace("//", "//a:pw@")) as connection:
-        create_stream(connection, {"name": "S", "subjects": ["s.>"], "storage": "memory"})
-        subjects = [f"s.no.{n % 2}" if n % 5 == 0 else f"s.{n}" for n in range(1000)]
-        refused: dict[int, str] = {}
-        publisher = Publisher(connection, window=100)
-        publisher.publish_columns(
-            *columns(subjects, [b"x"] * 1000, ids), refused=lambda place, why: refused.update({place: str(why)})
-        )
-        publisher.flush()
-
-        assert sorted(refused) == list(range(0, 1000, 5))
-        assert "Permissions Violation for Publish to" in refused[0]
-        with Connection.open(server.url.replace("//", "//a:pw@")) as reading:
-            assert stored(reading, "S") == 800
-
-
-def test_a_subject_that_no_stream_takes_is_given_up_at_once(nats_server: NatsServer) -> None:
-    """The server knows its streams: there is nothing to wait for, and later messages are not even sent."""
-    refused: list[int] = []
-    with Connection.open(nats_server.url) as opened:
-        publisher = Publisher(opened)
-        for _ in range(2):
-            publisher.publish_columns(
-                *columns(["nobody.at.all"] * 3, [b"x"] * 3, ids=True), refused=lambda place, _: refused.append(place)
-            )
-            assert publisher.flush() == Published(0, 0)
-
-    assert sorted(refused) == [0, 0, 1, 1, 2, 2]
-
-
-def test_a_stream_without_a_leader_is_waited_for(
-    nats_server: NatsServer, stream: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Nobody listens just now, but the server has a stream that takes the subject: messages are tried again."""
-    questions: list[str] = []
-
-    def two_streams(_connection: Connection, subject: str) -> list[str]:
-        questions.append(subject)
-        return ["LEADERLESS"]
-
-    monkeypatch.setattr("turnout.nats.wire._refusals.streams_of", two_streams)
-    refused: list[int] = []
-    name = f"LATE{secrets.token_hex(4)}"
-    with Connection.open(nats_server.url) as opened:
-        publisher = Publisher(opened)
-        publisher.publish_columns(
-            *columns([f"{name}.x"] * 3, [b"x"] * 3, ids=True), refused=lambda place, _: refused.append(place)
-        )
-        timer = threading.Timer(1.5, _create, (nats_server.url, name, f"{name}.>"))
-        timer.start()
-        published = publisher.flush()
-        timer.join()
-        delete_stream(opened, name)
-
-    assert (refused, published.stored + published.duplicates) == ([], 3)
-    assert set(questions) == {f"{name}.x"}
-
-
-def test_a_stream_without_a_leader_for_too_long(nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is as if the server were away: the publisher fails, and takes no message for undeliverable."""
-    monkeypatch.setattr("turnout.nats.wire._refusals.streams_of", lambda *_: ["LEADERLESS"])
-    refused: list[int] = []
-    with Connection.open(nats_server.url, reconnect_timeout=0.6) as opened:
-        publisher = Publisher(opened)
-        publisher.publish_columns(
-            *columns(["nobody.leads"] * 3, [b"x"] * 3, ids=True), refused=lambda place, _: refused.append(place)
-        )
-        with pytest.raises(StreamError, match="refused for too long"):
-            publisher.flush()
-
-    assert refused == []
-
-
-def test_a_server_without_jetstream_concerns_all_messages() -> None:
-    """No message is undeliverable because of it."""
-    refused: list[int] = []
-    with NatsServer(jetstream=False) as server, Connection.open(server.url, timeout=1) as opened:
-        publisher = Publisher(opened)
-        publisher.publish_columns(
-            *columns(["s.a"] * 3, [b"x"] * 3, ids=True), refused=lambda place, _: refused.append(place)
-        )
-        with pytest.raises(StreamError):
-            publisher.flush()
-
-    assert refused == []
-
-
 def test_a_stream_that_comes_late(nats_server: NatsServer, connection: Connection) -> None:
     """Messages that nobody stored at first are sent again, and those with ids counted once."""
     with Connection.open(nats_server.url) as opened:
@@ -369,18 +224,6 @@ def test_answers_to_a_lost_connection_are_not_counted(nats_server: NatsServer, s
     assert (again.acknowledge(mixed, new), again.left, again.duplicates) == (2, 1, 1)
     assert not again.holds(7)
     assert bytes(again.waiting()).count(b" _INBOX.x.8 ") == 3
-
-
-def test_an_answer_that_comes_twice_counts_once() -> None:
-    """Messages with numbers of their own: what is done is not sent again, nor counted again."""
-    messages = PublishedMessages(pa.array(["a", "b", "c"]), pa.array([b"1", b"2", b"3"], type=pa.binary()), None)
-    chunk = TrackedChunk(messages, b"_INBOX.x.", 10)
-    known = np.array([True, True, False, False])
-
-    assert chunk.acknowledge(np.array([11, 11, 9, 13]), known) == 1
-    assert (chunk.left, chunk.duplicates) == (2, 1)
-    assert chunk.waiting() == b"PUB a _INBOX.x.10 1\r\n1\r\nPUB c _INBOX.x.12 1\r\n3\r\n"
-    assert (chunk.holds(11), chunk.holds(12), chunk.holds(13)) == (False, True, False)
 
 
 def test_a_connection_cut_in_the_middle(nats_server: NatsServer, connection: Connection, stream: str) -> None:

@@ -1,0 +1,110 @@
+"""Mappings and transforms of servers, accounts and streams."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from turnout.errors import ConfigError
+from turnout.subjects import (
+    MappingTable,
+    MappingTableError,
+    mappings_from_claim,
+    mappings_in,
+    parse_config,
+    stream_transforms,
+)
+
+
+def test_an_account_claim_gives_its_mappings() -> None:
+    """Decoded JSON; a weight of 0 or none means 100 there, as in the JWT library."""
+    claim = {"nats": {"mappings": {"foo": [{"subject": "bar", "weight": 50}, {"subject": "baz", "cluster": "west"}]}}}
+    table = MappingTable.from_config(mappings_from_claim(claim))
+
+    assert table.apply("foo", "west", 0.9) == "baz"
+    assert {table.apply("foo", None, d / 10) for d in range(10)} == {"foo", "bar"}
+    assert mappings_from_claim({"nats": {}}) == {}
+    for wrong in ({"mappings": []}, {"mappings": {"a": "b"}}, {"mappings": {"a": [{"dest": "b"}]}}):
+        with pytest.raises(ConfigError):
+            mappings_from_claim(wrong)
+
+
+def test_a_stream_gives_its_transforms() -> None:
+    """From the JSON of a stream's configuration, with every wrong part told at once."""
+    transforms = stream_transforms(
+        {
+            "config": {
+                "name": "S",
+                "subject_transform": {"src": "a.*", "dest": "b.$1"},
+                "republish": {"dest": "re.>"},
+                "mirror": {"name": "M", "subject_transforms": [{"src": "m", "dest": "n"}]},
+                "sources": [
+                    {"name": "O", "subject_transforms": [{"src": "o.>", "dest": ""}, {"src": "p", "dest": "q"}]}
+                ],
+            }
+        }
+    )
+
+    assert transforms.subject_transform is not None
+    assert transforms.subject_transform.apply("a.1") == "b.1"
+    assert transforms.republish is not None
+    assert transforms.republish.apply("x.y") == "re.x.y"
+    assert [t.apply("m") for t in transforms.mirror] == ["n"]
+    table = MappingTable.from_transforms(transforms.sources["O"])
+    assert [table.apply(s) for s in ("o.1", "p", "r")] == ["o.1", "q", "r"]
+    with pytest.raises(MappingTableError) as failure:
+        stream_transforms({"subject_transform": {"src": "a b", "dest": "c"}, "republish": {"src": "a", "dest": "b c"}})
+    assert [error.reason for error in failure.value.errors] == ["bad_source", "bad_destination"]
+    assert [error.position for error in failure.value.errors] == [0, 0]
+
+
+def test_a_source_stream_may_be_filtered_and_named_twice() -> None:
+    """filter_subject is the older spelling of a transform without a destination; filters of one stream add up."""
+    transforms = stream_transforms(
+        {
+            "sources": [
+                {"name": "O", "filter_subject": "o.*"},
+                {"name": "O", "subject_transforms": [{"src": "p.*", "dest": "q.$1"}]},
+                {"name": "P"},
+            ]
+        }
+    )
+    table = MappingTable.from_transforms(transforms.sources["O"])
+
+    assert [table.apply(s) for s in ("o.1", "p.1")] == ["o.1", "q.1"]
+    assert transforms.sources["P"] == ()
+
+
+@pytest.mark.parametrize(
+    ("config", "path"),
+    [
+        ({"subject_transform": "a"}, "subject_transform"),
+        ({"republish": {"src": 1}}, "republish.src"),
+        ({"mirror": "M"}, "mirror"),
+        ({"mirror": {"subject_transforms": {"src": "a"}}}, "mirror.subject_transforms"),
+        ({"sources": {"name": "O"}}, "sources"),
+        ({"sources": ["O"]}, "sources[0]"),
+        ({"sources": [{"name": "O", "subject_transforms": ["a"]}]}, "sources[0].subject_transforms[0]"),
+        ({"config": []}, "config"),
+    ],
+)
+def test_a_stream_of_another_form_is_refused_with_its_path(config: dict[str, Any], path: str) -> None:
+    """JSON that is no stream configuration is told from one that the server would refuse."""
+    with pytest.raises(ConfigError) as failure:
+        stream_transforms(config)
+
+    assert [mistake.path for mistake in failure.value.mistakes] == [path]
+
+
+def test_mappings_are_found_at_the_top_and_in_accounts() -> None:
+    """``maps`` is another spelling; top-level mappings are those of the account $G."""
+    config = parse_config("mappings { a: b }\nmaps { c: d }\naccounts { A { Mappings { e: f } }, B {} }")
+
+    assert mappings_in(config) == mappings_in(config, "$G") == {"a": "b", "c": "d"}
+    assert mappings_in(config, "A") == {"e": "f"}
+    assert mappings_in(config, "B") == {}
+    with pytest.raises(ConfigError, match="no account 'C'; there are: A, B"):
+        mappings_in(config, "C")
+    with pytest.raises(ConfigError, match="expected a block of mappings"):
+        mappings_in({"mappings": "x"})
