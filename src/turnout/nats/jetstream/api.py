@@ -10,7 +10,9 @@ from collections.abc import AsyncIterator, Coroutine
 from typing import Any, TypeVar
 
 from turnout.errors import ConfigError, Mistake
+from turnout.nats.jetstream._codec import decode
 from turnout.nats.jetstream.connection import NatsConnection, Reply
+from turnout.nats.jetstream.consumer_config import ConsumerInfo
 from turnout.nats.jetstream.errors import StreamError, api_error
 from turnout.nats.protocol.answers import JsonMapping, JsonObject
 from turnout.nats.protocol.prefix import Prefix
@@ -68,10 +70,26 @@ class Api:
             for task in late:
                 task.cancel()
 
+    async def consumer_info(self, stream: str, consumer: str) -> ConsumerInfo:
+        """Request a consumer's current state from the server.
+
+        Raises:
+            ConsumerNotFoundError: there is none of that name.
+        """
+        return decode(ConsumerInfo, await self.call(f"CONSUMER.INFO.{stream}.{consumer}"))
+
+    async def delete_consumer(self, stream: str, consumer: str) -> None:
+        """Delete a consumer.
+
+        Raises:
+            ConsumerNotFoundError: there is none of that name.
+        """
+        await self.call(f"CONSUMER.DELETE.{stream}.{consumer}")
+
     async def forget_consumer(self, stream: str, consumer: str) -> None:
         """Delete a consumer as clean-up; a missing or unreachable consumer is not an error."""
         with contextlib.suppress(StreamError, ConnectionError):
-            await self.call(f"CONSUMER.DELETE.{stream}.{consumer}")
+            await self.delete_consumer(stream, consumer)
 
     async def raw(self, subject: str, payload: bytes = b"", *, timeout: float | None = None) -> Reply:
         """Send a request whose answer is not JSON, for direct gets."""

@@ -9,7 +9,6 @@ from types import TracebackType
 from typing import Self
 
 from turnout.errors import TurnoutError
-from turnout.nats.jetstream._codec import decode
 from turnout.nats.jetstream._mailbox import Callback
 from turnout.nats.jetstream.api import Api
 from turnout.nats.jetstream.consumer_config import AckPolicy, ConsumerInfo
@@ -75,7 +74,7 @@ class Consumer:
         Raises:
             ConsumerNotFoundError: it is gone.
         """
-        self.cached_info = decode(ConsumerInfo, await self._api.call(f"CONSUMER.INFO.{self.stream}.{self.name}"))
+        self.cached_info = await self._api.consumer_info(self.stream, self.name)
         return self.cached_info
 
     async def fetch(
@@ -171,7 +170,7 @@ class Consumer:
         Raises:
             ConsumerNotFoundError: it is gone already.
         """
-        await self._api.call(f"CONSUMER.DELETE.{self.stream}.{self.name}")
+        await self._api.delete_consumer(self.stream, self.name)
 
     def stop(self, reason: TurnoutError | None = None) -> None:
         """Stop all that takes messages of it through this object; they raise *reason*, or just end."""

@@ -201,7 +201,7 @@ class PullMessages:
     async def _look_again(self, why: StreamError) -> None:
         """Check that the consumer still exists; continue if it does, or if the server cannot answer yet."""
         try:
-            await self._api.call(f"CONSUMER.INFO.{self._stream}.{self._consumer}")
+            await self._api.consumer_info(self._stream, self._consumer)
         except (ConsumerNotFoundError, LookupError) as missing:
             missing.__cause__ = why
             self._finish(missing if isinstance(missing, StreamError) else why)

@@ -18,7 +18,7 @@ from turnout.nats.jetstream.errors import (
     StreamError,
 )
 from turnout.nats.jetstream.stream_config import External, RawMessage, StreamConfig, StreamInfo, StreamSource
-from turnout.nats.jetstream.subscribe import consumer_info, create_consumer
+from turnout.nats.jetstream.subscribe import create_consumer
 from turnout.nats.protocol.answers import JsonObject
 from turnout.nats.protocol.headers import ADDED_BY_DIRECT_GETS, parse_table
 from turnout.nats.protocol.numbers import decimal
@@ -213,7 +213,7 @@ class Stream:
         Raises:
             ConsumerNotFoundError: there is none of that name.
         """
-        return await consumer_info(self._api, self.name, check_name("name", name))
+        return await self._api.consumer_info(self.name, check_name("name", name))
 
     async def delete_consumer(self, name: str) -> None:
         """Delete a consumer.
@@ -221,7 +221,7 @@ class Stream:
         Raises:
             ConsumerNotFoundError: there is none of that name.
         """
-        await self._api.call(f"CONSUMER.DELETE.{self.name}.{check_name('name', name)}")
+        await self._api.delete_consumer(self.name, check_name("name", name))
 
     async def consumer_names(self) -> list[str]:
         """The names of all its consumers."""

@@ -221,15 +221,6 @@ async def stream_of(api: Api, subject: str) -> str:
     raise NoMatchingStreamError(f"no matching stream: one stream must take {subject!r}, and {takers}")
 
 
-async def consumer_info(api: Api, stream: str, consumer: str) -> ConsumerInfo:
-    """Request a consumer's current state from the server.
-
-    Raises:
-        ConsumerNotFoundError: there is none of that name.
-    """
-    return decode(ConsumerInfo, await api.call(f"CONSUMER.INFO.{stream}.{consumer}"))
-
-
 async def create_consumer(api: Api, stream: str, config: ConsumerConfig, *, action: str = "create") -> ConsumerInfo:
     """Make a consumer, or change one.
 
@@ -285,7 +276,7 @@ async def _look_up(api: Api, stream: str, request: SubscriptionRequest) -> Consu
     if not request.name:
         return None
     try:
-        return await consumer_info(api, stream, request.name)
+        return await api.consumer_info(stream, request.name)
     except ConsumerNotFoundError:
         if request.consumer and not request.pull:
             raise
@@ -325,7 +316,7 @@ async def establish_push(api: Api, request: SubscriptionRequest, delivery: Deliv
             name = request.name
             if not name:
                 raise
-            await _bind(subscription, await consumer_info(api, stream, name), request)
+            await _bind(subscription, await api.consumer_info(stream, name), request)
             return subscription
         subscription.bind(info, owned=request.owned)
     except BaseException:
@@ -360,7 +351,7 @@ async def establish_pull(api: Api, request: SubscriptionRequest) -> tuple[str, s
     try:
         info = await create_guarded(api, stream, _full_config(api, request, None))
     except ConsumerExistsError:
-        info = await consumer_info(api, stream, request.name)
+        info = await api.consumer_info(stream, request.name)
         check_existing(info, request)
         return stream, info.name, info, False
     return stream, info.name, info, request.owned

@@ -11,7 +11,6 @@ from types import TracebackType
 from typing import Self
 
 from turnout.errors import TurnoutError
-from turnout.nats.jetstream._codec import decode
 from turnout.nats.jetstream._mailbox import Callback, Mailbox
 from turnout.nats.jetstream._time_limits import Watchdog
 from turnout.nats.jetstream.api import Api
@@ -178,7 +177,7 @@ class PushSubscription:
 
     async def consumer_info(self) -> ConsumerInfo:
         """Request the consumer's current state from the server."""
-        return decode(ConsumerInfo, await self._api.call(f"CONSUMER.INFO.{self.stream}.{self.consumer_name}"))
+        return await self._api.consumer_info(self.stream, self.consumer_name)
 
     # -- the read loop's side
 
@@ -356,7 +355,7 @@ class PushSubscription:
 
     async def _delete_consumer(self) -> None:
         self._owns_consumer = False
-        await self._api.call(f"CONSUMER.DELETE.{self.stream}.{self.consumer_name}")
+        await self._api.delete_consumer(self.stream, self.consumer_name)
 
     async def __aenter__(self) -> Self:
         return self

@@ -77,26 +77,6 @@ def sequences(reply: bytes) -> tuple[int, int]:
 
 
 @dataclass(frozen=True, slots=True)
-class Position:
-    """Fields of a JSAck that a stream reader needs; times in nanoseconds since 1970."""
-
-    stream_seq: int
-    consumer_seq: int
-    timestamp_ns: int
-    num_pending: int
-
-    @classmethod
-    def parse(cls, reply: bytes) -> Self:
-        """Read a reply subject of either version.
-
-        Raises:
-            NotJetStreamMessageError: as `JSAck.parse`.
-        """
-        ack = JSAck.parse(reply.decode("utf-8", "replace"))
-        return cls(ack.stream_seq, ack.consumer_seq, ack.timestamp_ns, ack.num_pending)
-
-
-@dataclass(frozen=True, slots=True)
 class JSAck:
     """The delivery facts in a reply subject.
 

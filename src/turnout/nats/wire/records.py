@@ -21,7 +21,7 @@ from turnout.nats.protocol.answers import JsonObject
 from turnout.nats.protocol.errors import BrokenFrameError, NotJetStreamMessageError
 from turnout.nats.protocol.frames import MAX_SIZE_DIGITS
 from turnout.nats.protocol.headers import MESSAGE_ID
-from turnout.nats.protocol.positions import Position
+from turnout.nats.protocol.positions import JSAck
 from turnout.nats.wire.frames import Frames, numbers_before, windows
 from turnout.records.headers import ARROW
 from turnout.records.types import ArrowArray, ArrowBatch, Binaries, Strings
@@ -224,7 +224,7 @@ def _read_each(memory: bytearray, frames: Frames, reply_end: Positions) -> _Repl
         reply = parts[3] if len(parts) > 3 else b""
         topic_end = start + len(parts[0]) + 1 + len(parts[1])
         try:
-            at = Position.parse(reply)
+            at = JSAck.parse(reply.decode("utf-8", "replace"))
             table[:5, row] = (at.stream_seq, at.consumer_seq, at.timestamp_ns, at.num_pending, topic_end)
             table[5, row] = start + len(line) - len(reply)
         except (NotJetStreamMessageError, OverflowError):
