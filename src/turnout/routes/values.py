@@ -13,7 +13,7 @@ from pydantic import AfterValidator
 from turnout.errors import SubjectError
 from turnout.secrets import masked_url
 from turnout.subjects import has_wildcard
-from turnout.subjects.tokens import check_subject
+from turnout.subjects.tokens import check_subject, is_name
 from turnout.subscriptions.address import url_problem
 from turnout.suggestions import did_you_mean, nearest
 from turnout.transforms.java.regex import check_java_regex
@@ -21,7 +21,7 @@ from turnout.transforms.java.regex_characters import JavaRegexError
 
 Names = str | list[str]
 
-_STREAM = re.compile(r"[^\s.*>/\\]{1,255}")
+_MAX_STREAM_NAME = 255
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _NATS_SCHEMES = ("nats", "tls")
 _PLACES = ("earliest", "latest")
@@ -90,7 +90,7 @@ def _split(url: str, shown: str, example: str) -> Any:
 
 
 def _stream(name: str) -> None:
-    if not _STREAM.fullmatch(name):
+    if not is_name(name) or len(name) > _MAX_STREAM_NAME:
         expected = "the name of a stream: no space, dot, '*', '>', '/' or '\\' in it"
         raise ValueError(f"found {name!r}, expected {expected}")
 

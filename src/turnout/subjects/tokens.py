@@ -7,6 +7,7 @@ one ``str`` and back: see `encode` and `decode`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from turnout.subjects.errors import InvalidSubjectError
@@ -19,6 +20,8 @@ FULL = ">"
 
 BLANKS = "\t\n\f\r "
 """Characters that no token of a stream's, a mapping's or a subscription's subject may hold."""
+
+_NAME = re.compile(r"[^\s.*>/\\\x00-\x1f\x7f]+")
 
 
 def encode(subject: str) -> bytes:
@@ -117,6 +120,15 @@ def is_publishable(subject: str) -> bool:
     [True, False, False, False]
     """
     return is_valid_literal(subject) and is_valid(subject)
+
+
+def is_name(text: str) -> bool:
+    """Return True if a stream, consumer or queue may have this name: one token that is also a file's name.
+
+    >>> [is_name(text) for text in ("ORDERS", "orders.new", "a*", "a b", "a/b", "")]
+    [True, False, False, False, False, False]
+    """
+    return _NAME.fullmatch(text) is not None
 
 
 def has_wildcard(subject: str) -> bool:

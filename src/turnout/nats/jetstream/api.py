@@ -16,15 +16,17 @@ from turnout.nats.jetstream.consumer_config import ConsumerInfo
 from turnout.nats.jetstream.errors import StreamError, api_error
 from turnout.nats.protocol.answers import JsonMapping, JsonObject
 from turnout.nats.protocol.prefix import Prefix
+from turnout.subjects.tokens import is_name
 
 T = TypeVar("T")
 
-_NAME = re.compile(r"[^\s.*>/\\\x00-\x1f\x7f]+")
+BUCKET = re.compile(r"[a-zA-Z0-9_-]+")
+"""Name of a key-value bucket or object store."""
 
 
 def name_mistake(path: str, name: str | None) -> Mistake | None:
     """Return the mistake in the name of a stream, consumer, durable or queue; None if it is valid."""
-    if name is None or _NAME.fullmatch(name):
+    if name is None or is_name(name):
         return None
     return Mistake(path, f"invalid name {name!r}: no dots, *, >, blanks, slashes or control characters, and not empty")
 
@@ -39,6 +41,17 @@ def check_name(path: str, name: str) -> str:
     if mistake:
         raise ConfigError([mistake])
     return name
+
+
+def check_bucket(bucket: str) -> str:
+    """Return the name of a key-value bucket or object store, if it can be one.
+
+    Raises:
+        ConfigError: it cannot.
+    """
+    if not BUCKET.fullmatch(bucket):
+        raise ConfigError([Mistake("bucket", f"{bucket!r} is not a bucket's name: letters, digits, - and _")])
+    return bucket
 
 
 class Api:

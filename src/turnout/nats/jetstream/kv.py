@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 from turnout.errors import ConfigError, Mistake
+from turnout.nats.jetstream.api import BUCKET, check_bucket
 from turnout.nats.jetstream.core import JetStreamCore
 from turnout.nats.jetstream.errors import MessageNotFoundError, WrongLastSequenceError
 from turnout.nats.jetstream.kv_watch import Entry, Operation, Watcher, WatchOptions, operation_of
@@ -26,7 +27,6 @@ from turnout.nats.jetstream.stream_config import (
     StreamSource,
 )
 
-_BUCKET = re.compile(r"[a-zA-Z0-9_-]+")
 _MAX_HISTORY = 64
 _DUPLICATE_WINDOW_SECONDS = 120.0
 
@@ -100,7 +100,7 @@ class KeyValueConfig:
 
     def _check(self) -> None:
         rules = (
-            ("bucket", bool(_BUCKET.fullmatch(self.bucket)), "must be of letters, digits, - and _"),
+            ("bucket", bool(BUCKET.fullmatch(self.bucket)), "must be of letters, digits, - and _"),
             ("history", 1 <= self.history <= _MAX_HISTORY, f"must be from 1 to {_MAX_HISTORY}"),
             ("mirror", not (self.mirror and self.sources), "cannot be given together with sources"),
             ("limit_marker_ttl", (self.limit_marker_ttl or 1) >= 1, "must be at least 1 second"),
@@ -120,9 +120,7 @@ def bucket_stream(bucket: str) -> str:
     Raises:
         ConfigError: *bucket* cannot be a bucket's name.
     """
-    if not _BUCKET.fullmatch(bucket):
-        raise ConfigError([Mistake("bucket", f"{bucket!r} is not a bucket's name: letters, digits, - and _")])
-    return f"KV_{bucket}"
+    return f"KV_{check_bucket(bucket)}"
 
 
 _KEY = re.compile(r"[-/_=a-zA-Z0-9]+(\.[-/_=a-zA-Z0-9]+)*")

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import base64
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from turnout.errors import ConfigError, Mistake
 from turnout.nats.jetstream._codec import coded, decode, encode, moment, nested
+from turnout.nats.jetstream.api import check_bucket
 from turnout.nats.jetstream.errors import MessageNotFoundError, StreamError
 from turnout.nats.jetstream.stream_config import (
     DiscardPolicy,
@@ -21,7 +20,6 @@ from turnout.nats.jetstream.stream_config import (
 from turnout.nats.protocol.answers import JsonMapping, JsonObject
 
 DEFAULT_CHUNK = 128 * 1024
-_BUCKET = re.compile(r"[a-zA-Z0-9_-]+")
 
 
 class ObjectNotFoundError(MessageNotFoundError):
@@ -47,9 +45,7 @@ def object_stream(bucket: str) -> str:
     Raises:
         ConfigError: *bucket* cannot be a store's name.
     """
-    if not _BUCKET.fullmatch(bucket):
-        raise ConfigError([Mistake("bucket", f"{bucket!r} is not a bucket's name: letters, digits, - and _")])
-    return f"OBJ_{bucket}"
+    return f"OBJ_{check_bucket(bucket)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
