@@ -113,7 +113,7 @@ def test_large_messages_behind_the_range(connection: Connection) -> None:
 
 
 @given(st.lists(PATTERNS, min_size=1, max_size=5), st.lists(SUBJECTS | st.just("a..b"), max_size=20))
-def test_the_sieve_matches_as_a_consumer_does(filters: list[str], subjects: list[str]) -> None:
+def test_the_filter_matches_as_a_consumer_does(filters: list[str], subjects: list[str]) -> None:
     """Row by row as `turnout.subjects.pattern.matches`, wildcards and tokens that only begin with a star included."""
     batch = pa.RecordBatch.from_pydict({"topic": pa.array(subjects, pa.string())})
 
