@@ -6,23 +6,77 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
 from turnout.bundle import bundled
 from turnout.demo.flights import CUT_OFF, FLIGHTS
-from turnout.demo.ledger import Ledger, read_ledger
 from turnout.demo.stage import check_stop, publish_flights, streams, subscribe
 from turnout.embedded import NatsServer
-from turnout.nats.wire import Connection, create_stream
+from turnout.engine.counts import Counts
+from turnout.nats.wire import Connection, PullReader, Range, create_stream, stream_info
 from turnout.private_files import private_folder
 from turnout.routes import Route
 from turnout.runtime.progress import Progress, RunResult
 from turnout.spark.running.job import run
 from turnout.spark.session.build import route_session
 from turnout.subscriptions import open_store
+
+_TOP = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """Content of the server after a run.
+
+    Attributes:
+        source: messages of the stream FLIGHTS.
+        messages: messages of the stream DELIVERIES.
+        delivered: different source records among these, told apart by their message ids.
+        dead: messages of the stream DEAD.
+        destinations: the subjects with the most deliveries, and how many each has.
+    """
+
+    source: int
+    messages: int
+    delivered: int
+    dead: int
+    destinations: tuple[tuple[str, int], ...]
+
+    def disagreements(self, counts: Counts) -> Iterator[str]:
+        """Yield the differences between the run's counts and the server's, as sentences."""
+        pairs = (
+            ("records read", counts.read, "messages in FLIGHTS", self.source),
+            ("messages sent", counts.messages, "messages in DELIVERIES", self.messages),
+            ("records delivered", counts.delivered, "records seen in DELIVERIES", self.delivered),
+            ("records dead-lettered", counts.dead_lettered, "messages in DEAD", self.dead),
+        )
+        for ours, our_number, theirs, their_number in pairs:
+            if our_number != their_number:
+                yield f"{ours}: {our_number:,}, but {theirs}: {their_number:,}"
+
+
+def read_ledger(connection: Connection) -> Ledger:
+    """Count the content of the server; the message id of every delivery is read."""
+    states = {name: stream_info(connection, name)["state"] for name in ("FLIGHTS", "DELIVERIES", "DEAD")}
+    records: set[bytes] = set()
+    topics: Counter[str] = Counter()
+    everything = Range("DELIVERIES", 1, states["DELIVERIES"]["last_seq"] + 1)
+    for batch in PullReader(connection, everything).batches():
+        # An id is <stream>:<sequence>:<hash>; the first two parts name the record.
+        records.update(key.rpartition(b":")[0] for key in batch.column("key").to_pylist())
+        topics.update(batch.column("topic").to_pylist())
+    return Ledger(
+        source=states["FLIGHTS"]["messages"],
+        messages=states["DELIVERIES"]["messages"],
+        delivered=len(records),
+        dead=states["DEAD"]["messages"],
+        destinations=tuple(topics.most_common(_TOP)),
+    )
+
 
 GENERATED = 10_000
 """How many subscriptions are drawn from the data."""
