@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import difflib
 import re
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
 from functools import partial
+from itertools import pairwise
+from pathlib import Path as Folder
 from typing import Any, Final
 
 import numpy as np
 import pytest
+from nats.errors import ProtocolError
 
 from tests.regexes import Found, collected, files, hostile
 from turnout import Route
@@ -21,17 +25,25 @@ from turnout.codecs import Format, codec_of
 from turnout.codecs.ddl import parse_ddl
 from turnout.conditions import parse as parse_condition
 from turnout.conditions.pattern import lexemes, parse_pattern, pattern_matcher
-from turnout.errors import RecordError, RouteError, SubjectError
+from turnout.errors import ConfigError, RecordError, RouteError, SubjectError
+from turnout.nats.jetstream._frames import FrameParser
+from turnout.nats.protocol.errors import BrokenFrameError
 from turnout.nats.protocol.headers import parse_table
 from turnout.nats.protocol.status import read_status
+from turnout.nats.wire.frames import locate
+from turnout.routes.places import Path
 from turnout.routes.properties import properties
+from turnout.routes.reader import RouteReader
 from turnout.routes.values import interval
 from turnout.runtime.java_failures import in_one_line
 from turnout.secrets import masked_url
+from turnout.server import security
+from turnout.server.config import ServerConfig
+from turnout.server.security import Gate
 from turnout.subjects import MappingTable, SubjectTransform
 from turnout.subjects.functions import FUNCTIONS, parse_call
 from turnout.subjects.tokens import check_subject
-from turnout.suggestions import nearest
+from turnout.suggestions import guesses, nearest
 from turnout.transforms.casting import caster
 from turnout.transforms.java.literal import parse_literal
 from turnout.transforms.java.number import low_bits, parsed_integer
@@ -79,15 +91,16 @@ def seconds_of(work: Callable[[], object], times: int = 1) -> float:
 
 
 def grows_too_fast(work: Callable[[Any], object], text_of: Callable[[int], Any]) -> bool:
-    """Whether four times the text takes more than `GROWTH` squared of the time, in each of several attempts."""
-    small, large = text_of(SIZES[0]), text_of(SIZES[-1])
-    most = GROWTH ** (len(SIZES) - 1)
-    times = SIZES[-1] // SIZES[0]
-    for _ in range(4):
-        taken = seconds_of(lambda: work(large))
-        if taken == float("inf"):
-            return True
-        if taken < FLOOR or taken <= most * seconds_of(lambda: work(small), times) / times:
+    """Whether twice the text takes more than `GROWTH` times as long, by the shortest times of several attempts."""
+    texts = {size: text_of(size) for size in SIZES}
+    shortest = dict.fromkeys(SIZES, float("inf"))
+    for _ in range(6):
+        for size in reversed(SIZES):
+            times = SIZES[-1] // size
+            shortest[size] = min(shortest[size], seconds_of(partial(work, texts[size]), times) / times)
+            if size == SIZES[-1] and (shortest[size] == float("inf") or shortest[size] < FLOOR):
+                return shortest[size] > FLOOR
+        if all(shortest[large] <= max(FLOOR, GROWTH * shortest[small]) for small, large in pairwise(SIZES)):
             return False
     return True
 
@@ -204,6 +217,14 @@ TEXTS: Final[dict[str, tuple[Callable[[Any], object], Callable[[int], Any]]]] = 
     "weight": (lambda text: MappingTable.from_config({"a": [{"destination": "b", "weight": text}]}), repeated("9")),
     "headers": (lambda text: parse_table(text.encode()), repeated("A: b\r\n", "NATS/1.0\r\n")),
     "headers, colons": (lambda text: parse_table(text.encode()), repeated(":", "NATS/1.0\r\n")),
+    "headers without an end": (lambda text: parse_table(text.encode()), repeated("a", "NATS/1.0\r\n")),
+    "cookies": (lambda text: security._cookie(text, "turnout"), repeated("a=b; ")),
+    "cookies, quotes": (lambda text: security._cookie(text, "turnout"), repeated('\\"', 'turnout="', '"')),
+    "cookies, semicolons": (lambda text: security._cookie(text, "turnout"), repeated(";")),
+    "host": (lambda text: security._name(f"//{text}"), repeated("[")),
+    "host, colons": (lambda text: security._name(f"//{text}"), repeated("a:")),
+    "host, logins": (lambda text: security._name(f"//{text}"), repeated("a@")),
+    "origin": (lambda text: Gate._is_own(text, text), repeated("a", "http://")),
     "status": (lambda text: read_status(text.encode()), repeated(" ", "NATS/1.0 404", "\rx")),
     "login": (masked_url, repeated("a://")),
     "logins": (masked_url, repeated("a:b@c ")),
@@ -227,6 +248,96 @@ TEXTS: Final[dict[str, tuple[Callable[[Any], object], Callable[[int], Any]]]] = 
     )
     for function in FUNCTIONS
 }
+
+
+def wire_frames(pieces: Sequence[bytes]) -> int:
+    """What the blocking client does with the bytes that arrive: the number of its frames and other lines."""
+    memory, filled, found = bytearray(sum(map(len, pieces)) + 8), 0, 0
+    for piece in pieces:
+        memory[filled : filled + len(piece)] = piece
+        filled += len(piece)
+        frames = locate(memory, filled)
+        found += len(frames) + len(frames.lines)
+        filled -= frames.consumed
+        if frames.consumed:
+            memory[:filled] = memory[frames.consumed : frames.consumed + filled]
+    return found
+
+
+class Client:
+    """What a parser of frames needs of its client."""
+
+    max_payload = 1 << 20
+
+    def __init__(self) -> None:
+        self.stats = {"in_msgs": 0, "in_bytes": 0}
+
+    async def _process_pong(self) -> None:
+        """Count nothing."""
+
+
+def parsed_frames(pieces: Sequence[bytes]) -> int:
+    """What the asynchronous client does with them: the number of messages."""
+    client = Client()
+
+    async def feed() -> None:
+        parser = FrameParser(client, {b"1": lambda *_: None})
+        for piece in pieces:
+            await parser.parse(piece)
+
+    asyncio.run(feed())
+    return client.stats["in_msgs"]
+
+
+def stream(size: int, count: int) -> bytes:
+    """So many messages of the size, with headers."""
+    return b"".join(b"HMSG a.b 1 12 %d\r\nNATS/1.0\r\n\r\n%s\r\n" % (12 + size, b"x" * size) for _ in range(count))
+
+
+WIRE: Final[dict[str, Callable[[int], bytes]]] = {
+    "one message": lambda size: stream(size, 1),
+    "a message without an end": lambda size: stream(2 * size, 1)[:size],
+    "small messages": lambda size: stream(16, size // 50),
+    "messages without a line between": lambda size: b"MSG a 1 0\r\n\r\n" * (size // 13),
+    "tiny lines": lambda size: b"PONG\r\n" * (size // 6),
+    "a line without an end": lambda size: b"x" * size,
+    "headers without an end": lambda size: b"HMSG a 1 %d %d\r\n" % (2 * size, 2 * size) + b"A: b\r\n" * (size // 6),
+    "payload like lines": lambda size: b"MSG a 1 %d\r\n" % (2 * size) + b"MSG a 1 5\r\n" * (size // 11),
+}
+
+
+@pytest.mark.parametrize("reader", [wire_frames, parsed_frames])
+@pytest.mark.parametrize("piece", [7, 1 << 20])
+@pytest.mark.parametrize("text_of", WIRE.values(), ids=WIRE)
+def test_frames_are_read_in_linear_time(
+    reader: Callable[[Sequence[bytes]], int], piece: int, text_of: Callable[[int], bytes]
+) -> None:
+    """Whatever is in the bytes, and however small the pieces are in which they arrive."""
+
+    def pieces(size: int) -> list[bytes]:
+        text = text_of(size)
+        return [text[at : at + piece] for at in range(0, len(text), piece)]
+
+    assert not grows_too_fast(without_errors(reader), pieces)
+
+
+def test_frames_are_the_same_wherever_the_bytes_are_cut() -> None:
+    """Two pieces, cut at every position."""
+    text = stream(0, 2) + b"PONG\r\n" + stream(40, 2) + b"MSG a 1 0\r\n\r\n"
+    cuts = range(len(text) + 1)
+
+    assert {wire_frames([text[:cut], text[cut:]]) for cut in cuts} == {6}
+    assert {parsed_frames([text[:cut], text[cut:]]) for cut in cuts} == {5}
+
+
+@pytest.mark.parametrize(
+    "frame", [b"MSG a 1 -14\r\n", b"HMSG a 1 -20 5\r\n", b"HMSG a 1 9 5\r\n", b"MSG a 1 99999999999\r\n"]
+)
+def test_sizes_that_are_none_end_the_connection(frame: bytes) -> None:
+    """A negative one led back to its own frame, for ever; a huge one would be waited for and kept in memory."""
+    for reader, wrong in ((wire_frames, BrokenFrameError), (parsed_frames, ProtocolError)):
+        with pytest.raises(wrong), stopped_after(5):
+            reader([frame + b"x" * 20 + b"\r\n"])
 
 
 def without_errors(work: Callable[[Any], object]) -> Callable[[Any], object]:
@@ -316,6 +427,42 @@ def test_thousands_of_mistakes(more: str, unit: str, monkeypatch: pytest.MonkeyP
     assert "more mistakes" in wrong.value.mistakes[-1].problem
     assert len(str(wrong.value)) < 51 * 800
     assert guesses <= 2000
+
+
+def test_guesses_of_many_unknown_names_are_few() -> None:
+    """Twice the names take at most 2.5 times as long."""
+
+    def names(size: int) -> list[str]:
+        return [f"unknwn{number}" for number in range(2 * size)]
+
+    assert not grows_too_fast(lambda unknown: list(guesses(unknown, [f"unknown{n}" for n in range(500)])), names)
+
+
+def test_a_configuration_with_many_unknown_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first fifty are shown with a guess, the others are counted."""
+    guessed: list[str] = []
+    monkeypatch.setattr("turnout.server.config.did_you_mean", lambda name, _: guessed.append(name) or "")
+    with pytest.raises(ConfigError, match="2,000 mistakes") as wrong:
+        ServerConfig.load(None, {}, **{f"unknwn{number}": 1 for number in range(2000)})
+
+    assert len(guessed) == 51
+    assert wrong.value.mistakes[-1].problem == "and 1,950 more mistakes"
+
+
+def test_lines_of_mistakes_are_found_at_once() -> None:
+    """The names of a long file are put in order once, not for each of its mistakes."""
+
+    def lines(size: int) -> dict[Path, int]:
+        return {("mappings", f"a{number}.b"): number for number in range(size)}
+
+    def work(known: dict[Path, int]) -> None:
+        reader = RouteReader({}, known, Folder())
+        assert [reader._line("mappings", f'"a{number}.b"]: odd') for number in range(50)] == [None] * 50
+
+    assert not grows_too_fast(work, lines)
+    reader = RouteReader({}, lines(100) | {("mappings",): 1}, Folder())
+    assert reader._line("mappings", "a7.b") == 7
+    assert reader._line("mappings", "nothing") == 1
 
 
 def test_no_guess_for_what_is_no_name(monkeypatch: pytest.MonkeyPatch) -> None:

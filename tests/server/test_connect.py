@@ -106,3 +106,14 @@ def test_validation_names_the_option_and_what_is_wrong(client: TestClient) -> No
     assert set(properties) <= {one["definition"]["name"] for one in answer["configs"]}
     assert '"pw"' not in response.text
     assert client.get("/connector-plugins").json()[0]["class"] == "turnout.Route"
+
+
+def test_validation_shows_a_part_of_what_is_long(client: TestClient) -> None:
+    """A mistake is shown as short as elsewhere, however long the value is that it quotes."""
+    properties = {"transforms": "m", "transforms.m.type": "x" * 100_000, "transforms.m." + "y" * 100_000: "z"}
+    answer = client.put("/connector-plugins/turnout.Route/config/validate", json=properties).json()
+    errors = [error for one in answer["configs"] for error in one["value"]["errors"]]
+
+    assert errors
+    assert max(map(len, errors)) <= 500
+    assert [one["value"]["name"] for one in answer["configs"] if one["value"]["name"] in properties] == [*properties]

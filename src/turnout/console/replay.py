@@ -11,6 +11,7 @@ from turnout.server.offsets import Start, checked_start
 from turnout.server.routes import Routes
 from turnout.server.sandbox import route_of
 from turnout.server.sources import opened, resolved, stream_ends
+from turnout.untrusted import decimal
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,8 @@ def place_of(written: str) -> Start:
     (4711, 'latest')
     """
     text = written.strip()
-    return int(text) if text.isdecimal() else text
+    number = decimal(text)
+    return text if number is None else number
 
 
 def replay_of(routes: Routes, name: str, written: str) -> list[StreamReplay]:

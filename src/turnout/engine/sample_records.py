@@ -18,6 +18,7 @@ from turnout.records.headers import ARROW
 from turnout.records.types import Value
 from turnout.routes import Route
 from turnout.suggestions import guesses
+from turnout.untrusted import is_whole
 
 PARTS = (
     "topic", "partition", "offset", "key", "keyBase64", "value", "valueBase64", "headers", "timestamp", "stream",
@@ -99,7 +100,7 @@ class _RecordReader:
 
     def number(self, part: str, bits: int) -> int:
         number = self._document.get(part, 0)
-        if isinstance(number, int) and not isinstance(number, bool) and -(1 << bits - 1) <= number < 1 << bits - 1:
+        if is_whole(number, -(1 << bits - 1), (1 << bits - 1) - 1):
             return number
         self._wrong(part, f"a whole number of {bits} bits")
         return 0

@@ -14,13 +14,13 @@ from turnout.engine.messages import VALUE_LEFT_OUT
 from turnout.engine.sample_records import Header, SampleRecord
 from turnout.errors import ConfigError, Mistake, StreamError
 from turnout.history.letter_block import CONNECTOR, TRIES, LetterHeaders
-from turnout.nats.protocol.numbers import LARGEST_SEQUENCE, decimal
 from turnout.nats.wire import Connection, ConnectionOptions, Range, streams_of
 from turnout.nats.wire.per_filter_reader import RangeReader, reader_of
 from turnout.nats.wire.positions import Place, place_of, resolve, state_of
 from turnout.nats.wire.read_strategy import observer_strategy
 from turnout.routes import Route
 from turnout.routes.endpoints import NatsSink, NatsSource
+from turnout.untrusted import LARGEST_SEQUENCE, decimal, is_whole
 
 _LARGEST_INT: Final = (1 << 31) - 1
 """Largest value of the columns of partitions and of tries."""
@@ -283,7 +283,7 @@ def _whole(number: object, largest: int = LARGEST_SEQUENCE) -> int:
     Raises:
         TypeError: it is something else.
     """
-    if type(number) is not int or not 0 <= number <= largest:
+    if not is_whole(number, 0, largest):
         raise TypeError
     return number
 

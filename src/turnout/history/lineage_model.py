@@ -10,11 +10,11 @@ from turnout.conditions import format_condition
 from turnout.engine import Program
 from turnout.engine.lineage import REVISION, ROUTE, SOURCE
 from turnout.errors import ConfigError, Mistake
-from turnout.nats.protocol.numbers import LARGEST_SEQUENCE, decimal
 from turnout.nats.protocol.positions import stream_and_sequence
 from turnout.records.text import readable
 from turnout.subscriptions import Subscription
 from turnout.subscriptions.index import Index
+from turnout.untrusted import LARGEST_SEQUENCE, decimal
 
 _ID = "Nats-Msg-Id"
 

@@ -16,6 +16,7 @@ from turnout.suggestions import did_you_mean, nearest
 from turnout.transforms.java.text import split_list
 from turnout.transforms.options import option_text
 from turnout.transforms.policy import OPTIONS as POLICY_OPTIONS
+from turnout.untrusted import is_text
 
 _CONVERTERS = ("key.converter", "value.converter", "header.converter")
 _LISTS = ("transforms", "predicates")
@@ -79,7 +80,7 @@ class Connector:
             return cls(dict(written), file, written.get("name"))
         config, name = _of_json(text, file)
         entries = {str(key): option_text(value) for key, value in config.items()}
-        if not _is_text("".join(f"{key}{value}" for key, value in (*entries.items(), ("name", name)))):
+        if not is_text("".join(f"{key}{value}" for key, value in (*entries.items(), ("name", name)))):
             raise ConfigError([Mistake("", f"{file}: found half of a character (\\ud800 to \\udfff), expected text")])
         return cls(entries, file, name)
 
@@ -149,15 +150,6 @@ def _of_json(text: str, file: Path) -> tuple[Mapping[str, Any], str | None]:
     if twice:
         raise ConfigError([Mistake("", f"{file}: {name!r} occurs twice") for name in twice])
     return config, option_text(loaded.get("name"))
-
-
-def _is_text(text: str) -> bool:
-    """Return True if the text can be encoded; an escape can denote half of a surrogate pair."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _of_properties(text: str, file: Path) -> Mapping[str, str]:

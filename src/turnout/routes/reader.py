@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import cached_property
 from itertools import islice
 from pathlib import Path as FilePath
 from typing import Any, NamedTuple, TypeVar
@@ -26,6 +27,7 @@ from turnout.secrets import is_secret
 from turnout.subjects import MappingTable, MappingTableError, is_publishable
 from turnout.transforms import Chain, ErrorPolicy, unknown_fields
 from turnout.transforms.base import Side
+from turnout.untrusted import decimal
 
 DEFAULT_SINK = ""
 """The name of a route's only sink, where it was given as ``sink:``."""
@@ -230,12 +232,22 @@ class RouteReader:
         source = _SOURCE.fullmatch(inner)
         exact: Path = (key, source[1]) if source else (key, inner)
         if source and source[2]:
-            exact = (*exact, int(source[2]))
+            exact = (*exact, decimal(source[2]) or 0)
         if exact[:2] in self.lines:
             return line_of(self.lines, exact)
         full_name = _under(key, inner)
-        near = [path for path in self.lines if full_name.startswith(dotted(path))]
-        return self.lines[max(near, key=lambda path: len(dotted(path)))] if near else None
+        near = (full_name[:length] for length in self._lengths if length <= len(full_name))
+        return next((self._named[name] for name in near if name in self._named), None)
+
+    @cached_property
+    def _named(self) -> dict[str, int]:
+        """The lines by names as they are written in mistakes."""
+        return {dotted(path): line for path, line in reversed(self.lines.items())}
+
+    @cached_property
+    def _lengths(self) -> list[int]:
+        """The lengths of these names, the longest first."""
+        return sorted(set(map(len, self._named)), reverse=True)
 
 
 def _connectors_dead_letter(policy: ErrorPolicy) -> DeadLetterPart | None:

@@ -18,6 +18,7 @@ from turnout.subscriptions.address import url_problem
 from turnout.suggestions import did_you_mean, nearest
 from turnout.transforms.java.regex import check_java_regex
 from turnout.transforms.java.regex_characters import JavaRegexError
+from turnout.untrusted import decimal
 
 Names = str | list[str]
 
@@ -134,7 +135,7 @@ def _stream_start(start: str | int | dict[str, int]) -> str | int | dict[str, in
             _sequence(sequence)
     elif isinstance(start, int):
         _sequence(start)
-    elif start.strip().lower() not in _PLACES and not start.strip().isdecimal():
+    elif start.strip().lower() not in _PLACES and decimal(start.strip()) is None:
         _moment(start)
     return start
 

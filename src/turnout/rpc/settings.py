@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any, Self
 
 from turnout.errors import ConfigError, Mistake
-from turnout.nats.protocol.numbers import decimal
 from turnout.rpc.loopback import is_loopback
 from turnout.rpc.tokens import AcceptedToken, read_tokens
 from turnout.subscriptions.destinations import check_pattern
+from turnout.untrusted import decimal
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from turnout.errors import ConfigError, Mistake
 from turnout.nats.protocol.options import CONNECTION_OPTIONS
 from turnout.nats.wire import ConnectionOptions
 from turnout.runtime.source_options import check_names
+from turnout.untrusted import decimal
 
 _WRITE_OPTIONS = ("stream", "window", "messageId", "forwardHeaders")
 _MESSAGE_IDS = ("auto", "key", "offset", "none")
@@ -76,13 +77,13 @@ class SinkOptions:
             connection = ConnectionOptions.from_mapping(options)
         except ConfigError as wrong:
             mistakes += wrong.mistakes
-        window = options.get("window", "4000")
-        if not window.isdigit() or not 1 <= int(window) <= 10_000:
-            mistakes.append(Mistake("window", f"is a number from 1 to 10000, not {window!r}"))
+        window = decimal(options.get("window", "4000"), 10_000) or 0
+        if not window:
+            mistakes.append(Mistake("window", f"is a number from 1 to 10000, not {options['window']!r}"))
         message_id = options.get("messageId", "auto").lower()
         if message_id not in _MESSAGE_IDS:
             mistakes.append(Mistake("messageId", f"is one of {', '.join(_MESSAGE_IDS)}, not {message_id!r}"))
         if mistakes:
             raise ConfigError(mistakes, what="NATS sink")
         forward = frozenset(name.strip().lower() for name in options.get("forwardHeaders", "").split(",")) - {""}
-        return cls(connection, options.get("stream") or None, int(window), message_id, forward)
+        return cls(connection, options.get("stream") or None, window, message_id, forward)

@@ -12,6 +12,7 @@ from turnout.nats.protocol.options import CONNECTION_OPTIONS
 from turnout.nats.wire import ConnectionOptions
 from turnout.nats.wire.positions import Place, parse_place
 from turnout.suggestions import guesses
+from turnout.untrusted import LARGEST_SEQUENCE, decimal
 
 _PLACE = "{partition}"
 _NAME = re.compile(r"[A-Za-z0-9_-]+")
@@ -182,10 +183,11 @@ class _Values:
         text = self._options.get(option)
         if text is None:
             return None
-        if not text.strip().isdigit() or int(text) < 1:
+        number = decimal(text.strip(), LARGEST_SEQUENCE)
+        if not number:
             self._mistakes.append(Mistake(option, f"is a number above 0, not {text!r}"))
             return None
-        return int(text)
+        return number
 
     def flag(self, option: str, *, usual: bool) -> bool:
         text = (self._options.get(option) or str(usual)).lower()

@@ -11,13 +11,13 @@ import yaml
 from pydantic import Field, ValidationError, field_validator, model_validator
 from pydantic.alias_generators import to_camel
 
-from turnout.errors import ConfigError, Mistake
+from turnout.errors import MOST_MISTAKES, ConfigError, Mistake
 from turnout.file_reading import read_file
-from turnout.nats.protocol.numbers import decimal
 from turnout.routes.endpoints import Part
 from turnout.server.durations import Seconds
 from turnout.subscriptions.address import store_url
 from turnout.suggestions import did_you_mean
+from turnout.untrusted import decimal
 from turnout.yaml_values import load, position_of
 
 VariableName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
@@ -295,7 +295,10 @@ _TLS = {"cert": "API_TLS_CERT", "key": "API_TLS_KEY", "clientCa": "API_TLS_CLIEN
 
 
 def _mistakes(failure: ValidationError) -> list[Mistake]:
-    return [_mistake(list(error["loc"]), error["type"], error["msg"]) for error in failure.errors(include_url=False)]
+    errors = failure.errors(include_url=False)
+    # More are counted in the error, and not shown.
+    shown = [_mistake(list(error["loc"]), error["type"], error["msg"]) for error in errors[: MOST_MISTAKES + 1]]
+    return [*shown, *shown[-1:] * (len(errors) - len(shown))]
 
 
 def _mistake(path: list[str | int], kind: str, message: str) -> Mistake:

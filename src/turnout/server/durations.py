@@ -8,6 +8,9 @@ from typing import Annotated
 from pydantic import BeforeValidator, WithJsonSchema
 
 _UNITS = {"ms": 0.001, "": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_LONGEST = 1e9
+"""Some thirty years, which every clock and every lock can wait."""
+
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|)")
 
 
@@ -21,9 +24,10 @@ def seconds_of(written: object) -> float:
         ValueError: it is none of these.
     """
     match = _SPAN.fullmatch(str(written).strip())
-    if isinstance(written, bool) or match is None:
+    seconds = float("nan") if isinstance(written, bool) or match is None else float(match[1]) * _UNITS[match[2]]
+    if not seconds <= _LONGEST:
         raise ValueError('expected a span like 30, "30s", "10m", "2h" or "7d"')
-    return float(match[1]) * _UNITS[match[2]]
+    return seconds
 
 
 _TEXT = {"type": "string", "pattern": f"^\\s*{_SPAN.pattern}\\s*$"}

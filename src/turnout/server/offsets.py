@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from turnout.errors import ConfigError, Mistake
-from turnout.nats.protocol.numbers import LARGEST_SEQUENCE, decimal
 from turnout.routes import Route
 from turnout.routes.endpoints import FileSource, KafkaSource, NatsSource
 from turnout.server.errors import ConflictError
+from turnout.untrusted import decimal, is_whole
 
 _LARGEST_PARTITION = (1 << 31) - 1
 
@@ -126,16 +126,12 @@ def _wrong_offsets(start: dict[str, Any]) -> Iterator[Mistake]:
             yield Mistake(f"to.{topic}", f"expected offsets by partition, found {offsets!r}")
             continue
         for partition, offset in offsets.items():
-            if decimal(partition, _LARGEST_PARTITION) is None or not _is_whole(offset, -2):
+            if decimal(partition, _LARGEST_PARTITION) is None or not is_whole(offset, -2):
                 yield Mistake(f"to.{topic}.{partition}", f"expected a partition and its offset, found {offset!r}")
 
 
 def _is_sequence(value: object) -> bool:
-    return _is_whole(value, 1)
-
-
-def _is_whole(value: object, least: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= LARGEST_SEQUENCE
+    return is_whole(value, 1)
 
 
 def _time(start: object) -> datetime:

@@ -17,7 +17,7 @@ from prometheus_client.core import Metric, Sample
 
 from turnout._built import version as __version__
 from turnout.errors import ConfigError, MissingExtraError, Mistake
-from turnout.nats.protocol.numbers import decimal
+from turnout.untrusted import decimal
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.metrics import export

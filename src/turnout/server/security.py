@@ -9,6 +9,7 @@ somebody else points at a loopback address is not.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +17,6 @@ from typing import Protocol, runtime_checkable
 from urllib.parse import quote, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.requests import cookie_parser
 from starlette.responses import RedirectResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -214,7 +214,7 @@ class Gate:
             return EVERYBODY if self._authenticator is None else Principal("anybody", Caller(rights=frozenset()))
         scheme, _, token = headers.get("authorization", "").partition(" ")
         if not scheme and self._entrance.cookie:
-            return await self._bearer(cookie_parser(headers.get("cookie", "")).get(self._entrance.cookie))
+            return await self._bearer(_cookie(headers.get("cookie", ""), self._entrance.cookie))
         return await self._bearer(token.strip() if scheme.lower() == "bearer" and token else None)
 
     async def _bearer(self, token: str | None) -> Principal | None:
@@ -305,3 +305,23 @@ def _with_headers(send: Callable[[Message], Awaitable[None]]) -> Send:
 def _missing(headers: Headers, defaults: Mapping[str, str]) -> Mapping[str, str]:
     """Return the default headers that an answer has not set itself."""
     return {name: value for name, value in defaults.items() if name not in headers}
+
+
+_ESCAPED = re.compile(r"\\(?:([0-3][0-7]{2})|(.))", re.DOTALL)
+
+
+def _cookie(header: str, name: str) -> str | None:
+    r"""Return the value of a cookie; of several with the name the last. The time grows as the length does.
+
+    Some releases of Python take the square of it for a value with many escapes, and this is read before any token.
+
+    >>> _cookie(r'a=1; turnout="b\"\073"', "turnout")
+    'b";'
+    """
+    for pair in reversed(header.split(";")):
+        key, _, value = pair.partition("=")
+        if key.strip() == name:
+            value = value.strip()
+            is_quoted = len(value) > 1 and value[0] == value[-1] == '"'
+            return _ESCAPED.sub(lambda m: chr(int(m[1], 8)) if m[1] else m[2], value[1:-1]) if is_quoted else value
+    return None

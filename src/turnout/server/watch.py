@@ -15,6 +15,7 @@ from pathlib import Path
 import yaml
 
 from turnout.file_reading import read_file
+from turnout.untrusted import is_text
 from turnout.yaml_values import load
 
 _log = logging.getLogger("turnout.server")
@@ -120,7 +121,7 @@ class Files:
         before = self._known.get(path)
         if before is not None and _stamp(path, before[1].text) == before[0]:
             return before
-        if not _is_text(path.name):
+        if not is_text(path.name):
             raise OSError(errno.EINVAL, "its name is not UTF-8", repr(path.name))
         text = read_file(path).decode("utf-8")
         return _stamp(path, text), RouteFile(path, text, digest_of(text, path.parent))
@@ -129,10 +130,6 @@ class Files:
 def _unreadable(path: Path, problem: str) -> tuple[_Stamp, RouteFile]:
     """Return an entry for an unreadable file; it is read again at each scan."""
     return (), RouteFile(path, "", problem, problem)
-
-
-def _is_text(name: str) -> bool:
-    return not any("\udc80" <= character <= "\udcff" for character in name)
 
 
 def is_route(path: Path) -> bool:

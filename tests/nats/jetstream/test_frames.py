@@ -45,6 +45,8 @@ def frames(draw: Any) -> bytes:
 class Recorder:
     """A client that only notes what the parser calls."""
 
+    max_payload = 1 << 20
+
     def __init__(self) -> None:
         self.calls: list[Any] = []
         self.stats = {"in_msgs": 0, "in_bytes": 0}

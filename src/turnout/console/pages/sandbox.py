@@ -108,6 +108,9 @@ def _record(written: str) -> dict[str, Any]:
     except json.JSONDecodeError as failure:
         problem = f"is not JSON: {failure.msg} in line {failure.lineno}, column {failure.colno}"
         raise ConfigError([Mistake("record", problem)], what="bad record") from None
+    except (ValueError, RecursionError):
+        problem = "is nested too deep, or has a number that is too long"
+        raise ConfigError([Mistake("record", problem)], what="bad record") from None
     if not isinstance(record, dict):
         raise ConfigError([Mistake("record", "expected a JSON object with topic, value …")], what="bad record")
     return record

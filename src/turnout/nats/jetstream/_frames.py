@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 from nats.errors import ProtocolError
 from nats.protocol.parser import Parser
+
+from turnout.nats.protocol.frames import largest_message
 
 _log = logging.getLogger(__name__)
 
@@ -51,7 +53,8 @@ class FrameParser(Parser):  # type: ignore[misc, unused-ignore]
         if self._partial:
             self._partial.append(data)
             self._partial_size += len(data)
-            if self._partial_size < self._needed:
+            is_open = not self._needed and b"\n" not in data and self._partial_size <= _MAX_LINE_BYTES
+            if is_open or self._partial_size < self._needed:
                 return
             data = b"".join(self._partial)
             self._partial.clear()
@@ -88,7 +91,12 @@ class FrameParser(Parser):  # type: ignore[misc, unused-ignore]
                 begin = end + 2
                 split = begin + header_size
                 stop = begin + int(fields[-1])
+                if not begin <= split <= stop:
+                    # Of a negative size the next frame would be this one again.
+                    _refuse("malformed MSG")
                 if stop + 2 > size:
+                    if stop - begin > largest_message({"max_payload": self.nc.max_payload}):
+                        _refuse("a message larger than the server's limit")
                     needed = stop + 2 - position
                     break
                 position = stop + 2
@@ -105,7 +113,7 @@ class FrameParser(Parser):  # type: ignore[misc, unused-ignore]
                 except Exception:  # noqa: BLE001 - see below
                     # Whatever a handler does, the connection's read loop must live: nats-py would end it in silence.
                     _log.exception("a frame of %r could not be handled", subject)
-        except (ValueError, IndexError) as malformed:
+        except (ValueError, IndexError, TypeError) as malformed:
             raise ProtocolError("nats: malformed MSG") from malformed
         finally:
             self.nc.stats["in_msgs"] += received
@@ -126,4 +134,8 @@ def _check_rest(size: int) -> None:
         ProtocolError: they are.
     """
     if size > _MAX_LINE_BYTES:
-        raise ProtocolError("nats: a protocol line without an end")
+        _refuse("a protocol line without an end")
+
+
+def _refuse(what: str) -> NoReturn:
+    raise ProtocolError(f"nats: {what}")

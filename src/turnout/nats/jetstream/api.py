@@ -127,7 +127,7 @@ class Api:
         answer = await self.raw(subject, payload, timeout=timeout)
         try:
             response: JsonObject = json.loads(answer.data)
-        except ValueError as failure:
+        except (ValueError, RecursionError) as failure:
             raise StreamError(f"{subject}: the answer is not JSON: {answer.data[:80]!r}") from failure
         error = response.get("error")
         if error:

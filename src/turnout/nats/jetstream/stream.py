@@ -21,8 +21,8 @@ from turnout.nats.jetstream.stream_config import External, RawMessage, StreamCon
 from turnout.nats.jetstream.subscribe import create_consumer
 from turnout.nats.protocol.answers import JsonObject
 from turnout.nats.protocol.headers import ADDED_BY_DIRECT_GETS, parse_table
-from turnout.nats.protocol.numbers import decimal
 from turnout.nats.protocol.status import NO_MESSAGES, Status
+from turnout.untrusted import decimal
 
 
 def _placed(source: StreamSource) -> StreamSource:

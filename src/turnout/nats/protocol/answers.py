@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 from turnout.errors import StreamError
-from turnout.nats.protocol.numbers import LARGEST_SEQUENCE
+from turnout.untrusted import LARGEST_SEQUENCE
 
 JsonObject: TypeAlias = dict[str, Any]
 """An object of an API request or answer, as ``json`` reads it."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from turnout.errors import StreamError
 from turnout.nats.protocol.answers import JsonObject, read_object
 from turnout.nats.protocol.errors import BrokenFrameError
-from turnout.nats.protocol.numbers import decimal
+from turnout.untrusted import decimal
 
 MAX_LINE_BYTES = 1 << 20
 """Bytes of a protocol line; the longest is the INFO of a large cluster."""

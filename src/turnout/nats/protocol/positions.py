@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from typing import Self
 
 from turnout.nats.protocol.errors import NotJetStreamMessageError
-from turnout.nats.protocol.numbers import LARGEST_SEQUENCE, decimal
+from turnout.untrusted import LARGEST_SEQUENCE, decimal
 
 _V1_TOKENS = 9
 _V2_TOKENS = 11

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Self
 
 from turnout.nats.protocol.headers import VERSION, Headers, parse_table
-from turnout.nats.protocol.numbers import decimal
+from turnout.untrusted import decimal
 
 HEARTBEAT = 100
 END_OF_BATCH = 204

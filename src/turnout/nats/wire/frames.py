@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from turnout.nats.protocol.errors import BrokenFrameError
 from turnout.nats.protocol.frames import MAX_LINE_BYTES, MAX_MESSAGE_BYTES, MAX_SIZE_DIGITS, MessageLine
+from turnout.untrusted import decimal
 
 _ZEROS = np.uint64(0x3030303030303030)
 _LOW_BITS = np.uint64(0x7F7F7F7F7F7F7F7F)
@@ -122,6 +123,10 @@ def locate(memory: bytearray, filled: int, usual_size: float = 0.0, largest: int
         BrokenFrameError: when the bytes are no NATS protocol. That a size has other characters than digits is found
             by where it leads, or where the frame is the last one.
     """
+    if memory.find(b"\n", 0, filled) < 0:
+        # Nothing ends yet: the quickest search there is, as it is done again for each piece.
+        _check_open_line(memory, 0, filled)
+        return _step(memory, 0, largest)
     if usual_size > _LARGE_FRAME_BYTES:
         return _step(memory, filled, largest)
     return _search(memory, filled, largest)
@@ -164,7 +169,7 @@ def _check_open_line(memory: bytearray, at: int, filled: int) -> None:
 
 def _search(memory: bytearray, filled: int, largest: int) -> Frames:
     """Locate all frames in one vectorised search, for consecutive frames."""
-    if filled < 12:
+    if filled < 12 or _is_incomplete(memory, filled):
         return _step(memory, filled, largest)
     feeds = np.flatnonzero(np.frombuffer(memory, dtype=np.uint8, count=filled) == 10)
     begins = np.concatenate((np.zeros(1, dtype=np.int64), feeds[:-1] + 1)) if feeds.size else feeds
@@ -184,6 +189,17 @@ def _search(memory: bytearray, filled: int, largest: int) -> Frames:
     size[(digits < 1) | (digits > MAX_SIZE_DIGITS) | (size > largest)] = largest + 1
     end = line_end + 2 + size
     return _follow(memory, filled, largest, Frames(start, line_end, end, size_start, headed[likely], 0, []))
+
+
+def _is_incomplete(memory: bytearray, filled: int) -> bool:
+    """Return True if the first line or frame is not complete: its bytes are not searched again for each new piece."""
+    line_end = memory.find(b"\r\n", 0, filled)
+    if line_end < 0:
+        return True
+    if not memory.startswith((b"MSG ", b"HMSG ")):
+        return False
+    size = decimal(bytes(memory[memory.rfind(b" ", 0, line_end) + 1 : line_end]))
+    return size is not None and line_end + size + 4 > filled
 
 
 def _follow(memory: bytearray, filled: int, largest: int, likely: Frames) -> Frames:

@@ -13,11 +13,11 @@ from typing import Final
 from turnout.errors import ConfigError, ConnectionLostError, Mistake, StreamError
 from turnout.nats.protocol.answers import number_in, object_in
 from turnout.nats.protocol.errors import MessageNotFoundError
-from turnout.nats.protocol.numbers import decimal
 from turnout.nats.protocol.positions import sequences
 from turnout.nats.protocol.pull_requests import ephemeral_config, next_request, pull_body
 from turnout.nats.wire.connection import Connection
 from turnout.nats.wire.streams import create_consumer, delete_consumer, stream_info
+from turnout.untrusted import decimal, is_whole
 
 _STREAM_NOT_FOUND = 10059
 _CONSUMED = frozenset({"workqueue", "interest"})
@@ -128,9 +128,9 @@ def parse_place(text: str) -> Place | None:
     if text.startswith("{"):
         try:
             table = json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             return None
-        numbers = isinstance(table, dict) and all(isinstance(value, int) for value in table.values())
+        numbers = isinstance(table, dict) and all(map(is_whole, table.values()))
         return table if numbers else None
     try:
         moment = datetime.fromisoformat(text)

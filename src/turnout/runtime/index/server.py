@@ -15,6 +15,7 @@ from typing import Any, Protocol, Self
 from urllib.parse import unquote
 
 from turnout.errors import TurnoutError
+from turnout.untrusted import decimal
 
 _CHUNK = 1 << 20
 
@@ -99,13 +100,19 @@ class IndexServer:
         try:
             if rest == "newest":
                 return b"%d" % self._kept.newest()
-            if first == "usable" and second.isdigit():
-                return b"%d" % self._kept.usable(int(second))
-            if first == "filters" and second.isdigit():
-                return json.dumps(self._kept.filters(int(second))).encode()
-            return self._file(int(first), unquote(second)) if first.isdigit() else None
+            if first in ("usable", "filters"):
+                return self._of_revision(first, decimal(second))
+            revision = decimal(first)
+            return None if revision is None else self._file(revision, unquote(second))
         except (TurnoutError, OSError):
             return None
+
+    def _of_revision(self, what: str, revision: int | None) -> bytes | None:
+        if revision is None:
+            return None
+        if what == "usable":
+            return b"%d" % self._kept.usable(revision)
+        return json.dumps(self._kept.filters(revision)).encode()
 
     def _file(self, revision: int, name: str) -> Path | bytes | None:
         files = {file.relative_to(self._kept.folder).as_posix(): file for file in self._kept.files(revision)}

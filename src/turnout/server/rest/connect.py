@@ -146,7 +146,8 @@ def validate(kind: str, properties: Annotated[dict[str, Any], Body()], _: Reads)
         Chain.from_config(config)
     except ConfigError as wrong:
         for mistake in wrong.mistakes:
-            errors.setdefault(mistake.path, []).append(mistake.problem)
+            shown = mistake.shortened()
+            errors.setdefault(mistake.path if mistake.path in errors else shown.path, []).append(shown.problem)
     configs = [_validated(name, config.get(name), problems) for name, problems in errors.items()]
     return {
         "name": CONNECTOR_CLASS,

@@ -9,10 +9,10 @@ from typing import Annotated
 from fastapi import APIRouter, Header
 from fastapi.responses import StreamingResponse
 
-from turnout.nats.protocol.numbers import LARGEST_SEQUENCE, decimal
 from turnout.server.events import Event, Events
 from turnout.server.rest.dependencies import PartsDep, Reads
 from turnout.server.rest.models import SequenceNumber
+from turnout.untrusted import LARGEST_SEQUENCE, decimal
 
 router = APIRouter(prefix="/v1", tags=["events"])
 

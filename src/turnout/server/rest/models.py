@@ -14,6 +14,7 @@ from turnout.server.compatibility import Change
 from turnout.server.entry import RouteEntry
 from turnout.server.rest.dependencies import Parts
 from turnout.server.supervisor import Phase
+from turnout.untrusted import is_text
 
 
 class _NumberConvertor(Convertor[int]):
@@ -61,10 +62,8 @@ class RequestForm(BaseModel):
         Raises:
             ValueError: some name or text has one.
         """
-        try:
-            json.dumps(body, ensure_ascii=False, default=repr).encode()
-        except UnicodeEncodeError as failure:
-            raise ValueError(f"a text has {failure.object[failure.start]!a}, half of a surrogate pair") from None
+        if not is_text(json.dumps(body, ensure_ascii=False, default=repr)):
+            raise ValueError("a text has half of a surrogate pair")
         return body
 
 

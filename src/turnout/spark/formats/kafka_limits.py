@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from turnout.engine import Counts, Messages, Result
 from turnout.errors import ConfigError, Mistake
 from turnout.routes.endpoints import KafkaSink
+from turnout.untrusted import decimal
 
 _MAX_REQUEST_SIZE: Final = 1 << 20
 """Kafka's default of the producer's ``max.request.size``."""
@@ -56,7 +57,7 @@ class KafkaLimits:
         wrong = [
             Mistake(f"sink.options.{name}", f"expected a number of bytes, found {text!r:.40}")
             for name, text in texts.items()
-            if not text.strip().isdecimal()
+            if decimal(text.strip()) is None
         ]
         if wrong:
             raise ConfigError(wrong)

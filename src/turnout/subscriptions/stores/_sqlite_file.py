@@ -84,6 +84,8 @@ class SqliteAddress:
         try:
             timeout = float(written)
         except ValueError:
+            timeout = -1.0
+        if not timeout >= 0:
             mistakes.append(f"timeout is a number of seconds, found {written!r}")
         retention = retention_of(written := options.pop("retention", f"{DEFAULT_RETENTION:.0f}s"))
         if retention is None:

@@ -10,6 +10,7 @@ import re
 
 from turnout.transforms.java.regex_characters import CharacterReader
 from turnout.transforms.java.regex_classes import code, ranges
+from turnout.untrusted import decimal
 
 _QUANTIFIER = re.compile(r"[*+?]|\{\d+(?:,\d*)?\}", re.ASCII)
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9]*")
@@ -81,7 +82,8 @@ class JavaRegexReader(CharacterReader):
             raise self.error(f"dangling meta character {text!r}")
         if text.startswith("{"):
             low, _, high = text[1:-1].partition(",")
-            if int(low) >= _LARGEST or (high and not int(low) <= int(high) < _LARGEST):
+            least, most = decimal(low, _LARGEST - 1), decimal(high or low, _LARGEST - 1)
+            if least is None or most is None or most < least:
                 raise self.error("illegal repetition range")
         self.at = match.end()
         self.skip_comments()

@@ -1,0 +1,47 @@
+"""Strict checks of numbers and texts from outside."""
+
+from __future__ import annotations
+
+from typing import TypeGuard
+
+LARGEST_SEQUENCE = (1 << 63) - 1
+"""What fits into a column of 64 bits with a sign; a server counts one bit further."""
+
+_UNSIGNED = (1 << 64) - 1
+_DIGITS = 20
+
+
+def decimal(text: bytes | str, largest: int = _UNSIGNED) -> int | None:
+    """The number that *text* is in ASCII digits and nothing else; None where it is none, or above *largest*.
+
+    int() alone accepts more, and raises for thousands of digits:
+
+    >>> [decimal(text) for text in ("17", "-1", " 1", "1_0", "٣", "", "9" * 5000)]
+    [17, None, None, None, None, None, None]
+    """
+    if not (text.isascii() and text.isdigit() and len(text) <= _DIGITS):
+        return None
+    number = int(text)
+    return number if number <= largest else None
+
+
+def is_whole(value: object, least: int = 0, most: int = LARGEST_SEQUENCE) -> TypeGuard[int]:
+    """Return True for a whole number within bounds, as JSON or YAML has it; a boolean is none.
+
+    >>> [is_whole(value) for value in (17, True, 1.0, "1", -1, 1 << 63)]
+    [True, False, False, False, False, False]
+    """
+    return type(value) is int and least <= value <= most
+
+
+def is_text(text: str) -> bool:
+    r"""Return True if a text can be encoded in UTF-8: it has no half of a surrogate pair.
+
+    >>> is_text("Ä"), is_text("\ud800")
+    (True, False)
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
