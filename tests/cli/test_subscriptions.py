@@ -360,14 +360,15 @@ def test_what_serving_leaves(turnout, tmp_path):
     assert {oct(file.stat().st_mode & 0o777) for file in left.iterdir()} == {"0o600"}
 
 
-def test_a_mongodb_that_does_not_answer(turnout):
+def test_a_mongodb_that_does_not_answer():
     """A command says what it waits for after a second, and ends in its time with one sentence."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         url = f"mongodb://somebody:secret@{address}/db"
-        code, out, err = turnout("subscriptions", "search", "--store", url, "--timeout", "1.5")
+        command = [sys.executable, "-m", "turnout", "subscriptions", "search", "--store", url, "--timeout", "1.5"]
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
-    assert (code, out) == (1, "")
-    waiting, failure = err.splitlines()
+    assert (ended.returncode, ended.stdout) == (1, "")
+    waiting, failure = ended.stderr.splitlines()
     assert waiting == f"waiting for MongoDB at {address} (1.5 s)…"
     assert re.fullmatch(rf"turnout: MongoDB is away: {address}(:| does not) [a-z ]+", failure)

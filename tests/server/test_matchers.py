@@ -14,6 +14,7 @@ from turnout.routes import Route
 from turnout.server.matchers import Matchers
 from turnout.subscriptions import Store, open_store
 from turnout.subscriptions.deadline import within
+from turnout.subscriptions.live import LiveMatcher
 
 ROUTE = """name: a
 source: {{format: nats, servers: "nats://h:1", stream: S}}
@@ -98,3 +99,14 @@ def test_a_store_that_makes_way_while_it_is_opened_is_closed() -> None:
 
         assert result() is not None
         assert stores.closed == ["memory://slow"]
+
+
+def test_the_servers_own_store_is_known_whatever_its_timeout() -> None:
+    """A route names the store without the limit that the command line has given it."""
+    stores = SlowStores()
+    live = LiveMatcher(open_store("memory://own"))
+    with Matchers(stores.open) as matchers:
+        matchers.know("memory://own?timeout=3", live)
+
+        assert matchers.of(route("own")) is live
+    assert stores.opened == []

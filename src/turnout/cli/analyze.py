@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from turnout.cli._spark import needs_spark
-from turnout.cli._store import StoreTimeout, StoreUrl, opened_store
 from turnout.cli.options import AsJson, Master
 from turnout.cli.run import log_beside
+from turnout.cli.spark_extra import needs_spark
+from turnout.cli.stores import StoreTimeout, StoreUrl, opened_store
 from turnout.errors import ConfigError, Mistake
 from turnout.terminal import json_text, printable_lines
 
@@ -41,7 +41,7 @@ def analyze(
     as_json: AsJson = False,
 ) -> None:
     """Find duplicate, subsumed and impossible subscriptions, and with --against ineffective ones."""
-    from turnout.cli._analysis import analysis_lines
+    from turnout.cli.analysis_text import analysis_lines
     from turnout.routes import Route
 
     route = None if against is None else Route.load(against)
@@ -89,7 +89,7 @@ def _analysis(
 
 def _here(snapshot: Snapshot, route: Route, anchors: AnchorTraffic, *, begin: str, end: str | None) -> Traffic:
     """Count the subscriptions' traffic in this process."""
-    from turnout.cli._source_range import records_between
+    from turnout.cli.source_range import records_between
     from turnout.engine import Program
     from turnout.history.traffic import traffic_of
     from turnout.subscriptions.index import Index
@@ -116,7 +116,7 @@ def _in_tasks(
 
 def _unread(snapshot: Snapshot, route: Route | None, server: str | None) -> Mapping[str, Sequence[str]] | None:
     """Return the destinations that no stream captures; None without a server and a route to check."""
-    from turnout.cli._unreachable_destinations import unread_at, unread_of
+    from turnout.cli.unreachable_destinations import unread_at, unread_of
 
     if server is not None:
         return unread_at(server, snapshot)

@@ -8,21 +8,25 @@ from __future__ import annotations
 
 import importlib
 import os
-import pkgutil
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
-import turnout.cli
 from turnout.cli.exits import OUTPUT_CLOSED, WRONG_REQUEST, exit_code_of
 from turnout.errors import TurnoutError, message_of
 from turnout.terminal import printable
 
+COMMANDS: Final = (
+    "ack_format", "bench", "check", "demo", "diff", "explain", "import_", "kiwi_tree", "kv", "lineage", "map", "new",
+    "redrive", "replay", "run", "schema", "server", "subscriptions", "tail", "tap", "test",
+)  # fmt: skip
+"""The modules of commands, in the order of ``--help``; the other modules are imported where they are needed."""
+
 
 def build_app() -> typer.Typer:
-    """The typer application with every command module of this package registered."""
+    """The typer application with every command registered."""
     app = typer.Typer(
         name="turnout",
         help="Route messages of NATS JetStream and Kafka, on Spark and without it.",
@@ -30,11 +34,8 @@ def build_app() -> typer.Typer:
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
-    for module_info in sorted(pkgutil.iter_modules(turnout.cli.__path__), key=lambda module: module.name):
-        module = importlib.import_module(f"turnout.cli.{module_info.name}")
-        register = getattr(module, "register", None)
-        if register is not None:
-            register(app)
+    for name in COMMANDS:
+        importlib.import_module(f"turnout.cli.{name}").register(app)
     app.callback()(_root)
     return app
 

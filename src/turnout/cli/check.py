@@ -10,6 +10,7 @@ import typer
 
 from turnout.cli.exits import DONE, FAILED, WRONG_REQUEST
 from turnout.cli.options import AsJson, RouteFile
+from turnout.cli.stores import StoreTimeout, loaded_route
 from turnout.errors import RouteError
 from turnout.terminal import json_text, printable, printable_lines
 
@@ -30,19 +31,19 @@ def register(app: typer.Typer) -> None:
         records: Annotated[
             int, typer.Option(min=0, help="With --connect: how many records of each stream to look at.")
         ] = 100,
+        timeout: StoreTimeout = None,
         as_json: AsJson = False,
     ) -> None:
         """Read a route and report all its mistakes, without running it."""
-        raise typer.Exit(_check(route, records if connect else None, as_json=as_json))
+        raise typer.Exit(_check(route, records if connect else None, timeout, as_json=as_json))
 
 
-def _check(file: Path, records: int | None, *, as_json: bool) -> int:
-    from turnout.routes import Route
+def _check(file: Path, records: int | None, timeout: float | None, *, as_json: bool) -> int:
     from turnout.startup import block_pandas_import
 
     block_pandas_import()
     try:
-        route = Route.load(file)
+        route = loaded_route(file, timeout)
     except RouteError as wrong:
         if as_json:
             mistakes = [{"path": m.path, "problem": m.problem, "line": m.line} for m in wrong.mistakes]

@@ -19,6 +19,8 @@ from turnout.errors import MissingExtraError
 from turnout.private_files import lasting_folder
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from turnout.demo.year import Demo, DemoResult
 
 _KEPT = Path(".turnout") / "demo"
@@ -72,7 +74,7 @@ def _demo(limit: int | None, subscriptions: int, *, keep: bool, master: str, as_
     return result
 
 
-def _run_and_show(demo: Demo, master: str, stop: threading.Event, screen: Any, *, as_json: bool) -> DemoResult:
+def _run_and_show(demo: Demo, master: str, stop: threading.Event, screen: Console, *, as_json: bool) -> DemoResult:
     """Run the route in a server, then serve its console until *stop* is set."""
     from turnout.demo.console import showing, with_values
     from turnout.demo.year import route_file
@@ -90,13 +92,13 @@ def _run_and_show(demo: Demo, master: str, stop: threading.Event, screen: Any, *
     return result
 
 
-def _tell(screen: Any, result: DemoResult, *, as_json: bool) -> None:
+def _tell(screen: Console, result: DemoResult, *, as_json: bool) -> None:
     _show(screen, result)
     if as_json:
         typer.echo(json.dumps(_json(result), indent=1))
 
 
-def _show(screen: Any, result: DemoResult) -> None:
+def _show(screen: Console, result: DemoResult) -> None:
     rows = [(f"→ {subject}", f"{count:,}") for subject, count in result.ledger.destinations]
     screen.print(run_summary("flights", result.run, rows=rows))
     if result.conserved:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
-from turnout.cli._spark import needs_spark
-from turnout.cli._subscriptions_as_of import moments_of
 from turnout.cli.exits import FAILED
 from turnout.cli.options import AsJson, Master, SparkLog
+from turnout.cli.spark_extra import needs_spark
+from turnout.cli.stores import StoreTimeout, check_store, in_time
+from turnout.cli.subscriptions_as_of import moments_of
 from turnout.errors import ConfigError, Mistake
 from turnout.terminal import printable_lines
 
@@ -62,12 +64,14 @@ def diff(
     as_json: AsJson = False,
     master: Master = "local[*]",
     spark_log: SparkLog = None,
+    timeout: StoreTimeout = None,
 ) -> None:
     """Compare two versions of a route over the same stored records; nothing is published."""
     threshold = _threshold(fail_on)
     moments = _moments(as_of, (old_subscriptions, new_subscriptions))
     with ExitStack() as resources:
         old, new = _versions(versions, git, (old_subscriptions, new_subscriptions), resources, moments)
+        old, new = (replace(version, route=in_time(version.route, timeout)) for version in (old, new))
         report = _compared(old, new, (start, end), moments, examples=examples, master=master, log=spark_log)
     _tell(report, html, as_json=as_json)
     if threshold is not None and threshold.holds(report.differences.totals):
@@ -144,6 +148,8 @@ def _compared(
     # Before Spark is started, which takes seconds.
     span = RecordSpan.parse(*places)
     same_source(old.route.source, new.route.source)
+    for version in (old, new):
+        check_store(version.route)
     ask(new.route)
     with route_session(new.route, master=master, log=log or log_beside(new.route, None)) as spark:
         names = old.name, new.name

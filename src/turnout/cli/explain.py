@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from turnout.cli._subscriptions_as_of import AsOf
 from turnout.cli.options import AsJson, RouteFile
+from turnout.cli.stores import StoreTimeout, loaded_route
+from turnout.cli.subscriptions_as_of import AsOf
 from turnout.errors import ConfigError, Mistake
 from turnout.terminal import json_text, printable_lines
 
@@ -35,22 +36,22 @@ def register(app: typer.Typer) -> None:
             str | None, typer.Option(metavar="ID", help="Say why this one does not get the record.")
         ] = None,
         as_of: AsOf = "now",
+        timeout: StoreTimeout = None,
         as_json: AsJson = False,
     ) -> None:
         """Show what a route does with one record: stages, mapping, subscriptions, deliveries."""
         from turnout.startup import block_pandas_import
 
         block_pandas_import()
-        from turnout.cli._explanation import explanation_lines
-        from turnout.cli._subscriptions_as_of import subscriptions_of
+        from turnout.cli.explanation_text import explanation_lines
+        from turnout.cli.subscriptions_as_of import subscriptions_of
         from turnout.engine import Program
         from turnout.engine.explain import explain as explanation_of
-        from turnout.routes import Route
         from turnout.subscriptions.index import Index
 
         if (record is not None) + (file is not None) + stdin != 1:
             raise ConfigError([Mistake("record", "give one of --record STREAM:SEQ, --file FILE and --stdin")])
-        loaded = Route.load(route)
+        loaded = loaded_route(route, timeout)
         batch = _stored(loaded, record) if record is not None else _written_record(loaded, file)
         subscriptions = list(subscriptions_of(loaded, as_of))
         index = Index.of(subscriptions) if loaded.subscriptions is not None else None
@@ -69,7 +70,7 @@ def _written_record(route: Route, file: Path | None) -> Any:
     name = "standard input" if file is None else str(file)
     try:
         document = json.loads(text)
-    except json.JSONDecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError([Mistake(name, f"is not JSON: {error}")], what="bad record") from None
     if not isinstance(document, dict):
         raise ConfigError([Mistake(name, "expected a JSON object with topic, value …")], what="bad record")

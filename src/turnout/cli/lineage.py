@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from turnout.cli.options import AsJson
+from turnout.cli.stores import StoreTimeout, loaded_route
 from turnout.errors import ConfigError, Mistake
 from turnout.terminal import json_text, printable_lines
 
@@ -27,15 +28,15 @@ def register(app: typer.Typer) -> None:
             str | None, typer.Option(metavar="URL", help="Where the message is; without it, the route's NATS sinks.")
         ] = None,
         git: Annotated[bool, typer.Option("--git", help="Find the commit with the route as it was then.")] = False,
+        timeout: StoreTimeout = None,
         as_json: AsJson = False,
     ) -> None:
         """Print the record, subscription and route from which a delivered message was made."""
         if route is None and server is None:
             raise ConfigError([Mistake("lineage", "give --route, --server or both: where to look for the message")])
         from turnout.history.lineage_lookup import walk
-        from turnout.routes import Route
 
-        walked = walk(message, None if route is None else Route.load(route), server=server, git=git)
+        walked = walk(message, None if route is None else loaded_route(route, timeout), server=server, git=git)
         typer.echo(json_text(walked.as_dict(), indent=1) if as_json else printable_lines(_lines(walked)))
 
 

@@ -8,12 +8,15 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from turnout.cli.exits import FAILED, WRONG_REQUEST
 from turnout.errors import ConfigError, Mistake, SubjectError
+
+if TYPE_CHECKING:
+    from turnout.subjects.explain import MappingExplanation
 
 _SHOWN = 10
 
@@ -203,7 +206,7 @@ def _explain_table(
         _say(f"{file}: {len(table)} valid mappings")
 
 
-def _show(explanation: Any) -> None:
+def _show(explanation: MappingExplanation) -> None:
     """Print an explanation as text."""
     if explanation.mapping is None:
         _say(f"{explanation.subject}: no mapping matches, the subject stays what it is")
@@ -224,7 +227,7 @@ def _show(explanation: Any) -> None:
         _say(f"  and {len(explanation.others) - _SHOWN} more; --json lists them all")
 
 
-def _as_json(explanation: Any) -> dict[str, Any]:
+def _as_json(explanation: MappingExplanation) -> dict[str, Any]:
     return {
         "subject": explanation.subject,
         "source": None if explanation.mapping is None else explanation.mapping.source,

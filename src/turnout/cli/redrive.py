@@ -9,6 +9,7 @@ import typer
 
 from turnout.cli.exits import FAILED as EXIT_FAILED
 from turnout.cli.options import AsJson, RouteFile
+from turnout.cli.stores import StoreTimeout, loaded_route
 from turnout.terminal import json_text, printable_lines
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ def register(app: typer.Typer) -> None:
         unverified: Annotated[
             bool, typer.Option("--unverified", help="Also letters that lack the seal of the route's secret.")
         ] = False,
+        timeout: StoreTimeout = None,
         as_json: AsJson = False,
     ) -> None:
         """Deliver dead letters that the route can take by now."""
@@ -65,9 +67,8 @@ def register(app: typer.Typer) -> None:
         from turnout.history import dead_letters
         from turnout.history.redrive import FAILED
         from turnout.history.redrive import redrive as redriven
-        from turnout.routes import Route
 
-        loaded = Route.load(route)
+        loaded = loaded_route(route, timeout)
         letters = dead_letters.read(loaded, start=start, end=end, stage=stage, reason=reason)
         report = redriven(loaded, letters, dry_run=dry_run, delete=delete, unverified=unverified)
         typer.echo(json_text(report.as_dict(), indent=1) if as_json else printable_lines(_lines(report)))

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from turnout.cli._spark import needs_spark
-from turnout.cli._subscriptions_as_of import AsOf, moment_of
 from turnout.cli.exits import FAILED
 from turnout.cli.options import AsJson, Master, RouteFile
 from turnout.cli.progress import console, counts_table, run_display
 from turnout.cli.run import log_beside
 from turnout.cli.signals import stop_on_signals
+from turnout.cli.spark_extra import needs_spark
+from turnout.cli.stores import StoreTimeout, loaded_route
+from turnout.cli.subscriptions_as_of import AsOf, moment_of
 from turnout.terminal import printable_lines
 
 if TYPE_CHECKING:
     from turnout.history.replay_plan import ReplayPlan
+    from turnout.routes import Route
     from turnout.spark.history.replay import ReplayResult
 
 _SHOWN = 20
@@ -51,12 +53,11 @@ def replay(
         int, typer.Option(min=1, metavar="N", help="How many sequences to deliver before progress is noted.")
     ] = 500_000,
     master: Master = "local[*]",
+    timeout: StoreTimeout = None,
     as_json: AsJson = False,
 ) -> None:
     """Deliver a route's history once more; go on where the same replay was interrupted."""
-    from turnout.routes import Route
-
-    loaded = Route.load(route)
+    loaded = loaded_route(route, timeout)
     moment = moment_of(as_of, "--subscriptions-as-of")
     selection: dict[str, Any] = {"start": start, "end": end, "where": where, "sink": sink, "id": id}
     plan = _planned(loaded, subscriptions=subscription, subscriptions_as_of=moment, **selection)
@@ -72,7 +73,7 @@ def replay(
         raise typer.Exit(FAILED)
 
 
-def _planned(route: Any, **selection: Any) -> ReplayPlan:
+def _planned(route: Route, **selection: Any) -> ReplayPlan:
     from turnout.history.replay_plan import plan_replay
 
     return plan_replay(route, **selection)
@@ -130,7 +131,7 @@ def _show(result: ReplayResult) -> None:
         typer.echo(f"stopped: the same command goes on, as does --id {result.plan.replay.id}", err=True)
 
 
-def _would(by_subscription: Any) -> Iterator[str]:
+def _would(by_subscription: Mapping[str | None, int]) -> Iterator[str]:
     """Yield the expected numbers of messages, for the subscriptions with most."""
     total = sum(by_subscription.values())
     yield f"would deliver {total:,} messages"

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from turnout.cli._spark import needs_spark
 from turnout.cli.exits import FAILED
 from turnout.cli.options import AsJson, RouteFile, SparkLog
 from turnout.cli.progress import console, run_display, run_summary
 from turnout.cli.signals import stop_on_signals
+from turnout.cli.spark_extra import needs_spark
+from turnout.cli.stores import StoreTimeout, check_store, loaded_route
 
 if TYPE_CHECKING:
     from turnout.routes import Route
@@ -30,6 +31,7 @@ def register(app: typer.Typer) -> None:
         master: Annotated[str, typer.Option(help="Spark's master, or sc://HOST:PORT for Spark Connect.")] = "local[*]",
         checkpoint: Annotated[str | None, typer.Option(help="The folder of the run's progress.")] = None,
         spark_log: SparkLog = None,
+        timeout: StoreTimeout = None,
         as_json: AsJson = False,
         json_lines: Annotated[
             bool, typer.Option("--json-lines", help="Print a line of JSON for each micro-batch, and one at the end.")
@@ -37,13 +39,17 @@ def register(app: typer.Typer) -> None:
     ) -> None:
         """Run a route against its servers, continuing from its checkpoint."""
         form = "lines" if json_lines else "json" if as_json else "text"
-        _run(route, once=once, master=master, checkpoint=checkpoint, spark_log=spark_log, form=form)
+        _run(
+            loaded_route(route, timeout),
+            once=once,
+            master=master,
+            checkpoint=checkpoint,
+            spark_log=spark_log,
+            form=form,
+        )
 
 
-def _run(file: Path, *, once: bool, master: str, checkpoint: str | None, spark_log: Path | None, form: str) -> None:
-    from turnout.routes import Route
-
-    loaded = Route.load(file)
+def _run(loaded: Route, *, once: bool, master: str, checkpoint: str | None, spark_log: Path | None, form: str) -> None:
     with needs_spark():
         from turnout.runtime.preflight import preflight
         from turnout.spark.running.job import run as run_route
@@ -56,6 +62,7 @@ def _run(file: Path, *, once: bool, master: str, checkpoint: str | None, spark_l
     _log_to_standard_error()
     screen = console(quiet=form != "text")
     # Before Spark is started: a server that is away should not take ten seconds to be noticed.
+    check_store(loaded)
     preflight(loaded)
     # A Spark Connect server has its own, and its checkpoint is not on this machine.
     log = spark_log or (None if is_connect(master) else log_beside(loaded, checkpoint))

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from turnout.cli._store import StoreTimeout, StoreUrl, opened_store, store_url_of
 from turnout.cli.signals import stop_on_signals
+from turnout.cli.stores import StoreTimeout, StoreUrl, opened_store, store_url_of
 
 if TYPE_CHECKING:
     from turnout.rpc.server import RpcServer

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from turnout.cli.signals import stop_on_signals
+from turnout.cli.stores import StoreTimeout, store_url_of
 from turnout.errors import ConfigError, MissingExtraError, Mistake
 
 _CONFIG = "turnout.yaml"
@@ -23,6 +24,7 @@ def register(app: typer.Typer) -> None:
         listen: Annotated[str | None, typer.Option(help="Address of HTTP. [127.0.0.1:8090]")] = None,
         config: Annotated[Path | None, typer.Option(help="A turnout.yaml; the one in the first folder.")] = None,
         store: Annotated[str | None, typer.Option(help="Subscriptions to serve. [DB_URI, none]")] = None,
+        timeout: StoreTimeout = None,
         state: Annotated[Path | None, typer.Option(help="The folder of what outlives the process.")] = None,
         tokens: Annotated[Path | None, typer.Option(help="A file of bearer tokens. [API_TOKENS_FILE]")] = None,
         route_variables: Annotated[
@@ -38,6 +40,7 @@ def register(app: typer.Typer) -> None:
         _serve(
             paths,
             config,
+            timeout,
             listen=listen,
             store=store,
             state=state,
@@ -49,7 +52,7 @@ def register(app: typer.Typer) -> None:
         )
 
 
-def _serve(paths: list[Path], config_file: Path | None, **flags: object) -> None:
+def _serve(paths: list[Path], config_file: Path | None, timeout: float | None, **flags: object) -> None:
     missing = [path for path in paths if not path.exists()]
     if missing:
         raise ConfigError([Mistake(str(path), "there is no such folder or file") for path in missing])
@@ -67,6 +70,8 @@ def _serve(paths: list[Path], config_file: Path | None, **flags: object) -> None
     block_pandas_import()
     file = config_file or _beside(paths[0])
     config = ServerConfig.load(file, os.environ, **flags)
+    if config.store is not None:
+        config = config.model_copy(update={"store": store_url_of(config.store, timeout)})
     set_up_logs(config.log_format, config.log_level)
     server = RouteServer(config, paths, config_file=file, environment=os.environ, pages=add_console)
     with stop_on_signals() as stop, server:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import signal
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any, Final
+from typing import Final
 
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
@@ -25,7 +25,7 @@ def stop_on_signals() -> Iterator[threading.Event]:
     code writes to, whichever thread they come to.
     """
     stop = threading.Event()
-    usual: dict[int, Any] = {}
+    usual: dict[int, Callable[[int, FrameType | None], object] | int | None] = {}
 
     def give_back(number: int, _frame: FrameType | None) -> None:
         signal.signal(number, usual[number])

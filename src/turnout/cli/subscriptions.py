@@ -11,10 +11,10 @@ from typing import IO, TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from turnout.cli._store import StoreTimeout, StoreUrl, opened_store, store_url_of
 from turnout.cli.analyze import analyze
 from turnout.cli.options import AsJson
 from turnout.cli.serve import serve
+from turnout.cli.stores import StoreTimeout, StoreUrl, opened_store, store_url_of
 from turnout.cli.token import token
 from turnout.errors import SubscriptionInvalidError
 from turnout.terminal import json_text, printable_lines

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from turnout.cli._jetstream import JetStreamAccess, run, with_access
+from turnout.cli.jetstream_options import JetStreamAccess, run, with_access
 from turnout.errors import ConfigError, Mistake
 from turnout.terminal import json_text, printable_lines
+from turnout.untrusted import decimal
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -39,8 +40,9 @@ def start(text: str, now: datetime) -> ConsumerConfig:
     }
     if text in words:
         return ConsumerConfig(deliver_policy=words[text])
-    if text.isascii() and text.isdecimal():
-        return ConsumerConfig(deliver_policy=DeliverPolicy.BY_START_SEQUENCE, opt_start_seq=max(1, int(text)))
+    sequence = decimal(text)
+    if sequence is not None:
+        return ConsumerConfig(deliver_policy=DeliverPolicy.BY_START_SEQUENCE, opt_start_seq=max(1, sequence))
     age = _AGE.fullmatch(text)
     try:
         moment = now - timedelta(seconds=float(age[1]) * _SECONDS[age[2]]) if age else datetime.fromisoformat(text)

@@ -9,6 +9,7 @@ import typer
 
 from turnout.cli.options import RouteFile
 from turnout.cli.signals import stop_on_signals
+from turnout.cli.stores import StoreTimeout, loaded_route
 from turnout.terminal import json_text, printable_lines
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ def register(app: typer.Typer) -> None:
         ] = None,
         limit: Annotated[int | None, typer.Option(min=1, help="End after this many records.")] = None,
         unmasked: Annotated[bool, typer.Option("--unmasked", help="Show what the route masks later.")] = False,
+        timeout: StoreTimeout = None,
         as_json: Annotated[bool, typer.Option("--json", help="Print a line of JSON for each record.")] = False,
     ) -> None:
         """Watch records before and after a stage; nothing is delivered, and a run is not disturbed."""
@@ -49,9 +51,8 @@ def register(app: typer.Typer) -> None:
 
         block_pandas_import()
         from turnout.history.tap import taps
-        from turnout.routes import Route
 
-        loaded = Route.load(route)
+        loaded = loaded_route(route, timeout)
         pace = _RATE if rate is None and start is None else rate
         with stop_on_signals() as stop:
             for tapped in taps(
@@ -61,7 +62,7 @@ def register(app: typer.Typer) -> None:
 
 
 def _lines(tapped: Tapped) -> Iterator[str]:
-    from turnout.cli._explanation import change_lines
+    from turnout.cli.explanation_text import change_lines
 
     yield f"{tapped.stream}:{tapped.sequence} {tapped.before['topic']}  {tapped.stage}: {tapped.outcome}"
     if tapped.reason is not None:

@@ -11,6 +11,7 @@ import typer
 
 from turnout.cli.exits import FAILED
 from turnout.cli.options import AsJson
+from turnout.cli.stores import StoreTimeout, loaded_route
 from turnout.errors import ConfigError, Mistake
 from turnout.terminal import printable_lines
 
@@ -39,6 +40,7 @@ def register(app: typer.Typer) -> None:
         junit: Annotated[
             Path | None, typer.Option(metavar="FILE", help="Write JUnit's XML to this file.", dir_okay=False)
         ] = None,
+        timeout: StoreTimeout = None,
         as_json: AsJson = False,
     ) -> None:
         """Run the tests of routes, and list the parts that they do not reach."""
@@ -48,7 +50,7 @@ def register(app: typer.Typer) -> None:
         block_pandas_import()
         # Of *.yaml the shell makes both: the route and its tests.
         files = dict.fromkeys(map(route_file_of, routes))
-        reports = [_run(file, matching, update=update) for file in files]
+        reports = [_run(file, matching, timeout, update=update) for file in files]
         if matching is not None and not any(report.results for report in reports):
             raise ConfigError([Mistake("-k", f"no test has {matching!r} in its name")])
         if junit is not None:
@@ -66,11 +68,10 @@ def register(app: typer.Typer) -> None:
             raise typer.Exit(FAILED)
 
 
-def _run(file: Path, matching: str | None, *, update: bool) -> Report:
+def _run(file: Path, matching: str | None, timeout: float | None, *, update: bool) -> Report:
     from turnout.history import load_suites
-    from turnout.routes import Route
 
-    route = Route.load(file)
+    route = loaded_route(file, timeout)
     report = _tested(route, load_suites(file, route), matching)
     if not (update and report.failed):
         return report

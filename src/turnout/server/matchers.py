@@ -11,7 +11,7 @@ from typing import Self
 from turnout.errors import StoreUnavailableError, SubscriptionNotFoundError
 from turnout.routes import Route
 from turnout.subscriptions import Store, Subscription, open_store
-from turnout.subscriptions.address import existing
+from turnout.subscriptions.address import existing, without_timeout
 from turnout.subscriptions.deadline import remaining
 from turnout.subscriptions.index import Index
 from turnout.subscriptions.live import LiveMatcher
@@ -66,7 +66,7 @@ class Matchers:
 
     def know(self, url: str, live: LiveMatcher) -> None:
         """Register the index of a store that another component maintains."""
-        self._own[existing(url)] = live
+        self._own[existing(without_timeout(url))] = live
 
     def of(self, route: Route) -> LiveMatcher | None:
         """Return the matcher of a route; None without subscriptions. The first call for a store reads all of it.
@@ -80,8 +80,9 @@ class Matchers:
         if route.subscriptions is None:
             return None
         url = existing(route.subscriptions.store)
-        if url in self._own:
-            return self._own[url]
+        own = self._own.get(without_timeout(url))
+        if own is not None:
+            return own
         with self._lock:
             is_first = url not in self._opened
             opening = self._opened.setdefault(url, Future())

@@ -15,6 +15,7 @@ from turnout.suggestions import did_you_mean
 _SQLITE = "sqlite:///"
 _FILES = ("ca", "certificate", "key", "token-file", "tlsCAFile", "tlsCertificateKeyFile")
 """Fields of the queries of ``grpc://`` and ``mongodb://`` that name a file."""
+_MONGO_TIMEOUTS = ("connectTimeoutMS", "serverSelectionTimeoutMS", "socketTimeoutMS")
 
 
 def store_url(environment: Mapping[str, str], default: str) -> str:
@@ -125,12 +126,28 @@ def with_timeout(url: str, seconds: float) -> str:
     """
     scheme = url.partition("://")[0].partition("+")[0]
     if scheme == "mongodb":
-        for name in ("connectTimeoutMS", "serverSelectionTimeoutMS", "socketTimeoutMS"):
+        for name in _MONGO_TIMEOUTS:
             url = _with_option(url, name, f"{max(1, round(seconds * 1e3))}")
     return _with_option(url, "timeout", f"{seconds:g}") if scheme in ("sqlite", "grpc") else url
 
 
+def without_timeout(url: str) -> str:
+    """Return the store's URL without timeouts: the same store, however long it is waited for.
+
+    >>> without_timeout("mongodb://host/db?table=t&socketTimeoutMS=3000"), without_timeout("grpc://host:1?timeout=3")
+    ('mongodb://host/db?table=t', 'grpc://host:1')
+    """
+    for name in (*_MONGO_TIMEOUTS, "timeout"):
+        url = _without_option(url, name)
+    return url
+
+
 def _with_option(url: str, name: str, value: str) -> str:
+    others = _without_option(url, name)
+    return f"{others}{'&' if '?' in others else '?'}{name}={value}"
+
+
+def _without_option(url: str, name: str) -> str:
     place, _, query = url.partition("?")
-    others = [field for field in query.split("&") if field and field.partition("=")[0].lower() != name.lower()]
-    return f"{place}?{'&'.join((*others, f'{name}={value}'))}"
+    others = "&".join(field for field in query.split("&") if field and field.partition("=")[0].lower() != name.lower())
+    return f"{place}?{others}" if others else place

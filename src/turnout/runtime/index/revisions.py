@@ -13,7 +13,7 @@ from turnout.engine.subject_filters import SubjectFilters
 from turnout.errors import TurnoutError
 from turnout.runtime.index.topic_filter import WantedSubjects
 from turnout.subscriptions import Snapshot, open_store
-from turnout.subscriptions.address import existing
+from turnout.subscriptions.address import existing, without_timeout
 from turnout.subscriptions.index import Index, IndexFileError, IndexFolder
 from turnout.subscriptions.pinned import Pinned
 
@@ -143,7 +143,7 @@ def _same_store(folder: Path, url: str) -> bool:
     """Return True if the folder's revisions belong to this store; records the store as its owner."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     mark = folder / "store"
-    digest = hashlib.sha256(url.encode()).hexdigest()
+    digest = hashlib.sha256(without_timeout(url).encode()).hexdigest()
     same = mark.exists() and mark.read_text(encoding="ascii") == digest
     if not same:
         descriptor = os.open(mark, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)

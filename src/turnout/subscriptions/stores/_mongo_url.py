@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import parse_qsl, unquote
 
 from turnout.errors import ConfigError, Mistake
 from turnout.subscriptions.past import DEFAULT_RETENTION, retention_of
@@ -15,6 +15,8 @@ _WAITS = {
     # It would wait for ever for the answer of one that has stopped in the middle of it.
     "socketTimeoutMS": 60_000,
 }
+
+_MAX_DIGITS = 10
 
 
 def split_url(url: str) -> tuple[str, str, float]:
@@ -37,3 +39,17 @@ def split_url(url: str) -> tuple[str, str, float]:
 def waits_of(uri: str) -> dict[str, Any]:
     """Return the driver's time limits."""
     return {name: wait for name, wait in _WAITS.items() if f"{name.lower()}=" not in uri.lower()}
+
+
+def awaited(uri: str) -> str:
+    """Describe the servers in a URL, and the seconds for which one of them is waited for.
+
+    >>> awaited("mongodb://ann:pass@a,b:1/db?serverSelectionTimeoutMS=1500")
+    'a,b:1 (1.5 s)'
+    """
+    place, _, query = uri.partition("?")
+    hosts = place.partition("://")[2].partition("/")[0].rpartition("@")[2]
+    name = "serverSelectionTimeoutMS"
+    written = dict(parse_qsl(query.lower())).get(name.lower(), "")
+    milliseconds = int(written) if written.isdecimal() and len(written) < _MAX_DIGITS else _WAITS[name]
+    return f"{hosts} ({milliseconds / 1e3:g} s)"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
@@ -31,9 +32,11 @@ from turnout.subscriptions.stores._mongo_clock import ServerClock
 from turnout.subscriptions.stores._mongo_driver import MongoClient, errors, in_time, parse_uri, soon, translated
 from turnout.subscriptions.stores._mongo_past import MongoPast
 from turnout.subscriptions.stores._mongo_turns import TOO_SLOW, Turn, Turns
-from turnout.subscriptions.stores._mongo_url import split_url, waits_of
+from turnout.subscriptions.stores._mongo_url import awaited, split_url, waits_of
 from turnout.subscriptions.stores._record import id_maker
 from turnout.subscriptions.tenants import TenantStore, prefix_end
+
+_log = logging.getLogger(__name__)
 
 _CHUNK = 1_000
 _HISTORY = 100_000
@@ -41,6 +44,9 @@ _HISTORY = 100_000
 
 _PRUNE_EVERY = 1_000
 """Deletions between two looks for old ones."""
+
+_NOTICE_SECONDS = 1.0
+"""Seconds after which the log says that the server is waited for."""
 
 _WAIT_SECONDS = 60.0
 """How long a writer waits for others of its process."""
@@ -89,7 +95,7 @@ class MongoStore(StoreBase):
         gone, moments = database[f"{table}_past"], database[f"{table}_moments"]
         self._past = MongoPast(gone, moments, self._states, retention, self._clock)
         try:
-            with translated():
+            with translated(), _notice(uri):
                 self._prepare()
         except BaseException:
             self._client.close()
@@ -344,3 +350,15 @@ def _range(cursor: str, prefix: str) -> dict[str, str]:
     """Return the query for the ids after the cursor that begin with the prefix."""
     after = {"$gt": max(cursor, prefix)}
     return {**after, "$lt": prefix_end(prefix)} if prefix else after
+
+
+@contextmanager
+def _notice(uri: str) -> Iterator[None]:
+    """Log what is waited for if the block takes more than a second."""
+    timer = threading.Timer(_NOTICE_SECONDS, _log.warning, ("waiting for MongoDB at %s…", awaited(uri)))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()

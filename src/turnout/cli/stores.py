@@ -1,21 +1,21 @@
-"""Choice of a command's subscription store."""
+"""Choice of a command's subscription store, and of the time that it is waited for."""
 
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
-from urllib.parse import parse_qsl
 
 import typer
 
 if TYPE_CHECKING:
+    from turnout.routes import Route
     from turnout.subscriptions import Store
 
 DEFAULT_STORE = "sqlite:///subscriptions.db"
-_NOTICE_SECONDS = 1.0
 
 StoreUrl = Annotated[
     str | None,
@@ -36,6 +36,32 @@ def store_url_of(url: str | None, timeout: float | None = None) -> str:
     return known if timeout is None else with_timeout(known, timeout)
 
 
+def loaded_route(file: Path, timeout: float | None) -> Route:
+    """Load a route whose store is waited for as long as *timeout* says."""
+    from turnout.routes import Route
+
+    return in_time(Route.load(file), timeout)
+
+
+def in_time(route: Route, timeout: float | None) -> Route:
+    """Return the route with *timeout* as the timeout of its store."""
+    part = route.subscriptions
+    if part is None or timeout is None:
+        return route
+    return replace(route, subscriptions=part.model_copy(update={"store": store_url_of(part.store, timeout)}))
+
+
+def check_store(route: Route) -> None:
+    """Open the route's store and close it: before Spark is started, which takes seconds.
+
+    Raises:
+        TurnoutError: the store cannot be opened.
+    """
+    if route.subscriptions is not None:
+        with opened_store(route.subscriptions.store):
+            pass
+
+
 @contextmanager
 def opened_store(option: str | None, timeout: float | None = None, *, create: bool = False) -> Iterator[Store]:
     """Open the store, and close it at the end of the block; a missing store is created only with *create*."""
@@ -43,30 +69,8 @@ def opened_store(option: str | None, timeout: float | None = None, *, create: bo
     from turnout.subscriptions.address import existing
 
     url = store_url_of(option, timeout)
-    with _notice(url):
-        store = open_store(url if create else existing(url))
+    store = open_store(url if create else existing(url))
     try:
         yield store
     finally:
         store.close()
-
-
-@contextmanager
-def _notice(url: str) -> Iterator[None]:
-    """Print a notice if opening a MongoDB store takes more than a second."""
-    if not url.startswith("mongodb"):
-        yield
-        return
-    place, _, query = url.partition("?")
-    host = place.partition("://")[2].rpartition("@")[2].partition("/")[0]
-    waits = dict(parse_qsl(query.lower())).get("serverselectiontimeoutms", "5000")
-    seconds = float(waits) / 1e3 if waits.isdecimal() else 5.0
-    timer = threading.Timer(
-        _NOTICE_SECONDS, lambda: typer.echo(f"waiting for MongoDB at {host} ({seconds:g} s)…", err=True)
-    )
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 import typer
 
 from turnout.errors import ConfigError, Mistake
+from turnout.untrusted import decimal
 
 if TYPE_CHECKING:
     from turnout.routes import Route
@@ -28,8 +29,9 @@ def moment_of(text: str, option: str) -> Moment | None:
     """
     if text == "now":
         return None
-    if text.isdecimal():
-        return int(text)
+    revision = decimal(text)
+    if revision is not None:
+        return revision
     try:
         return datetime.fromisoformat(text)
     except ValueError:

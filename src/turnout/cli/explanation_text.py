@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from turnout.terminal import json_text
 
@@ -57,7 +57,7 @@ def _stage(report: StageReport) -> Iterator[str]:
             yield from change_lines(name, before, value)
 
 
-def change_lines(name: str, before: Any, after: Any) -> Iterator[str]:
+def change_lines(name: str, before: object, after: object) -> Iterator[str]:
     """Yield the differences of one part of a record, a line for each field."""
     if isinstance(before, dict) and isinstance(after, dict):
         for field in dict.fromkeys((*before, *after)):
@@ -117,5 +117,5 @@ def _message(message: SentMessage) -> Iterator[str]:
         yield from (f"    {name}: {value}" for name, value in message.headers)
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     return json_text(value)

@@ -1,0 +1,110 @@
+"""Numbers of thousands of digits, from every side: each place says in its own words what it expects."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Final
+
+import pytest
+from nats.errors import ProtocolError
+
+from tests.test_linear_time import ROUTE, parsed_frames
+from turnout import Route
+from turnout.cli import tail
+from turnout.cli.subscriptions_as_of import moment_of
+from turnout.codecs.ddl import parse_ddl
+from turnout.console.pages.sandbox import _record
+from turnout.console.replay import place_of
+from turnout.engine.sample_records import SampleRecord
+from turnout.errors import ConfigError, RouteError, StreamError
+from turnout.nats.jetstream.publish import _read
+from turnout.nats.protocol.errors import NotJetStreamMessageError
+from turnout.nats.protocol.options import ConnectionOptions
+from turnout.nats.protocol.positions import JSAck, sequences
+from turnout.nats.wire.positions import parse_place
+from turnout.routes.endpoints import KafkaSink
+from turnout.runtime.sink_options import SinkOptions
+from turnout.runtime.source_options import SourceOptions
+from turnout.server.durations import seconds_of
+from turnout.spark.formats.kafka_limits import KafkaLimits
+from turnout.subscriptions.address import url_problem
+from turnout.transforms.java.regex import JavaRegexError, check_java_regex
+
+DIGITS: Final = "9" * 5000
+NATS: Final = {"servers": "nats://h:1"}
+REPLY: Final = f"$JS.ACK.S.C.1.{DIGITS}.1.1.1".encode()
+
+
+def source(**options: str) -> object:
+    return SourceOptions.from_mapping({**NATS, "stream": "S", **options}, streaming=True)
+
+
+def kafka(size: str) -> object:
+    sink = {"format": "kafka", "servers": "h:1", "options": {"kafka.max.request.size": size}}
+    return KafkaLimits.of(KafkaSink.model_validate(sink))
+
+
+REFUSED: Final[dict[str, tuple[Callable[[str], object], type[Exception]]]] = {
+    "option of a source": (lambda text: source(maxRecordsPerTrigger=text), ConfigError),
+    "offset of a source": (lambda text: source(startingOffsets=text), ConfigError),
+    "offsets of a source": (lambda text: source(startingOffsets=f'{{"S": {text}}}'), ConfigError),
+    "option of a sink": (lambda text: SinkOptions.from_mapping({**NATS, "window": text}), ConfigError),
+    "seconds of a connection": (lambda text: ConnectionOptions.from_mapping({**NATS, "timeout": text}), ConfigError),
+    "port of a server": (lambda text: ConnectionOptions.from_mapping({"servers": f"nats://h:{text}"}), ConfigError),
+    "size of a request": (kafka, ConfigError),
+    "start of a route": (lambda text: Route.parse(ROUTE.replace("stream: S", f"stream: S, start: {text}")), RouteError),
+    "start in quotes": (
+        lambda text: Route.parse(ROUTE.replace("stream: S", f"stream: S, start: '{text}'")),
+        RouteError,
+    ),
+    "place in a name": (
+        lambda text: Route.parse(f"{ROUTE}transforms:\n  '\"x\"[{text}]': b\n", {}),
+        RouteError,
+    ),
+    "Java's regex": (lambda text: check_java_regex(f"a{{{text}}}"), JavaRegexError),
+    "Java's regex, a range": (lambda text: check_java_regex(f"a{{1,{text}}}"), JavaRegexError),
+    "Java's regex, hexadecimal": (lambda text: check_java_regex(f"\\x{{{text}}}"), JavaRegexError),
+    "type": (lambda text: parse_ddl(f"a DECIMAL({text})"), ValueError),
+    "duration": (seconds_of, ValueError),
+    "revision": (lambda text: moment_of(text, "--subscriptions-as-of"), ConfigError),
+    "start of a tail": (lambda text: tail.start(text, datetime.now(UTC)), ConfigError),
+    "age of a tail": (lambda text: tail.start(f"{text}d", datetime.now(UTC)), ConfigError),
+    "offset of a record": (lambda text: SampleRecord.of({"topic": "a", "offset": 10**4000}), ConfigError),
+    "number in a record": (lambda text: _record(f'{{"offset": {text}}}'), ConfigError),
+    "record nested too deep": (lambda text: _record("[" * 100_000), ConfigError),
+    "answer to a publish": (lambda text: _read(f'{{"stream":"S","seq":{text}}}'.encode(), b"", "a"), StreamError),
+    "place in a reply": (lambda text: JSAck.parse(REPLY.decode()), NotJetStreamMessageError),
+    "places in a reply": (lambda text: sequences(REPLY), NotJetStreamMessageError),
+    "frame": (lambda text: parsed_frames([f"MSG a 1 {text}\r\n".encode()]), ProtocolError),
+    "headers of a frame": (lambda text: parsed_frames([f"HMSG a 1 {text} 5\r\n".encode()]), ProtocolError),
+}
+
+
+@pytest.mark.parametrize(("read", "error"), REFUSED.values(), ids=REFUSED)
+def test_numbers_of_thousands_of_digits_are_refused(read: Callable[[str], object], error: type[Exception]) -> None:
+    """At once, with the error of whoever reads them, and not with what Python says of their length."""
+    begin = time.process_time()
+    with pytest.raises(error) as refused:
+        read(DIGITS)
+
+    assert time.process_time() - begin < 1
+    assert "Exceeds the limit" not in str(refused.value)
+
+
+def test_numbers_that_are_none_are_read_as_something_else() -> None:
+    """What takes texts as well is left with the text; a URL is wrong without being opened."""
+    assert parse_place(DIGITS) is None
+    assert parse_place(f'{{"S": {DIGITS}}}') is None
+    assert parse_place("{" * 100_000) is None
+    assert place_of(DIGITS) == DIGITS
+    assert "timeout" in (url_problem("sqlite:///a.db?timeout=nan") or "")
+
+
+@pytest.mark.parametrize("text", ["²", "1_0", "+5", "٣", ""])
+def test_other_digits_are_no_numbers(text: str) -> None:
+    """int() takes some of these, and raises for others that str.isdigit takes."""
+    for read in (lambda: source(maxRecordsPerTrigger=text), lambda: SinkOptions.from_mapping({**NATS, "window": text})):
+        with pytest.raises(ConfigError):
+            read()
