@@ -31,6 +31,7 @@ from turnout.server.durations import seconds_of
 from turnout.spark.formats.kafka_limits import KafkaLimits
 from turnout.subscriptions.address import url_problem
 from turnout.transforms.java.regex import JavaRegexError, check_java_regex
+from turnout.transforms.java.time_parse import time_parser
 
 DIGITS: Final = "9" * 5000
 NATS: Final = {"servers": "nats://h:1"}
@@ -100,6 +101,14 @@ def test_numbers_that_are_none_are_read_as_something_else() -> None:
     assert parse_place("{" * 100_000) is None
     assert place_of(DIGITS) == DIGITS
     assert "timeout" in (url_problem("sqlite:///a.db?timeout=nan") or "")
+
+
+@pytest.mark.parametrize("sign", ["", "-"])
+def test_zeros_before_an_exponent_are_none(sign: str) -> None:
+    """Thousands of them change nothing in a time, as in Java."""
+    read = time_parser("yyyy")
+
+    assert read(f"2E{sign}{'0' * 5000}3") == read(f"2E{sign}3")
 
 
 @pytest.mark.parametrize("text", ["²", "1_0", "+5", "٣", ""])

@@ -37,8 +37,10 @@ def read_integer(text: str, at: int, end: int) -> tuple[int, int] | None:
         return int(sign + digits), stop
     power = _EXPONENT.match(text, stop, end)
     exponent = 0
-    if power is not None and len(power.group(1).lstrip("-0")) < 19:
-        exponent = wrapped(int(power.group(1)), 32)
+    if power is not None and len(size := power.group(1).lstrip("-0")) < 19:
+        # Without the zeros before it, of which there may be thousands.
+        sign_of_power = "-" if power.group(1).startswith("-") else ""
+        exponent = wrapped(int(sign_of_power + (size or "0")), 32)
         stop = power.end()
     return _as_int(sign == "-", digits, exponent), stop
 
