@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from starlette.testclient import TestClient
@@ -16,6 +16,9 @@ from turnout.embedded import NatsServer
 from turnout.server.app import build_app, guarded
 from turnout.server.security import Authenticator
 from turnout.server.serving import RouteServer
+
+if TYPE_CHECKING:
+    from selenium import webdriver
 
 __all__ = ["bench", "console_of"]
 
@@ -38,6 +41,15 @@ def server(nats_server: NatsServer, tmp_path_factory: pytest.TempPathFactory) ->
     folder: Path = tmp_path_factory.mktemp("scene")
     with scene(nats_server.url, folder) as server:
         yield server
+
+
+@pytest.fixture(scope="package")
+def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chrome]:
+    """A browser; its tests are skipped where there is none."""
+    from tests.console.browser import driver_of
+
+    with driver_of(tmp_path_factory.mktemp("profile")) as driver:
+        yield driver
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import axe_core_python
@@ -13,7 +12,7 @@ from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
-from tests.console.browser import MISSING, chromium, driver_of, fill, prefer, quiet, text_of, until
+from tests.console.browser import MISSING, chromium, fill, prefer, quiet, text_of, until
 from turnout.server.events import Event
 from turnout.server.serving import RouteServer
 from turnout.server.supervisor import Phase
@@ -34,12 +33,6 @@ PAGES = (
     "/tap?route=orders",
 )
 FOCUSABLE = "a[href], button:enabled, input:not([type=hidden]), select, textarea, summary, [tabindex='0']"
-
-
-@pytest.fixture(scope="module")
-def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chrome]:
-    with driver_of(tmp_path_factory.mktemp("profile")) as driver:
-        yield driver
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -99,6 +99,16 @@ async function problemOf(response) {
   }
 }
 
+/** Show the fragment in a response; where the server answers with something else, its problem as a sentence. */
+async function showAnswer(target, response) {
+  if (response.headers.get("Content-Type")?.startsWith("text/html")) {
+    show(target, await response.text());
+    return;
+  }
+  drawn.delete(target);
+  target.textContent = await problemOf(response);
+}
+
 async function send(form, button) {
   const output = form.querySelector("output");
   if (output) output.textContent = "";
@@ -125,10 +135,9 @@ async function ask(form) {
   target.setAttribute("aria-busy", "true");
   try {
     const response = await fetch(form.getAttribute("action"), { method: "POST", headers, body: JSON.stringify(body(form)) });
-    const isPage = response.headers.get("Content-Type")?.startsWith("text/html");
-    if (isPage) show(target, await response.text());
-    else target.textContent = await problemOf(response);
+    await showAnswer(target, response);
   } catch {
+    drawn.delete(target);
     target.textContent = "The server does not answer.";
   } finally {
     button.disabled = false;
@@ -221,8 +230,9 @@ document.addEventListener("input", (event) => {
     const target = document.querySelector(field.dataset.into);
     try {
       const response = await fetch(`${field.dataset.preview}?${new URLSearchParams({ [field.dataset.previewName ?? field.name]: field.value })}`);
-      show(target, await response.text());
+      await showAnswer(target, response);
     } catch {
+      drawn.delete(target);
       target.textContent = "";
     }
   }, TOGETHER));
