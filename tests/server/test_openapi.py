@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
+import json
+import os
 import subprocess
 import sys
+import threading
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,36 +20,153 @@ from starlette.testclient import TestClient
 from tests.console.scene import scene
 from tests.server.conftest import Bench, client_of
 from turnout.embedded import NatsServer
+from turnout.errors import TurnoutError
+from turnout.rpc.caller import Caller
+from turnout.rpc.digests import Sha256
+from turnout.server.app import build_app
+from turnout.server.serving import RouteServer
+from turnout.subscriptions import Subscription
 
 CONFIG = Path(__file__).with_name("schemathesis.toml")
+HOOKS = Path(__file__).with_name("schemathesis_hooks.py")
 TOKEN = "ann.5d41402abc4b2a76b9719d911017c592"
-EXAMPLES = 5
+
+RIGHTS = {
+    "nobody": None,
+    "tenant": ["read", "write", "match"],
+    "read": ["read"],
+    "match": ["match"],
+    "write": ["read", "write", "match"],
+    "unmasked": ["read", "write", "match", "unmasked"],
+}
+"""Levels of permission; nobody sends a token that is not known, and the tenant's is for one tenant's subscriptions."""
+
+WITHOUT_EFFECT = {
+    "POST /v1/routes/validate",
+    "POST /v1/routes/{name}/explain",
+    "POST /v1/subjects/map",
+    "POST /v1/subscriptions/match",
+    "POST /v1/subscriptions/conditions/validate",
+    "PUT /connector-plugins/{kind}/config/validate",
+}
+"""Operations that only answer, although they have a body."""
+
+NEVER_DONE = {"POST /v1/routes/{name}/confirm"}
+"""No route of the scene waits to be confirmed; rest/test_control.py does that."""
 
 needs_schemathesis = pytest.mark.skipif(
     importlib.util.find_spec("schemathesis") is None, reason='no Schemathesis: pip install "turnout[dev]"'
 )
 
+Answers = dict[str, set[int]]
+"""Statuses by operation."""
 
-@pytest.mark.heavy
-@needs_schemathesis
-def test_schemathesis_finds_nothing(nats_server: NatsServer, tmp_path: Path) -> None:
-    """No 5xx, no status or body that is not described, no method that is not; what is wrong is refused, also tokens."""
-    tokens = tmp_path / "tokens.txt"
-    tokens.write_text(f"{TOKEN}\n")
-    tokens.chmod(0o600)
+
+@contextmanager
+def restored(server: RouteServer) -> Iterator[None]:
+    """Routes, subscriptions and pauses come back a moment after a request has removed them."""
+    files = {entry.file.path: entry.file.text for entry in server.routes.entries()}
+    assert server.parts.subscriptions is not None
+    service = server.parts.subscriptions.service(Caller())
+    subscriptions: list[Subscription] = list(service.search_by_metadata({}, limit=100).items)
+    ended = threading.Event()
+
+    def restore() -> None:
+        while not ended.wait(0.2):
+            for path, text in files.items():
+                if not path.exists():
+                    path.write_text(text, encoding="utf-8")
+            for subscription in subscriptions:
+                _quietly(service.create, subscription)
+            for entry in server.routes.entries():
+                if entry.name == "returns":
+                    _quietly(server.routes.pause, entry.name, who="ann")
+                elif server.parts.state.paused(entry.name):
+                    _quietly(server.routes.resume, entry.name)
+
+    thread = threading.Thread(target=restore, daemon=True)
+    thread.start()
+    yield
+    ended.set()
+    thread.join()
+
+
+def _quietly(work: Any, *arguments: Any, **named: Any) -> None:
+    try:
+        work(*arguments, **named)
+    except TurnoutError:
+        # It is there already, or is just being removed.
+        return
+
+
+def attacked(nats_url: str, folder: Path, level: str, examples: int, phases: str) -> Answers:
+    """Run Schemathesis with a token of that level; it finds nothing. Returns what was answered."""
+    tokens, calls, schema = folder / "tokens.yaml", folder / "calls.txt", folder / "openapi.json"
+    tokens.touch(0o600)
+    known = {"rights": RIGHTS[level] or [], "hash": f"sha256:{Sha256.of(TOKEN).digest.hex()}"}
+    known["tenant"] = "acme" if level == "tenant" else "*"
+    other = {"rights": ["read"], "hash": f"sha256:{Sha256.of('other').digest.hex()}", "tenant": "*"}
+    tokens.write_text(json.dumps([other] if RIGHTS[level] is None else [known]), encoding="utf-8")
+    # Who may not do something hears 403 for what is well formed.
+    refused = () if level in ("write", "unmasked") else ("--exclude-checks", "positive_data_acceptance")
     command = [
         *(sys.executable, "-m", "schemathesis.cli", "--config-file", str(CONFIG), "run"),
         *("--header", f"Authorization: Bearer {TOKEN}", "--no-color", "--warnings", "off"),
-        *("--phases", "examples,coverage,fuzzing", "--max-examples", str(EXAMPLES)),
+        *("--phases", phases, "--max-examples", str(examples), *refused),
         *("--generation-deterministic", "--no-shrink"),
     ]
-    with scene(nats_server.url, tmp_path, tokens=tokens) as server:
+    environment = {**os.environ, "SCHEMATHESIS_HOOKS": str(HOOKS), "TURNOUT_OPENAPI_CALLS": str(calls)}
+    with scene(nats_url, folder, tokens=tokens) as server, restored(server):
+        schema.write_text(json.dumps(build_app(server.parts).openapi()), encoding="utf-8")
         finished = subprocess.run(
-            [*command, f"{server.url}/v1/openapi.json"], cwd=tmp_path, capture_output=True, text=True, check=False
-        )
+            [*command, "--url", server.url, str(schema)],
+            cwd=folder, env=environment, capture_output=True, text=True, check=False,
+        )  # fmt: skip
 
-    assert finished.returncode == 0, finished.stdout + finished.stderr
+    assert finished.returncode == 0, finished.stdout[-20_000:] + finished.stderr
     assert "No issues found" in finished.stdout
+    answers: Answers = defaultdict(set)
+    for line in calls.read_text(encoding="utf-8").splitlines():
+        status, _, operation = line.partition(" ")
+        answers[operation].add(int(status))
+    return answers
+
+
+def check_answers(level: str, answers: Answers) -> None:
+    """Each operation was done at least once by who may, and never by who may not."""
+    done = {operation for operation, statuses in answers.items() if any(status < 300 for status in statuses)}
+    probes = {"GET /live", "GET /ready"}
+    if level == "nobody":
+        assert done <= probes
+    elif level == "tenant":
+        assert {operation.split()[1].split("/")[1:3][-1] for operation in done - probes} <= {"subscriptions"}, done
+    elif level == "match":
+        assert done <= {*probes, "POST /v1/subscriptions/match"}
+    elif level == "read":
+        assert {one for one in done if not one.startswith("GET ")} <= WITHOUT_EFFECT
+    else:
+        assert answers.keys() - done <= NEVER_DONE
+
+
+@needs_schemathesis
+@pytest.mark.parametrize(("level", "examples"), [("write", 12), ("read", 2)])
+def test_schemathesis_finds_nothing_in_short(
+    nats_server: NatsServer, tmp_path: Path, level: str, examples: int
+) -> None:
+    """No 5xx and no status that is not described, for what exists and what does not."""
+    answers = attacked(nats_server.url, tmp_path, level, examples, "fuzzing")
+
+    check_answers(level, answers)
+
+
+@pytest.mark.heavy
+@needs_schemathesis
+@pytest.mark.parametrize("level", RIGHTS)
+def test_schemathesis_finds_nothing(nats_server: NatsServer, tmp_path: Path, level: str) -> None:
+    """No 5xx, no status or body that is not described, no method that is not; at every level of permission."""
+    answers = attacked(nats_server.url, tmp_path, level, 60, "examples,coverage,fuzzing")
+
+    check_answers(level, answers)
 
 
 def test_every_error_is_described(client: TestClient) -> None:

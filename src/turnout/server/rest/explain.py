@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -18,9 +16,14 @@ router = APIRouter(prefix="/v1/routes/{name}", tags=["routes"])
 class ExplainForm(RequestForm):
     """Record to explain, given directly or by its position."""
 
-    model_config = ConfigDict(json_schema_extra=exactly_one("record", "at"))
+    model_config = ConfigDict(
+        json_schema_extra={
+            **exactly_one("record", "at"),
+            "examples": [{"record": {"topic": "orders.1", "value": {"city": "Oulu"}, "headers": {"Kind": "new"}}}],
+        }
+    )
 
-    record: dict[str, Any] | None = Field(
+    record: dict[str, object] | None = Field(
         default=None, description="topic, key, value, headers (name: text), timestamp, partition, offset"
     )
     at: str | None = Field(default=None, description="stream:sequence of a message in the route's source")
@@ -36,20 +39,22 @@ class ExplainForm(RequestForm):
 class ExplanationModel(BaseModel):
     """Outcome of a record; see `turnout.engine.explain.RecordExplanation`."""
 
-    record: dict[str, Any] = Field(description="as it was read")
-    stages: list[dict[str, Any]] = Field(description="each transform: its predicates' answers, before and after")
-    mapped: dict[str, Any] | None = Field(description="by the mappings; null where the record did not come so far")
+    record: dict[str, object] = Field(description="as it was read")
+    stages: list[dict[str, object]] = Field(description="each transform: its predicates' answers, before and after")
+    mapped: dict[str, object] | None = Field(description="by the mappings; null where the record did not come so far")
     metadata: dict[str, str] = Field(description="what conditions saw")
-    wanted: list[dict[str, Any]] = Field(description="the subscriptions that want it, with the leaves that are true")
-    asked: dict[str, Any] | None = Field(description="the subscription that was asked about, with the leaves to blame")
+    wanted: list[dict[str, object]] = Field(description="the subscriptions that want it, with the leaves that are true")
+    asked: dict[str, object] | None = Field(
+        description="the subscription that was asked about, with the leaves to blame"
+    )
     outcome: str
-    failure: dict[str, Any] | None
-    messages: list[dict[str, Any]] = Field(description="what would go out")
+    failure: dict[str, object] | None
+    messages: list[dict[str, object]] = Field(description="what would go out")
 
 
 @router.post(
     "/explain",
-    summary="What each stage does to one record, and who gets it; nothing is delivered",
+    summary="Effect of each stage on one record, and its recipients; nothing is delivered",
     responses={409: {}, 502: {}, 503: {}},
 )
 @matches_store
@@ -60,7 +65,7 @@ def explain_record(name: str, form: ExplainForm, parts: PartsDep, principal: Rea
     else:
         assert form.at is not None
         batch = batch_at(route, form.at)
-    # A record that the request has brought is known to who asks.
+    # The caller knows the record that the request holds.
     masked = form.record is None and is_masked(principal)
     explanation = explained(route, batch, parts.matchers, asked=form.subscription or None, masked=masked)
     return ExplanationModel(**explanation.as_dict())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Any
 
 from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -25,13 +24,14 @@ class MapForm(RequestForm):
         json_schema_extra={
             **exactly_one("source", "mappings", "route"),
             "dependentRequired": {"source": ["destination"], "destination": ["source"]},
+            "examples": [{"subjects": ["orders.17"], "source": "orders.*", "destination": "eu.{{wildcard(1)}}"}],
         }
     )
 
     subjects: list[str] = Field(min_length=1, max_length=1000)
     source: str | None = Field(default=None, examples=["orders.*"])
     destination: str | None = Field(default=None, examples=["{{partition(8,1)}}.orders.{{wildcard(1)}}"])
-    mappings: dict[str, Any] | None = None
+    mappings: dict[str, object] | None = None
     route: str | None = None
     cluster: str | None = None
 
@@ -50,11 +50,11 @@ class MappedModel(BaseModel):
     subject: str
     mapping: str | None = Field(description="the source that it matches; null where nothing maps it")
     cluster: str | None = Field(default=None, description="whose destinations apply")
-    outcomes: list[dict[str, Any]] = Field(description="destination, subject (null: lost), share in percent")
+    outcomes: list[dict[str, object]] = Field(description="destination, subject (null: lost), share in percent")
     problem: str | None = None
 
 
-@router.post("/map", summary="What becomes of subjects, and why", responses={404: {}, 409: {}})
+@router.post("/map", summary="Map subjects, with the reasons", responses={404: {}, 409: {}})
 def map_subjects(form: MapForm, parts: PartsDep, _: Reads) -> list[MappedModel]:
     if form.source is not None and form.destination is not None:
         transform = SubjectTransform.parse(form.source, form.destination)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 from urllib.parse import quote
 
 from fastapi import APIRouter, Query, Response
@@ -18,7 +18,7 @@ from turnout.subscriptions import Subscription
 router = APIRouter(prefix="/v1/subscriptions", tags=["subscriptions"])
 
 _MOST_PAIRS = 1000
-_STORED: dict[int | str, dict[str, Any]] = {404: {}, 503: {}}
+_STORED: dict[int | str, dict[str, object]] = {404: {}, 503: {}}
 """There may be no store, and it may be away."""
 
 
@@ -28,7 +28,7 @@ class SubscriptionModel(BaseModel):
     id: str
     metadata: dict[str, str]
     destinations: list[str]
-    condition: dict[str, Any] = Field(description="as JSON")
+    condition: dict[str, object] = Field(description="as JSON")
     condition_text: str = Field(description="the same for people")
 
 
@@ -43,12 +43,17 @@ class SubscriptionPage(BaseModel):
 class SubscriptionForm(RequestForm):
     """A new subscription; the condition once, as JSON or as text."""
 
-    model_config = ConfigDict(json_schema_extra=exactly_one("condition", "condition_text"))
+    model_config = ConfigDict(
+        json_schema_extra={
+            **exactly_one("condition", "condition_text"),
+            "examples": [{"destinations": ["deliver.oulu"], "condition_text": "location:Oulu AND NOT kind:test"}],
+        }
+    )
 
     id: str = ""
     metadata: dict[str, str] = Field(default_factory=dict)
     destinations: list[str]
-    condition: dict[str, Any] | None = Field(
+    condition: dict[str, object] | None = Field(
         default=None, examples=[{"kiwiCondition": {"key": "subject", "pattern": "orders*"}}]
     )
     condition_text: str | None = Field(default=None, examples=["subject:orders* AND NOT location:Helsinki"])
@@ -93,7 +98,7 @@ class MatchesModel(BaseModel):
 class ConditionForm(RequestForm):
     """A condition, once."""
 
-    condition: dict[str, Any] | None = None
+    condition: dict[str, object] | None = None
     condition_text: str | None = None
 
 
@@ -101,13 +106,13 @@ class ConditionModel(BaseModel):
     """A condition in both forms, or why it is none."""
 
     valid: bool
-    condition: dict[str, Any] | None = None
+    condition: dict[str, object] | None = None
     condition_text: str | None = None
     problem: str | None = None
     position: int | None = Field(default=None, description="where in the text, in characters from 0")
 
 
-@router.get("", summary="Subscriptions, all or those that a search finds", responses=_STORED)
+@router.get("", summary="All subscriptions, or the results of a search", responses=_STORED)
 @reads_store
 def search(
     subscriptions: SubscriptionsDep,
@@ -159,7 +164,7 @@ def create(form: SubscriptionForm, subscriptions: SubscriptionsDep, _: Writes, r
     return _model(subscriptions.service.read(id_))
 
 
-@router.post("/match", summary="Every subscription that wants a message", responses=_STORED)
+@router.post("/match", summary="Every subscription that matches a message", responses=_STORED)
 @matches_store
 def match(form: MatchForm, subscriptions: SubscriptionsDep, _: Matches) -> MatchesModel:
     matches = sorted(subscriptions.live.match(form.message), key=lambda match: match.subscription_id)
@@ -174,7 +179,7 @@ def match(form: MatchForm, subscriptions: SubscriptionsDep, _: Matches) -> Match
     return MatchesModel(matches=models, revision=subscriptions.live.revision)
 
 
-@router.post("/conditions/validate", summary="Read a condition, and give it in both forms")
+@router.post("/conditions/validate", summary="Parse a condition, and return it in both forms")
 def validate(form: ConditionForm, _: Reads) -> ConditionModel:
     try:
         condition = parse(form.condition_text) if form.condition_text is not None else decode(form.condition)
@@ -189,7 +194,7 @@ def read(id: str, subscriptions: SubscriptionsDep, _: Reads) -> SubscriptionMode
     return _model(subscriptions.service.read(id))
 
 
-@router.delete("/{id:id}", status_code=204, summary="Forget a subscription", responses=_STORED)
+@router.delete("/{id:id}", status_code=204, summary="Delete a subscription", responses=_STORED)
 @writes_store
 def delete(id: str, subscriptions: SubscriptionsDep, _: Writes) -> None:  # noqa: A002 - the field's own name
     subscriptions.delete(id)
