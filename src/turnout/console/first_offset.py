@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from turnout.errors import TurnoutError
 from turnout.routes import Route
 from turnout.routes.endpoints import NatsSource
 from turnout.secrets import masked_url
 from turnout.server.compatibility import Change, is_safe
-from turnout.server.sources import opened, resolved, stream_ends
+from turnout.server.sources import opened, sequences_of, stream_ends
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +36,14 @@ def beginnings_of(route: Route) -> list[Beginning]:
     source = route.source
     if not isinstance(source, NatsSource) or source.ack_consumer is not None:
         return []
-    start: Any = resolved(route, source.start)
+    start = sequences_of(source, source.start)
     with opened(source) as connection:
         ends = stream_ends(connection, source)
-    begins = {stream: max(end.first, int(start[stream])) for stream, end in ends.items()}
+    begins = {stream: max(end.first, start[stream]) for stream, end in ends.items()}
     return [Beginning(stream, begins[stream], max(0, end.next - begins[stream])) for stream, end in ends.items()]
 
 
-def meaning_of(route: Route, changes: list[Change]) -> dict[str, Any]:
+def meaning_of(route: Route, changes: list[Change]) -> dict[str, object]:
     """Return the changes for display, and the start offsets if the checkpoint cannot be used."""
     beginnings: list[Beginning] = []
     unknown = ""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 from datetime import UTC, datetime
-from typing import Any
 from urllib.parse import quote
 
 
@@ -72,7 +71,7 @@ def moment(at: float | None) -> str:
     return "–" if at is None else f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
-def pretty(value: Any) -> str:
+def pretty(value: object) -> str:
     """A plain value as JSON over several lines; a text as it is."""
     return value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False)
 

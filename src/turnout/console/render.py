@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from http import HTTPStatus
 from typing import Any
 
@@ -33,14 +33,16 @@ _environment = Environment(
 _environment.filters.update(words.FILTERS)
 
 
-def page(request: Request, template: str, *, code: int = 200, **context: Any) -> HTMLResponse:
-    """Render a template as a response; its context has the path and the caller's right to write."""
+def page(
+    request: Request, template: str, *contexts: Mapping[str, object], code: int = 200, **values: object
+) -> HTMLResponse:
+    """Render a template with the values of *contexts* and *values*, the path and the caller's right to write."""
     principal: Principal = request.state.principal
     text = _environment.get_template(template).render(
         path=request.url.path,
         may_write=Right.WRITE in principal.caller.rights,
         signs_in=request.app.state.signs_in,
-        **context,
+        **{name: value for context in (*contexts, values) for name, value in context.items()},
     )
     return HTMLResponse(text, code)
 

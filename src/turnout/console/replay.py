@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from turnout.errors import ConfigError, Mistake
 from turnout.routes.endpoints import NatsSource
 from turnout.server.offsets import Start, checked_start
 from turnout.server.routes import Routes
 from turnout.server.sandbox import route_of
-from turnout.server.sources import opened, resolved, stream_ends
+from turnout.server.sources import opened, sequences_of, stream_ends
 from turnout.untrusted import decimal
 
 
@@ -62,14 +61,15 @@ def replay_of(routes: Routes, name: str, written: str) -> list[StreamReplay]:
     route = route_of(routes.entry(name))
     if not written.strip():
         raise ConfigError([Mistake("to", "expected earliest, latest, a sequence or an ISO time")])
-    start: Any = resolved(route, checked_start(route, place_of(written)))
+    start = checked_start(route, place_of(written))
     source = route.source
     if not isinstance(source, NatsSource):
         return []
-    done = routes.offsets(name).next
+    begins = sequences_of(source, start)
+    done = routes.offsets(name)
     with opened(source) as connection:
         ends = stream_ends(connection, source)
     return [
-        StreamReplay(stream, max(end.first, int(start[stream])), max(end.first, int(done.get(stream, 0))), end.next)
+        StreamReplay(stream, max(end.first, begins[stream]), max(end.first, done.sequence(stream)), end.next)
         for stream, end in ends.items()
     ]

@@ -15,7 +15,7 @@ from turnout.subscriptions.destinations import Rights
 from turnout.subscriptions.tenants import check_tenant
 
 TENANT_KEY = "turnout-tenant"
-"""The metadata by which a caller who may see the whole store names one tenant to act for."""
+"""Metadata key that names the tenant to act for; needs access to the whole store."""
 
 OPEN = ("grpc.health.v1.Health",)
 """Services that need no token: a load balancer has none."""
@@ -134,7 +134,7 @@ class CallContext:
 
     __slots__ = ("_context", "caller")
 
-    def __init__(self, context: Any, caller: Caller) -> None:
+    def __init__(self, context: grpc.ServicerContext, caller: Caller) -> None:
         self._context = context
         self.caller = caller
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
-from typing import Any
+from typing import Any, Never, Protocol, TypeAlias
 
 import grpc
 import structlog
+from structlog.typing import FilteringBoundLogger
 
 from turnout.errors import StoreUnavailableError, TurnoutError
 from turnout.rpc.caller import NEEDS, OPEN, TENANT_KEY, CallContext, Caller, Right
@@ -26,6 +28,19 @@ _MAX_DETAILS = 2_000
 """Characters of an error's details: trailers beyond 8 kB are refused by clients, which then see another error."""
 
 
+Requests: TypeAlias = "Any"
+"""The message of a call, or an iterator of messages for a method that reads a stream."""
+Behaviour: TypeAlias = Callable[[Requests, CallContext], Any]
+"""Method of a service; returns a message, or an iterator of messages."""
+
+
+class MetadataPair(Protocol):
+    """Pair of a call's metadata."""
+
+    key: str
+    value: str
+
+
 @dataclass(frozen=True, slots=True)
 class _Malformed:
     """Placeholder for a request that is not a message of the proto."""
@@ -33,9 +48,9 @@ class _Malformed:
     problem: str
 
 
-def logger(level: str = "info") -> Any:
+def logger(level: str = "info") -> FilteringBoundLogger:
     """A logger that writes a JSON object a line to standard error."""
-    return structlog.wrap_logger(
+    log: FilteringBoundLogger = structlog.wrap_logger(
         structlog.PrintLogger(sys.stderr),
         processors=[
             structlog.processors.add_log_level,
@@ -46,6 +61,7 @@ def logger(level: str = "info") -> Any:
         wrapper_class=structlog.make_filtering_bound_logger(level),
         cache_logger_on_first_use=True,
     )
+    return log
 
 
 class Calls(grpc.ServerInterceptor):  # type: ignore[misc]  # grpc has no types
@@ -54,15 +70,21 @@ class Calls(grpc.ServerInterceptor):  # type: ignore[misc]  # grpc has no types
     Each method gets a `CallContext` in place of gRPC's context, with the caller whose subscriptions it is about.
     """
 
-    def __init__(self, *, log: Any, metrics: CallMetrics, tokens: Tokens, threads: StoreThreads | None = None) -> None:
+    def __init__(
+        self, *, log: FilteringBoundLogger, metrics: CallMetrics, tokens: Tokens, threads: StoreThreads | None = None
+    ) -> None:
         self._log = log
         self._metrics = metrics
         self._tokens = tokens
         self._threads = threads
-        self._handlers: dict[str, Any] = {}
-        self._refusals: dict[str, Any] = {}
+        self._handlers: dict[str, grpc.RpcMethodHandler] = {}
+        self._refusals: dict[str, tuple[BoundedPool, grpc.RpcMethodHandler]] = {}
 
-    def intercept_service(self, continuation: Callable[[Any], Any], call: Any) -> Any:
+    def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], grpc.RpcMethodHandler | None],
+        call: grpc.HandlerCallDetails,
+    ) -> grpc.RpcMethodHandler | None:
         """See ``grpc.ServerInterceptor``."""
         # What is known is not wrapped again; what does not exist is not kept, for there is no end of names.
         wrapped = self._handlers.get(call.method)
@@ -86,11 +108,11 @@ class Calls(grpc.ServerInterceptor):  # type: ignore[misc]  # grpc has no types
         right = NEEDS.get((service, method))
         return {Right.READ: self._threads.reads, Right.WRITE: self._threads.writes}.get(right) if right else None
 
-    def caller(self, service: str, method: str, metadata: Any) -> Caller:
+    def caller(self, service: str, method: str, metadata: Iterable[MetadataPair] | None) -> Caller:
         """Return the caller named by the call's metadata.
 
         Raises:
-            RefusedError: nobody known, who is known has no right to the method, or names a tenant of others.
+            RefusedError: the caller is unknown, has no right to the method, or names another tenant.
         """
         if service in OPEN:
             return Caller()
@@ -118,7 +140,7 @@ class Calls(grpc.ServerInterceptor):  # type: ignore[misc]  # grpc has no types
         else:
             self._log.warning("call", **facts, problem=str(problem))
 
-    def running(self, service: str, method: str) -> Any:
+    def running(self, service: str, method: str) -> AbstractContextManager[None]:
         """Count the call as running."""
         return self._metrics.running(service, method)
 
@@ -147,7 +169,7 @@ class FinishedCall:
 class _Ending:
     """Context manager around one call that converts any exception to a status."""
 
-    def __init__(self, calls: Calls, service: str, method: str, context: Any, request: Any) -> None:
+    def __init__(self, calls: Calls, service: str, method: str, context: grpc.ServicerContext, request: object) -> None:
         self._calls = calls
         self._names = (service, method)
         self._context = context
@@ -173,7 +195,7 @@ class _Ending:
         self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._running.__exit__(kind, problem, trace)
-        # Where the caller has gone away, whatever that has led to here, nobody is left to be told anything.
+        # A caller that has gone away gets no status, whatever error that has led to here.
         cancelled = isinstance(problem, GeneratorExit) or not self._context.is_active()
         code, details, about = _verdict(None if cancelled else problem)
         shown = grpc.StatusCode.CANCELLED if cancelled else code
@@ -204,7 +226,7 @@ def _verdict(problem: BaseException | None) -> tuple[grpc.StatusCode, str, str |
     return grpc.StatusCode.INTERNAL, "internal error", None
 
 
-def check_message(request: Any) -> None:
+def check_message(request: object) -> None:
     """Refuse bytes that were not a message.
 
     Raises:
@@ -217,7 +239,7 @@ def check_message(request: Any) -> None:
 _STREAMS = (("turnout.subscriptions.v1.Matching", "Watch"), ("turnout.subscriptions.v1.Storage", "CreateMany"))
 
 
-def _refuse(pool: BoundedPool, _request: Any, _call: Any) -> Any:
+def _refuse(pool: BoundedPool, _request: object, _call: object) -> Never:
     """Refuse a method that would wait for the store, while its thread pool is full."""
     try:
         pool.check()
@@ -227,11 +249,11 @@ def _refuse(pool: BoundedPool, _request: Any, _call: Any) -> Any:
 
 
 def _wrapped(
-    handler: Any,
-    end: Callable[[Any, Any], _Ending],
+    handler: grpc.RpcMethodHandler,
+    end: Callable[[grpc.ServicerContext, object], _Ending],
     pool: BoundedPool | None = None,
-    replacement: Callable[[Any, Any], Any] | None = None,
-) -> Any:
+    replacement: Behaviour | None = None,
+) -> grpc.RpcMethodHandler:
     """Return the handler with every call inside an `_Ending`, on the threads of a pool."""
     behaviour = replacement or next(
         method
@@ -239,14 +261,14 @@ def _wrapped(
         if method is not None
     )
 
-    def single(request: Any, context: Any) -> Any:
+    def single(request: Requests, context: grpc.ServicerContext) -> object:
         ending = end(context, None if handler.request_streaming else request)
         with ending:
             call = ending.admit()
             with within(context.time_remaining()):
                 return behaviour(_checked(request) if handler.request_streaming else request, call)
 
-    def streaming(request: Any, context: Any) -> Iterator[Any]:
+    def streaming(request: Requests, context: grpc.ServicerContext) -> Iterator[object]:
         ending = end(context, None if handler.request_streaming else request)
         with ending:
             call = ending.admit()
@@ -269,17 +291,17 @@ def _wrapped(
     )
 
 
-def _checked(requests: Iterator[Any]) -> Iterator[Any]:
+def _checked(requests: Iterable[object]) -> Iterator[object]:
     for request in requests:
         check_message(request)
         yield request
 
 
-def _tolerant(deserialize: Callable[[bytes], Any] | None) -> Callable[[bytes], Any] | None:
+def _tolerant(deserialize: Callable[[bytes], object] | None) -> Callable[[bytes], object] | None:
     if deserialize is None:
         return None
 
-    def read(data: bytes) -> Any:
+    def read(data: bytes) -> object:
         try:
             return deserialize(data)
         except Exception as problem:  # noqa: BLE001 - the parser's own errors differ between its implementations

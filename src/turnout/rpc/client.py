@@ -97,7 +97,7 @@ class Channel:
             raise ConfigError([Mistake("store", mistake) for mistake in mistakes])
         return cls(address.rstrip("/"), **values)
 
-    def open(self) -> Any:
+    def open(self) -> grpc.Channel:
         """A gRPC channel; it connects when it is first used."""
         options = [("grpc.max_receive_message_length", -1)]
         if self.ca is None:
@@ -109,7 +109,7 @@ class Channel:
         )
         return grpc.secure_channel(self.address, credentials, options=options)
 
-    def call(self, *, endless: bool = False, more: Sequence[tuple[str, str]] = ()) -> dict[str, Any]:
+    def call(self, *, endless: bool = False, more: Sequence[tuple[str, str]] = ()) -> dict[str, object]:
         """The keyword arguments that every call needs, with *more* metadata."""
         metadata = [*more, ("authorization", f"Bearer {self.token}")] if self.token else [*more]
         if self.tenant:
@@ -129,7 +129,7 @@ def _file(written: str) -> Path:
         return Path(written)
 
 
-_OPTIONS: dict[str, tuple[str, Callable[[str], Any]]] = {
+_OPTIONS: dict[str, tuple[str, Callable[[str], object]]] = {
     "ca": ("ca", _file),
     "certificate": ("certificate", _file),
     "key": ("key", _file),
@@ -152,9 +152,9 @@ class RemoteStore(StoreBase):
     def __init__(self, channel: Channel, *, beside: RemoteStore | None = None) -> None:
         self._options = channel
         self._owner = beside is None
-        self._channel: Any = channel.open() if beside is None else beside._channel  # noqa: SLF001
-        self._service: Any = ServiceStub(self._channel)
-        self._storage: Any = StorageStub(self._channel)
+        self._channel: grpc.Channel = channel.open() if beside is None else beside._channel  # noqa: SLF001
+        self._service = ServiceStub(self._channel)
+        self._storage = StorageStub(self._channel)
 
     def for_tenant(self, name: str) -> Store:
         """See `Store.for_tenant`. The service requires access to the whole store to choose a tenant."""
@@ -280,7 +280,7 @@ class RemoteStore(StoreBase):
             return births_of(self._storage.GetBirths(matching_pb2.BirthsRequest(), **self._options.call()))
 
 
-def _forgotten(failure: Any, address: str) -> SubscriptionError:
+def _forgotten(failure: grpc.Call, address: str) -> SubscriptionError:
     """Return the error for a service that does not offer its history."""
     problem = error_of(failure)
     if failure.code() is grpc.StatusCode.UNIMPLEMENTED:
@@ -294,7 +294,7 @@ class MatchingClient:
     def __init__(self, channel: Channel) -> None:
         self._options = channel
         self._channel = channel.open()
-        self._stub: Any = MatchingStub(self._channel)
+        self._stub = MatchingStub(self._channel)
 
     def close(self) -> None:
         """Close the connection."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TypeAlias
+
+from google.protobuf.message import Message
 
 from turnout.conditions import Condition, Group, Logic
 from turnout.conditions.fields import KINDS, kind_of
@@ -10,11 +12,15 @@ from turnout.errors import ConditionError, SubscriptionInvalidError
 from turnout.rpc.v1 import matching_pb2, subscriptions_pb2
 from turnout.subscriptions import Changes, Subscription
 
+SubscriptionData: TypeAlias = subscriptions_pb2.SubscriptionDataInput | subscriptions_pb2.SubscriptionDataOutput
+ConditionMessage: TypeAlias = subscriptions_pb2.ConditionInput | subscriptions_pb2.ConditionOutput
+GroupMessage: TypeAlias = subscriptions_pb2.GroupConditionInput | subscriptions_pb2.GroupConditionOutput
+
 _LOGICS = tuple(Logic)
 """In the order of the proto's enum."""
 
 
-def data_from(data: Any, id: str = "") -> Subscription:  # noqa: A002 - the field's own name
+def data_from(data: SubscriptionData, id: str = "") -> Subscription:  # noqa: A002 - the field's own name
     """The subscription of a SubscriptionDataInput or a SubscriptionDataOutput.
 
     Raises:
@@ -39,7 +45,7 @@ def changes_from(message: matching_pb2.Changes) -> Changes:
     )
 
 
-def condition_from(message: Any, place: str = "condition") -> Condition:
+def condition_from(message: ConditionMessage, place: str = "condition") -> Condition:
     """The condition of a ConditionInput or a ConditionOutput.
 
     Raises:
@@ -56,7 +62,7 @@ def condition_from(message: Any, place: str = "condition") -> Condition:
         raise SubscriptionInvalidError(f"{place}.{name}: {problem}") from problem
 
 
-def _group_from(body: Any, place: str) -> Condition:
+def _group_from(body: GroupMessage, place: str) -> Condition:
     if not 0 <= body.logic < len(_LOGICS):
         known = ", ".join(f"{number} ({logic})" for number, logic in enumerate(_LOGICS))
         raise ConditionError(f"logic is one of {known}, found {body.logic}")
@@ -67,7 +73,7 @@ def _group_from(body: Any, place: str) -> Condition:
     return Group(_LOGICS[body.logic], tuple(children), getattr(body, "not"), getattr(body, "id", ""))
 
 
-def _leaf_from(name: str, body: Any) -> Condition:
+def _leaf_from(name: str, body: Message) -> Condition:
     # The inputs have no ids, because the service gives them, and their names say the dialect of a pattern.
     return KINDS[name].read(lambda field, default: getattr(body, field, default))
 
@@ -88,7 +94,7 @@ def data_to(subscription: Subscription) -> subscriptions_pb2.SubscriptionDataOut
 def _fill(node: Condition, out: subscriptions_pb2.ConditionOutput) -> None:
     """Write the node into the message."""
     if isinstance(node, Group):
-        body: Any = out.groupCondition
+        body = out.groupCondition
         body.logic = subscriptions_pb2.GroupLogic.Value(node.logic.value)
         for child in node.children:
             _fill(child, body.group.add())

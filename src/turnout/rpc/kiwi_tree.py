@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from typing import Any
 from urllib.parse import urlsplit
 
 import grpc
@@ -24,22 +23,22 @@ class KiwiTreeServicer(ServiceServicer):
     def __init__(self, registry: PatternRegistry) -> None:
         self._registry = registry
 
-    def Create(self, request: pb.KeyPatternRequest, context: Any) -> Empty:  # noqa: ARG002, N802
+    def Create(self, request: pb.KeyPatternRequest, context: grpc.ServicerContext) -> Empty:  # noqa: ARG002, N802
         """Register a pair."""
         self._registry.create(request.key, request.pattern)
         return Empty()
 
-    def LockCreate(self, request: pb.KeyPatternRequest, context: Any) -> Empty:  # noqa: ARG002, N802
+    def LockCreate(self, request: pb.KeyPatternRequest, context: grpc.ServicerContext) -> Empty:  # noqa: ARG002, N802
         """Stop its creation."""
         self._registry.lock_create(request.key, request.pattern)
         return Empty()
 
-    def UnlockCreate(self, request: pb.KeyPatternRequest, context: Any) -> Empty:  # noqa: ARG002, N802
+    def UnlockCreate(self, request: pb.KeyPatternRequest, context: grpc.ServicerContext) -> Empty:  # noqa: ARG002, N802
         """Allow it again."""
         self._registry.unlock_create(request.key, request.pattern)
         return Empty()
 
-    def Delete(self, request: pb.KeyPatternRequest, context: Any) -> Empty:  # noqa: ARG002, N802
+    def Delete(self, request: pb.KeyPatternRequest, context: grpc.ServicerContext) -> Empty:  # noqa: ARG002, N802
         """Remove it."""
         self._registry.delete(request.key, request.pattern)
         return Empty()
@@ -51,7 +50,7 @@ class KiwiTreeClient:
     def __init__(self, address: str, *, timeout: float = 5.0) -> None:
         self._address = (urlsplit(address).netloc if "://" in address else address).rpartition("@")[2]
         self._channel = grpc.insecure_channel(self._address)
-        self._stub: Any = ServiceStub(self._channel)
+        self._stub = ServiceStub(self._channel)
         self._timeout = timeout
 
     def create(self, key: str, pattern: str) -> None:
@@ -74,7 +73,7 @@ class KiwiTreeClient:
         """Close the connection."""
         self._channel.close()
 
-    def _call(self, method: Any, key: str, pattern: str) -> None:
+    def _call(self, method: Callable[..., Empty], key: str, pattern: str) -> None:
         try:
             with translated():
                 method(pb.KeyPatternRequest(key=key, pattern=pattern), timeout=self._timeout)

@@ -29,7 +29,7 @@ class MatchingServicer(_Servicer):
         bounds: what a message may be like.
         max_streams: streams that may be open at once; each holds a thread, and other calls need some too.
         max_large: large messages that may be matched at once, for the same reason.
-        stopping: set when the server shuts down, so that those who watch are let go.
+        stopping: set when the server shuts down, so that watchers end.
     """
 
     def __init__(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from socket import AF_INET, AF_INET6
+from socket import AF_INET, AF_INET6, socket
 from socketserver import ThreadingMixIn
 from threading import BoundedSemaphore, Thread
-from typing import Any
+from typing import Any, TypeAlias, TypeVar, cast
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, make_wsgi_app
@@ -18,6 +18,14 @@ _BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0
 _SCRAPES = 16
 """Requests for metrics at once; a connection beyond them is closed."""
 _READ_SECONDS = 10.0
+
+Request: TypeAlias = socket | tuple[bytes, socket]
+"""Connection of a client, as `socketserver` hands it on."""
+Address: TypeAlias = "Any"
+"""Address of a client, of a form that depends on the socket's family."""
+
+
+M = TypeVar("M", Counter, Gauge, Histogram)
 
 
 class _Handler(WSGIRequestHandler):
@@ -32,11 +40,11 @@ class _Server(ThreadingMixIn, WSGIServer):
 
     daemon_threads = True
 
-    def __init__(self, *args: Any) -> None:
+    def __init__(self, address: tuple[str, int], handler: type[WSGIRequestHandler]) -> None:
         self._slots = BoundedSemaphore(_SCRAPES)
-        super().__init__(*args)
+        super().__init__(address, handler)
 
-    def process_request(self, request: Any, client_address: Any) -> None:
+    def process_request(self, request: Request, client_address: Address) -> None:
         """See `socketserver.BaseServer`."""
         if not self._slots.acquire(blocking=False):
             self.shutdown_request(request)
@@ -47,14 +55,14 @@ class _Server(ThreadingMixIn, WSGIServer):
             self._slots.release()
             raise
 
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
+    def process_request_thread(self, request: Request, client_address: Address) -> None:
         """See `socketserver.ThreadingMixIn`."""
         try:
             super().process_request_thread(request, client_address)
         finally:
             self._slots.release()
 
-    def handle_error(self, request: Any, client_address: Any) -> None:
+    def handle_error(self, request: Request, client_address: Address) -> None:
         """Print nothing: a client's timeout or disconnect is not a failure of the server."""
 
 
@@ -76,7 +84,7 @@ class CallMetrics:
             "turnout_rpc_seconds", "How long calls took.", labels, buckets=_BUCKETS, registry=self.registry
         )
         self._running = Gauge("turnout_rpc_running", "Calls that are being answered.", labels, registry=self.registry)
-        self._labelled: dict[tuple[Any, ...], Any] = {}
+        self._labelled: dict[tuple[object, ...], Counter | Gauge | Histogram] = {}
         self._served: tuple[WSGIServer, Thread] | None = None
 
     def running(self, service: str, method: str) -> AbstractContextManager[None]:
@@ -89,12 +97,12 @@ class CallMetrics:
         self._of(self._calls, service, method, code).inc()
         self._of(self._seconds, service, method).observe(seconds)
 
-    def _of(self, metric: Any, *labels: str) -> Any:
-        """The metric's counter for these labels; the library would check and lock for each call."""
-        counter = self._labelled.get((metric, *labels))
-        if counter is None:
-            counter = self._labelled[metric, *labels] = metric.labels(*labels)
-        return counter
+    def _of(self, metric: M, *labels: str) -> M:
+        """Return the metric for these labels; the library would check and lock for each call."""
+        labelled = self._labelled.get((metric, *labels))
+        if labelled is None:
+            labelled = self._labelled[metric, *labels] = metric.labels(*labels)
+        return cast("M", labelled)
 
     def watch_index(self, subscriptions: Callable[[], float], revision: Callable[[], float]) -> None:
         """Export size and revision of the subscription index, read at each Prometheus request."""

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
-from typing import Any, Self
+from typing import Self, TypeVar
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
@@ -32,6 +32,8 @@ from turnout.subscriptions.store import Store
 from turnout.subscriptions.store_threads import StoreThreads
 
 _HEALTH_SECONDS = 5.0
+
+S = TypeVar("S")
 _IDLE_SECONDS = 600
 """Time after which a connection without calls is closed; clients open another one when they call again."""
 _PING_SECONDS = 60
@@ -85,7 +87,7 @@ class RpcServer:
         )
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
 
-    def add(self, name: str, add_to_server: Callable[[Any, Any], None], servicer: Any) -> None:
+    def add(self, name: str, add_to_server: Callable[[S, grpc.Server], None], servicer: S) -> None:
         """Offer a service under its full name."""
         add_to_server(servicer, self._server)
         self._names.append(name)
@@ -124,7 +126,7 @@ class RpcServer:
         except OSError as failure:
             raise ConfigError([Mistake("API_METRICS_PORT", f"cannot listen on {host}:{port}: {failure}")]) from failure
 
-    def _credentials(self) -> Any:
+    def _credentials(self) -> grpc.ServerCredentials | None:
         if self.settings.tls_certificate is None or self.settings.tls_key is None:
             return None
         authority = self.settings.tls_client_ca

@@ -81,7 +81,7 @@ class ServerSettings:
         return {token.caller.tenant for token in self.tokens} or {None}
 
     @classmethod
-    def from_environment(cls, environment: Mapping[str, str], **flags: Any) -> Self:
+    def from_environment(cls, environment: Mapping[str, str], **flags: object) -> Self:
         """Return the settings of the variables; *flags* that are not None take precedence.
 
         Raises:
@@ -124,7 +124,7 @@ class EnvironmentOption:
     variable: str
     doc: str
     field: str | None = None
-    read: Callable[[str], Any] = str
+    read: Callable[[str], object] = str
 
 
 def _port(text: str) -> int:

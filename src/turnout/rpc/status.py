@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import grpc
 
@@ -89,7 +88,7 @@ def translated() -> Iterator[None]:
         raise error_of(_complete(failure)) from failure
 
 
-def _complete(failure: Any) -> Any:
+def _complete(failure: grpc.RpcError) -> grpc.Call:
     """An RpcError that was raised by a call is the call itself, with its code; any other one is a bug of ours."""
     if not hasattr(failure, "code"):
         raise TypeError(f"an RpcError without a code: {failure!r}") from failure

@@ -25,7 +25,7 @@ class Tenants:
         residents: those whose indexes are built now and stay.
         kiwi_trees: the registries to keep in step with the store.
         max_page: the largest page of a search.
-        rights: which destinations callers may name, whoever they are.
+        rights: the destinations that every caller may name.
     """
 
     def __init__(

@@ -35,7 +35,7 @@ class AcceptedToken:
 
     Attributes:
         digest: what it is recognised by.
-        caller: who it stands for.
+        caller: its tenant and rights.
         id: the part of it before the first dot, which is no secret: a token of another name is not compared with
             this one. "" for tokens without.
     """

@@ -8,7 +8,7 @@ places would mean something else, or nothing.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, Literal
 
@@ -149,7 +149,7 @@ def _files(old: FileSource, new: FileSource) -> Iterator[Change]:
     yield from _rest(old, new, {"path", "stream"})
 
 
-def _servers(old: Any, new: Any, reason: str) -> Iterator[Change]:
+def _servers(old: str | Iterable[str], new: str | Iterable[str], reason: str) -> Iterator[Change]:
     before, after = {_host(url) for url in listed(old)}, {_host(url) for url in listed(new)}
     if before == after and listed(old) == listed(new):
         return

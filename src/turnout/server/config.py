@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 import yaml
 from pydantic import Field, ValidationError, field_validator, model_validator
@@ -169,7 +169,7 @@ class ServerConfig(Part):
         log_level: which lines are.
         route_variables: the environment variables that route texts from callers may name; those of files may name all.
         insecure: serve other machines without TLS or without tokens, knowingly.
-        tokens: a file of bearer tokens; without one everybody who reaches the server may do everything.
+        tokens: a file of bearer tokens; without one every caller may do everything.
         state: the folder of what outlives the process; ``.turnout/server`` beside the routes if not given.
         checkpoints: the folder of the progress of routes that name none; ``.turnout`` beside each file if not given.
         interval: how often the routes' folder is looked at.
@@ -217,7 +217,7 @@ class ServerConfig(Part):
         return self
 
     @classmethod
-    def load(cls, file: Path | None, environment: Mapping[str, str], **flags: Any) -> Self:
+    def load(cls, file: Path | None, environment: Mapping[str, str], **flags: object) -> Self:
         """Load a configuration file; the environment overrides it, and *flags* that are not None override both.
 
         Args:
@@ -250,7 +250,7 @@ _PATHS = (
 )
 
 
-def _read(file: Path) -> dict[str, Any]:
+def _read(file: Path) -> dict[str, object]:
     try:
         document = load(read_file(file).decode("utf-8-sig")) or {}
     except UnicodeDecodeError as failure:
@@ -261,7 +261,7 @@ def _read(file: Path) -> dict[str, Any]:
     if not isinstance(document, dict):
         raise ConfigError([Mistake(str(file), "expected a block of names and values")])
     for path in _PATHS:
-        block: Any = document
+        block: object = document
         for step in path[:-1]:
             block = block.get(step) if isinstance(block, dict) else None
         if isinstance(block, dict) and isinstance(block.get(path[-1]), str):
@@ -269,9 +269,9 @@ def _read(file: Path) -> dict[str, Any]:
     return document
 
 
-def _from_environment(document: Mapping[str, Any], environment: Mapping[str, str]) -> dict[str, Any]:
+def _from_environment(document: Mapping[str, object], environment: Mapping[str, str]) -> dict[str, object]:
     """Return the settings of the original service's variables, under the names used here."""
-    settings: dict[str, Any] = {}
+    settings: dict[str, object] = {}
     store = store_url(environment, str(document.get("store") or ""))
     if store:
         settings["store"] = store
@@ -284,8 +284,9 @@ def _from_environment(document: Mapping[str, Any], environment: Mapping[str, str
         settings["tls"] = {part: name for part, name in tls.items() if name}
     host, port = environment.get("API_HOST"), environment.get("API_PORT")
     if host or port:
-        grpc = document.get("grpc") if isinstance(document.get("grpc"), dict) else {}
-        before = HostPort((grpc or {}).get("listen") or GrpcPart().listen)
+        grpc = document.get("grpc")
+        listen = grpc.get("listen") if isinstance(grpc, dict) else None
+        before = HostPort(listen or GrpcPart().listen)
         written = host or before.host
         settings["grpc"] = {"listen": f"{f'[{written}]' if ':' in written else written}:{port or before.port}"}
     return settings

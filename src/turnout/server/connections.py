@@ -7,7 +7,6 @@ import logging
 import resource
 from collections import Counter
 from collections.abc import Callable
-from typing import Any
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -121,6 +120,10 @@ class Connections:
         return closed
 
 
+def _nothing() -> None:
+    """Do nothing."""
+
+
 class LimitedProtocol(H11Protocol):
     """HTTP/1.1 connection that can be closed if its peer is too slow.
 
@@ -128,15 +131,11 @@ class LimitedProtocol(H11Protocol):
         closed: called when the connection is gone.
     """
 
-    closed: Callable[[], None]
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.closed = _nothing
-        self._phase: object = None
-        self._phase_since = 0.0
-        self._unsent = 0
-        self._unsent_since = 0.0
+    closed: Callable[[], None] = staticmethod(_nothing)
+    _phase: object = None
+    _phase_since = 0.0
+    _unsent = 0
+    _unsent_since = 0.0
 
     def connection_lost(self, exc: Exception | None) -> None:
         """See `asyncio.Protocol`."""
@@ -180,10 +179,6 @@ class LimitedProtocol(H11Protocol):
         if state is h11.SEND_BODY and waited > body_timeout:
             return f"closed: no complete body within {body_timeout:g} s (limits.bodyTimeout)"
         return None
-
-
-def _nothing() -> None:
-    """Do nothing."""
 
 
 def raise_file_limit(connections: int) -> int:

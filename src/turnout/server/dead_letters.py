@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterable
-from typing import Any
 
 from turnout.engine.sample_records import SampleRecord
 from turnout.errors import StreamError
@@ -82,9 +81,9 @@ def _check(route: Route) -> None:
         raise ConflictError(f"route {route.name} sets nothing aside: deadLetter in its file names where to")
 
 
-def as_given(record: SampleRecord) -> dict[str, Any]:
+def as_given(record: SampleRecord) -> dict[str, object]:
     """A record as `turnout.engine.sample_records` reads one: text where it is text, base64 where it is none."""
-    written: dict[str, Any] = {
+    written: dict[str, object] = {
         "topic": record.topic,
         "partition": record.partition,
         "offset": record.offset or 0,

@@ -6,9 +6,8 @@ import asyncio
 import contextlib
 import threading
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from turnout.server.state import State, StoredEvent
 
@@ -25,7 +24,7 @@ class Event:
     kind: str
     route: str
     at: float
-    detail: dict[str, Any]
+    detail: Mapping[str, object]
     id: int | None = None
 
     @classmethod
@@ -48,11 +47,11 @@ class Events:
         self._progress_sent_at: dict[str, float] = {}
         self._closed = False
 
-    def tell(self, kind: str, route: str, detail: dict[str, Any]) -> None:
+    def tell(self, kind: str, route: str, detail: Mapping[str, object]) -> None:
         """Store an event, and send it to all current listeners."""
         self._hand_on(Event.of(self._state.add_event(kind, route, detail)))
 
-    def progress(self, route: str, detail: dict[str, Any]) -> None:
+    def progress(self, route: str, detail: Mapping[str, object]) -> None:
         """Send progress to the current listeners, at most once a second for each route."""
         now = time.monotonic()
         if now - self._progress_sent_at.get(route, -_PROGRESS_SECONDS) >= _PROGRESS_SECONDS:

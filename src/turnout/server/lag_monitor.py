@@ -130,8 +130,8 @@ class Survey:
         ends = stream_ends(connection, source)
         if entry.checkpoint is None:
             return None
-        done = committed(entry.checkpoint).next
-        places = {stream: max(end.first, int(done.get(stream, 0))) for stream, end in ends.items()}
+        done = committed(entry.checkpoint)
+        places = {stream: max(end.first, done.sequence(stream)) for stream, end in ends.items()}
         records = {stream: max(0, end.next - places[stream]) for stream, end in ends.items()}
         ages: list[float] = []
         for stream in (stream for stream, count in records.items() if count):

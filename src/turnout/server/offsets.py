@@ -7,11 +7,11 @@ that it was planned to, a line of JSON for each source.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TypeAlias
 
 from turnout.errors import ConfigError, Mistake
 from turnout.routes import Route
@@ -21,7 +21,7 @@ from turnout.untrusted import decimal, is_whole
 
 _LARGEST_PARTITION = (1 << 31) - 1
 
-Start = str | int | dict[str, Any]
+Start: TypeAlias = str | int | Mapping[str, object]
 """Where to begin: ``earliest``, ``latest``, a sequence, an ISO time, or places by stream or topic."""
 
 
@@ -35,7 +35,12 @@ class Offsets:
     """
 
     batch: int | None
-    next: dict[str, Any]
+    next: dict[str, object]
+
+    def sequence(self, stream: str) -> int:
+        """Return the next sequence of a stream; 0 if none is committed."""
+        following = self.next.get(stream, 0)
+        return following if isinstance(following, int) else 0
 
 
 def committed(checkpoint: Path) -> Offsets:
@@ -119,7 +124,7 @@ def _kafka_start(start: Start) -> Start:
     return _time(start).isoformat()
 
 
-def _wrong_offsets(start: dict[str, Any]) -> Iterator[Mistake]:
+def _wrong_offsets(start: Mapping[str, object]) -> Iterator[Mistake]:
     """Yield a mistake for each topic without offsets by partition; -2 is the earliest offset, -1 the latest one."""
     for topic, offsets in start.items():
         if not isinstance(offsets, dict):

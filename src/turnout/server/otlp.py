@@ -143,7 +143,7 @@ def _converted(family: Metric, moments: _Moments) -> Iterator[export.Metric]:
     from opentelemetry.sdk.metrics import export
 
     cumulative = export.AggregationTemporality.CUMULATIVE
-    data: Any
+    data: export.Sum | export.Gauge | export.Histogram
     if family.type == "histogram":
         # The exporter makes a metric without data, which OTLP does not know, of one without points.
         if distributions := list(_distributions(family, moments)):

@@ -31,7 +31,7 @@ class Recorder:
 
     Args:
         state: keeps the counts of each minute, whenever `flush` is called.
-        events: are told to those who listen.
+        events: distributes events to listeners.
         metrics: count.
         clock: seconds since the epoch.
     """

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from turnout.engine import Program
 from turnout.engine.explain import RecordExplanation, explain
 from turnout.engine.sample_records import SampleRecord, record_batch
 from turnout.errors import ConfigError, Mistake
 from turnout.history.masked_views import masked_explanation
+from turnout.records.types import ArrowBatch
 from turnout.routes import Route
 from turnout.routes.endpoints import NatsSource
 from turnout.server.entry import RouteEntry
@@ -29,7 +29,7 @@ def route_of(entry: RouteEntry) -> Route:
     return entry.version.route
 
 
-def batch_of(route: Route, record: Mapping[str, Any]) -> Any:
+def batch_of(route: Route, record: Mapping[str, object]) -> ArrowBatch:
     """Return a given record as a batch, in the form of the route's source.
 
     Raises:
@@ -39,7 +39,7 @@ def batch_of(route: Route, record: Mapping[str, Any]) -> Any:
     return record_batch([SampleRecord.of(record, stream=stream, route=route)])
 
 
-def batch_at(route: Route, place: str) -> Any:
+def batch_at(route: Route, place: str) -> ArrowBatch:
     """Return a record of the route's source, by ``STREAM:SEQ``, or by sequence alone if it has one stream.
 
     Raises:
@@ -59,7 +59,7 @@ def batch_at(route: Route, place: str) -> Any:
 
 
 def explained(
-    route: Route, batch: Any, matchers: Matchers, *, asked: str | None = None, masked: bool = False
+    route: Route, batch: ArrowBatch, matchers: Matchers, *, asked: str | None = None, masked: bool = False
 ) -> RecordExplanation:
     """Explain the only record of a batch, matched with the route's current subscriptions.
 

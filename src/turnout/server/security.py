@@ -28,7 +28,7 @@ from turnout.server.rest.problems import problem
 
 _SAFE = ("GET", "HEAD", "OPTIONS")
 _OPEN = ("/live", "/ready")
-"""What needs no token: whoever asks whether a process lives has none."""
+"""Paths that need no token: orchestrators have none for their probes."""
 
 _HEADERS = {
     "Content-Security-Policy": (
@@ -60,7 +60,7 @@ class Principal:
 
 
 EVERYBODY = Principal("anybody")
-"""Whoever reaches a server without tokens."""
+"""Principal of every request to a server without tokens."""
 
 
 class Authenticator(Protocol):

@@ -11,9 +11,10 @@ from typing import Any
 from turnout.errors import ConnectionLostError, StreamError
 from turnout.nats.wire import Connection, ConnectionOptions, Range, stored_message, stream_info
 from turnout.nats.wire.per_filter_reader import reader_of
-from turnout.nats.wire.positions import state_of
+from turnout.nats.wire.positions import resolve, state_of
 from turnout.nats.wire.read_strategy import observer_strategy
 from turnout.nats.wire.records import with_stream
+from turnout.records.types import ArrowBatch
 from turnout.routes import Route
 from turnout.routes.endpoints import Endpoint, KafkaSink, KafkaSource, NatsSink, NatsSource
 from turnout.routes.values import listed
@@ -91,19 +92,23 @@ def resolved(route: Route, start: Start) -> Start:
         ConnectionLostError: the server is away.
         StreamError: a stream is not there.
     """
-    source = route.source
-    if not isinstance(source, NatsSource):
-        return start
-    from turnout.nats.wire.positions import resolve
+    return sequences_of(route.source, start) if isinstance(route.source, NatsSource) else start
 
-    place: Any = start
-    if isinstance(start, str) and start not in ("earliest", "latest"):
-        place = datetime.fromisoformat(start)
+
+def sequences_of(source: NatsSource, start: Start) -> dict[str, int]:
+    """Return the sequence that a start names in each stream of the source.
+
+    Raises:
+        ConnectionLostError: the server is away.
+        StreamError: a stream is not there.
+    """
+    is_time = isinstance(start, str) and start not in ("earliest", "latest")
+    place: Any = datetime.fromisoformat(str(start)) if is_time else start
     with opened(source) as connection:
         return {stream: resolve(connection, stream, place) for stream in source.streams}
 
 
-def oldest(connection: Connection, stream: str, sequence: int) -> dict[str, Any] | None:
+def oldest(connection: Connection, stream: str, sequence: int) -> dict[str, object] | None:
     """Return the first message with at least *sequence*, as the server sends it; None if none may be read.
 
     Raises:
@@ -113,11 +118,11 @@ def oldest(connection: Connection, stream: str, sequence: int) -> dict[str, Any]
         answer = connection.api(f"STREAM.MSG.GET.{stream}", {"seq": sequence, "next_by_subj": ">"})
     except StreamError:
         return None
-    stored: dict[str, Any] | None = answer.get("message")
+    stored: dict[str, object] | None = answer.get("message")
     return stored
 
 
-def record_at(source: NatsSource, stream: str, sequence: int) -> Any:
+def record_at(source: NatsSource, stream: str, sequence: int) -> ArrowBatch:
     """A message of a stream as a record batch, as a run reads it.
 
     Raises:
@@ -128,7 +133,7 @@ def record_at(source: NatsSource, stream: str, sequence: int) -> Any:
         return with_stream(stored_message(connection, stream, sequence), stream)
 
 
-def last_records(source: NatsSource, count: int) -> Iterator[Any]:
+def last_records(source: NatsSource, count: int) -> Iterator[ArrowBatch]:
     """The last *count* sequences of each stream of the source as record batches, in order.
 
     Raises:
@@ -145,11 +150,11 @@ def last_records(source: NatsSource, count: int) -> Iterator[Any]:
                 yield with_stream(batch, stream)
 
 
-def seconds_since(stored: Mapping[str, Any], now: float) -> float:
+def seconds_since(stored: Mapping[str, object], now: float) -> float:
     """Return the age of a message that `oldest` returned."""
     return max(0.0, now - _moment(stored).timestamp())
 
 
-def _moment(stored: Mapping[str, Any]) -> datetime:
+def _moment(stored: Mapping[str, object]) -> datetime:
     """Return the time at which a stream stored a message, truncated from nanoseconds."""
     return datetime.fromisoformat(str(stored["time"])[:26].rstrip("Z") + "+00:00")

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from turnout.clocks import TrustedClock
 from turnout.engine.counts import Counts
@@ -20,6 +20,9 @@ from turnout.engine.flow import Flow
 from turnout.errors import TurnoutError
 from turnout.files import FileLock
 from turnout.server.config import RetentionPart
+from turnout.server.offsets import Start
+
+N = TypeVar("N", int, float)
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS revisions (
@@ -85,7 +88,7 @@ class Reset:
         pending: the checkpoint that was there has still to be set aside.
     """
 
-    start: Any
+    start: Start | None
     pending: bool
 
 
@@ -132,7 +135,7 @@ class StoredEvent:
     at: float
     kind: str
     route: str
-    detail: dict[str, Any]
+    detail: Mapping[str, object]
 
 
 class State:
@@ -196,7 +199,7 @@ class State:
                 raise
             self._db.execute("COMMIT")
 
-    def _rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
+    def _rows(self, query: str, *values: object) -> list[tuple[Any, ...]]:
         with self._lock:
             return self._db.execute(query, values).fetchall()
 
@@ -262,7 +265,7 @@ class State:
         rows = self._rows("SELECT who, at FROM pauses WHERE route = ?", route)
         return Pause(*rows[0]) if rows else None
 
-    def reset(self, route: str, start: Any, *, pending: bool = True) -> None:
+    def reset(self, route: str, start: Start | None, *, pending: bool = True) -> None:
         """Store the start of the next run; *pending* until the checkpoint is set aside."""
         with self._writing() as db:
             row = (route, None if start is None else json.dumps(start), int(pending))
@@ -321,7 +324,7 @@ class State:
 
     # Events
 
-    def add_event(self, kind: str, route: str, detail: dict[str, Any]) -> StoredEvent:
+    def add_event(self, kind: str, route: str, detail: Mapping[str, object]) -> StoredEvent:
         """Note something that happened."""
         at = self._clock()
         with self._writing() as db:
@@ -384,7 +387,7 @@ def _add_pace(db: sqlite3.Connection, route: str, more: MinutePace) -> None:
     db.execute("INSERT OR REPLACE INTO pace VALUES (?, ?, ?, ?, ?, ?)", row)
 
 
-def _most(one: Any, other: Any) -> Any:
+def _most(one: N | None, other: N | None) -> N | None:
     known = [value for value in (one, other) if value is not None]
     return max(known, default=None)
 

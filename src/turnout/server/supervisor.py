@@ -35,7 +35,7 @@ class Phase(StrEnum):
     """Its last micro-batch is under way."""
     PAUSED = "paused"
     FAILED = "failed"
-    """It has failed too often, and waits for somebody."""
+    """It has failed too often, and waits for a restart by an operator."""
     DONE = "done"
     """Its source, or its trigger, has ended it."""
     INVALID = "invalid"

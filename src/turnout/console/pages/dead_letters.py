@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Generic, TypeVar
+from typing import Annotated, Generic, TypeVar
 
 from fastapi import Query, Request
 from fastapi.responses import HTMLResponse
 from markupsafe import Markup
 
-from turnout.console.dead_letters import LetterGroup, grouped, reason_of, shown
 from turnout.console.figures import bars, counted
 from turnout.console.flow_counts import HOUR
 from turnout.console.formatting import moment
@@ -21,7 +21,7 @@ from turnout.history.masked_views import masked_report
 from turnout.history.masking import hidden_anywhere
 from turnout.history.redrive import redrive
 from turnout.routes import Route
-from turnout.server.dead_letters import REACH, letter_at, newest, visible
+from turnout.server.dead_letters import REACH, letter_at, newest, text_of_bytes, visible
 from turnout.server.rest.dependencies import PartsDep, Reads, Writes, is_masked
 from turnout.server.rest.models import RequestForm, SequenceNumber
 from turnout.server.rest.store_calls import reads_letters, redrives
@@ -29,6 +29,8 @@ from turnout.server.sandbox import route_of
 
 router = page_router()
 
+_WIDTH = 16
+"""Bytes in a line of a hex dump."""
 _ON_PAGE = 25
 _GROUPS_ON_PAGE = 20
 _ROUTES_ON_PAGE = 50
@@ -43,6 +45,20 @@ class RedriveRequest(RequestForm):
     stage: str | None = None
     reason: str | None = None
     dry_run: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class LetterGroup:
+    """Letters that failed at one stage for one reason, the newest first."""
+
+    stage: str
+    reason: str
+    letters: Sequence[DeadLetter]
+
+    @property
+    def id(self) -> str:
+        """A short name for its stage and reason, which stays while other groups grow past it."""
+        return hashlib.sha256(f"{self.stage}\0{self.reason}".encode()).hexdigest()[:12]
 
 
 @router.get("/dead-letters")
@@ -152,8 +168,7 @@ def redriven(name: str, form: RedriveRequest, request: Request, parts: PartsDep,
     report = redrive(route, _chosen(route, form, masked=masked), dry_run=form.dry_run, index=index)
     if masked:
         report = masked_report(report, hidden_anywhere(route.chain))
-    context: dict[str, Any] = {"report": report, "name": name}
-    return page(request, "_redriven.html", **context)
+    return page(request, "_redriven.html", report=report, name=name)
 
 
 def _chosen(route: Route, form: RedriveRequest, *, masked: bool) -> list[DeadLetter]:
@@ -169,3 +184,39 @@ def _chosen(route: Route, form: RedriveRequest, *, masked: bool) -> list[DeadLet
 
 def _is_of(letter: DeadLetter, form: RedriveRequest) -> bool:
     return (letter.stage or "", reason_of(letter)) == (form.stage or "", form.reason)
+
+
+def reason_of(letter: DeadLetter) -> str:
+    """Return the reason why the record was set aside."""
+    return letter.reason or ("no subscription wanted it" if letter.stage is None else letter.stage)
+
+
+def grouped(letters: Iterable[DeadLetter]) -> list[LetterGroup]:
+    """Return the letters grouped by stage and reason, the largest group first."""
+    members: dict[tuple[str, str], list[DeadLetter]] = {}
+    for letter in letters:
+        members.setdefault((letter.stage or "", reason_of(letter)), []).append(letter)
+    groups = [LetterGroup(stage, reason, some) for (stage, reason), some in members.items()]
+    return sorted(groups, key=lambda group: -len(group.letters))
+
+
+def hex_lines(raw: bytes) -> str:
+    r"""Return a hex dump of bytes: offset, hexadecimal, and printable ASCII.
+
+    >>> hex_lines(b"\x00ab")
+    '00000000  00 61 62                                         .ab'
+    """
+    lines = []
+    for place in range(0, len(raw), _WIDTH):
+        row = raw[place : place + _WIDTH]
+        ascii_ = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in row)
+        lines.append(f"{place:08x}  {row.hex(' '):<47}  {ascii_}".rstrip())
+    return "\n".join(lines)
+
+
+def shown(raw: bytes | None) -> str:
+    """Return bytes as text if they are text, else as hexadecimal."""
+    if raw is None:
+        return "null"
+    text = text_of_bytes(raw)
+    return hex_lines(raw) if text is None else text

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Literal
 
 from fastapi import Request
 from fastapi.responses import HTMLResponse
 from pydantic import Field
 
 from turnout.console.attention import needs
-from turnout.console.controls import controls_of
 from turnout.console.differences import difference
 from turnout.console.figures import Point, plot
 from turnout.console.first_offset import meaning_of
@@ -29,6 +29,8 @@ from turnout.server.rest.dependencies import Parts, PartsDep, Reads, Writes
 from turnout.server.rest.hiding import without_secrets
 from turnout.server.rest.models import RequestForm
 from turnout.server.security import Principal
+from turnout.server.state import Pause
+from turnout.server.supervisor import Phase
 
 router = page_router()
 
@@ -46,16 +48,26 @@ class CheckForm(RequestForm):
     digest: str
 
 
+@dataclass(frozen=True, slots=True)
+class Controls:
+    """Reasons why operations are unavailable, as sentences; "" for available operations."""
+
+    pause: str
+    resume: str
+    restart: str
+    reset: str
+
+
 @router.get("/routes/{name}")
 def route(name: str, request: Request, parts: PartsDep, principal: Reads, over: Over = "hour") -> HTMLResponse:
     entry = parts.routes.entry(name)
     return page(
         request,
         "route.html",
-        **_state(entry, parts),
-        **_pictures(entry, parts, over),
+        _state(entry, parts),
+        _pictures(entry, parts, over),
         lines=_lines(entry, principal),
-        controls=controls_of(entry, parts.state.paused(name)),
+        controls=_controls(entry, parts.state.paused(name)),
         offsets=parts.routes.offsets(name),
         waiting=_waiting(entry, principal),
         revisions=_revisions(entry, parts, principal),
@@ -64,37 +76,37 @@ def route(name: str, request: Request, parts: PartsDep, principal: Reads, over: 
 
 @router.get("/fragments/routes/{name}/state")
 def state(name: str, request: Request, parts: PartsDep, _: Reads) -> HTMLResponse:
-    return page(request, "_route_state.html", **_state(parts.routes.entry(name), parts))
+    return page(request, "_route_state.html", _state(parts.routes.entry(name), parts))
 
 
 @router.get("/fragments/routes/{name}/control")
 def control(name: str, request: Request, parts: PartsDep, _: Reads) -> HTMLResponse:
-    return page(request, "_route_control.html", **_control(parts.routes.entry(name), parts))
+    return page(request, "_route_control.html", _control(parts.routes.entry(name), parts))
 
 
 @router.get("/fragments/routes/{name}/reset")
 def reset(name: str, request: Request, parts: PartsDep, _: Reads) -> HTMLResponse:
-    return page(request, "_route_reset.html", **_control(parts.routes.entry(name), parts))
+    return page(request, "_route_reset.html", _control(parts.routes.entry(name), parts))
 
 
 @router.get("/fragments/routes/{name}/pictures")
 def pictures(name: str, request: Request, parts: PartsDep, _: Reads, over: Over = "hour") -> HTMLResponse:
     entry = parts.routes.entry(name)
-    return page(request, "_route_pictures.html", entry=entry, **_pictures(entry, parts, over))
+    return page(request, "_route_pictures.html", _pictures(entry, parts, over), entry=entry)
 
 
 @router.get("/fragments/routes/{name}/pending")
 def pending(name: str, request: Request, parts: PartsDep, principal: Reads) -> HTMLResponse:
     """A change that waits to be confirmed, and what it means."""
     entry = parts.routes.entry(name)
-    return page(request, "_route_pending.html", name=name, pending=entry.pending, **_waiting(entry, principal))
+    return page(request, "_route_pending.html", _waiting(entry, principal), name=name, pending=entry.pending)
 
 
 @router.post("/fragments/routes/{name}/check")
 def check(name: str, form: CheckForm, request: Request, parts: PartsDep, _: Writes) -> HTMLResponse:
     """Check a route text and render its mistakes or its changes; nothing is written."""
     entry = parts.routes.entry(name)
-    context: dict[str, Any] = {"name": name, "text": form.text, "digest": form.digest}
+    context: dict[str, object] = {"name": name, "text": form.text, "digest": form.digest}
     try:
         route = _read(form.text, entry, parts)
     except RouteError as wrong:
@@ -102,17 +114,17 @@ def check(name: str, form: CheckForm, request: Request, parts: PartsDep, _: Writ
             {"line": mistake.line, "text": masked_url(f"{mistake.path}: {mistake.problem}")}
             for mistake in wrong.mistakes
         ]
-        return page(request, "_checked.html", mistakes=mistakes, **context)
+        return page(request, "_checked.html", context, mistakes=mistakes)
     changes = parts.routes.changes(route)
     return page(
         request,
         "_checked.html",
+        meaning_of(route, changes),
+        context,
         mistakes=[],
         summary=route.summary(),
         notes=[*route.notes, *route.errors.notes()],
         unsafe=not is_safe(changes),
-        **meaning_of(route, changes),
-        **context,
     )
 
 
@@ -122,7 +134,7 @@ def replay(name: str, request: Request, parts: PartsDep, _: Reads, to: str = "")
     return page(request, "_replay.html", replays=replay_of(parts.routes, name, to))
 
 
-def _state(entry: RouteEntry, parts: Parts) -> dict[str, Any]:
+def _state(entry: RouteEntry, parts: Parts) -> dict[str, object]:
     return {
         "entry": entry,
         "status": entry.status,
@@ -134,8 +146,8 @@ def _state(entry: RouteEntry, parts: Parts) -> dict[str, Any]:
     }
 
 
-def _control(entry: RouteEntry, parts: Parts) -> dict[str, Any]:
-    controls = controls_of(entry, parts.state.paused(entry.name))
+def _control(entry: RouteEntry, parts: Parts) -> dict[str, object]:
+    controls = _controls(entry, parts.state.paused(entry.name))
     return {"entry": entry, "controls": controls, "offsets": parts.routes.offsets(entry.name)}
 
 
@@ -147,7 +159,7 @@ def _read(text: str, entry: RouteEntry, parts: Parts) -> Route:
     return route
 
 
-def _waiting(entry: RouteEntry, principal: Principal) -> dict[str, Any]:
+def _waiting(entry: RouteEntry, principal: Principal) -> dict[str, object]:
     """Describe the waiting version, and its difference from the running one."""
     if entry.pending is None:
         return {"lines": [], "changes": [], "beginnings": [], "unknown": ""}
@@ -157,7 +169,7 @@ def _waiting(entry: RouteEntry, principal: Principal) -> dict[str, Any]:
     return {"lines": lines, **meaning_of(waiting.route, list(entry.pending.changes))}
 
 
-def _pictures(entry: RouteEntry, parts: Parts, over: Over) -> dict[str, Any]:
+def _pictures(entry: RouteEntry, parts: Parts, over: Over) -> dict[str, object]:
     seconds = _SECONDS[over]
     end = time.time()
     begin = end - seconds
@@ -187,7 +199,7 @@ def _shown(text: str, principal: Principal) -> str:
     return text if Right.WRITE in principal.caller.rights else without_secrets(text)
 
 
-def _lines(entry: RouteEntry, principal: Principal) -> list[dict[str, Any]]:
+def _lines(entry: RouteEntry, principal: Principal) -> list[dict[str, object]]:
     """Return the lines of the file with their mistakes; mistakes without a line are shown at the first line."""
     mistakes: dict[int, list[str]] = {}
     for mistake in entry.mistakes:
@@ -196,7 +208,7 @@ def _lines(entry: RouteEntry, principal: Principal) -> list[dict[str, Any]]:
     return [{"number": place, "text": line, "mistakes": mistakes.get(place, [])} for place, line in enumerate(lines, 1)]
 
 
-def _revisions(entry: RouteEntry, parts: Parts, principal: Principal) -> list[dict[str, Any]]:
+def _revisions(entry: RouteEntry, parts: Parts, principal: Principal) -> list[dict[str, object]]:
     """The versions that were started, each with what it changed of the one before it."""
     revisions = parts.state.revisions(entry.name, _REVISIONS + 1)
     before = [*revisions[1:], None]
@@ -210,3 +222,20 @@ def _revisions(entry: RouteEntry, parts: Parts, principal: Principal) -> list[di
         }
         for revision, older in list(zip(revisions, before, strict=False))[:_REVISIONS]
     ]
+
+
+def _controls(entry: RouteEntry, pause: Pause | None) -> Controls:
+    """Return the operations that the server would accept now, and its reasons to refuse the others.
+
+    Args:
+        entry: the route.
+        pause: the pause of the route; None if it is not paused.
+    """
+    if entry.supervisor is None:
+        return Controls(*["The route never ran: its file has mistakes."] * 4)
+    if pause is None:
+        return Controls("", "The route is not paused.", "", "Offsets are reset while it is paused.")
+    reset = "" if entry.status.phase is Phase.PAUSED and entry.supervisor.idle else "Its last micro-batch is under way."
+    if entry.checkpoint is None:
+        reset = "Its checkpoint is not on this machine: remove it there."
+    return Controls(f"It is paused, by {pause.who}.", "", "The route is paused: resume it.", reset)

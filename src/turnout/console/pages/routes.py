@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 from urllib.parse import urlencode
 
 from fastapi import Depends, Query, Request
@@ -31,7 +31,7 @@ class RouteRow:
     """A route in the table.
 
     Attributes:
-        needs: why somebody has to look at it; "" where nobody has to.
+        needs: why it needs attention; "" if it does not.
         error: the last failure, and when that was.
     """
 
@@ -67,15 +67,15 @@ Selected = Annotated[Selection, Depends(_selection)]
 
 @router.get("/")
 def routes(request: Request, parts: PartsDep, _: Reads, selected: Selected) -> HTMLResponse:
-    return page(request, "routes.html", **_table(parts, selected))
+    return page(request, "routes.html", _table(parts, selected))
 
 
 @router.get("/fragments/routes")
 def table(request: Request, parts: PartsDep, _: Reads, selected: Selected) -> HTMLResponse:
-    return page(request, "_routes.html", **_table(parts, selected))
+    return page(request, "_routes.html", _table(parts, selected))
 
 
-def _table(parts: Parts, selected: Selection) -> dict[str, Any]:
+def _table(parts: Parts, selected: Selection) -> dict[str, object]:
     reasons = {entry.name: needs(entry, parts) for entry in parts.routes.entries()}
     named = [entry for entry in parts.routes.entries() if selected.q.lower() in entry.name.lower()]
     troubled = [entry for entry in named if reasons.get(entry.name)]

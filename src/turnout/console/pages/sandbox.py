@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Any
 
 from fastapi import Request
 from fastapi.responses import HTMLResponse
@@ -15,6 +14,7 @@ from turnout.console.render import page, page_router, text_of_error
 from turnout.engine.explain import RecordExplanation
 from turnout.engine.stages import StageReport
 from turnout.errors import ConfigError, Mistake, TurnoutError
+from turnout.records.types import ArrowBatch
 from turnout.routes import Route
 from turnout.server.dead_letters import as_given, letter_at, visible
 from turnout.server.rest.dependencies import Parts, PartsDep, Reads, is_masked
@@ -61,7 +61,7 @@ def sandbox(
 ) -> HTMLResponse:
     names = [entry.name for entry in parts.routes.entries()]
     form = SandboxForm(route=route, at=at, record=record, subscription=subscription)
-    context: dict[str, Any] = {"names": names, "problems": [], "explanation": None, "form": form}
+    context: dict[str, object] = {"names": names, "problems": [], "explanation": None, "form": form}
     masked = is_masked(principal)
     try:
         if letter is not None:
@@ -70,25 +70,25 @@ def sandbox(
             context |= _answer(form, parts, masked=masked)
     except TurnoutError as failure:
         context["problems"] = text_of_error(failure)
-    return page(request, "sandbox.html", **context, example=_EXAMPLE)
+    return page(request, "sandbox.html", context, example=_EXAMPLE)
 
 
 @router.post("/fragments/sandbox")
 @matches_store
 def answer(form: SandboxForm, request: Request, parts: PartsDep, principal: Reads) -> HTMLResponse:
     answered = _answer(form, parts, masked=is_masked(principal))
-    return page(request, "_explanation.html", **answered, form=form)
+    return page(request, "_explanation.html", answered, form=form)
 
 
-def _answer(form: SandboxForm, parts: Parts, *, masked: bool) -> dict[str, Any]:
+def _answer(form: SandboxForm, parts: Parts, *, masked: bool) -> dict[str, object]:
     route = route_of(parts.routes.entry(form.route))
     if form.at.strip():
         return _explained(form, parts, route, batch_at(route, form.at), masked=masked)
-    # A record that the request has brought is known to who asks.
+    # The caller knows the record that the request holds.
     return _explained(form, parts, route, batch_of(route, _record(form.record)), masked=False)
 
 
-def _answer_of_letter(form: SandboxForm, parts: Parts, sequence: int, *, masked: bool) -> dict[str, Any]:
+def _answer_of_letter(form: SandboxForm, parts: Parts, sequence: int, *, masked: bool) -> dict[str, object]:
     """Explain the record of a dead letter, and put its visible parts into the form."""
     route = route_of(parts.routes.entry(form.route))
     letter = letter_at(route, sequence)
@@ -97,12 +97,12 @@ def _answer_of_letter(form: SandboxForm, parts: Parts, sequence: int, *, masked:
     return {**answer, "form": form.model_copy(update={"record": pretty(as_given(shown.record))})}
 
 
-def _explained(form: SandboxForm, parts: Parts, route: Route, batch: Any, *, masked: bool) -> dict[str, Any]:
+def _explained(form: SandboxForm, parts: Parts, route: Route, batch: ArrowBatch, *, masked: bool) -> dict[str, object]:
     explanation = explained(route, batch, parts.matchers, asked=form.subscription.strip() or None, masked=masked)
     return {"explanation": explanation, "stages": _stages(explanation), "shown": _SHOWN, "route": route}
 
 
-def _record(written: str) -> dict[str, Any]:
+def _record(written: str) -> dict[str, object]:
     try:
         record = json.loads(written)
     except json.JSONDecodeError as failure:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 from urllib.parse import urlencode
 
 from fastapi import Query, Request
@@ -123,7 +123,7 @@ def _read(text: str) -> Condition:
         raise ConfigError([Mistake("condition", str(failure))], what="bad condition") from failure
 
 
-def _placed(failure: ConditionError) -> dict[str, Any]:
+def _placed(failure: ConditionError) -> dict[str, object]:
     """Return the problem, its line, and a caret below the column of the mistake."""
     place = min(max(0, failure.position or 0), len(failure.text))
     begun = failure.text.rfind("\n", 0, place) + 1

@@ -7,7 +7,7 @@ properties can.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Body, HTTPException, Query, Response
 
@@ -39,8 +39,12 @@ _STATES = {
 }
 
 
-@router.get("/connectors", summary="The names of routes, or with expand what there is to say of them")
-def connectors(parts: PartsDep, _: Reads, expand: Annotated[list[Expansion], Query()] = []) -> Any:  # noqa: B006
+@router.get("/connectors", summary="Names of routes, with expand their states and configurations")
+def connectors(
+    parts: PartsDep,
+    _: Reads,
+    expand: Annotated[list[Expansion], Query()] = [],  # noqa: B006
+) -> list[str] | dict[str, dict[Expansion, dict[str, object]]]:
     entries = parts.routes.entries()
     if not expand:
         return [entry.name for entry in entries]
@@ -49,12 +53,12 @@ def connectors(parts: PartsDep, _: Reads, expand: Annotated[list[Expansion], Que
 
 
 @router.get("/connectors/{name}", summary="A route as a connector")
-def connector(name: str, parts: PartsDep, _: Reads) -> dict[str, Any]:
+def connector(name: str, parts: PartsDep, _: Reads) -> dict[str, object]:
     return _info(parts.routes.entry(name))
 
 
-@router.get("/connectors/{name}/status", summary="What a route does")
-def status(name: str, parts: PartsDep, _: Reads) -> dict[str, Any]:
+@router.get("/connectors/{name}/status", summary="State of a route")
+def status(name: str, parts: PartsDep, _: Reads) -> dict[str, object]:
     return _status(parts.routes.entry(name))
 
 
@@ -64,20 +68,20 @@ def config(name: str, parts: PartsDep, _: Reads) -> dict[str, str]:
 
 
 @router.get("/connectors/{name}/tasks", summary="The one task of a route")
-def tasks(name: str, parts: PartsDep, _: Reads) -> list[dict[str, Any]]:
+def tasks(name: str, parts: PartsDep, _: Reads) -> list[dict[str, object]]:
     entry = parts.routes.entry(name)
     return [{"id": {"connector": entry.name, "task": 0}, "config": _config(entry)}]
 
 
-@router.get("/connectors/{name}/tasks/{task:number}/status", summary="What the one task of a route does: the route")
-def task_status(name: str, task: SequenceNumber, parts: PartsDep, _: Reads) -> dict[str, Any]:
+@router.get("/connectors/{name}/tasks/{task:number}/status", summary="State of the one task of a route")
+def task_status(name: str, task: SequenceNumber, parts: PartsDep, _: Reads) -> dict[str, object]:
     return _task(parts.routes.entry(name), task)
 
 
 @router.post(
     "/connectors/{name}/tasks/{task:number}/restart",
     status_code=204,
-    summary="Restart the one task of a route: the route",
+    summary="Restart the one task of a route, which restarts the route",
     response_class=Response,
     responses={409: {}},
 )
@@ -131,13 +135,13 @@ def restart(
     return Response(status_code=202 if include_tasks or only_failed else 204)
 
 
-@router.get("/connector-plugins", summary="The one plugin there is: a route")
+@router.get("/connector-plugins", summary="The one plugin: a route")
 def plugins(_: Reads) -> list[dict[str, str]]:
     return [{"class": CONNECTOR_CLASS, "type": "source", "version": __version__}]
 
 
-@router.put("/connector-plugins/{kind}/config/validate", summary="What is wrong with a connector's transforms")
-def validate(kind: str, properties: Annotated[dict[str, Any], Body()], _: Reads) -> dict[str, Any]:
+@router.put("/connector-plugins/{kind}/config/validate", summary="Mistakes in a connector's transforms")
+def validate(kind: str, properties: Annotated[dict[str, object], Body()], _: Reads) -> dict[str, object]:
     if kind not in (CONNECTOR_CLASS, CONNECTOR_CLASS.rpartition(".")[2]):
         raise UnknownPluginError(f"no plugin is named {kind!r}; there is {CONNECTOR_CLASS}")
     config = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in properties.items()}
@@ -157,7 +161,7 @@ def validate(kind: str, properties: Annotated[dict[str, Any], Body()], _: Reads)
     }
 
 
-def _validated(name: str, value: str | None, errors: list[str]) -> dict[str, Any]:
+def _validated(name: str, value: str | None, errors: list[str]) -> dict[str, object]:
     group = {"transforms": "Transforms", "predicates": "Predicates"}.get(name.partition(".")[0], "Common")
     definition = {
         "name": name, "type": "STRING", "required": False, "default_value": None, "importance": "MEDIUM",
@@ -175,22 +179,23 @@ def _type(entry: RouteEntry) -> str:
     return "sink" if reads_kafka else "source"
 
 
-def _status(entry: RouteEntry) -> dict[str, Any]:
-    status = entry.status
-    state: dict[str, Any] = {"state": _STATES[status.phase], "worker_id": "turnout"}
-    if _STATES[status.phase] in ("FAILED", "RESTARTING"):
-        state["trace"] = status.reason
-    return {"name": entry.name, "connector": state, "tasks": [{"id": 0, **state}], "type": _type(entry)}
+def _status(entry: RouteEntry) -> dict[str, object]:
+    return {"name": entry.name, "connector": _state(entry), "tasks": [_task(entry, 0)], "type": _type(entry)}
 
 
-def _task(entry: RouteEntry, task: int) -> dict[str, Any]:
-    tasks: list[dict[str, Any]] = _status(entry)["tasks"]
-    if task >= len(tasks):
+def _state(entry: RouteEntry) -> dict[str, str]:
+    state = _STATES[entry.status.phase]
+    trace = {"trace": entry.status.reason} if state in ("FAILED", "RESTARTING") else {}
+    return {"state": state, "worker_id": "turnout", **trace}
+
+
+def _task(entry: RouteEntry, task: int) -> dict[str, object]:
+    if task != 0:
         raise HTTPException(404, f"route {entry.name} has the one task 0")
-    return tasks[task]
+    return {"id": 0, **_state(entry)}
 
 
-def _info(entry: RouteEntry) -> dict[str, Any]:
+def _info(entry: RouteEntry) -> dict[str, object]:
     task = {"connector": entry.name, "task": 0}
     return {"name": entry.name, "config": _config(entry), "tasks": [task], "type": _type(entry)}
 
@@ -205,7 +210,7 @@ def _config(entry: RouteEntry) -> dict[str, str]:
     return fixed | {name: "***" if is_secret(name) else masked_url(value) for name, value in parts if name != "name"}
 
 
-def _flat(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
+def _flat(value: object, name: str = "") -> Iterator[tuple[str, str]]:
     if isinstance(value, dict):
         for key, below in value.items():
             yield from _flat(below, f"{name}.{key}" if name else str(key))
@@ -219,7 +224,7 @@ def _flat(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
         yield name, str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _transforms(written: Any) -> Iterator[tuple[str, str]]:
+def _transforms(written: object) -> Iterator[tuple[str, str]]:
     if isinstance(written, str):
         yield "transforms.file", written
     elif isinstance(written, dict):

@@ -17,14 +17,14 @@ class OffsetsModel(BaseModel):
     """Committed offsets of a route."""
 
     batch: int | None = Field(description="the last micro-batch that is done; null where none is")
-    next: dict[str, Any] = Field(description="by stream the sequence, by topic and partition the offset, to come")
+    next: dict[str, object] = Field(description="by stream the sequence, by topic and partition the offset, to come")
     begins_at: Any = Field(description="where it was told to begin; null is what the route says")
 
 
 class ResetForm(RequestForm):
     """Target of a reset."""
 
-    to: StrictStr | StrictInt | dict[str, Any] = Field(
+    to: StrictStr | StrictInt | dict[str, object] = Field(
         description="earliest, latest, a sequence, an ISO time, or a place for each stream or topic",
         examples=["earliest", 4711, "2026-01-31T12:00:00Z", {"ORDERS": 4711}],
     )
@@ -39,7 +39,7 @@ class ConfirmForm(RequestForm):
 @router.post(
     "/pause",
     status_code=202,
-    summary="Stop after the micro-batch that is under way, until it is resumed",
+    summary="Pause a route after its current micro-batch",
     responses={409: {}},
 )
 def pause(name: str, parts: PartsDep, principal: Writes) -> RouteModel:
@@ -47,7 +47,7 @@ def pause(name: str, parts: PartsDep, principal: Writes) -> RouteModel:
     return route_model(parts.routes.entry(name), parts)
 
 
-@router.post("/resume", status_code=202, summary="Go on from the checkpoint", responses={409: {}})
+@router.post("/resume", status_code=202, summary="Resume a route from its checkpoint", responses={409: {}})
 def resume(name: str, parts: PartsDep, _: Writes) -> RouteModel:
     parts.routes.resume(name)
     return route_model(parts.routes.entry(name), parts)
@@ -56,7 +56,7 @@ def resume(name: str, parts: PartsDep, _: Writes) -> RouteModel:
 @router.post(
     "/restart",
     status_code=202,
-    summary="Stop after the micro-batch that is under way, and start again",
+    summary="Restart a route after its current micro-batch",
     responses={409: {}},
 )
 def restart(name: str, parts: PartsDep, _: Writes) -> RouteModel:
@@ -64,7 +64,7 @@ def restart(name: str, parts: PartsDep, _: Writes) -> RouteModel:
     return route_model(parts.routes.entry(name), parts)
 
 
-@router.get("/offsets", summary="How far the route is done")
+@router.get("/offsets", summary="Committed offsets of a route")
 def offsets(name: str, parts: PartsDep, _: Reads) -> OffsetsModel:
     done = parts.routes.offsets(name)
     reset = parts.state.reset_of(name)
@@ -73,7 +73,7 @@ def offsets(name: str, parts: PartsDep, _: Reads) -> OffsetsModel:
 
 @router.put(
     "/offsets",
-    summary="Go elsewhere, while the route is paused",
+    summary="Reset the offsets of a paused route",
     responses={409: {}, 412: {}, 502: {}, 503: {}},
 )
 def reset_offsets(name: str, form: ResetForm, parts: PartsDep, _: Writes) -> OffsetsModel:
@@ -84,7 +84,7 @@ def reset_offsets(name: str, form: ResetForm, parts: PartsDep, _: Writes) -> Off
 @router.post(
     "/confirm",
     status_code=202,
-    summary="Begin the new checkpoint that a changed file waits for; the old one is moved aside",
+    summary="Begin the new checkpoint that a changed file needs; the old one is moved aside",
     responses={409: {}, 412: {}},
 )
 def confirm(name: str, form: ConfirmForm, parts: PartsDep, principal: Writes) -> RouteModel:

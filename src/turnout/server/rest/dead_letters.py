@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Query
 from pydantic import BaseModel, Field
@@ -20,7 +20,7 @@ from turnout.server.sandbox import route_of
 router = APIRouter(prefix="/v1/routes/{name}/dead-letters", tags=["dead letters"])
 
 _MOST = 10_000
-_ERRORS: dict[int | str, dict[str, Any]] = {409: {}, 502: {}, 503: {}}
+_ERRORS: dict[int | str, dict[str, object]] = {409: {}, 502: {}, 503: {}}
 """The route may set nothing aside, and its server or its stream may be away."""
 
 
@@ -38,7 +38,7 @@ class LetterModel(BaseModel):
     tries: int = Field(description="how often it was redriven and failed again")
     done: bool = Field(description="whether it was delivered since")
     verified: bool = Field(description="whether the route wrote it; always true where the route has no secret")
-    record: dict[str, Any] = Field(description="as it came; explain takes it")
+    record: dict[str, object] = Field(description="as it came; explain takes it")
 
 
 class LetterPage(BaseModel):
@@ -88,7 +88,7 @@ def list_letters(
     return LetterPage(items=[_model(letter) for letter in page[:limit]], cursor=cursor)
 
 
-@router.get("/groups", summary="Dead letters by stage and reason, those first that are most", responses=_ERRORS)
+@router.get("/groups", summary="Dead letters by stage and reason, the largest group first", responses=_ERRORS)
 @reads_letters
 def groups(name: str, parts: PartsDep, principal: Reads) -> list[GroupModel]:
     route = route_of(parts.routes.entry(name))
@@ -113,7 +113,7 @@ def read_letter(name: str, sequence: SequenceNumber, parts: PartsDep, principal:
     responses=_ERRORS,
 )
 @redrives
-def redrive_letters(name: str, form: RedriveForm, parts: PartsDep, principal: Writes) -> dict[str, Any]:
+def redrive_letters(name: str, form: RedriveForm, parts: PartsDep, principal: Writes) -> dict[str, object]:
     route = route_of(parts.routes.entry(name))
     # The call's time is for the store; letters may take long.
     index = parts.matchers.index(route)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from http import HTTPStatus
-from typing import Any
+from typing import Any, TypeAlias
 
 from fastapi import FastAPI
+
+Document: TypeAlias = dict[str, Any]
+"""Part of an OpenAPI description, as the framework makes it."""
 
 _PROBES = ("/live", "/ready")
 _CONNECT = ("/connectors", "/connector-plugins")
 _CHANGING = ("post", "put", "patch", "delete")
 
 _GATE = (401, 403, 421)
-"""Whoever asks may be refused before anybody looks at what is asked."""
+"""Statuses of requests that are refused before their content is looked at."""
 
 _MISTAKE = {
     "type": "object",
@@ -55,14 +58,14 @@ class Described(FastAPI):
     follow from its path, its parameters and its method are added, and each gets the form that it is answered in.
     """
 
-    def openapi(self) -> dict[str, Any]:
+    def openapi(self) -> Document:
         """The description; made once."""
         if self.openapi_schema is None:
             self.openapi_schema = _described(super().openapi())
         return self.openapi_schema
 
 
-def _described(document: dict[str, Any]) -> dict[str, Any]:
+def _described(document: Document) -> Document:
     components = document.setdefault("components", {})
     schemas = components.setdefault("schemas", {})
     for name in ("HTTPValidationError", "ValidationError"):
@@ -75,7 +78,7 @@ def _described(document: dict[str, Any]) -> dict[str, Any]:
     return document
 
 
-def _describe(path: str, method: str, operation: dict[str, Any]) -> None:
+def _describe(path: str, method: str, operation: Document) -> None:
     responses = operation["responses"]
     is_probe = path in _PROBES
     if not is_probe:
@@ -93,8 +96,8 @@ def _describe(path: str, method: str, operation: dict[str, Any]) -> None:
     operation["responses"] = dict(sorted(responses.items()))
 
 
-def _content(path: str) -> dict[str, Any]:
-    problem = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
+def _content(path: str) -> dict[str, object]:
+    problem: dict[str, object] = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
     if not path.startswith(_CONNECT):
         return problem
     # The gate answers before anybody knows whose tools are asking.

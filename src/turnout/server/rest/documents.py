@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from html import escape
 from pathlib import Path
-from typing import Any
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse
 
 from turnout.server.rest.dependencies import Reads
+from turnout.server.rest.description import Document
 
 router = APIRouter(prefix="/v1", include_in_schema=False)
 
@@ -33,7 +33,7 @@ def docs(request: Request, _: Reads) -> HTMLResponse:
     return HTMLResponse("".join(_page(document)))
 
 
-def _page(document: Mapping[str, Any]) -> Iterator[str]:
+def _page(document: Document) -> Iterator[str]:
     title = escape(f"{document['info']['title']} {document['info']['version']}")
     yield f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
     yield '<meta name="viewport" content="width=device-width"><link rel="stylesheet" href="docs.css"></head><body>'
@@ -46,15 +46,15 @@ def _page(document: Mapping[str, Any]) -> Iterator[str]:
     yield "</body></html>"
 
 
-def _by_tag(document: Mapping[str, Any]) -> dict[str, list[tuple[str, str, Mapping[str, Any]]]]:
-    tags: dict[str, list[tuple[str, str, Mapping[str, Any]]]] = {}
+def _by_tag(document: Document) -> dict[str, list[tuple[str, str, Document]]]:
+    tags: dict[str, list[tuple[str, str, Document]]] = {}
     for path, methods in document["paths"].items():
         for method, operation in methods.items():
             tags.setdefault(operation.get("tags", ["other"])[0], []).append((method.upper(), path, operation))
     return tags
 
 
-def _operation(document: Mapping[str, Any], method: str, path: str, operation: Mapping[str, Any]) -> Iterator[str]:
+def _operation(document: Document, method: str, path: str, operation: Document) -> Iterator[str]:
     yield f"<section><h3><b>{method}</b> <code>{escape(path)}</code></h3><p>{escape(operation.get('summary', ''))}</p>"
     rows = [
         (parameter["name"], parameter["in"], parameter.get("description", ""))
@@ -71,7 +71,7 @@ def _operation(document: Mapping[str, Any], method: str, path: str, operation: M
     yield f"<p>Answers: {', '.join(map(escape, operation.get('responses', {})))}</p></section>"
 
 
-def _fields(document: Mapping[str, Any], schema: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _fields(document: Document, schema: Document) -> Iterator[tuple[str, str]]:
     name = str(schema.get("$ref", "")).rpartition("/")[2]
     described = document.get("components", {}).get("schemas", {}).get(name, schema)
     for field, about in described.get("properties", {}).items():

@@ -17,7 +17,6 @@ from turnout.untrusted import LARGEST_SEQUENCE, decimal
 router = APIRouter(prefix="/v1", tags=["events"])
 
 _RETRY_MILLISECONDS = 2000
-"""An id that the state can hold; anything else in a header is no id."""
 
 
 @router.get(

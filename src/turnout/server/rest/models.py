@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic.config import JsonDict, JsonValue
 from starlette.convertors import Convertor, PathConvertor, register_url_convertor
 
 from turnout.errors import Mistake
@@ -56,7 +57,7 @@ class RequestForm(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _is_unicode(cls, body: Any) -> Any:
+    def _is_unicode(cls, body: object) -> object:
         """Refuse lone surrogates, which JSON can escape and UTF-8 cannot hold.
 
         Raises:
@@ -67,12 +68,12 @@ class RequestForm(BaseModel):
         return body
 
 
-def exactly_one(*names: str, types: str = "object string") -> dict[str, Any]:
+def exactly_one(*names: str, types: str = "object string") -> JsonDict:
     """Return the JSON Schema of a form in which exactly one of these fields is given."""
-    kinds = [*types.split()]
+    kinds: list[JsonValue] = [*types.split()]
 
-    def given(name: str) -> dict[str, Any]:
-        others = {other: {"type": "null"} for other in names if other != name}
+    def given(name: str) -> JsonDict:
+        others: JsonDict = {other: {"type": "null"} for other in names if other != name}
         return {"required": [name], "properties": {name: {"type": kinds}, **others}}
 
     return {"anyOf": [given(name) for name in names]}
@@ -165,34 +166,29 @@ def changes_of(changes: list[Change] | tuple[Change, ...]) -> list[ChangeModel]:
 
 def route_model(entry: RouteEntry, parts: Parts) -> RouteModel:
     """Return a route in the form of a response."""
-    return RouteModel(**route_fields(entry, parts))
-
-
-def route_fields(entry: RouteEntry, parts: Parts) -> dict[str, Any]:
-    """The fields of a route."""
     status, version = entry.status, entry.version
     lag = parts.survey.lag(entry.name)
-    return {
-        "name": entry.name,
-        "state": status.phase,
-        "reason": status.reason,
-        "since": status.since,
-        "retry_at": status.retry_at,
-        "failures": status.failures,
-        "file": str(entry.file.path),
-        "digest": entry.file.digest,
-        "running_digest": version.digest if version else None,
-        "summary": version.route.summary() if version else None,
-        "source": version.route.source.format if version else None,
-        "sinks": [sink.format for sink in version.route.sinks.values()] if version else [],
-        "notes": [*version.route.notes, *version.route.errors.notes()] if version else [],
-        "counts": status.counts.as_dict(),
-        "last_batch": _batch(entry),
-        "lag": LagModel(records=lag.records, seconds=lag.seconds) if lag else None,
-        "problem": parts.survey.problems.get(entry.name),
-        "mistakes": mistakes_of(entry.mistakes),
-        "pending": changes_of(entry.pending.changes) if entry.pending else [],
-    }
+    return RouteModel(
+        name=entry.name,
+        state=status.phase,
+        reason=status.reason,
+        since=status.since,
+        retry_at=status.retry_at,
+        failures=status.failures,
+        file=str(entry.file.path),
+        digest=entry.file.digest,
+        running_digest=version.digest if version else None,
+        summary=version.route.summary() if version else None,
+        source=version.route.source.format if version else None,
+        sinks=[sink.format for sink in version.route.sinks.values()] if version else [],
+        notes=[*version.route.notes, *version.route.errors.notes()] if version else [],
+        counts=status.counts.as_dict(),
+        last_batch=_batch(entry),
+        lag=LagModel(records=lag.records, seconds=lag.seconds) if lag else None,
+        problem=parts.survey.problems.get(entry.name),
+        mistakes=mistakes_of(entry.mistakes),
+        pending=changes_of(entry.pending.changes) if entry.pending else [],
+    )
 
 
 def _batch(entry: RouteEntry) -> BatchModel | None:

@@ -30,7 +30,7 @@ class ReadyModel(BaseModel):
 
 @router.get(
     "/live",
-    summary="Whether the process works; 503 asks to start it again",
+    summary="Liveness of the process; 503 asks for a restart",
     responses={200: {"model": LiveModel}, 503: {"model": LiveModel, "description": "It does not"}},
 )
 async def live(parts: PartsDep) -> JSONResponse:
@@ -40,7 +40,7 @@ async def live(parts: PartsDep) -> JSONResponse:
 
 @router.get(
     "/ready",
-    summary="Whether everything that is needed is there; 503 with what is not",
+    summary="Readiness of the server; 503 with the reasons",
     responses={200: {"model": ReadyModel}, 503: {"model": ReadyModel, "description": "Something is away"}},
 )
 async def ready(parts: PartsDep) -> JSONResponse:
@@ -50,7 +50,7 @@ async def ready(parts: PartsDep) -> JSONResponse:
 
 @router.get(
     "/metrics",
-    summary="Everything for Prometheus",
+    summary="Metrics for Prometheus",
     response_class=Response,
     responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
 )

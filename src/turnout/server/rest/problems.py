@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from http import HTTPStatus
-from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -63,7 +62,7 @@ def status_of(failure: TurnoutError) -> int:
     return next((status for kind, status in _STATUS if isinstance(failure, kind)), 500)
 
 
-def problem(status: int, detail: str | TurnoutError, **more: Any) -> JSONResponse:
+def problem(status: int, detail: str | TurnoutError, **more: object) -> JSONResponse:
     """Return a problem response with a detail of bounded length."""
     text = message_of(detail) if isinstance(detail, TurnoutError) else shortened(masked_url(detail))
     body = {"type": "about:blank", "title": HTTPStatus(status).phrase, "status": status, "detail": text}
@@ -73,7 +72,7 @@ def problem(status: int, detail: str | TurnoutError, **more: Any) -> JSONRespons
 class _ProblemResponse(JSONResponse):
     """JSON in which everything that is not ASCII is escaped: a name that it quotes may be no Unicode."""
 
-    def render(self, content: Any) -> bytes:
+    def render(self, content: object) -> bytes:
         """Return the body."""
         return json.dumps(content, separators=(",", ":")).encode()
 
@@ -82,7 +81,7 @@ async def _of_error(request: Request, failure: Exception) -> JSONResponse:
     assert isinstance(failure, TurnoutError)
     if _is_connects(request):
         return _as_connect(status_of(failure), message_of(failure))
-    more: dict[str, Any] = {}
+    more: dict[str, object] = {}
     if isinstance(failure, RouteError | ConfigError):
         more["mistakes"] = [
             {"path": mistake.path, "problem": masked_url(mistake.problem), "line": mistake.line}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Header, Query, Response
 from pydantic import BaseModel, Field
@@ -21,7 +21,6 @@ from turnout.server.rest.models import (
     RouteText,
     changes_of,
     mistakes_of,
-    route_fields,
     route_model,
 )
 from turnout.server.route_files import Author
@@ -82,7 +81,7 @@ def list_routes(
     return RoutePage(items=[route_model(entry, parts) for entry in page[:limit]], cursor=more, total=len(entries))
 
 
-@router.post("/validate", summary="Whether a text is a route that could be put")
+@router.post("/validate", summary="Check a text that could be put as a route")
 def validate(form: TextForm, parts: PartsDep, principal: Reads) -> Validation:
     author = Author.WRITER if Right.WRITE in principal.caller.rights else Author.READER
     try:
@@ -109,17 +108,17 @@ def read_route(name: str, parts: PartsDep, principal: Reads, response: Response)
 
 def _with_text(entry: RouteEntry, parts: Parts, principal: Principal) -> RouteText:
     def shown(text: str) -> str:
-        # Whoever may write it has to see all of it; others need not see what opens doors.
+        # Writers edit the whole text; readers do not see credentials.
         return text if Right.WRITE in principal.caller.rights else without_secrets(text)
 
     running = entry.version.text if entry.version and entry.version.digest != entry.file.digest else None
-    fields: dict[str, Any] = route_fields(entry, parts)
+    fields = dict(route_model(entry, parts))
     return RouteText(**fields, text=shown(entry.file.text), running_text=None if running is None else shown(running))
 
 
 @router.put(
     "/{name}",
-    summary="Write a route's file, and start what it says",
+    summary="Write a route's file, and start the route",
     responses={201: {"model": RouteText, "description": "The route is new"}, 409: {}, 412: {}},
 )
 def put_route(
@@ -150,12 +149,12 @@ def _digest(if_match: str | None) -> str | None:
     return None if if_match in (None, "*") else if_match.strip().removeprefix("W/").strip('"')
 
 
-@router.get("/{name}/status", summary="What one route does")
+@router.get("/{name}/status", summary="State of one route")
 def status(name: str, parts: PartsDep, _: Reads) -> RouteModel:
     return route_model(parts.routes.entry(name), parts)
 
 
-@router.get("/{name}/revisions", summary="The versions of a route that were started, the newest first")
+@router.get("/{name}/revisions", summary="Started versions of a route, the newest first")
 def revisions(
     name: str, parts: PartsDep, principal: Reads, limit: Annotated[int, Query(ge=1, le=1000)] = 50
 ) -> list[RevisionModel]:
@@ -172,7 +171,7 @@ def revisions(
     ]
 
 
-@router.get("/{name}/history", summary="What became of a route's records, minute by minute")
+@router.get("/{name}/history", summary="Outcomes of a route's records, by minute")
 def history(name: str, parts: PartsDep, _: Reads, since: float = 0.0) -> list[MinuteModel]:
     entry = parts.routes.entry(name)
     return [

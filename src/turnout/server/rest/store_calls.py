@@ -6,54 +6,54 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
 from functools import partial, wraps
-from typing import Any, TypeVar
+from typing import ParamSpec, TypeVar
 
 from turnout.server.rest.dependencies import Parts, Subscriptions
 from turnout.subscriptions.store_threads import BoundedPool, StoreThreads
 
+P = ParamSpec("P")
 T = TypeVar("T")
-Endpoint = Callable[..., Any]
 
 
-async def in_pool(pool: BoundedPool, work: Callable[..., T], *args: Any) -> T:
+async def in_pool(pool: BoundedPool, work: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
     """Run *work* on a thread of the pool, and return its result.
 
     Raises:
         StoreUnavailableError: too many calls wait already.
     """
     pool.check()
-    result: T = await asyncio.wrap_future(pool.submit(work, *args))
+    result: T = await asyncio.wrap_future(pool.submit(partial(work, *args, **named)))
     return result
 
 
-def reads_store(endpoint: Endpoint) -> Endpoint:
+def reads_store(endpoint: Callable[..., T]) -> Callable[..., Awaitable[T]]:
     """Decorate an endpoint that reads the store."""
     return _on_pool(endpoint, lambda threads: threads.reads)
 
 
-def writes_store(endpoint: Endpoint) -> Endpoint:
+def writes_store(endpoint: Callable[..., T]) -> Callable[..., Awaitable[T]]:
     """Decorate an endpoint that changes the store."""
     return _on_pool(endpoint, lambda threads: threads.writes)
 
 
-def matches_store(endpoint: Endpoint) -> Endpoint:
+def matches_store(endpoint: Callable[..., T]) -> Callable[..., Awaitable[T]]:
     """Decorate an endpoint that matches with an index of a store."""
     return _on_pool(endpoint, lambda threads: threads.matches)
 
 
-def reads_letters(endpoint: Endpoint) -> Endpoint:
+def reads_letters(endpoint: Callable[..., T]) -> Callable[..., Awaitable[T]]:
     """Decorate an endpoint that reads dead letters."""
     return _on_pool(endpoint, lambda threads: threads.letters)
 
 
-def redrives(endpoint: Endpoint) -> Endpoint:
+def redrives(endpoint: Callable[..., T]) -> Callable[..., Awaitable[T]]:
     """Decorate an endpoint that redrives dead letters."""
     return _on_pool(endpoint, lambda threads: threads.redrives)
 
 
-def _on_pool(endpoint: Endpoint, pool_of: Callable[[StoreThreads], BoundedPool]) -> Callable[..., Awaitable[Any]]:
+def _on_pool(endpoint: Callable[..., T], pool_of: Callable[[StoreThreads], BoundedPool]) -> Callable[..., Awaitable[T]]:
     @wraps(endpoint)
-    async def answered(**arguments: Any) -> Any:
+    async def answered(**arguments: object) -> T:
         threads = next(part.threads for part in arguments.values() if isinstance(part, Parts | Subscriptions))
         return await in_pool(pool_of(threads), partial(endpoint, **arguments))
 

@@ -7,7 +7,7 @@ import contextlib
 import json
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, HTTPException, Query
 from fastapi.responses import StreamingResponse
@@ -31,7 +31,7 @@ _BEHIND = 100
 
 @router.get(
     "/{name}",
-    summary="Records at one place of a route as they come; what the route masks needs the right unmasked",
+    summary="Live records at one stage of a route; masked fields need the right unmasked",
     response_class=StreamingResponse,
     responses={200: {"content": {"text/event-stream": {}}}, 409: {}, 429: {}},
 )
@@ -96,7 +96,7 @@ def _read(
     try:
         for record in records:
             if behind():
-                # Whoever does not keep up misses some: it is a sample anyway.
+                # A slow client misses records: a tap is a sample.
                 continue
             put(_event("record", record.as_dict()))
     except TurnoutError as failure:
@@ -107,5 +107,5 @@ def _read(
         _AT_ONCE.release()
 
 
-def _event(kind: str, body: dict[str, Any]) -> str:
+def _event(kind: str, body: dict[str, object]) -> str:
     return f"event: {kind}\ndata: {json.dumps(body, ensure_ascii=False, default=str)}\n\n"
