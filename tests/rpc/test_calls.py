@@ -1,4 +1,4 @@
-"""Strangers' bytes: whatever comes, the server answers with a status and goes on."""
+"""Malformed requests: the server answers each with a status, and continues."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A change that needs a new checkpoint: it is known before it happens, and happens when somebody confirms it."""
+"""Pauses, resets of offsets, and changes that need a new checkpoint, which happen when somebody confirms them."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ import json
 import pytest
 from starlette.testclient import TestClient
 
-from tests.server.conftest import Bench, client_of, route_text
+from tests.server.conftest import Bench, client_of, route_text, wait_for
 from turnout.rpc.caller import Caller, Right
 from turnout.server.security import Principal
+from turnout.server.supervisor import Phase
 
 
 class Reader:
@@ -79,3 +80,38 @@ def test_to_confirm_needs_the_right_and_a_page_of_ours(bench: Bench, client: Tes
 
     assert (reader.status_code, foreign.status_code, form.status_code) == (403, 403, 415)
     assert len(bench.runner.runs["a"]) == 1
+
+
+def test_pause_resume_restart_and_delete(bench: Bench, client: TestClient) -> None:
+    """All answer at once, and the state follows."""
+    bench.start("a")
+    post = lambda what: client.post(f"/v1/routes/a/{what}", json={}).status_code  # noqa: E731
+    assert post("pause") == 202
+    bench.wait_phase("a", Phase.PAUSED)
+    assert client.get("/v1/routes/a").json()["reason"] == "paused by anybody"
+    assert post("restart") == 409
+    assert post("resume") == 202
+    bench.run_of("a", 2)
+    bench.wait_phase("a", Phase.RUNNING)
+    assert post("restart") == 202
+    bench.run_of("a", 3)
+
+    assert client.delete("/v1/routes/a").status_code == 204
+    assert client.get("/v1/routes/a").status_code == 404
+    assert not (bench.folder / "a.yaml").exists()
+
+
+def test_offsets_are_read_and_reset(bench: Bench, client: TestClient) -> None:
+    """Only while the route is paused, and to places that its source has."""
+    bench.start("a")
+    put = lambda to: client.put("/v1/routes/a/offsets", json={"to": to})  # noqa: E731
+    assert put("earliest").status_code == 409
+    client.post("/v1/routes/a/pause", json={})
+    bench.wait_phase("a", Phase.PAUSED)
+    wait_for(lambda: bench.routes.entry("a").supervisor.idle)
+
+    for to in ("earliest", "latest", 17, {"IN": 17}, "2026-01-01T00:00:00+00:00"):
+        assert put(to).json() == {"batch": None, "next": {}, "begins_at": to}
+    for to in ("soon", 0, {"OTHER": 1}, {}, 1.5, None, True):
+        assert put(to).status_code == 422, to
+    assert client.get("/v1/routes/a/offsets").json()["begins_at"] == "2026-01-01T00:00:00+00:00"

@@ -1,4 +1,4 @@
-"""On which addresses a server listens, and what it and its clients demand there."""
+"""Addresses that a server listens on, and the TLS and tokens that it and its clients demand there."""
 
 from __future__ import annotations
 

@@ -1,0 +1,92 @@
+"""Subscriptions over REST: made, found, matched and deleted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from tests.server.conftest import Bench, client_of
+
+
+def test_subscriptions_are_made_found_matched_and_deleted(client: TestClient) -> None:
+    """Conditions go in and come out as JSON and as text."""
+    by_text = client.post(
+        "/v1/subscriptions",
+        json={
+            "destinations": ["d"],
+            "condition_text": "subject:orders* AND NOT location:Oulu",
+            "metadata": {"of": "ann"},
+        },
+    )
+    by_json = client.post(
+        "/v1/subscriptions",
+        json={
+            "id": "mine",
+            "destinations": ["e"],
+            "condition": {"kiwiCondition": {"key": "subject", "pattern": "orders*"}},
+        },
+    ).json()
+    document = by_text.json()
+    match = lambda **message: client.post("/v1/subscriptions/match", json={"message": message}).json()  # noqa: E731
+
+    assert by_text.headers["location"] == f"/v1/subscriptions/{document['id']}"
+    assert document["condition_text"] == "subject:orders* AND NOT location:Oulu"
+    assert by_json["condition_text"] == "subject:orders*"
+    assert client.get("/v1/subscriptions/mine").json() == by_json
+    assert [one["subscription_id"] for one in match(subject="orders 1", location="Oulu")["matches"]] == ["mine"]
+    assert {one["subscription_id"] for one in match(subject="orders 1")["matches"]} == {"mine", document["id"]}
+
+    def search(**query: str) -> list[str]:
+        return [item["id"] for item in client.get("/v1/subscriptions", params=query).json()["items"]]
+
+    assert search(metadata="of=ann") == [document["id"]]
+    assert set(search(key="subject", pattern="orders*")) == {"mine", document["id"]}
+    assert len(search(limit=1)) == 1
+    assert client.delete("/v1/subscriptions/mine").status_code == 204
+    assert client.get("/v1/subscriptions/mine").status_code == 404
+    assert {one["subscription_id"] for one in match(subject="orders 1")["matches"]} == {document["id"]}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"destinations": ["d"]},
+        {"destinations": ["d"], "condition_text": "subject:"},
+        {"destinations": [], "condition_text": "a:b"},
+        {"destinations": ["d"], "condition_text": "a:b", "condition": {}},
+        {"destinations": ["d"], "condition": {"kiwi": {}}},
+        {"destinations": "d", "condition_text": "a:b"},
+        {"destinations": ["d"], "condition_text": "a:b", "unknown": 1},
+    ],
+)
+def test_a_subscription_that_breaks_a_rule_is_refused(client: TestClient, body: dict[str, Any]) -> None:
+    """With the rule."""
+    refused = client.post("/v1/subscriptions", json=body)
+
+    assert refused.status_code == 422
+    assert refused.json()["detail"]
+    assert client.get("/v1/subscriptions").json()["total"] == 0
+
+
+def test_a_condition_is_read_for_whoever_writes_one(client: TestClient) -> None:
+    """In both forms, or with the place of the mistake."""
+    ask = lambda **body: client.post("/v1/subscriptions/conditions/validate", json=body).json()  # noqa: E731
+
+    right, wrong = ask(condition_text="a:b OR c~d"), ask(condition_text="a:b OR")
+
+    assert right["valid"]
+    assert ask(condition=right["condition"])["condition_text"] == "a:b OR c~d"
+    assert (wrong["valid"], wrong["position"]) == (False, 6)
+
+
+def test_a_server_without_a_store_says_so(bench: Bench) -> None:
+    """And what to set."""
+    from dataclasses import replace
+
+    bench.parts = replace(bench.parts, subscriptions=None)
+
+    refused = client_of(bench).get("/v1/subscriptions")
+
+    assert (refused.status_code, "turnout.yaml" in refused.json()["detail"]) == (404, True)
