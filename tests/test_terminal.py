@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 import unicodedata
 
 import pytest
@@ -40,6 +43,22 @@ def test_what_harms_nobody_is_shown_as_it_is() -> None:
     assert printable_lines(text.split("\n")) == text
     assert printable_lines([text]) == text.replace("\n", "\\n")
     assert json_text(text).endswith('שלום"')
+
+
+def test_programs_read_what_is_and_people_what_is_printable() -> None:
+    """The same command, once with a pipe and once with a terminal."""
+    command = [sys.executable, "-m", "turnout", "map", "a.*", "b.{{wildcard(1)}}", "a.\u202e\x9b"]
+    ours, theirs = os.openpty()
+    with os.fdopen(ours, "rb") as screen:
+        shown = subprocess.run(command, stdout=theirs, stderr=subprocess.PIPE, check=True)
+        os.close(theirs)
+        on_screen = os.read(screen.fileno(), 10_000).decode()
+    piped = subprocess.run(command, capture_output=True, check=True).stdout.decode()
+
+    assert shown.stderr == b""
+    assert "b.\\u202e\\x9b" in on_screen
+    assert not set(on_screen) & set("\u202e\x9b")
+    assert "b.\u202e\x9b" in piped
 
 
 def test_every_control_of_bidirectional_text_is_known() -> None:

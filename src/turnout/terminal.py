@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Callable, Iterable
-
-__all__ = ["json_text", "printable", "printable_lines"]
 
 _BIDI = "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
 """Unicode's Bidi_Control: U+202E reverses the text behind it, also that of the next line."""
@@ -41,9 +40,17 @@ def json_text(value: object, *, indent: int | None = None, default: Callable[[ob
     >>> json_text({"name": "Größe\x9b31m"})
     '{"name": "Größe\\u009b31m"}'
     """
-    # Outside of strings JSON has none of them but line breaks, which indent makes.
-    text = json.dumps(value, indent=indent, default=default, ensure_ascii=False)
+    return escaped_json(json.dumps(value, indent=indent, default=default, ensure_ascii=False))
+
+
+def escaped_json(text: str) -> str:
+    """Escape the same characters in JSON; outside of its strings there are none."""
     return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def printable_on_terminal(text: str) -> str:
+    """Return a text as it is for a program that reads standard output, and printable on a terminal."""
+    return printable(text) if sys.stdout.isatty() else text
 
 
 def _escaped(found: re.Match[str]) -> str:

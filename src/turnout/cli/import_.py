@@ -12,7 +12,7 @@ import typer
 
 from turnout.cli.exits import DONE, FAILED
 from turnout.errors import ConfigError, Mistake
-from turnout.terminal import json_text
+from turnout.terminal import json_text, printable_on_terminal
 
 if TYPE_CHECKING:
     from turnout.routes.drafts import Draft
@@ -88,7 +88,7 @@ class _DraftFile:
             typer.echo(json_text(_json(draft, text, mistakes), indent=1))
         else:
             if self.output is None:
-                typer.echo(text, nl=False)
+                typer.echo(printable_on_terminal(text), nl=False)
             _tell(draft, mistakes)
         return FAILED if mistakes else DONE
 

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from turnout.cli._jetstream import JetStreamAccess, run, with_access
 from turnout.cli.jetstream_options import JetStreamAccess, run, with_access
-from turnout.terminal import json_text, printable, printable_lines
+from turnout.terminal import json_text, printable, printable_lines, printable_on_terminal
 
 if TYPE_CHECKING:
     from turnout.nats.jetstream import JetStream
@@ -167,8 +168,7 @@ def get(context: typer.Context, bucket: Bucket, key: Key, revision: Revision = N
     async def work(kv: KeyValue) -> None:
         entry = await kv.get(key, revision=revision)
         value = entry.value.decode("utf-8", "backslashreplace")
-        # A program that reads it gets the value itself.
-        context.obj.tell(_facts(entry), printable(value) if sys.stdout.isatty() else value)
+        context.obj.tell(_facts(entry), printable_on_terminal(value))
 
     context.obj.with_bucket(bucket, work)
 

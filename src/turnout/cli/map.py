@@ -14,6 +14,7 @@ import typer
 
 from turnout.cli.exits import FAILED, WRONG_REQUEST
 from turnout.errors import ConfigError, Mistake, SubjectError
+from turnout.terminal import printable_on_terminal
 
 if TYPE_CHECKING:
     from turnout.subjects.explain import MappingExplanation
@@ -87,7 +88,7 @@ def _lines() -> Iterator[str]:
 def _say(text: str) -> None:
     """Print text on standard output; surrogate escapes are written as the original bytes."""
     sys.stdout.flush()
-    sys.stdout.buffer.write(text.encode("utf-8", "surrogateescape") + b"\n")
+    sys.stdout.buffer.write(printable_on_terminal(text).encode("utf-8", "surrogateescape") + b"\n")
     sys.stdout.buffer.flush()
 
 

@@ -17,7 +17,7 @@ from turnout.cli.serve import serve
 from turnout.cli.stores import StoreTimeout, StoreUrl, opened_store, store_url_of
 from turnout.cli.token import token
 from turnout.errors import SubscriptionInvalidError
-from turnout.terminal import json_text, printable_lines
+from turnout.terminal import escaped_json, json_text, printable_lines
 
 if TYPE_CHECKING:
     from turnout.conditions import Condition, Explanation
@@ -251,7 +251,7 @@ def export(
     count = 0
     with opened_store(store, timeout) as opened, _writing(file) as out:
         for line in export_lines(opened):
-            out.write(f"{line}\n")
+            out.write(f"{escaped_json(line)}\n")
             count += 1
     typer.echo(f"{count:,} written", err=True)
 
