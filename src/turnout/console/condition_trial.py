@@ -31,9 +31,9 @@ class Trial:
     """Matches of a condition among recent records.
 
     Attributes:
-        records: how many were looked at.
-        gone: how many of them were filtered, lost or failed, and never matched with anything.
-        matched: how many the condition wants.
+        records: number of tested records.
+        gone: number of records that were filtered, lost or failed before they were matched.
+        matched: number of records that match.
         hits: the last of them.
     """
 

@@ -18,7 +18,7 @@ class Beginning:
 
     Attributes:
         begin: the first sequence that is read.
-        count: how many sequences there are from it on.
+        count: number of sequences from there on.
     """
 
     stream: str

@@ -21,7 +21,7 @@ class RecentTraffic:
     Attributes:
         total: all of them.
         recent: those of the last one to two minutes.
-        recent_seconds: how long that is.
+        recent_seconds: duration of that period.
         read: records read a second, minute by minute, the oldest first.
         sent: messages sent a second, likewise.
     """

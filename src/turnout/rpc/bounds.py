@@ -33,7 +33,7 @@ class MessageBounds:
     """Bounds of a message to match.
 
     Attributes:
-        pairs: how many keys it may have.
+        pairs: largest number of keys.
         key: characters of a key.
         value: characters of a value.
     """
@@ -65,8 +65,8 @@ class Slots(AbstractContextManager[None]):
     """Limited number of slots; a caller without a slot gets an error immediately and blocks no thread.
 
     Args:
-        count: how many there are.
-        full: what is said to those who find none.
+        count: number of slots.
+        full: message of the error if no slot is free.
     """
 
     def __init__(self, count: int, full: str) -> None:

@@ -72,7 +72,7 @@ class Caller:
 
     Attributes:
         tenant: whose subscriptions are seen; None for the whole store.
-        rights: what may be done.
+        rights: granted rights.
         destinations: patterns of the destinations that new subscriptions may have; None for any.
     """
 

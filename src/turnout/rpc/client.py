@@ -145,7 +145,7 @@ class RemoteStore(StoreBase):
     """`Store` backed by a subscriptions service. The service's rules for new subscriptions apply.
 
     Args:
-        channel: where the service is.
+        channel: address and credentials of the service.
         beside: another store of the same service, whose connection is shared, and stays open.
     """
 

@@ -26,7 +26,7 @@ class MatchingServicer(_Servicer):
 
     Args:
         tenants: whose indexes they are.
-        bounds: what a message may be like.
+        bounds: limits of a message.
         max_streams: streams that may be open at once; each holds a thread, and other calls need some too.
         max_large: large messages that may be matched at once, for the same reason.
         stopping: set when the server shuts down, so that watchers end.

@@ -48,7 +48,7 @@ class RpcServer:
     ``with`` starts it and stops it gracefully. `port` is known once it runs, also where a free one was asked for.
 
     Args:
-        settings: how.
+        settings: settings of the server.
         check: raises a TurnoutError while the server cannot do its work; health says so then.
         threads: for calls that wait for the store; without them they share the threads of all calls.
     """

@@ -116,7 +116,7 @@ class EnvironmentOption:
 
     Attributes:
         variable: its name.
-        doc: what it sets.
+        doc: description of the setting.
         field: the field of `ServerSettings` that it sets; none for what the command line uses itself.
         read: text to value.
     """

@@ -21,7 +21,7 @@ class Tenants:
     Each tenant has an index of its own: a match looks at nothing of others, and takes no time for them.
 
     Args:
-        store: where the subscriptions of all of them are.
+        store: the subscriptions of all tenants.
         residents: those whose indexes are built now and stay.
         kiwi_trees: the registries to keep in step with the store.
         max_page: the largest page of a search.

@@ -34,7 +34,7 @@ class AcceptedToken:
     """Accepted token.
 
     Attributes:
-        digest: what it is recognised by.
+        digest: digest of the token.
         caller: its tenant and rights.
         id: the part of it before the first dot, which is no secret: a token of another name is not compared with
             this one. "" for tokens without.
@@ -59,7 +59,7 @@ class Tokens:
 
     Args:
         tokens: the accepted ones.
-        waiting: how many calls may compute scrypt or wait for it.
+        waiting: number of calls that may compute scrypt or wait for it.
     """
 
     def __init__(self, tokens: Iterable[AcceptedToken], *, waiting: int = 8) -> None:

@@ -28,9 +28,9 @@ class Change:
     """Difference between two versions of a route.
 
     Attributes:
-        change: what was changed, by its path in the file.
-        verdict: whether the new version can go on from the checkpoint of the old one.
-        reason: why, in a sentence.
+        change: path of the changed setting in the file.
+        verdict: ``safe`` if the new version can continue from the checkpoint of the old one.
+        reason: reason of the verdict, as a sentence.
     """
 
     change: str

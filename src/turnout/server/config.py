@@ -79,7 +79,7 @@ class GrpcPart(Part):
     """Subscriptions service over gRPC; it is served if a store is configured.
 
     Attributes:
-        listen: where it is answered.
+        listen: address of gRPC.
     """
 
     listen: str = "127.0.0.1:8080"
@@ -92,7 +92,7 @@ class SparkPart(Part):
     Attributes:
         master: Spark's master.
         properties: Spark properties, over turnout's own.
-        log: where the JVM's and the workers' standard error go; ``spark.log`` in the state folder if not given.
+        log: file for standard error of the JVM and the workers; ``spark.log`` in the state folder if not given.
     """
 
     master: str = "local[*]"
@@ -105,7 +105,7 @@ class RestartsPart(Part):
 
     Attributes:
         max: restarts within the window; one failure more parks the route.
-        window: how far back failures count.
+        window: period in which failures count.
         pause: before the first restart; each further one waits twice as long, and a random part of it.
         longest: the longest pause.
     """
@@ -120,7 +120,7 @@ class RetentionPart(Part):
     """Retention of history in the state folder.
 
     Attributes:
-        counts: how long the counts of each minute are kept.
+        counts: age up to which the counts of each minute are kept.
         revisions: versions of each route.
         events: changes of state, of all routes.
     """
@@ -156,23 +156,23 @@ class ServerConfig(Part):
     """Settings of a server, without its routes.
 
     Attributes:
-        listen: where HTTP is answered.
+        listen: address of HTTP.
         hosts: names by which browsers and proxies reach the server, beside the address.
         tls: certificates; without them HTTP is plain.
         store: whose subscriptions are served over gRPC.
         grpc: the subscriptions service.
         spark: the one session of all routes.
-        restarts: what happens to a route that fails.
-        retention: how much of the past is kept.
-        limits: what HTTP clients may take.
-        log_format: how lines of the log are written.
+        restarts: restarts of a route that fails.
+        retention: limits of the stored history.
+        limits: limits for HTTP clients.
+        log_format: format of lines of the log.
         log_level: which lines are.
         route_variables: the environment variables that route texts from callers may name; those of files may name all.
         insecure: serve other machines without TLS or without tokens, knowingly.
         tokens: a file of bearer tokens; without one every caller may do everything.
         state: the folder of what outlives the process; ``.turnout/server`` beside the routes if not given.
         checkpoints: the folder of the progress of routes that name none; ``.turnout`` beside each file if not given.
-        interval: how often the routes' folder is looked at.
+        interval: time between two scans of the routes' folder.
     """
 
     listen: str = "127.0.0.1:8090"

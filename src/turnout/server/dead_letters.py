@@ -52,7 +52,7 @@ def visible(
     Args:
         route: whose letters they are.
         letters: as they were read.
-        masked: what the route masks is hidden.
+        masked: hide the fields that the route masks.
         stage: only those that failed there.
         reason: only those with this text in their reason as it is shown: one that is hidden is not searched.
     """

@@ -26,9 +26,9 @@ class RouteEntry:
 
     Attributes:
         file: as it is now.
-        version: what runs, or would run; None where no version of it could ever be used.
+        version: the running version, or the one that would run; None if no version could ever be used.
         mistakes: in the file as it is now, while the version before goes on.
-        pending: what the file says now, where that needs to be confirmed.
+        pending: the file's version, if it needs to be confirmed.
         supervisor: runs the version.
     """
 

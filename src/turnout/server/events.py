@@ -37,7 +37,7 @@ class Events:
     """Store and distributor of events. `tell` may be called from any thread.
 
     Args:
-        state: where those are kept that are more than progress.
+        state: stores all events but progress.
     """
 
     def __init__(self, state: State) -> None:

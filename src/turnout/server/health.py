@@ -29,7 +29,7 @@ class Readiness:
     """Readiness of the server's parts.
 
     Attributes:
-        problems: what is not, a sentence for each; by ``route <name>`` or part.
+        problems: a sentence for each missing part; by ``route <name>`` or part.
     """
 
     problems: dict[str, str]

@@ -38,7 +38,7 @@ class HttpServer:
 
     Args:
         config: uvicorn's configuration; its protocol has to be `LimitedProtocol`.
-        limits: how many connections there may be, and how long they may take.
+        limits: limits of the number and the duration of connections.
     """
 
     def __init__(self, config: uvicorn.Config, limits: LimitsPart) -> None:

@@ -29,8 +29,8 @@ class Measure:
         kind: ``counter``, ``gauge`` or ``histogram``.
         labels: that tell its series apart.
         unit: of its values.
-        text: what it says, in a sentence; Prometheus gets it as well.
-        counted: when the number changes, and what it begins with.
+        text: its meaning, as a sentence; Prometheus gets it as well.
+        counted: event that changes the number, and its start.
     """
 
     name: str

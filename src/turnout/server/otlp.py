@@ -63,7 +63,7 @@ class Push:
 
     Args:
         registry: whose metrics; sums are counted since this was made.
-        endpoint: where to.
+        endpoint: URL of the collector.
         environment: `OTEL_METRIC_EXPORT_INTERVAL` and the service's name come from there, all else that the exporter
             knows from the process's own.
 

@@ -19,7 +19,7 @@ class Restarts:
     that fail together do not come back together.
 
     Args:
-        policy: how often, and how late.
+        policy: number and delays of restarts.
         clock: seconds that only grow.
         draw: a number from 0 to 1.
     """

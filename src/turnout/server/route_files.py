@@ -39,7 +39,7 @@ class RouteTexts:
 
     Args:
         state: knows the texts that callers have written.
-        folder: where a text is taken to lie that no file has yet.
+        folder: folder of a text without a file.
         checkpoints: the folder of the progress of routes that name none; None is one beside each file.
         variables: the variables that the texts of callers may name.
         store: the URL of the server's own store of subscriptions.

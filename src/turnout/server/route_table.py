@@ -27,9 +27,9 @@ class RouteTable:
 
     Args:
         runner: runs routes.
-        state: what outlives the process.
+        state: persistent state of the server.
         recorder: hears of new versions and of mistakes.
-        policy: how often a route that fails is started again.
+        policy: limits of restarts after failures.
         kept: reads the version that an earlier server process ran; None if it cannot be read any more.
     """
 

@@ -35,9 +35,9 @@ class Routes:
     Args:
         files: which files there are.
         runner: runs routes.
-        state: what outlives the process.
-        recorder: hears what becomes of routes.
-        policy: how often a route that fails is started again.
+        state: persistent state of the server.
+        recorder: is told of all changes of routes.
+        policy: limits of restarts after failures.
         checkpoints: the folder of the progress of routes that name none; None is one beside each file.
         variables: the variables that the texts of callers may name.
         store: the URL of the server's own store, which those texts may name.
@@ -94,7 +94,7 @@ class Routes:
 
         Args:
             text: the text.
-            file: where it lies, or would.
+            file: its file, which need not exist.
             author: decides which variables and files of this machine it may name.
 
         Raises:
@@ -186,7 +186,7 @@ class Routes:
 
         Args:
             name: the route's.
-            text: what the file is to say.
+            text: new content of the file.
             who: asks for it.
             confirmed: begin a new checkpoint where the old one does not fit.
             digest: of the version that the text was made from; None does not ask.

@@ -51,8 +51,8 @@ class Principal:
     """Authenticated principal of a request.
 
     Attributes:
-        name: what is written down of changes.
-        caller: what may be seen and done, as the gRPC service has it.
+        name: name recorded with changes.
+        caller: tenant and rights, as in the gRPC service.
     """
 
     name: str
@@ -144,11 +144,11 @@ class Gate:
     """ASGI middleware that forwards a request with its principal in ``scope["state"]``, or answers it.
 
     Args:
-        app: what is behind it.
+        app: the application behind the gate.
         authenticator: None lets everybody do everything.
         hosts: names that a Host and an Origin may have; None takes any.
         public: more paths that need no token, as those of a page to sign in with; what ends with ``/`` has all below.
-        entrance: how browsers come in.
+        entrance: sign-in of browsers.
         bodies: reads the bodies of requests.
     """
 

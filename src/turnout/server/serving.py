@@ -74,7 +74,7 @@ class RouteServer:
     """Server of ``turnout serve``. ``with`` starts it, and stops it after the last micro-batches.
 
     Args:
-        config: how.
+        config: configuration of the server.
         paths: the folders and files of routes.
         config_file: no route, where it lies in a folder of routes.
         environment: the variables of the subscriptions service, and OpenTelemetry's.

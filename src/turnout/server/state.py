@@ -60,7 +60,7 @@ class Revision:
     """A version of a route that was started.
 
     Attributes:
-        at: when, in seconds since the epoch.
+        at: time in seconds since the epoch.
         who: whose request, ``file`` where the file was changed.
     """
 
@@ -106,7 +106,7 @@ class MinutePace:
 
     Attributes:
         batches: micro-batches that ended in it.
-        seconds: what they took, all in all.
+        seconds: their total duration.
         lag_records: the most that it was behind; None where nobody looked.
         lag_seconds: the age of the oldest record then; None where the server does not say.
     """
@@ -143,7 +143,7 @@ class State:
 
     Args:
         folder: made if it is not there; readable by its owner only.
-        retention: how much is kept.
+        retention: limits of the stored history.
         clock: seconds since the epoch.
 
     Raises:

@@ -62,13 +62,13 @@ class RouteStatus:
     """Status of a route.
 
     Attributes:
-        reason: why, in a sentence; of a failure, or of a pause.
-        since: when the phase began, in seconds since the epoch.
-        retry_at: when it is started again.
+        reason: reason of a failure or a pause, as a sentence.
+        since: start of the phase, in seconds since the epoch.
+        retry_at: time of the next start.
         failures: failures within the policy's window.
         counts: everything since the server began.
         progress: the last micro-batch of the present run.
-        last_success: when the last micro-batch ended.
+        last_success: end of the last micro-batch.
     """
 
     phase: Phase
@@ -99,7 +99,7 @@ class Supervisor:
     Args:
         name: the route's.
         runner: runs it.
-        restarts: when it is started again.
+        restarts: schedule of restarts.
         prepare: called on the route's thread before each run, and gives the route to run.
         watcher: hears of everything.
         after: another one of the same name that is still ending: both would use one checkpoint.

@@ -29,7 +29,7 @@ class RouteFile:
 
     Attributes:
         digest: of its text and of the files that it names for its transforms and mappings.
-        problem: why its text could not be read; "" where it could.
+        problem: reason why its text could not be read; "" if it could.
     """
 
     path: Path

@@ -26,7 +26,7 @@ class Branch:
 
     Attributes:
         kind: ``filtered``, ``lost``, ``unmatched`` or ``failed``; chooses the colour.
-        name: what is written below it.
+        name: label below the branch.
     """
 
     kind: str
@@ -42,9 +42,9 @@ class FlowStep:
     Attributes:
         name: above the box.
         kind: below the name.
-        onward: how many records go on from it to the next one.
-        rate: how many a second now.
-        branches: what leaves behind it.
+        onward: number of records that continue to the next step.
+        rate: their current number per second.
+        branches: records that leave behind the step.
     """
 
     name: str
@@ -59,7 +59,7 @@ def flow(steps: Sequence[FlowStep], read: int, title: str) -> Markup:
 
     Args:
         steps: from the source to the sinks, at least two.
-        read: how many records came from the source.
+        read: number of records from the source.
         title: is read aloud in its place.
     """
     width = _STEP * (len(steps) - 1) + _BOX + 24

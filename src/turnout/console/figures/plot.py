@@ -28,7 +28,7 @@ def plot(points: Sequence[Point], begin: float, end: float, *, title: str, shown
         points: in the order of time.
         begin: left end of the axis, in seconds since the epoch.
         end: right end.
-        title: what it is a plot of.
+        title: title of the plot, for screen readers.
         shown: a value as the axis tells it.
     """
     most = _ceiling(max((point.value for point in points), default=0.0))

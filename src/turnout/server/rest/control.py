@@ -18,7 +18,7 @@ class OffsetsModel(BaseModel):
 
     batch: int | None = Field(description="the last micro-batch that is done; null where none is")
     next: dict[str, object] = Field(description="by stream the sequence, by topic and partition the offset, to come")
-    begins_at: Any = Field(description="where it was told to begin; null is what the route says")
+    begins_at: Any = Field(description="start that was set by a reset; null for the route's own")
 
 
 class ResetForm(RequestForm):

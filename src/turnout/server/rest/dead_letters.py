@@ -30,22 +30,22 @@ class LetterModel(BaseModel):
     sequence: int = Field(description="in the stream of the letters")
     stream: str
     stored: float
-    stage: str | None = Field(description="where it failed; null for a record that no subscription wanted")
+    stage: str | None = Field(description="stage that failed; null for a record that no subscription wanted")
     class_name: str | None
     reason: str | None
     subscription: str | None = Field(description="of one delivery, whose it was")
     destination: str | None
-    tries: int = Field(description="how often it was redriven and failed again")
-    done: bool = Field(description="whether it was delivered since")
-    verified: bool = Field(description="whether the route wrote it; always true where the route has no secret")
-    record: dict[str, object] = Field(description="as it came; explain takes it")
+    tries: int = Field(description="number of redrives that failed again")
+    done: bool = Field(description="true if it was delivered since")
+    verified: bool = Field(description="true if the route wrote it; always true for a route without a secret")
+    record: dict[str, object] = Field(description="the record as it was read, in the form that explain accepts")
 
 
 class LetterPage(BaseModel):
     """Some dead letters, the newest first."""
 
     items: list[LetterModel]
-    cursor: int | None = Field(description="what to pass as before for the next page; null when this was the last")
+    cursor: int | None = Field(description="value of before for the next page; null on the last page")
 
 
 class GroupModel(BaseModel):

@@ -29,7 +29,7 @@ async def events(
     parts: PartsDep,
     _: Reads,
     after: SequenceNumber | None = None,
-    last_event_id: Annotated[str | None, Header(description="what the browser saw last")] = None,
+    last_event_id: Annotated[str | None, Header(description="id of the last event that the browser saw")] = None,
 ) -> StreamingResponse:
     seen = decimal(last_event_id or "", LARGEST_SEQUENCE)
     last_sent = after if seen is None else seen

@@ -39,17 +39,17 @@ class ExplainForm(RequestForm):
 class ExplanationModel(BaseModel):
     """Outcome of a record; see `turnout.engine.explain.RecordExplanation`."""
 
-    record: dict[str, object] = Field(description="as it was read")
+    record: dict[str, object] = Field(description="the record as it was read")
     stages: list[dict[str, object]] = Field(description="each transform: its predicates' answers, before and after")
     mapped: dict[str, object] | None = Field(description="by the mappings; null where the record did not come so far")
-    metadata: dict[str, str] = Field(description="what conditions saw")
+    metadata: dict[str, str] = Field(description="metadata that conditions saw")
     wanted: list[dict[str, object]] = Field(description="the subscriptions that want it, with the leaves that are true")
     asked: dict[str, object] | None = Field(
         description="the subscription that was asked about, with the leaves to blame"
     )
     outcome: str
     failure: dict[str, object] | None
-    messages: list[dict[str, object]] = Field(description="what would go out")
+    messages: list[dict[str, object]] = Field(description="messages that would be sent")
 
 
 @router.post(

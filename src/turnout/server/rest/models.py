@@ -117,14 +117,14 @@ class RouteModel(BaseModel):
 
     name: str
     state: Phase
-    reason: str = Field(description="why, in a sentence; of a failure or a pause")
+    reason: str = Field(description="reason of a failure or a pause, as a sentence")
     since: float
-    retry_at: float | None = Field(description="when it is started again")
+    retry_at: float | None = Field(description="time of the next start")
     failures: int = Field(description="failures within the policy's window")
     file: str
     digest: str = Field(description="of the file as it is now")
     running_digest: str | None = Field(description="of the version that runs, or would")
-    summary: str | None = Field(description="what the route does, in a line")
+    summary: str | None = Field(description="the route in one line")
     source: str | None = Field(description="the format of the source")
     sinks: list[str]
     notes: list[str]
@@ -140,7 +140,7 @@ class RoutePage(BaseModel):
     """Some routes, by name."""
 
     items: list[RouteModel]
-    cursor: str = Field(description='what to pass for the next page; "" when this was the last')
+    cursor: str = Field(description='value for the next page; "" on the last page')
     total: int
 
 

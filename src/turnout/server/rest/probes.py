@@ -18,7 +18,7 @@ class LiveModel(BaseModel):
     """Liveness of the process."""
 
     live: bool
-    reason: str | None = Field(description="why it does not")
+    reason: str | None = Field(description="reason if it is not live")
 
 
 class ReadyModel(BaseModel):

@@ -63,7 +63,7 @@ class RevisionModel(BaseModel):
 class MinuteModel(BaseModel):
     """Counts of a route's records within a minute."""
 
-    at: int = Field(description="when the minute began, in seconds since the epoch")
+    at: int = Field(description="start of the minute, in seconds since the epoch")
     counts: dict[str, int]
 
 

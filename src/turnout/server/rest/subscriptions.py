@@ -36,7 +36,7 @@ class SubscriptionPage(BaseModel):
     """Some subscriptions, by id."""
 
     items: list[SubscriptionModel]
-    cursor: str = Field(description='what to pass for the next page; "" when this was the last')
+    cursor: str = Field(description='value for the next page; "" on the last page')
     total: int = Field(description="all that the server has")
 
 
@@ -109,7 +109,7 @@ class ConditionModel(BaseModel):
     condition: dict[str, object] | None = None
     condition_text: str | None = None
     problem: str | None = None
-    position: int | None = Field(default=None, description="where in the text, in characters from 0")
+    position: int | None = Field(default=None, description="position of the mistake, in characters from 0")
 
 
 @router.get("", summary="All subscriptions, or the results of a search", responses=_STORED)
