@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from difflib import unified_diff
+from itertools import islice
 
 from tests.documentation import DOCS
 from tests.notebook import page as notebook_page
@@ -43,6 +45,12 @@ class Generated:
     def now(self) -> str:
         path = DOCS / self.page
         return path.read_text(encoding="utf-8") if path.exists() else ""
+
+    def staleness(self) -> str:
+        """The command that brings the page up to date, with the lines that differ; empty where it is."""
+        now = self.now()
+        lines = list(islice(unified_diff(now.splitlines(), self.text(now).splitlines(), "now", "made", "", "", 0), 20))
+        return "\n".join([f"docs/{self.page} is stale: run `make reference`", *lines]) if lines else ""
 
 
 def _with_rooms(page: str) -> str:

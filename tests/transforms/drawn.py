@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from turnout.records import BigInt, Field, Float32, Header, Int8, Int16, Int32, Moment, Record, Schema
 from turnout.records.schema import DATE, DECIMAL, TIME, TIMESTAMP
+from turnout.transforms.registry import RELEASED
 
 T = "org.apache.kafka.connect.transforms."
 P = T + "predicates."
@@ -231,7 +232,7 @@ _specs = st.one_of(_types, st.lists(st.tuples(names, _types).map(":".join), min_
 _rdn = _some(replace_null_with_default=_nulls)
 _suffixed = st.tuples(names, st.sampled_from(["", "?", "!"])).map("".join)
 
-SIDED: dict[str, Any] = {
+OPTIONS: dict[str, Any] = {
     "Cast": _both(_of(spec=_specs), _rdn),
     "ExtractField": _both(
         st.one_of(
@@ -292,8 +293,6 @@ SIDED: dict[str, Any] = {
         ),
         _rdn,
     ),
-}
-WHOLE: dict[str, Any] = {
     "DropHeaders": _of(headers=st.sampled_from(["h", "x,y", "h,z"])),
     "Filter": st.just({}),
     "InsertHeader": st.fixed_dictionaries({"header": st.sampled_from(["h", "n"]), "value.literal": _literals}),
@@ -306,16 +305,12 @@ WHOLE: dict[str, Any] = {
     ),
     "ValueToKey": _both(_of(fields=_lists), _rdn),
 }
+"""Options of each transform that Kafka ships; one without an entry here fails every comparison."""
+
 CONFIGS: dict[str, st.SearchStrategy[dict[str, str]]] = {
-    **{
-        f"{name}${side}": options.map(lambda drawn_options, n=name, s=side: {"type": f"{T}{n}${s}", **drawn_options})
-        for name, options in SIDED.items()
-        for side in ("Key", "Value")
-    },
-    **{
-        name: options.map(lambda drawn_options, n=name: {"type": T + n, **drawn_options})
-        for name, options in WHOLE.items()
-    },
+    label: OPTIONS[name].map(lambda drawn_options, t=label: {"type": T + t, **drawn_options})
+    for name, kind in RELEASED.items()
+    for label in ([f"{name}$Key", f"{name}$Value"] if kind.sided else [name])
 }
 predicates = st.one_of(
     st.none(),

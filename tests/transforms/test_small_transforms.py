@@ -12,7 +12,7 @@ from turnout.errors import ConfigError
 from turnout.records import Batch, Block, Failure, Field, Headers, Int8, Int32, Moment, Record, Schema
 from turnout.transforms import Chain
 from turnout.transforms.apply import ChainRunner
-from turnout.transforms.masks import FieldMask
+from turnout.transforms.mask_field import FieldMask
 
 T = "org.apache.kafka.connect.transforms."
 

@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 from tests.vectors.connect import outcome
 
+from turnout.transforms.registry import TRANSFORMS
+
 FILES = sorted((Path(__file__).parents[1] / "vectors" / "connect").glob("*.json"))
-ALL = 809
+ALL = 813
 
 
 def vectors() -> list[Any]:
@@ -35,3 +37,18 @@ def test_kafkas_answer_is_the_chains(vector: dict[str, Any]) -> None:
 def test_none_is_left_out() -> None:
     """All vectors that there are have run."""
     assert len(VECTORS) == ALL
+
+
+def test_the_topic_changes_where_a_transform_does_not_say_that_it_keeps_it() -> None:
+    """Filters at the server rely on `keeps_topic`; each of the others changes the topic of some vector."""
+    changing = {
+        kind
+        for file in FILES
+        for vector in json.loads(file.read_text(encoding="utf-8"))
+        for kind in [TRANSFORMS.get(file.stem)]
+        if kind
+        and vector["record"]
+        and vector["expect"].get("topic", vector["record"]["topic"]) != vector["record"]["topic"]
+    }
+
+    assert changing == {kind for kind in TRANSFORMS.values() if not kind.keeps_topic}

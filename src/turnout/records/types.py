@@ -21,11 +21,23 @@ if TYPE_CHECKING:
 Value: TypeAlias = "bool | int | float | str | bytes | Decimal | Struct | Sequence[Value] | Mapping[Any, Value] | None"
 """A key, a value or a field of a record; see `turnout.records.scalars` for the integers and dates among them."""
 
+DynamicValue: TypeAlias = Any
+"""A value whose type is known at run time only: by the schema beside it, or by a test that no type checker follows."""
+
 Column: TypeAlias = Sequence[Any]
 """The values of one field. Their type is known from the schema at run time, and not to a type checker."""
 
 Columns: TypeAlias = Mapping[Any, Column]
 """A column for each field by its name; schemaless maps may have names that are no texts."""
+
+NewColumn: TypeAlias = list[Any]
+"""A column that is being built."""
+
+NewColumns: TypeAlias = dict[Any, Column]
+"""Columns that are being chosen, see `Columns`."""
+
+Entries: TypeAlias = dict[Any, Any]
+"""The fields of one struct, or the entries of one map."""
 
 Convert: TypeAlias = Callable[[Any], Any]
 """Conversion of a single value of a column."""

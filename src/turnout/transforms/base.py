@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import ClassVar, NamedTuple, Self, TypeAlias
+from typing import ClassVar, Final, NamedTuple, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,9 @@ from turnout.errors import RecordError
 from turnout.records import Batch, Block, Positions, Shape
 from turnout.transforms.flow import CONTENT, ContentPath, Move, moved_back, moved_on
 from turnout.transforms.options import Option, OptionError, Options, Phase
+
+PACKAGE: Final = "org.apache.kafka.connect.transforms."
+"""Kafka's package of transforms."""
 
 Errors: TypeAlias = dict[int, RecordError]
 """What went wrong: place in the block (of a step), or row of the batch (of everything else) → why."""
@@ -90,11 +93,15 @@ class Transform:
 
     Attributes:
         side: of a transform that has ``$Key`` and ``$Value``; the others take the whole record.
+        kafka: Kafka ships it; the others are turnout's own, or a package's.
+        keeps_topic: the topic stays as it is, so that filters on topics behind it hold before it as well.
         keeps_paths: content stays at its path; a transform that carries it elsewhere says so by `moves`.
     """
 
     options: ClassVar[tuple[Option, ...]] = ()
+    kafka: ClassVar[bool] = False
     sided: ClassVar[bool] = True
+    keeps_topic: ClassVar[bool] = False
     keeps_paths: ClassVar[bool] = False
     summary: ClassVar[str] = ""
 
@@ -164,8 +171,9 @@ class Transform:
 
     @property
     def full_name(self) -> str:
-        """The class that Kafka would run, as error headers name it."""
-        return f"org.apache.kafka.connect.transforms.{self.label}"
+        """The class, as error headers name it: Kafka's, or the one that has run."""
+        module = type(self).__module__
+        return f"{PACKAGE if self.kafka else (module.rpartition('.')[0] or module) + '.'}{self.label}"
 
     @property
     def label(self) -> str:
@@ -192,6 +200,7 @@ class Predicate:
     """
 
     options: ClassVar[tuple[Option, ...]] = ()
+    kafka: ClassVar[bool] = False
     summary: ClassVar[str] = ""
 
     def named_fields(self) -> Iterator[NamedField]:

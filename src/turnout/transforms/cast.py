@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 from turnout.errors import RecordError
 from turnout.records import Batch, Block, Field, Schema, Shape
 from turnout.records.schema import LOGICAL
+from turnout.records.types import NewColumns
 from turnout.transforms.base import REPLACE_NULL, Errors, NamedField, Side, Step, Transform, flat_fields, unchanged
 from turnout.transforms.casting import caster, keeps
 from turnout.transforms.java.text import trim
@@ -56,6 +57,8 @@ class Cast(Transform):
     """
 
     summary: ClassVar[str] = "Casts fields, or the whole key or value, to a primitive type."
+    kafka: ClassVar[bool] = True
+    keeps_topic: ClassVar[bool] = True
     keeps_paths: ClassVar[bool] = True
     options: ClassVar[tuple[Option, ...]] = (
         Option(
@@ -136,7 +139,7 @@ def _fields_of_map(targets: tuple[tuple[str, str], ...]) -> Step:
     casts = [(name, caster(None, target)) for name, target in targets]
 
     def run(block: Block, _where: Sequence[bool] | None, _batch: Batch, errors: Errors) -> Block:
-        columns: dict[Any, Sequence[Any]] = dict(block.columns)
+        columns: NewColumns = dict(block.columns)
         for name, cast in casts:
             # A field that is absent is added as null.
             columns[name] = convert(columns[name], cast, errors) if name in columns else [None] * len(block)

@@ -9,13 +9,13 @@ from collections.abc import Callable, Mapping
 from decimal import Decimal
 from fractions import Fraction
 from functools import cache
-from typing import Any
 
 from turnout.epoch import MILLISECONDS_PER_DAY
 from turnout.errors import RecordError
 from turnout.records import Float32, Int8, Int16, Int32, Moment, Schema
 from turnout.records.schema import DATE, TIME, TIMESTAMP
 from turnout.records.text import java_decimal, java_double, java_float
+from turnout.records.types import Convert, DynamicValue, Value
 from turnout.transforms.java.calendar import wrapped
 from turnout.transforms.java.number import double, low_bits, parsed_integer, single
 from turnout.transforms.java.text import trim
@@ -26,10 +26,10 @@ _BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
 _CASTABLE = frozenset((*_BITS, "float32", "float64", "boolean", "string", "bytes"))
 _CLASS_CAST = "java.lang.ClassCastException"
 
-_NARROW: Mapping[str, Callable[[Any], Any]] = {"int8": Int8, "int16": Int16, "int32": Int32, "float32": Float32}
+_NARROW: Mapping[str, Convert] = {"int8": Int8, "int16": Int16, "int32": Int32, "float32": Float32}
 """The classes that tell a schemaless value's width."""
 
-_Cast = Callable[[Any], Any]
+_Cast = Convert
 
 
 def caster(schema: Schema | None, target: str) -> Memo:
@@ -58,13 +58,13 @@ def keeps(schema: Schema, target: str) -> bool:
 
 
 def _refuse(problem: str) -> _Cast:
-    def cast(_value: Any) -> Any:
+    def cast(_value: Value) -> Value:
         raise RecordError(problem)
 
     return cast
 
 
-def _cast(casts: Mapping[type, _Cast], value: Any, target: str) -> Any:
+def _cast(casts: Mapping[type, _Cast], value: Value, target: str) -> DynamicValue:
     cast = casts.get(type(value))
     if cast is None:
         raise RecordError(f"Unexpected type in Cast transformation: {type(value).__name__} to {target}")
@@ -117,11 +117,11 @@ def _numeric(of_number: _Cast, of_text: _Cast, of_boolean: _Cast) -> Mapping[typ
     return {**numbers, str: of_text, bool: of_boolean, Moment: _refuse("Unexpected type in Cast transformation: date")}
 
 
-def _same(value: Any) -> Any:
+def _same(value: Value) -> Value:
     return value
 
 
-def _base64(value: Any) -> str:
+def _base64(value: bytes) -> str:
     return b64encode(value).decode("ascii")
 
 
@@ -132,7 +132,7 @@ def _is_true(text: str) -> bool:
 # --- numbers ----------------------------------------------------------------------------------------------------------
 
 
-def _whole(number: Any, bits: int) -> int:
+def _whole(number: DynamicValue, bits: int) -> int:
     """A number without its fraction: integers as they are, decimals cut, floats saturated at 64 or 32 bits."""
     if isinstance(number, float):
         if number != number:
@@ -195,20 +195,20 @@ def _of_hex(text: str) -> float | Fraction:
 # --- date objects -----------------------------------------------------------------------------------------------------
 
 
-def _moment(value: Any) -> Moment:
+def _moment(value: Value) -> Moment:
     if type(value) is not Moment:
         raise RecordError(f"class {type(value).__name__} cannot be cast to class java.util.Date", _CLASS_CAST)
     return value
 
 
-def _days(value: Any) -> int:
+def _days(value: Value) -> int:
     days, rest = divmod(_moment(value), MILLISECONDS_PER_DAY)
     if rest:
         raise RecordError("Kafka Connect Date type should not have any time fields set to non-zero values.")
     return wrapped(days, 32)
 
 
-def _of_day(value: Any) -> int:
+def _of_day(value: Value) -> int:
     millis = int(_moment(value))
     if not 0 <= millis <= MILLISECONDS_PER_DAY:
         raise RecordError("Kafka Connect Time type should not have any date fields set to non-zero values.")
@@ -223,7 +223,7 @@ _DATE = time_printer("yyyy-MM-dd")
 _BOTH = time_printer("yyyy-MM-dd'T'HH:mm:ss.SSS'Z'")
 
 
-def _text_of_moment(value: Any) -> str:
+def _text_of_moment(value: Moment) -> str:
     """Connect picks the pattern by the number: below a day a time, whole days a date, else both."""
     millis = int(value)
     if millis < MILLISECONDS_PER_DAY:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Self, overload
+from typing import Self, overload
 
 from turnout.errors import ConfigError, Mistake, RecordError
 from turnout.records import ALIVE, Batch, Failure, Record
@@ -141,7 +141,7 @@ class Chain:
         return [batch.record(row) if outcomes[row] == ALIVE else batch.failures.get(row) for row in range(len(records))]
 
     @classmethod
-    def from_config(cls, config: Mapping[str, Any], *, strict: bool = False, sink: bool = False) -> Self:
+    def from_config(cls, config: Mapping[str, object], *, strict: bool = False, sink: bool = False) -> Self:
         """Build the chain that a connector's properties describe.
 
         Args:
@@ -171,8 +171,8 @@ class Chain:
     @classmethod
     def from_route(
         cls,
-        transforms: Sequence[Mapping[str, Any]],
-        predicates: Mapping[str, Mapping[str, Any]] | None = None,
+        transforms: Sequence[Mapping[str, object]],
+        predicates: Mapping[str, Mapping[str, object]] | None = None,
         *,
         errors: ErrorPolicy | None = None,
         path: str = "transforms",
@@ -248,7 +248,7 @@ class _Builder:
 
     def _values(
         self, spec: StageSpec | PredicateSpec, options: Sequence[Option], more: Sequence[str]
-    ) -> dict[str, Any] | None:
+    ) -> dict[str, object] | None:
         """The parsed options; None where one is wrong. With *strict*, as in Connect, unknown ones are not."""
         values, wrong = parse_options(options, spec.options)
         if not self.strict:

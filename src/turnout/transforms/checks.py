@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from turnout.records.types import Value
 from turnout.transforms.java.regex import check_java_regex
 from turnout.transforms.java.regex_characters import JavaRegexError
 
@@ -30,7 +30,7 @@ def non_empty(value: str | None) -> str | None:
     return "expected a text that is not empty" if value == "" else None
 
 
-def non_null(value: Any) -> str | None:
+def non_null(value: Value) -> str | None:
     """Refuse only null."""
     return "expected a value" if value is None else None
 

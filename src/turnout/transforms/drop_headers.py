@@ -16,6 +16,8 @@ class DropHeaders(Transform):
     """See ``summary``."""
 
     summary: ClassVar[str] = "Removes every header whose name is listed; the others keep their order."
+    kafka: ClassVar[bool] = True
+    keeps_topic: ClassVar[bool] = True
     sided: ClassVar[bool] = False
     keeps_paths: ClassVar[bool] = True
     options: ClassVar[tuple[Option, ...]] = (

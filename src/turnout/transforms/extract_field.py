@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 from turnout.errors import RecordError
 from turnout.records import Batch, Block, Field, Schema, Shape, group
 from turnout.records.paths import PathError, parse_path
 from turnout.records.schema import ANY
+from turnout.records.types import Column, NewColumn, Value
 from turnout.transforms.base import REPLACE_NULL, Errors, NamedField, Side, Step, Transform, mistake, unchanged
 from turnout.transforms.checks import one_of
 from turnout.transforms.flow import Move
@@ -30,6 +31,8 @@ class ExtractField(Transform):
     """
 
     summary: ClassVar[str] = "Replaces the key or value by one of its fields, which may be nested (KIP-821)."
+    kafka: ClassVar[bool] = True
+    keeps_topic: ClassVar[bool] = True
     options: ClassVar[tuple[Option, ...]] = (
         Option("field", "STRING", "The field's name, or its path where the syntax version is V2."),
         Option(
@@ -119,7 +122,7 @@ class ExtractField(Transform):
         return tuple(fields)
 
 
-def _entry(value: Any, step: str, parent: str, place: int, errors: Errors) -> Any:
+def _entry(value: Value, step: str, parent: str, place: int, errors: Errors) -> Value:
     """The entry of a map; null has none, and everything else is refused."""
     if type(value) is dict:
         return value.get(step)
@@ -129,7 +132,7 @@ def _entry(value: Any, step: str, parent: str, place: int, errors: Errors) -> An
     return None
 
 
-def _fields_of(column: Sequence[Any], field: Field, *, defaults: bool) -> list[Any]:
+def _fields_of(column: Column, field: Field, *, defaults: bool) -> NewColumn:
     """Return one field of each struct; a default replaces a null, but not in a struct that is null itself."""
     name = field.name
     default = default_value(field.schema) if defaults else None
@@ -139,7 +142,7 @@ def _fields_of(column: Sequence[Any], field: Field, *, defaults: bool) -> list[A
     return [default if value is None and struct is not None else value for struct, value in values]
 
 
-def _in_place(block: Block, schema: Schema | None, column: Sequence[Any]) -> Block | list[Block]:
+def _in_place(block: Block, schema: Schema | None, column: Column) -> Block | list[Block]:
     """The column in the place of the block's values."""
     if schema is not None and schema.type != "struct" and None not in column:
         return block.with_values(schema, column, checked=block.checked)

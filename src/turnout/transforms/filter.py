@@ -14,6 +14,8 @@ class Filter(Transform):
     """See ``summary``."""
 
     summary: ClassVar[str] = "Drops every record that reaches it: guard it with a predicate."
+    kafka: ClassVar[bool] = True
+    keeps_topic: ClassVar[bool] = True
     keeps_paths: ClassVar[bool] = True
     sided: ClassVar[bool] = False
 

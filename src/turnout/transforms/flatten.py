@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from turnout.errors import RecordError
 from turnout.records import BigInt, Block, Field, Moment, Schema, Shape, Struct, group
 from turnout.records.schema import default_of
+from turnout.records.types import Column, Entries, NewColumns
 from turnout.transforms.base import Errors, Step, Transform, unchanged
 from turnout.transforms.flow import ContentPath
 from turnout.transforms.options import Option
@@ -27,6 +28,8 @@ class Flatten(Transform):
     """See ``summary``."""
 
     summary: ClassVar[str] = "Makes one flat struct or map of nested ones; names are joined by the delimiter."
+    kafka: ClassVar[bool] = True
+    keeps_topic: ClassVar[bool] = True
     options: ClassVar[tuple[Option, ...]] = (
         Option("delimiter", "STRING", "What stands between the names; may be empty.", default="."),
     )
@@ -70,7 +73,7 @@ class Flatten(Transform):
         return Step(run)
 
     def _maps(self, block: Block, _where: object, _batch: object, errors: Errors) -> Block | list[Block]:
-        columns: dict[Any, Sequence[Any]] = {}
+        columns: NewColumns = {}
         try:
             for name, column in block.columns.items():
                 self._open(name, column, "", columns)
@@ -78,7 +81,7 @@ class Flatten(Transform):
             return group(block.rows, None, self._one_by_one(block, errors))
         return block.with_columns(None, columns)
 
-    def _open(self, name: Any, column: Sequence[Any], prefix: str, columns: dict[Any, Sequence[Any]]) -> None:
+    def _open(self, name: Hashable, column: Column, prefix: str, columns: NewColumns) -> None:
         """Add the leaves of a column; a later one of the same name wins."""
         joined = self._joined(prefix, name)
         kinds = set(map(type, column))
@@ -93,10 +96,10 @@ class Flatten(Transform):
         for inner in shapes.pop():
             self._open(inner, [value[inner] for value in column], joined, columns)
 
-    def _one_by_one(self, block: Block, errors: Errors) -> list[dict[Any, Any]]:
-        flat: list[dict[Any, Any]] = []
+    def _one_by_one(self, block: Block, errors: Errors) -> list[Entries]:
+        flat: list[Entries] = []
         for place, value in enumerate(block.whole()):
-            leaves: dict[Any, Any] = {}
+            leaves: Entries = {}
             try:
                 self._add(value, "", leaves)
             except RecordError as error:
@@ -104,7 +107,7 @@ class Flatten(Transform):
             flat.append(leaves)
         return flat
 
-    def _add(self, value: dict[Any, Any], prefix: str, leaves: dict[Any, Any]) -> None:
+    def _add(self, value: Entries, prefix: str, leaves: Entries) -> None:
         for name, inner in value.items():
             joined = self._joined(prefix, name)
             if type(inner) is dict:
@@ -117,7 +120,7 @@ class Flatten(Transform):
             else:
                 leaves[joined] = inner
 
-    def _joined(self, prefix: str, name: Any) -> str:
+    def _joined(self, prefix: str, name: Hashable) -> str:
         if type(name) is not str:
             raise RecordError(f"the key {name!r} of a map is not a string", "java.lang.ClassCastException")
         return f"{prefix}{self.delimiter}{name}" if prefix else name
@@ -134,10 +137,10 @@ class _Leaf:
     path: tuple[Field, ...]
     target: Field
 
-    def read(self, block: Block, errors: Errors) -> Sequence[Any]:
+    def read(self, block: Block, errors: Errors) -> Column:
         """Its column. A null struct leaves its leaves null, which nothing checks; defaults are for what is inside."""
         first, *others = self.path
-        column: Sequence[Any] = block.columns[first.name]
+        column: Column = block.columns[first.name]
         absent: set[int] = set()
         for field in others:
             if None in column:

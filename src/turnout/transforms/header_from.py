@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import compress
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 
 from turnout.errors import RecordError
 from turnout.records import Batch, Block, Field, Schema, Shape
+from turnout.records.types import Column
 from turnout.transforms.base import REPLACE_NULL, Errors, NamedField, Side, Step, Transform, flat_fields, mistake
 from turnout.transforms.checks import non_empty_list, one_of
 from turnout.transforms.flow import HEADERS, Move
@@ -24,6 +25,8 @@ class HeaderFrom(Transform):
     """See ``summary``."""
 
     summary: ClassVar[str] = "Appends a header for each listed field; move also removes the fields."
+    kafka: ClassVar[bool] = True
+    keeps_topic: ClassVar[bool] = True
     options: ClassVar[tuple[Option, ...]] = (
         Option("fields", "LIST", "The fields, flat names.", check=non_empty_list, valid="not empty"),
         Option("headers", "LIST", "The header for each of them.", check=non_empty_list, valid="as many as fields"),
@@ -94,7 +97,7 @@ class HeaderFrom(Transform):
 
     def _column(
         self, block: Block, name: str, field: Field | None, where: Sequence[bool] | None, errors: Errors
-    ) -> Sequence[Any]:
+    ) -> Column:
         """Return the values of a header; values that it cannot have are entered in *errors*."""
         if field is None:
             return block.columns.get(name) or [None] * len(block)

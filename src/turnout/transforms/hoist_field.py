@@ -18,6 +18,8 @@ class HoistField(Transform):
     """See ``summary``."""
 
     summary: ClassVar[str] = "Wraps the key or value, null too, as the only field of a struct or map."
+    kafka: ClassVar[bool] = True
+    keeps_topic: ClassVar[bool] = True
     options: ClassVar[tuple[Option, ...]] = (Option("field", "STRING", "The field's name, flat."),)
 
     field: str = ""

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Self
+from typing import ClassVar, Literal, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from turnout.errors import RecordError
 from turnout.records import Batch, Block, Field, Int32, Moment, Schema, Shape
 from turnout.records.schema import TIMESTAMP
+from turnout.records.types import Column, NewColumns
 from turnout.transforms.base import REPLACE_NULL, Errors, Run, Side, Step, Transform, mistake, unchanged
 from turnout.transforms.options import Option, Options
 from turnout.transforms.requirements import require_object
@@ -48,6 +50,8 @@ class InsertField(Transform):
     """See ``summary``."""
 
     summary: ClassVar[str] = "Adds fields with the topic, partition, offset, timestamp or a fixed text."
+    kafka: ClassVar[bool] = True
+    keeps_topic: ClassVar[bool] = True
     keeps_paths: ClassVar[bool] = True
     options: ClassVar[tuple[Option, ...]] = (
         Option("topic.field", "STRING", "Field for the topic.", default=None, valid="name, name?, name!"),
@@ -90,7 +94,7 @@ class InsertField(Transform):
             for insertion, values in inserted.items()
             if insertion.source in _LEFT_OUT and None in values
         }
-        columns: dict[Any, Sequence[Any]] = dict(block.columns)
+        columns: NewColumns = dict(block.columns)
         if not absent:
             for insertion, values in inserted.items():
                 columns[insertion.name] = _schemaless(insertion, values)
@@ -100,9 +104,9 @@ class InsertField(Transform):
             together.setdefault(tuple(value is None for value in missing), []).append(place)
         return [self._part(block.take(np.array(places, np.intp)), places, inserted) for places in together.values()]
 
-    def _part(self, part: Block, places: list[int], inserted: dict[Insertion, Sequence[Any]]) -> Block:
+    def _part(self, part: Block, places: list[int], inserted: dict[Insertion, Column]) -> Block:
         """Return the part with its new fields; all or none of its records have a partition, and a timestamp."""
-        columns: dict[Any, Sequence[Any]] = dict(part.columns)
+        columns: NewColumns = dict(part.columns)
         for insertion, values in inserted.items():
             chosen = [values[place] for place in places]
             if insertion.source not in _LEFT_OUT or None not in chosen:
@@ -136,7 +140,7 @@ class InsertField(Transform):
 
         return run
 
-    def _values(self, insertion: Insertion, block: Block, batch: Batch, errors: Errors) -> Sequence[Any]:
+    def _values(self, insertion: Insertion, block: Block, batch: Batch, errors: Errors) -> Column:
         """Return the values to insert into the block's records."""
         match insertion.source:
             case "topic":
@@ -161,18 +165,19 @@ _LEFT_OUT = ("partition", "timestamp")
 _NO_OFFSET = "Only SinkRecord objects supported for [field insertion], found: a source record, which has no offset"
 
 
-def _of_rows(column: Any, block: Block, batch: Batch) -> Sequence[int | None]:
+def _of_rows(column: Sequence[int | None] | NDArray[np.int64], block: Block, batch: Batch) -> Sequence[int | None]:
     if isinstance(column, np.ndarray):
-        return column[block.rows].tolist()  # type: ignore[no-any-return]
+        numbers: list[int | None] = column[block.rows].tolist()
+        return numbers
     return batch.by_row(column, block.rows)
 
 
-def _schemaless(insertion: Insertion, values: Sequence[Any]) -> Sequence[Any]:
+def _schemaless(insertion: Insertion, values: Column) -> Column:
     """Return values for schemaless objects: partitions carry their width, times are plain numbers."""
     return list(map(Int32, values)) if insertion.source == "partition" else values
 
 
-def _moments(values: Sequence[Any]) -> list[Moment | None]:
+def _moments(values: Column) -> list[Moment | None]:
     different = set(values)
     if 2 * len(different) > len(values) and None not in different:
         return list(map(Moment, values))

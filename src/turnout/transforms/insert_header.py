@@ -21,6 +21,8 @@ class InsertHeader(Transform):
     """
 
     summary: ClassVar[str] = "Appends one header with a fixed value, whose type follows from its text."
+    kafka: ClassVar[bool] = True
+    keeps_topic: ClassVar[bool] = True
     sided: ClassVar[bool] = False
     keeps_paths: ClassVar[bool] = True
     options: ClassVar[tuple[Option, ...]] = (

@@ -2,19 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from itertools import compress
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from turnout.records import Batch, Block, Schema, Shape
-from turnout.transforms.base import REPLACE_NULL, Errors, NamedField, Step, Transform, flat_fields
+from turnout.errors import RecordError
+from turnout.records import Batch, BigInt, Block, Float32, Int8, Int16, Int32, Moment, Schema, Shape
+from turnout.records.schema import DATE, DECIMAL, TIME, TIMESTAMP
+from turnout.records.types import Column, DynamicValue, NewColumns, Value
+from turnout.transforms.base import REPLACE_NULL, Errors, NamedField, Run, Step, Transform, flat_fields
 from turnout.transforms.checks import names, non_empty
 from turnout.transforms.flow import ContentPath
-from turnout.transforms.masks import FieldMask
+from turnout.transforms.java.number import double, low_bits, parsed_decimal, parsed_integer, single
 from turnout.transforms.options import Option
 from turnout.transforms.requirements import require_object
-from turnout.transforms.storing import read, store
+from turnout.transforms.storing import convert, read, store
+
+_ZEROS: dict[type, Value] = {
+    int: 0,
+    Int8: Int8(0),
+    Int16: Int16(0),
+    Int32: Int32(0),
+    BigInt: BigInt(0),
+    float: 0.0,
+    Float32: Float32(0.0),
+    bool: False,
+    str: "",
+    Decimal: Decimal(0),
+    Moment: Moment(0),
+    list: [],
+    dict: {},
+}
+_BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
+_WIDTHS: dict[type, int] = {int: 64, Int8: 8, Int16: 16, Int32: 32}
+_MOMENTS = (DATE, TIME, TIMESTAMP)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +45,8 @@ class MaskField(Transform):
     """See ``summary``."""
 
     summary: ClassVar[str] = "Replaces fields by the zero of their type, or by a replacement for numbers and strings."
+    kafka: ClassVar[bool] = True
+    keeps_topic: ClassVar[bool] = True
     keeps_paths: ClassVar[bool] = True
     options: ClassVar[tuple[Option, ...]] = (
         Option("fields", "LIST", "The fields, flat names.", check=names, distinct=True, valid="not empty"),
@@ -42,7 +67,7 @@ class MaskField(Transform):
         return ((self.root, name) for name in self.fields)
 
     def plan(self, shape: Shape) -> Step:
-        """FieldMask the named fields; a null key or value fails, a null field stays null."""
+        """Mask the named fields; a null key or value fails, a null field stays null."""
         require_object(shape, "mask fields")
         mask = FieldMask(self.replacement)
         if shape.schema is None:
@@ -50,12 +75,12 @@ class MaskField(Transform):
             return Step(_of_maps(self.fields, mask), in_place=set(self.fields).issubset(shape.names))
         return Step(self._of_structs(shape.schema, mask), in_place=True)
 
-    def _of_structs(self, schema: Schema, mask: FieldMask) -> Any:
+    def _of_structs(self, schema: Schema, mask: FieldMask) -> Run:
         names = frozenset(self.fields)
         defaults = self.replace_null_with_default
 
         def run(block: Block, where: Sequence[bool] | None, _batch: Batch, errors: Errors) -> Block:
-            columns: dict[Any, Sequence[Any]] = {}
+            columns: NewColumns = {}
             wrong: Errors = {}
             for field in schema.fields:
                 column = read(block, field, defaults=defaults)
@@ -69,9 +94,9 @@ class MaskField(Transform):
         return run
 
 
-def _of_maps(names: tuple[str, ...], mask: FieldMask) -> Any:
+def _of_maps(names: tuple[str, ...], mask: FieldMask) -> Run:
     def run(block: Block, where: Sequence[bool] | None, _batch: Batch, errors: Errors) -> Block:
-        columns: dict[Any, Sequence[Any]] = dict(block.columns)
+        columns: NewColumns = dict(block.columns)
         wrong: Errors = {}
         for name in names:
             column = columns.get(name)
@@ -85,7 +110,7 @@ def _of_maps(names: tuple[str, ...], mask: FieldMask) -> Any:
     return run
 
 
-def _some(column: Sequence[Any], block: Block, name: Any, where: Sequence[bool] | None) -> Sequence[Any]:
+def _some(column: Column, block: Block, name: Hashable, where: Sequence[bool] | None) -> Column:
     """Return the new column in the rows that the transform applies to, and the old one in the others."""
     old = block.columns.get(name)
     if where is None or old is None or old is column:
@@ -94,3 +119,86 @@ def _some(column: Sequence[Any], block: Block, name: Any, where: Sequence[bool] 
     for place in compress(range(len(changed)), where):
         changed[place] = column[place]
     return changed
+
+
+@dataclass(frozen=True, slots=True)
+class FieldMask:
+    """Mask for field values.
+
+    Attributes:
+        replacement: its text, None for the zero of each type.
+    """
+
+    replacement: str | None
+
+    def of_typed(self, column: Column, schema: Schema, errors: Errors) -> Column:
+        """The masked column of a field of that schema; nulls stay, and places that cannot be masked are noted."""
+        try:
+            masked = self._of_schema(schema)
+        except RecordError as error:
+            errors.update((place, error) for place, value in enumerate(column) if value is not None)
+            return column
+        if None in column:
+            return [None if value is None else masked for value in column]
+        return [masked] * len(column)
+
+    def of_any(self, column: Column, errors: Errors) -> Column:
+        """The same for schemaless values, each by its own type."""
+        try:
+            kinds = set(map(type, column)) - {type(None)}
+            masked: dict[type, Value] = {kind: self._of_type(kind) for kind in kinds}
+        except RecordError:
+            return convert(column, lambda value: self._of_type(type(value)), errors)
+        return [masked.get(type(value)) for value in column]
+
+    def _of_schema(self, schema: Schema) -> DynamicValue:
+        """The masked value of a schema's type; a logical type counts by its name."""
+        if schema.name in _MOMENTS:
+            return self._of_type(Moment)
+        if schema.name == DECIMAL:
+            return self._of_type(Decimal)
+        text = self.replacement
+        if schema.type in _BITS:
+            return 0 if text is None else low_bits(_number(text), _BITS[schema.type])
+        if schema.type == "float32":
+            return 0.0 if text is None else single(double(_number(text)))
+        kinds: dict[str, type] = {"float64": float, "boolean": bool, "string": str, "array": list, "map": dict}
+        kind = kinds.get(schema.type)
+        if kind is None:
+            raise RecordError(f"Cannot mask value of type: {schema.type}")
+        return self._of_type(kind)
+
+    def _of_type(self, kind: type) -> DynamicValue:
+        """The masked value of a Python type."""
+        text = self.replacement
+        if text is None:
+            if kind not in _ZEROS:
+                raise RecordError(f"Cannot mask value of type: {kind.__name__}")
+            return _ZEROS[kind]
+        if kind is str:
+            return text
+        if kind in _WIDTHS:
+            return kind(low_bits(_number(text), _WIDTHS[kind]))
+        if kind is float:
+            return double(_number(text))
+        if kind is Float32:
+            return Float32(single(double(_number(text))))
+        if kind is Decimal:
+            return _number(text)
+        if kind is BigInt:
+            whole = parsed_integer(text)
+            if whole is None:
+                raise _no_number(text)
+            return BigInt(whole)
+        raise RecordError(f"Cannot mask value of type {kind.__name__} with custom replacement.")
+
+
+def _number(text: str) -> Decimal:
+    number = parsed_decimal(text)
+    if number is None:
+        raise _no_number(text)
+    return number
+
+
+def _no_number(text: str) -> RecordError:
+    return RecordError(f"Unable to convert {text} to number")

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
+from turnout.records.types import DynamicValue
 from turnout.suggestions import guesses
 from turnout.transforms.java.number import parsed_integer
 from turnout.transforms.java.text import is_word, split_list, trim
@@ -14,7 +15,7 @@ from turnout.transforms.java.text import is_word, split_list, trim
 Kind: TypeAlias = Literal["STRING", "BOOLEAN", "INT", "LONG", "SHORT", "LIST"]
 Phase: TypeAlias = Literal["validation", "task_start"]
 RawOptions: TypeAlias = Mapping[str, str | None]
-Options: TypeAlias = Mapping[str, Any]
+Options: TypeAlias = Mapping[str, DynamicValue]
 
 
 class _Required:
@@ -62,13 +63,13 @@ class Option:
     name: str
     kind: Kind
     doc: str
-    default: Any = REQUIRED
-    check: Callable[[Any], str | None] | None = None
+    default: object = REQUIRED
+    check: Callable[[DynamicValue], str | None] | None = None
     valid: str = ""
     block: bool = False
     distinct: bool = False
 
-    def parse(self, text: str | None) -> Any:
+    def parse(self, text: str | None) -> DynamicValue:
         """Return the value of a property's text.
 
         Raises:
@@ -80,7 +81,7 @@ class Option:
             raise OptionError(self.name, f"{problem}, found {_shown(text)}")
         return value
 
-    def _read(self, text: str) -> Any:
+    def _read(self, text: str) -> DynamicValue:
         if self.kind == "STRING":
             return text
         if self.kind == "LIST":
@@ -107,7 +108,7 @@ def _shown(text: str | None) -> str:
     return "null" if text is None else repr(text)
 
 
-def option_text(value: Any) -> str | None:
+def option_text(value: object) -> str | None:
     """A value of YAML or JSON as the text that Connect's properties would have."""
     if value is None or isinstance(value, str):
         return value
@@ -120,12 +121,12 @@ def option_text(value: Any) -> str | None:
     return str(value)
 
 
-def parse_options(options: Sequence[Option], raw: RawOptions) -> tuple[dict[str, Any], list[OptionError]]:
+def parse_options(options: Sequence[Option], raw: RawOptions) -> tuple[dict[str, DynamicValue], list[OptionError]]:
     """The values of all options, defaults filled in, and everything that is wrong with them.
 
     Names that no option has are left alone, as Connect does.
     """
-    values: dict[str, Any] = {}
+    values: dict[str, DynamicValue] = {}
     mistakes: list[OptionError] = []
     for option in options:
         if option.name not in raw:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 import yaml
@@ -17,6 +17,7 @@ from turnout.conditions.model import MAX_DEPTH, Group, Logic
 from turnout.errors import ConditionError, RecordError
 from turnout.records import ALIVE, Batch
 from turnout.records.paths import PathError, parse_path, texts_at
+from turnout.records.types import DynamicValue
 from turnout.subjects import is_valid, matches
 from turnout.transforms.base import Errors, Mask, NamedField, Predicate, Side
 from turnout.transforms.checks import java_regex, non_empty
@@ -39,6 +40,7 @@ class TopicNameMatches(Predicate):
     """See ``summary``."""
 
     summary: ClassVar[str] = "True where the whole topic matches a Java regular expression."
+    kafka: ClassVar[bool] = True
     options: ClassVar[tuple[Option, ...]] = (
         Option("pattern", "STRING", "The expression.", check=_pattern, valid="java.util.regex, not empty"),
     )
@@ -65,6 +67,7 @@ class HasHeaderKey(Predicate):
     """See ``summary``."""
 
     summary: ClassVar[str] = "True where at least one header has this name."
+    kafka: ClassVar[bool] = True
     options: ClassVar[tuple[Option, ...]] = (
         Option("name", "STRING", "The header's name.", check=non_empty, valid="not empty"),
     )
@@ -81,6 +84,7 @@ class RecordIsTombstone(Predicate):
     """See ``summary``."""
 
     summary: ClassVar[str] = "True where the value is null."
+    kafka: ClassVar[bool] = True
 
     def test(self, batch: Batch, errors: Errors) -> Mask:  # noqa: ARG002 - cannot fail
         """Nulls are in blocks of their own."""
@@ -237,7 +241,7 @@ def decode_condition(text: str | None) -> ConditionTree:
     return decode(_long_form(document))
 
 
-def _long_form(document: Any) -> dict[str, Any]:
+def _long_form(document: object) -> dict[str, DynamicValue]:
     """The JSON that the condition package reads, of a condition in the short form; the long form passes."""
     if not isinstance(document, dict):
         raise ConditionError(f"expected a mapping, found {json.dumps(document, default=str)}")
@@ -256,12 +260,12 @@ def _long_form(document: Any) -> dict[str, Any]:
     return _long_leaf(document) if "key" in document else document
 
 
-def _only(document: dict[str, Any], name: str) -> None:
+def _only(document: dict[str, object], name: str) -> None:
     if len(document) != 1:
         raise ConditionError(f"expected {name!r} to stand alone, found {', '.join(map(str, document))}")
 
 
-def _long_leaf(document: dict[str, Any]) -> dict[str, Any]:
+def _long_leaf(document: dict[str, DynamicValue]) -> dict[str, DynamicValue]:
     common = {"key": document["key"], **({"not": True} if document.get("not") is True else {})}
     rest = {name: value for name, value in document.items() if name not in ("key", "not")}
     operator = next((name for name in rest if name in _OPERATORS), None)

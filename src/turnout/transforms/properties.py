@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
+from turnout.records.types import DynamicValue
 from turnout.transforms.checks import java_regex, names_or_none
 from turnout.transforms.java.text import is_word, split_list, trim
 from turnout.transforms.kip585_drafts import condition_spec, if_specs, inline_spec, parsed_switch, without_predicates
@@ -28,7 +28,7 @@ def read_properties(config: RawOptions, *, strict: bool) -> tuple[Specs, list[Op
     return reader.read(), reader.mistakes
 
 
-def connector_properties(config: Mapping[str, Any]) -> dict[str, str | None]:
+def connector_properties(config: Mapping[str, DynamicValue]) -> dict[str, str | None]:
     """The properties of a connector, also of its JSON form ``{"name": …, "config": {…}}``, all values as text."""
     inner = config.get("config")
     properties = inner if isinstance(inner, Mapping) else config

@@ -20,6 +20,7 @@ class RegexRouter(Transform):
     """See ``summary``."""
 
     summary: ClassVar[str] = "Where the expression matches the whole topic, replaces its first find in it."
+    kafka: ClassVar[bool] = True
     sided: ClassVar[bool] = False
     keeps_paths: ClassVar[bool] = True
     options: ClassVar[tuple[Option, ...]] = (

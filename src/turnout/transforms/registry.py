@@ -9,7 +9,7 @@ from importlib.metadata import entry_points
 from types import MappingProxyType
 
 from turnout.suggestions import did_you_mean, nearest
-from turnout.transforms.base import Predicate, Side, Transform
+from turnout.transforms.base import PACKAGE, Predicate, Side, Transform
 from turnout.transforms.cast import Cast
 from turnout.transforms.drop_headers import DropHeaders
 from turnout.transforms.extract_field import ExtractField
@@ -38,9 +38,7 @@ from turnout.transforms.value_to_key import ValueToKey
 ENTRY_POINT = "turnout.transforms"
 """The entry point group in which a package names its transforms and predicates."""
 
-PACKAGE = "org.apache.kafka.connect.transforms."
-
-RELEASED: Mapping[str, type[Transform]] = MappingProxyType(
+TRANSFORMS: Mapping[str, type[Transform]] = MappingProxyType(
     {
         kind.__name__: kind
         for kind in (
@@ -57,11 +55,17 @@ RELEASED: Mapping[str, type[Transform]] = MappingProxyType(
             RegexRouter,
             ReplaceField,
             SetSchemaMetadata,
+            SubjectTransform,
             TimestampConverter,
             TimestampRouter,
             ValueToKey,
         )
     }
+)
+"""The transforms that are always there."""
+
+RELEASED: Mapping[str, type[Transform]] = MappingProxyType(
+    {name: kind for name, kind in TRANSFORMS.items() if kind.kafka}
 )
 """The transforms that Kafka ships."""
 
@@ -69,7 +73,6 @@ PREDICATES: Mapping[str, type[Predicate]] = MappingProxyType(
     {kind.__name__: kind for kind in (TopicNameMatches, HasHeaderKey, RecordIsTombstone, SubjectMatches, Condition)}
 )
 
-_OWN_PREDICATES = frozenset(("SubjectMatches", "Condition"))
 _DRAFT_PREDICATES = {"TopicMatches": "TopicNameMatches", "TopicNameMatch": "TopicNameMatches"}
 PREDICATE_PACKAGES = (PACKAGE + "predicates.", "org.apache.kafka.connect.predicates.")
 
@@ -94,9 +97,8 @@ def _plugins() -> Mapping[str, type]:
 
 def transforms() -> Mapping[str, type[Transform]]:
     """Return all transforms by simple name: Kafka's, turnout's own, and plug-ins'."""
-    own = {"SubjectTransform": SubjectTransform}
     offered = {name: kind for name, kind in _plugins().items() if issubclass(kind, Transform)}
-    return {**offered, **own, **RELEASED}
+    return {**offered, **TRANSFORMS}
 
 
 def predicates() -> Mapping[str, type[Predicate]]:
@@ -156,7 +158,7 @@ def find_predicate(name: str, *, strict: bool = False) -> type[Predicate]:
         simple = _DRAFT_PREDICATES.get(simple, simple)
     known = predicates()
     kind = known.get(simple)
-    if kind is None or (strict and simple in _OWN_PREDICATES):
+    if kind is None or (strict and not kind.kafka and simple in PREDICATES):
         raise UnknownNameError(_unknown("predicate", name, simple, known))
     return kind
 

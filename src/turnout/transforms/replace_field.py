@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 from turnout.errors import RecordError
 from turnout.records import Block, Field, Schema, Shape
+from turnout.records.types import Column, DynamicValue, Entries
 from turnout.transforms.base import REPLACE_NULL, Errors, NamedField, Side, Step, Transform, flat_fields, unchanged
 from turnout.transforms.checks import names_or_none
 from turnout.transforms.flow import Move
@@ -37,6 +38,8 @@ class ReplaceField(Transform):
     """See ``summary``."""
 
     summary: ClassVar[str] = "Keeps only some fields, removes some, renames some. Names are flat."
+    kafka: ClassVar[bool] = True
+    keeps_topic: ClassVar[bool] = True
     options: ClassVar[tuple[Option, ...]] = (
         Option(
             "exclude",
@@ -104,8 +107,8 @@ class ReplaceField(Transform):
         require_object(shape, _PURPOSE)
         return self._of_map(shape.names) if shape.schema is None else self._of_struct(shape.schema)
 
-    def _of_map(self, names: tuple[Any, ...]) -> Step:
-        new_names: dict[Any, Any] = {}
+    def _of_map(self, names: tuple[Hashable, ...]) -> Step:
+        new_names: Entries = {}
         for name in names:
             if type(name) is not str:
                 raise RecordError(f"the key {name!r} of a map is not a string", "java.lang.ClassCastException")
@@ -141,7 +144,7 @@ class ReplaceField(Transform):
             raise RecordError(f"{name} is not a valid field name")
         return Field(name, field_schema)
 
-    def _column(self, block: Block, field: Field, source: Field, errors: Errors) -> Sequence[Any]:
+    def _column(self, block: Block, field: Field, source: Field, errors: Errors) -> Column:
         column = read(block, source, defaults=self.replace_null_with_default)
         store(field, column, errors, checked=block.checked)
         if source.schema != field.schema:
@@ -152,7 +155,7 @@ class ReplaceField(Transform):
         return column
 
 
-def _fits(source: Schema, target: Schema, value: Any) -> bool:
+def _fits(source: Schema, target: Schema, value: DynamicValue) -> bool:
     """Return True if a value of one schema can be stored under another."""
     if value is None:
         return target.optional

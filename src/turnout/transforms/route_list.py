@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from turnout.errors import Mistake
+from turnout.records.types import Column, Value
 from turnout.transforms.java.text import is_word, trim
 from turnout.transforms.options import option_text
 from turnout.transforms.properties import Specs
@@ -15,7 +15,7 @@ _OF_THE_STAGE = ("name", "type", "predicate", "negate")
 
 
 def read_route_list(
-    transforms: Sequence[Any], predicates: Mapping[str, Mapping[str, Any]], path: str
+    transforms: Column, predicates: Mapping[str, Mapping[str, object]], path: str
 ) -> tuple[Specs, list[Mistake]]:
     """The specs of the list, and what is wrong with its shape; *path* is its place in the file."""
     reader = _RouteList(predicates, path)
@@ -25,13 +25,13 @@ def read_route_list(
 class _RouteList:
     """Reader of one list of transforms."""
 
-    def __init__(self, predicates: Mapping[str, Mapping[str, Any]], path: str) -> None:
+    def __init__(self, predicates: Mapping[str, Mapping[str, object]], path: str) -> None:
         self.path = path
         self.mistakes: list[Mistake] = []
         self.named = predicates
         self.used: set[str] = set()
 
-    def read(self, transforms: Sequence[Any]) -> Specs:
+    def read(self, transforms: Column) -> Specs:
         if isinstance(transforms, (str, Mapping)) or not isinstance(transforms, Sequence):
             self.mistakes.append(Mistake(self.path, f"expected a list of transforms, found {transforms!r}"))
             return Specs()
@@ -43,7 +43,7 @@ class _RouteList:
         ]
         return Specs(stages, [spec for spec in unused if spec])
 
-    def _stage(self, at: int, item: Any) -> StageSpec | None:
+    def _stage(self, at: int, item: object) -> StageSpec | None:
         place = f"{self.path}[{at}]"
         if not isinstance(item, Mapping):
             self.mistakes.append(Mistake(place, f"expected a mapping with a type, found {item!r}"))
@@ -64,7 +64,7 @@ class _RouteList:
             self.mistakes.append(Mistake(f"{place}.negate", "means nothing without a predicate"))
         return spec
 
-    def _guard(self, label: str, place: str, reference: Any) -> PredicateSpec | None:
+    def _guard(self, label: str, place: str, reference: object) -> PredicateSpec | None:
         if isinstance(reference, str):
             if reference in self.named:
                 self.used.add(reference)
@@ -74,7 +74,7 @@ class _RouteList:
             return None
         return self._predicate(label, place, reference)
 
-    def _predicate(self, alias: str, place: str, definition: Any) -> PredicateSpec | None:
+    def _predicate(self, alias: str, place: str, definition: object) -> PredicateSpec | None:
         if not isinstance(definition, Mapping):
             self.mistakes.append(Mistake(place, f"expected a mapping with a type, found {definition!r}"))
             return None
@@ -83,7 +83,7 @@ class _RouteList:
         negate = self._boolean(f"{place}.negate", definition.get("negate", False))
         return PredicateSpec(alias, f"{place}.type", f"{place}.", option_text(type_), options, negate=negate)
 
-    def _boolean(self, place: str, value: Any) -> bool:
+    def _boolean(self, place: str, value: Value) -> bool:
         text = trim(str(value)) if isinstance(value, bool | str) else ""
         if is_word(text, "true") or is_word(text, "false"):
             return is_word(text, "true")

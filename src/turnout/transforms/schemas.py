@@ -10,12 +10,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import reduce
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from turnout.errors import RecordError
 from turnout.records import ALIVE, Batch, Block, Field, Headers, Moment, Schema, Shape
 from turnout.records.block import rows_of
 from turnout.records.schema import ANY, DECIMAL
+from turnout.records.types import DynamicValue, Value
 from turnout.transforms.base import Errors, Side, Transform
 from turnout.transforms.chain import Chain
 from turnout.transforms.filter import Filter
@@ -156,7 +157,7 @@ def _block(shape: Shape) -> Block:
     return Block(_ROWS, shape.schema, values=[value])
 
 
-def _sample(schema: Schema) -> Any:
+def _sample(schema: Schema) -> DynamicValue:
     """Some value of the schema, none of it null."""
     if schema.logical == DECIMAL:
         return Decimal(1).scaleb(-schema.scale)
@@ -167,7 +168,7 @@ def _sample(schema: Schema) -> Any:
     return _SAMPLES.get(schema.type, 1)
 
 
-_SAMPLES: dict[str, Any] = {
+_SAMPLES: dict[str, Value] = {
     "float32": 1.0,
     "float64": 1.0,
     "boolean": True,

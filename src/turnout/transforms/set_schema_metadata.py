@@ -17,6 +17,8 @@ class SetSchemaMetadata(Transform):
     """See ``summary``."""
 
     summary: ClassVar[str] = "Sets the name, the version or both of a struct's schema."
+    kafka: ClassVar[bool] = True
+    keeps_topic: ClassVar[bool] = True
     keeps_paths: ClassVar[bool] = True
     options: ClassVar[tuple[Option, ...]] = (
         Option("schema.name", "STRING", "The name.", default=None),

@@ -5,13 +5,13 @@ Nothing here costs anything for a field that is optional and has no default, in 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from decimal import Decimal
-from typing import Any
 
 from turnout.errors import RecordError
 from turnout.records import Block, Field, Float32, Moment, Schema, Struct
 from turnout.records.schema import DATE, DECIMAL, TIME, TIMESTAMP
+from turnout.records.types import Column, Convert, DynamicValue, Entries, NewColumn, Value
 from turnout.transforms.base import Errors
 
 NULL_POINTER = "java.lang.NullPointerException"
@@ -33,12 +33,12 @@ _BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
 # --- reading ----------------------------------------------------------------------------------------------------------
 
 
-def default_value(schema: Schema) -> Any:
+def default_value(schema: Schema) -> DynamicValue:
     """Return a reader's value for a null under *schema*: its default, None if it has none."""
     return None if schema.default is None else _value_of(schema, schema.default)
 
 
-def _value_of(schema: Schema, default: Any) -> Any:
+def _value_of(schema: Schema, default: DynamicValue) -> DynamicValue:
     """Return a default as a value of a batch: date objects are `Moment`."""
     if default is None or isinstance(default, Moment):
         return default
@@ -53,7 +53,7 @@ def _value_of(schema: Schema, default: Any) -> Any:
     return default
 
 
-def read(block: Block, field: Field, *, defaults: bool = True) -> Sequence[Any]:
+def read(block: Block, field: Field, *, defaults: bool = True) -> Column:
     """The column of a struct's field, with the default of its schema in place of stored nulls if *defaults*."""
     column = block.columns.get(field.name)
     if column is None:
@@ -64,12 +64,10 @@ def read(block: Block, field: Field, *, defaults: bool = True) -> Sequence[Any]:
     return column
 
 
-def copied(
-    block: Block, errors: Errors, *, defaults: bool = True, without: Collection[str] = ()
-) -> dict[str, Sequence[Any]]:
+def copied(block: Block, errors: Errors, *, defaults: bool = True, without: Collection[str] = ()) -> dict[str, Column]:
     """The columns of a struct as a copy of it stores them, but for the fields named in *without*."""
     assert block.schema is not None
-    columns: dict[str, Sequence[Any]] = {}
+    columns: dict[str, Column] = {}
     for field in block.schema.fields:
         if field.name not in without:
             column = columns[field.name] = read(block, field, defaults=defaults)
@@ -80,7 +78,7 @@ def copied(
 # --- storing ----------------------------------------------------------------------------------------------------------
 
 
-def store(field: Field, column: Sequence[Any], errors: Errors, *, checked: bool = True) -> None:
+def store(field: Field, column: Column, errors: Errors, *, checked: bool = True) -> None:
     """Note for which places the field cannot take the column's value (``ConnectSchema.validateValue``).
 
     Args:
@@ -107,7 +105,7 @@ def _null_for(schema: Schema, where: str) -> str:
     return f"Invalid value: null used for required {where}, schema type: {schema.type.upper()}"
 
 
-def _misfit(schema: Schema, value: Any, where: str) -> str | None:
+def _misfit(schema: Schema, value: DynamicValue, where: str) -> str | None:
     """Return the reason that the schema refuses the value; None if it accepts it."""
     if value is None:
         return None if schema.optional else _null_for(schema, where)
@@ -127,11 +125,11 @@ def _misfit(schema: Schema, value: Any, where: str) -> str | None:
     return None
 
 
-def _first(problems: Any) -> str | None:
+def _first(problems: Iterable[str | None]) -> str | None:
     return next((problem for problem in problems if problem is not None), None)
 
 
-def _misfit_of_struct(schema: Schema, value: Any) -> str | None:
+def _misfit_of_struct(schema: Schema, value: DynamicValue) -> str | None:
     if isinstance(value, Struct):
         if value.schema != schema:
             return "Struct schemas do not match."
@@ -146,7 +144,7 @@ def _misfit_of_struct(schema: Schema, value: Any) -> str | None:
     return None
 
 
-def fits(schema: Schema, value: Any) -> bool:
+def fits(schema: Schema, value: Value) -> bool:
     """Return True if a value that is not null has the schema's type, contents aside; logical types count by name."""
     if schema.name in _DATES:
         return isinstance(value, Moment)
@@ -191,19 +189,17 @@ class Memo:
 
     __slots__ = ("_known", "function")
 
-    def __init__(
-        self, function: Callable[[Any], Any], by_type: Mapping[type, Callable[[Any], Any]] | None = None
-    ) -> None:
+    def __init__(self, function: Convert, by_type: Mapping[type, Convert] | None = None) -> None:
         self.function = function
         chosen = by_type or {}
         kinds: tuple[type, ...] = (str, int, float, Moment)
         self._known = {kind: _Memo(chosen.get(kind, function)) for kind in kinds}
 
-    def __call__(self, value: Any) -> Any:
+    def __call__(self, value: Value) -> DynamicValue:
         """Return the function's result for the value."""
         return self.function(value)
 
-    def of_column(self, column: Sequence[Any]) -> Callable[[Any], Any] | None:
+    def of_column(self, column: Column) -> Convert | None:
         """Return the function to call for each item of a column with values of one type; None stays None.
 
         None if the column has values of several types, or of a type that is not remembered.
@@ -219,20 +215,20 @@ class Memo:
         return known.of_any if nulls else known.function
 
 
-class _Memo(dict[Any, Any]):
+class _Memo(Entries):
     """Values with the results of a function, each computed on first use."""
 
     __slots__ = ("function", "overflows")
 
-    def __init__(self, function: Callable[[Any], Any]) -> None:
+    def __init__(self, function: Convert) -> None:
         super().__init__({None: None})
         self.function = function
         self.overflows = 0
 
-    def of_any(self, value: Any) -> Any:
+    def of_any(self, value: Value) -> DynamicValue:
         return None if value is None else self.function(value)
 
-    def __missing__(self, value: Any) -> Any:
+    def __missing__(self, value: Value) -> DynamicValue:
         converted = self.of_any(value)
         if len(self) >= _MEMO:
             self.clear()
@@ -243,7 +239,7 @@ class _Memo(dict[Any, Any]):
         return converted
 
 
-def convert(column: Sequence[Any], function: Callable[[Any], Any], errors: Errors) -> list[Any]:
+def convert(column: Column, function: Convert, errors: Errors) -> NewColumn:
     """The column after *function*, nulls as they are; a `RecordError` that it raises is noted by its place.
 
     A `Memo` as the function answers what comes again without computing it.
@@ -257,7 +253,7 @@ def convert(column: Sequence[Any], function: Callable[[Any], Any], errors: Error
         return [_one(place, value, function, errors) for place, value in enumerate(column)]
 
 
-def _one(place: int, value: Any, function: Callable[[Any], Any], errors: Errors) -> Any:
+def _one(place: int, value: Value, function: Convert, errors: Errors) -> DynamicValue:
     if value is None:
         return None
     try:

@@ -69,11 +69,6 @@ class SubjectTransform(Transform):
         except SubjectError as error:
             raise OptionError("destination", f"expected a subject transform: {error}") from None
 
-    @property
-    def full_name(self) -> str:
-        """Turnout's own class, as error headers name it."""
-        return "turnout.transforms.SubjectTransform"
-
 
 def _draw(partition: int | None, offset: int | None) -> float:
     """Return the draw of a record, equal on each delivery: Spark's hash of its partition and offset."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 from turnout.records import Batch, Block, Field, Schema, Shape
 from turnout.transforms.base import (
@@ -41,6 +41,8 @@ class TimestampConverter(Transform):
     """
 
     summary: ClassVar[str] = "Converts a time between text, unix time, Date, Time and Timestamp."
+    kafka: ClassVar[bool] = True
+    keeps_topic: ClassVar[bool] = True
     keeps_paths: ClassVar[bool] = True
     options: ClassVar[tuple[Option, ...]] = (
         Option("target.type", "STRING", "What to make.", check=one_of(*TARGET_TYPES), valid=", ".join(TARGET_TYPES)),
@@ -136,9 +138,9 @@ class TimestampConverter(Transform):
 
         return Step(run)
 
-    def _default(self, schema: Schema, conversion: Conversion) -> dict[str, Any]:
+    def _default(self, schema: Schema, conversion: Conversion) -> dict[str, object]:
         """The default of a struct, its field converted."""
-        default: dict[str, Any] = dict(default_value(schema))
+        default: dict[str, object] = dict(default_value(schema))
         old = schema.field(self.field)
         if old is None:
             return default

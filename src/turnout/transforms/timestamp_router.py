@@ -22,6 +22,7 @@ class TimestampRouter(Transform):
     """See ``summary``. A bad pattern makes every record fail; it is not found earlier, as in Connect."""
 
     summary: ClassVar[str] = "Builds the topic from the old one and the record's timestamp, in UTC."
+    kafka: ClassVar[bool] = True
     sided: ClassVar[bool] = False
     keeps_paths: ClassVar[bool] = True
     options: ClassVar[tuple[Option, ...]] = (

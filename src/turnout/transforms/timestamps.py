@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from turnout.epoch import MILLISECONDS_PER_DAY
 from turnout.errors import RecordError
 from turnout.records import Moment, Schema
 from turnout.records.schema import DATE, TIME, TIMESTAMP
+from turnout.records.types import Convert, DynamicValue, Value
 from turnout.transforms.java.calendar import wrapped
 from turnout.transforms.java.text import trim
 from turnout.transforms.java.time_parse import time_parser
@@ -56,19 +56,19 @@ class Conversion:
     pattern: str
     precision: str
     _parse: Callable[[str], int | None] | None = field(init=False, default=None)
-    _write: Callable[[int], Any] = field(init=False)
+    _write: Callable[[int], Value] = field(init=False)
 
     def __post_init__(self) -> None:
         if trim(self.pattern):
             self._parse = time_parser(self.pattern)
         self._write = self._writer()
 
-    def of(self, source: str) -> Callable[[Any], Any]:
+    def of(self, source: str) -> Convert:
         """The conversion of values of one form; it raises `RecordError`."""
         to_millis, write = self._reader(source), self._write
         return lambda value: write(to_millis(value))
 
-    def of_any(self, value: Any) -> Any:
+    def of_any(self, value: Value) -> Value:
         """Return the conversion of one schemaless value; its type determines its form."""
         if type(value) is Moment:
             return self._write(int(value))
@@ -78,14 +78,14 @@ class Conversion:
             return self._write(self._of_text(value))
         raise RecordError(f"TimestampConverter does not support {type(value).__name__} objects as timestamps")
 
-    def _reader(self, source: str) -> Callable[[Any], int]:
+    def _reader(self, source: str) -> Callable[[DynamicValue], int]:
         if source == "string":
             return self._of_text
         if source == "unix":
             return lambda value: _of_unix(_checked(value, int, "a Long"), self.precision)
         return lambda value: int(_checked(value, Moment, "a java.util.Date"))
 
-    def _of_text(self, text: Any) -> int:
+    def _of_text(self, text: str) -> int:
         _checked(text, str, "a String")
         if self._parse is None:
             raise RecordError("a string needs a format", NULL_POINTER)
@@ -94,7 +94,7 @@ class Conversion:
             raise RecordError(f"Could not parse timestamp: value ({text}) does not match pattern ({self.pattern})")
         return millis
 
-    def _writer(self) -> Callable[[int], Any]:
+    def _writer(self) -> Callable[[int], Value]:
         match self.target:
             case "string":
                 return time_printer(self.pattern)
@@ -109,7 +109,7 @@ class Conversion:
         return Moment
 
 
-def _checked(value: Any, kind: type, expected: str) -> Any:
+def _checked(value: Value, kind: type, expected: str) -> DynamicValue:
     if type(value) is not kind:
         raise RecordError(f"Expected the timestamp to be {expected}, but found {type(value).__name__}")
     return value

@@ -26,6 +26,8 @@ class ValueToKey(Transform):
     """See ``summary``."""
 
     summary: ClassVar[str] = "Replaces the key by a struct or map of fields of the value."
+    kafka: ClassVar[bool] = True
+    keeps_topic: ClassVar[bool] = True
     sided: ClassVar[bool] = False
     options: ClassVar[tuple[Option, ...]] = (
         Option("fields", "LIST", "The fields, in the order they get in the key.", check=names, distinct=True),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
 
 from turnout.conditions.pattern import ANY
 from turnout.engine.subject_bounds.mapping import matching, through_transform
@@ -11,16 +10,10 @@ from turnout.engine.subject_bounds.narrow import narrowed
 from turnout.engine.subject_bounds.normal_form import SubjectForm, joined
 from turnout.engine.subject_bounds.regex_globs import regex_globs, replacement_glob
 from turnout.transforms.chain import Chain, Stage
-from turnout.transforms.drop_headers import DropHeaders
 from turnout.transforms.filter import Filter
-from turnout.transforms.insert_header import InsertHeader
 from turnout.transforms.predicates import SubjectMatches, TopicNameMatches
 from turnout.transforms.regex_router import RegexRouter
 from turnout.transforms.subject_transform import SubjectTransform
-from turnout.transforms.value_to_key import ValueToKey
-
-_LEAVE_TOPICS: Final = (DropHeaders, InsertHeader, ValueToKey)
-"""Transforms of whole records that change no topic; those of a key or a value cannot."""
 
 
 def through_chain(forms: Iterable[SubjectForm], chain: Chain) -> list[SubjectForm]:
@@ -33,9 +26,7 @@ def through_chain(forms: Iterable[SubjectForm], chain: Chain) -> list[SubjectFor
 
 def _after(form: SubjectForm, stage: Stage) -> list[SubjectForm]:
     transform = stage.transform
-    # A plug-in may do more than it says.
-    ours = type(transform).__module__.startswith("turnout.transforms.")
-    if ours and (transform.sided or isinstance(transform, _LEAVE_TOPICS)):
+    if transform.keeps_topic and not isinstance(transform, Filter):
         return [form]
     applied, passed_by = _split(form, stage)
     if isinstance(transform, Filter):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from turnout.transforms.base import PACKAGE
 from turnout.transforms.options import Option, OptionError
 from turnout.transforms.registry import (
-    PACKAGE,
     PREDICATE_PACKAGES,
     UnknownNameError,
     find_predicate,

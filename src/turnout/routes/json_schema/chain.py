@@ -6,8 +6,9 @@ from typing import Any
 
 from turnout.routes.json_schema.models import when
 from turnout.routes.json_schema.options import option_schema, options_schema
+from turnout.transforms.base import PACKAGE
 from turnout.transforms.policy import OPTIONS as POLICY
-from turnout.transforms.registry import PACKAGE, predicate_names, predicates, transform_names, transforms
+from turnout.transforms.registry import predicate_names, predicates, transform_names, transforms
 
 _OF_THE_STAGE = ("name", "type", "predicate", "negate")
 _OF_THE_PREDICATE = ("type", "negate")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from turnout.records.scalars import Float32, Int8, Int16, Int32, Moment
 from turnout.records.schema import DATE, DECIMAL, TIME, TIMESTAMP, Schema
+from turnout.records.types import Entries, Value
 from turnout.transforms.java.literal_schemas import ElementMisfit, aligned, merged, plain
 from turnout.transforms.java.number import double, parsed_decimal, scale_of, single
 from turnout.transforms.java.text import trim
@@ -24,7 +24,7 @@ class Literal:
     """
 
     schema: Schema | None
-    value: Any
+    value: Value
 
 
 _STRING = Schema("string")
@@ -163,7 +163,7 @@ class _LiteralReader:
     def _map(self) -> Literal:
         keys: list[Schema | None] = []
         items: list[Schema | None] = []
-        entries: dict[tuple[type, str], tuple[Any, Any]] = {}
+        entries: dict[tuple[type, str], tuple[Value, Value]] = {}
         while self._next() != "}":
             key = self._item()
             if key.value is None or isinstance(key.value, list | dict) or self._next() != ":":
@@ -211,17 +211,15 @@ class _LiteralReader:
         return _temporal(joined) or Literal(_STRING, joined)
 
 
-def _identity(key: Any) -> tuple[type, str]:
+def _identity(key: Hashable) -> tuple[type, str]:
     """The type and the text of a map's key: equal where Java's ``equals`` holds, unlike True and 1 in Python."""
     return type(key), str(key)
 
 
-def _aligned_map(
-    of_keys: Schema | None, of_values: Schema | None, entries: Iterable[tuple[Any, Any]]
-) -> dict[Any, Any]:
+def _aligned_map(of_keys: Schema | None, of_values: Schema | None, entries: Iterable[tuple[Value, Value]]) -> Entries:
     """The entries of a map under their common schemas."""
-    values: dict[Any, Any] = {}
-    names: dict[Any, tuple[type, str]] = {}
+    values: Entries = {}
+    names: dict[Hashable, tuple[type, str]] = {}
     for key, item in entries:
         name = key if of_keys is None else aligned(of_keys, key)
         if names.setdefault(name, _identity(name)) != _identity(name):

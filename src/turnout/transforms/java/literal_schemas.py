@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
-from typing import Any
 
 from turnout.epoch import MILLISECONDS_PER_DAY
 from turnout.records.scalars import Float32, Int8, Int16, Int32, Moment
 from turnout.records.schema import DATE, TIME, TIMESTAMP, Schema
+from turnout.records.types import DynamicValue, Value
 from turnout.transforms.java.number import double, low_bits, single
 
 _WIDENING = ("int8", "int16", "int32", "int64", "float32", "float64")
@@ -37,7 +37,7 @@ def merged(schemas: Sequence[Schema | None]) -> Schema | None:
     return common
 
 
-def aligned(schema: Schema, value: Any) -> Any:
+def aligned(schema: Schema, value: Value) -> Value:
     """The element converted to the common schema; its class carries its width.
 
     Raises:
@@ -62,18 +62,18 @@ def aligned(schema: Schema, value: Any) -> Any:
     return value
 
 
-def _number(value: Any) -> Any:
+def _number(value: Value) -> int | float | Decimal:
     if isinstance(value, Moment) or not isinstance(value, int | float | Decimal) or isinstance(value, bool):
         raise ElementMisfit
     return value
 
 
-def _integer(value: Any, bits: int) -> int:
+def _integer(value: Value, bits: int) -> int:
     number = _number(value)
     return low_bits(Decimal(number), bits)
 
 
-def plain(schema: Schema | None, value: Any) -> Any:
+def plain(schema: Schema | None, value: DynamicValue) -> DynamicValue:
     """Return the value as a batch holds it: plain Python if its width is that of the schema."""
     if schema is None or value is None:
         return value

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 import regex
 
@@ -34,6 +34,9 @@ def check_java_regex(pattern: str) -> None:
         JavaRegexError: when it cannot.
     """
     JavaRegex.of(pattern)
+
+
+Found = TypeVar("Found")
 
 
 class JavaRegex:
@@ -86,7 +89,7 @@ class JavaRegex:
         """
         self._parts(replacement)
 
-    def _bounded(self, find: Callable[..., Any], text: str) -> Any:
+    def _bounded(self, find: Callable[..., Found], text: str) -> Found:
         if len(text) > LONGEST:
             raise RecordError(f"a text of {len(text)} characters is too long to be matched: more than {LONGEST}")
         try:
