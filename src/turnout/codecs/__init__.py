@@ -1,6 +1,6 @@
 """Bytes of keys and values, read to blocks and written: JSON, Connect's JSON, and Kafka's plain values."""
 
-from turnout.codecs.codec import Codec, EncodeErrors
+from turnout.codecs.codec import Codec, EncodeErrors, decode_each, encode_each
 from turnout.codecs.converters import Converters, converters_of
 from turnout.codecs.ddl import DdlError, parse_ddl
 from turnout.codecs.format import Format, codec_of, notation_of
@@ -23,6 +23,8 @@ __all__ = [
     "ValueNotation",
     "codec_of",
     "converters_of",
+    "decode_each",
+    "encode_each",
     "notation_of",
     "parse_ddl",
 ]

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from decimal import Decimal
-from typing import Any
 
 import numpy as np
 
 from turnout.records import BigInt, Float32, Int8, Int16, Int32, Moment, Struct
 from turnout.records.text import iso_of, text_of
+from turnout.records.types import Value
 
 _INTEGERS = (Int8, Int16, Int32, BigInt)
 
 
-def hook(value: Any) -> Any:
+def hook(value: Value) -> Value:
     """Encode a value of a class that msgspec does not support.
 
     Raises:
@@ -32,7 +32,7 @@ def hook(value: Any) -> Any:
     raise TypeError(f"a {type(value).__name__} has no form in JSON")
 
 
-def builtin_of(value: Any) -> Any:
+def builtin_of(value: Value) -> Value:
     """Convert a value to dicts, lists, texts, numbers, booleans and None; slow, but correct for all values.
 
     Raises:
@@ -69,5 +69,5 @@ def single(value: float) -> float | str:
     return float(str(np.float32(value))) if math.isfinite(value) else finite(value)
 
 
-def _name(key: Any) -> str:
+def _name(key: Hashable) -> str:
     return "null" if key is None else str(text_of(key))

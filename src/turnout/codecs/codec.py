@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol, TypeAlias
+
+import numpy as np
 
 from turnout.errors import RecordError, TurnoutError
-from turnout.records import Block, Positions, Schema
+from turnout.records import Block, Positions, Schema, group
+from turnout.records.types import Column, DynamicValue, Value
 
 Decoded: TypeAlias = tuple[list[Block], dict[int, RecordError]]
 """The values that could be read, and the rows of those that could not."""
@@ -84,7 +87,63 @@ def attempt(texts: list[bytes | None], errors: Mapping[int, RecordError]) -> lis
     return texts
 
 
-def text_for_people(value: Any) -> str:
+def encode_each(block: Block, write: Callable[[DynamicValue], bytes]) -> list[bytes | None]:
+    """Return what *write* makes of each value of a block; nulls are tombstones.
+
+    Raises:
+        EncodeErrors: it has raised a `RecordError` for some.
+    """
+    if block.kind == "null":
+        return [None] * len(block)
+    texts: list[bytes | None] = []
+    errors: dict[int, RecordError] = {}
+    for place, value in enumerate(block.whole()):
+        try:
+            texts.append(write(value))
+        except RecordError as error:
+            errors[place] = error
+            texts.append(None)
+    return attempt(texts, errors)
+
+
+def decode_each(
+    rows: Positions, texts: Sequence[bytes | None], read: Callable[[bytes], Value], schema: Schema | None = None
+) -> Decoded:
+    """Return what *read* makes of each text, of one schema; where it raises a `RecordError`, the row has an error."""
+
+    def decode(rows: Positions, texts: Sequence[bytes]) -> Decoded:
+        values: list[Value] = []
+        errors: dict[int, RecordError] = {}
+        for row, text in zip(rows.tolist(), texts, strict=True):
+            try:
+                values.append(read(text))
+            except RecordError as error:
+                errors[row] = error
+        good = rows[~np.isin(rows, list(errors))] if errors else rows
+        return group(good, schema, values), errors
+
+    return with_tombstones(rows, texts, decode, schema)
+
+
+def with_tombstones(
+    rows: Positions,
+    texts: Sequence[bytes | None],
+    read: Callable[[Positions, Column], Decoded],
+    schema: Schema | None = None,
+) -> Decoded:
+    """Decode the texts with *read*, and return a null with this schema for each that is None."""
+    if None not in texts:
+        return read(rows, texts) if len(texts) else ([], {})
+    absent = np.fromiter((text is None for text in texts), np.bool_, len(texts))
+    nulls = Block(rows[absent], schema)
+    there = [text for text in texts if text is not None]
+    if not there:
+        return [nulls], {}
+    blocks, errors = read(rows[~absent], there)
+    return [*blocks, nulls], errors
+
+
+def text_for_people(value: Value) -> str:
     """Render a found value, short enough for a message."""
     shown = value.decode("utf-8", "replace") if isinstance(value, bytes) else repr(value)
     return shown if len(shown) <= 60 else f"{shown[:57]}..."

@@ -6,17 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import lru_cache, partial
-from typing import Any, ClassVar, Final, TypeAlias
+from typing import ClassVar, Final, TypeAlias
 
 import msgspec
 import numpy as np
 
-from turnout.codecs.codec import Decoded, attempt
+from turnout.codecs.codec import Decoded, attempt, with_tombstones
 from turnout.codecs.forms import wire_form
 from turnout.codecs.kind import CodecKind, Setting, choice, flag
 from turnout.codecs.plain_json import JSON_CONVERTER
 from turnout.codecs.reading import Reader, SchemalessReader
-from turnout.codecs.tombstones import with_tombstones
 from turnout.codecs.writing import Written, texts_of
 from turnout.errors import RecordError
 from turnout.records import Block, Positions, Schema
@@ -60,7 +59,7 @@ class ConnectJson:
     class_name: ClassVar[str] = JSON_CONVERTER
 
     def __init__(
-        self, schema: Mapping[str, Any] | None, *, enable: bool = True, defaults: bool = True, numeric: bool = False
+        self, schema: Mapping[str, object] | None, *, enable: bool = True, defaults: bool = True, numeric: bool = False
     ) -> None:
         """A codec with JsonConverter's ``schemas.enable``, ``replace.null.with.default`` and ``decimal.format``.
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
 from turnout.codecs.codec import Codec
 from turnout.codecs.kind import CodecKind
 from turnout.codecs.notation import Notation
 from turnout.codecs.registry import BUILTIN, format_names, kind_of
 from turnout.errors import ConfigError, Mistake
+from turnout.records.types import DynamicValue
 from turnout.suggestions import did_you_mean
 
 
@@ -45,7 +46,7 @@ class Format:
         )
 
     @classmethod
-    def from_config(cls, config: Mapping[str, Any] | None, *, path: str = "value") -> Self:
+    def from_config(cls, config: Mapping[str, DynamicValue] | None, *, path: str = "value") -> Self:
         """Read a route's mapping: ``format``, and the settings that the format has.
 
         Args:

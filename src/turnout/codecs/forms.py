@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import lru_cache, partial
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from turnout.codecs.builtins import finite, single
 from turnout.codecs.leaves import EXACT
@@ -18,8 +18,12 @@ from turnout.errors import RecordError
 from turnout.records import Schema
 from turnout.records.schema import ANY, DATE, DECIMAL, TIME, TIMESTAMP
 from turnout.records.text import text_of
+from turnout.records.types import Column, ConvertColumn, Entries, Value
 
-_Column: TypeAlias = Callable[[Sequence[Any]], Sequence[Any]]
+_Column: TypeAlias = ConvertColumn
+
+
+_KeyText: TypeAlias = Callable[[Hashable, Schema | None], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +65,7 @@ def wire_form(schema: Schema | None, *, defaults: bool, numeric: bool) -> Form:
     if default is None and schema.optional:
         return inner
 
-    def strict(values: Sequence[Any]) -> Sequence[Any]:
+    def strict(values: Column) -> Column:
         if None in values:
             if default is None:
                 raise RecordError("a null where the schema requires a value and has no default")
@@ -71,7 +75,9 @@ def wire_form(schema: Schema | None, *, defaults: bool, numeric: bool) -> Form:
     return Form(strict, inner.free)
 
 
-def _nested(schema: Schema, form_of: Callable[[Schema | None], Form], leaf: Callable[[Schema], Form], key: Any) -> Form:
+def _nested(
+    schema: Schema, form_of: Callable[[Schema | None], Form], leaf: Callable[[Schema], Form], key: _KeyText | None
+) -> Form:
     if schema.type == "struct":
         return _struct(schema, form_of)
     if schema.type == "array":
@@ -90,13 +96,13 @@ def _struct(schema: Schema, form_of: Callable[[Schema | None], Form]) -> Form:
     if not changed:
         return Form(free=free)
 
-    def written(value: dict[str, Any]) -> dict[str, Any]:
+    def written(value: Entries) -> Entries:
         return value | {name: column([value.get(name)])[0] for name, column in changed}
 
     return Form(each(written), free)
 
 
-def _map(schema: Schema, form_of: Callable[[Schema | None], Form], key: Any) -> Form:
+def _map(schema: Schema, form_of: Callable[[Schema | None], Form], key: _KeyText | None) -> Form:
     item = form_of(schema.values)
     column = item.column
     texts = schema.keys is not None and schema.keys.type == "string"
@@ -104,7 +110,7 @@ def _map(schema: Schema, form_of: Callable[[Schema | None], Form], key: Any) -> 
         return item
     keys = None if texts else form_of(schema.keys).column
 
-    def written(value: dict[Any, Any]) -> Any:
+    def written(value: Entries) -> Value:
         values = list(value.values()) if column is None else column(list(value.values()))
         if texts:
             return dict(zip(value, values, strict=True))
@@ -116,7 +122,7 @@ def _map(schema: Schema, form_of: Callable[[Schema | None], Form], key: Any) -> 
     return Form(each(written), item.free)
 
 
-def _text_key(name: Any, schema: Schema | None) -> str:
+def _text_key(name: Hashable, schema: Schema | None) -> str:
     return str(text_of(name, schema))
 
 
@@ -139,7 +145,7 @@ def _leaf(schema: Schema) -> Form:
     return _FREE if schema.type == ANY else _AS_IT_IS
 
 
-def _finite(values: Sequence[Any]) -> Sequence[Any]:
+def _finite(values: Column) -> Column:
     try:
         if all(map(math.isfinite, values)):
             return values

@@ -8,21 +8,22 @@ from collections.abc import Callable, Mapping
 from ctypes import c_float
 from datetime import date, datetime
 from decimal import MAX_EMAX, MIN_EMIN, ROUND_HALF_UP, Context, Decimal, InvalidOperation
-from typing import Annotated, Any, Final, TypeAlias
+from typing import Annotated, Final, TypeAlias
 
 import msgspec
 
 from turnout.codecs.moments import day_of, moment_of, read_date, read_timestamp
-from turnout.codecs.nodes import Misfit, Node, Slow, each, json_of, slow_node
+from turnout.codecs.nodes import JsonType, Misfit, Node, Slow, each, json_of, slow_node
 from turnout.epoch import MILLISECONDS_PER_DAY
 from turnout.records import BigInt, Moment, Schema
 from turnout.records.schema import ANY, DATE, DECIMAL, TIME, TIMESTAMP
+from turnout.records.types import DynamicValue, Value
 
 Leaf: TypeAlias = Callable[[Schema, int], Node]
 """How a value of a schema that holds no others is read; the number is a decimal's precision."""
 
 _BITS: Final = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
-_NOT_FINITE: Final[Mapping[Any, float]] = {
+_NOT_FINITE: Final[Mapping[str, float]] = {
     "NaN": float("nan"),
     "Infinity": float("inf"),
     "+Infinity": float("inf"),
@@ -37,10 +38,10 @@ LARGEST: Final = 100_000
 """The largest scale and exponent of a decimal that is worked with; more is an attack, not a number."""
 
 
-def _schemaless_type() -> Any:
+def _schemaless_type() -> JsonType:
     """Return msgspec's type for schemaless data: it refuses the rare integers beyond 64 bits, down to some depth."""
     integer = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
-    kind: Any = str | integer | float | bool | None
+    kind: JsonType = str | integer | float | bool | None
     scalar = kind
     for _ in range(8):
         kind = scalar | list[kind] | dict[str, kind]
@@ -50,7 +51,7 @@ def _schemaless_type() -> Any:
 Schemaless: Final = _schemaless_type()
 
 
-def read_schemaless(text: bytes) -> Any:
+def read_schemaless(text: bytes) -> Value:
     """Any JSON as a schemaless value; an integer beyond 64 bits is a `BigInt`, a number beyond a double an infinity.
 
     Raises:
@@ -64,11 +65,11 @@ def read_schemaless(text: bytes) -> Any:
     return _widened(value)
 
 
-def _refuse(name: str) -> Any:
+def _refuse(name: str) -> Value:
     raise ValueError(name)
 
 
-def _widened(value: Any) -> Any:
+def _widened(value: Value) -> Value:
     if type(value) is int:
         return value if -(2**63) <= value < 2**63 else BigInt(value)
     if type(value) is dict:
@@ -78,14 +79,14 @@ def _widened(value: Any) -> Any:
     return value
 
 
-def _parsed(text: bytes, expected: str) -> Any:
+def _parsed(text: bytes, expected: str) -> DynamicValue:
     try:
         return json_of(text)
     except (ValueError, RecursionError):
         raise Misfit(expected, text) from None
 
 
-def _integer(bits: int) -> tuple[Any, Slow]:
+def _integer(bits: int) -> tuple[JsonType, Slow]:
     low, high = -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
     expected = f"an integer of {bits} bits"
 
@@ -146,7 +147,7 @@ def _slow_bytes(text: bytes) -> bytes:
         raise Misfit("base64", text) from None
 
 
-def _slow_schemaless(text: bytes) -> Any:
+def _slow_schemaless(text: bytes) -> Value:
     try:
         return read_schemaless(text)
     except (ValueError, RecursionError):
@@ -213,7 +214,7 @@ def _number(text: bytes) -> Decimal:
     return number
 
 
-_TEXTS: Final[Mapping[str, tuple[Any, Slow]]] = {
+_TEXTS: Final[Mapping[str, tuple[JsonType, Slow]]] = {
     **{name: _integer(bits) for name, bits in _BITS.items()},
     "float64": (float, _slow_float),
     "boolean": (bool, _slow_boolean),

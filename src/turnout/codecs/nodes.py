@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
 
 from turnout.codecs.codec import text_for_people
+from turnout.records.types import Column, Convert, ConvertColumn, DynamicValue, Entries, NewColumn, Value
+
+_Read = TypeVar("_Read")
 
 NULL: Final = b"null"
-Slow: TypeAlias = Callable[[bytes], Any]
+JsonType: TypeAlias = Any
+"""A type for msgspec's decoder, built at run time."""
+
+Slow: TypeAlias = Callable[[bytes], DynamicValue]
 """Reads the JSON text of a value, whatever it is; raises `Misfit`."""
 
 json_of = msgspec.json.decode
@@ -50,11 +56,11 @@ class Node:
         check: of what msgspec has read; raises `Misfit`. None where nothing can be wrong with it.
     """
 
-    strict: Any
-    absent: Any
-    column: Callable[[Sequence[Any]], Sequence[Any]] | None
+    strict: JsonType
+    absent: object
+    column: ConvertColumn | None
     slow: Slow
-    check: Callable[[Any], Any] | None = None
+    check: Convert | None = None
 
 
 def field_names(names: Sequence[str]) -> tuple[list[str], dict[str, str]] | None:
@@ -76,25 +82,25 @@ def struct_node(nodes: Mapping[str, Node]) -> Node:
     columns = [(at, node.column) for at, node in enumerate(nodes.values()) if node.column is not None]
     checks = [(name, node.check) for name, node in zip(own, nodes.values(), strict=True) if node.check is not None]
 
-    def opened(member: Any) -> dict[str, Any]:
+    def opened(member: msgspec.Struct) -> Entries:
         values = list(msgspec.structs.astuple(member))
         for at, column in columns:
             values[at] = column((values[at],))[0]
         return dict(zip(names, values, strict=True))
 
-    def check(member: Any) -> None:
+    def check(member: msgspec.Struct) -> None:
         for name, check in checks:
             check(getattr(member, name))
 
     return Node(kind, msgspec.NODEFAULT, each(opened), slow, check if checks else None)
 
 
-def _struct_type(nodes: Mapping[str, Node]) -> Any:
+def _struct_type(nodes: Mapping[str, Node]) -> JsonType:
     names = field_names(tuple(nodes))
     if names is None:
         return None
     own, rename = names
-    fields: list[Any] = [
+    fields: NewColumn = [
         (name, node.strict) if node.absent is msgspec.NODEFAULT else (name, node.strict, node.absent)
         for name, node in zip(own, nodes.values(), strict=True)
     ]
@@ -103,7 +109,7 @@ def _struct_type(nodes: Mapping[str, Node]) -> Any:
 
 
 def _slow_struct(nodes: Mapping[str, Node]) -> Slow:
-    def read(text: bytes) -> dict[str, Any]:
+    def read(text: bytes) -> Entries:
         members = _inside(_FIELDS, text, "an object")
         value = {}
         for name, node in nodes.items():
@@ -121,7 +127,7 @@ def _slow_struct(nodes: Mapping[str, Node]) -> Slow:
 def list_node(item: Node) -> Node:
     """Return the node for an array of *item*."""
 
-    def read(text: bytes) -> list[Any]:
+    def read(text: bytes) -> NewColumn:
         values = []
         for at, raw in enumerate(_inside(_ITEMS, text, "an array")):
             try:
@@ -139,7 +145,7 @@ def list_node(item: Node) -> Node:
 def map_node(item: Node) -> Node:
     """Return the node for an object with any names and values of *item*."""
 
-    def read(text: bytes) -> dict[str, Any]:
+    def read(text: bytes) -> Entries:
         values = {}
         for name, raw in _inside(_FIELDS, text, "an object").items():
             try:
@@ -161,7 +167,7 @@ def map_node(item: Node) -> Node:
 def pairs_node(key: Node, item: Node) -> Node:
     """Return the node for a map with keys that are not strings: an array of key-value pairs."""
 
-    def read(text: bytes) -> dict[Any, Any]:
+    def read(text: bytes) -> Entries:
         values = {}
         for at, raw in enumerate(_inside(_ITEMS, text, "an array of pairs")):
             pair = _inside(_ITEMS, bytes(raw), "a pair")
@@ -182,13 +188,13 @@ def pairs_node(key: Node, item: Node) -> Node:
 def slow_node(slow: Slow) -> Node:
     """Values that are always parsed one by one in Python."""
 
-    def column(texts: Sequence[Any]) -> list[Any]:
+    def column(texts: Column) -> NewColumn:
         return [slow(bytes(raw)) for raw in texts]
 
     return Node(msgspec.Raw, msgspec.Raw(NULL), column, slow, lambda raw: slow(bytes(raw)))
 
 
-def nullable(node: Node, *, required: bool, default: Any = None) -> Node:
+def nullable(node: Node, *, required: bool, default: Value = None) -> Node:
     """Return the node with nulls and missing values allowed, read as *default*, or with both refused.
 
     Args:
@@ -198,7 +204,7 @@ def nullable(node: Node, *, required: bool, default: Any = None) -> Node:
     """
     inner = node.slow
 
-    def slow(text: bytes) -> Any:
+    def slow(text: bytes) -> DynamicValue:
         if text != NULL:
             return inner(text)
         if required:
@@ -217,24 +223,24 @@ def nullable(node: Node, *, required: bool, default: Any = None) -> Node:
     return Node(node.strict | None, None, column, slow, check)
 
 
-def _or_default(column: Callable[[Sequence[Any]], Sequence[Any]] | None, default: Any) -> Any:
-    def read(texts: Sequence[Any]) -> list[Any]:
+def _or_default(column: ConvertColumn | None, default: Value) -> ConvertColumn:
+    def read(texts: Column) -> NewColumn:
         values = texts if column is None else column(texts)
         return [default if value is None else value for value in values]
 
     return read
 
 
-def each(convert: Callable[[Any], Any]) -> Callable[[Sequence[Any]], list[Any]]:
+def each(convert: Convert) -> Callable[[Column], NewColumn]:
     """A column of what *convert* makes of each value but nulls."""
     return lambda values: [None if value is None else convert(value) for value in values]
 
 
-def _all(check: Callable[[Any], Any] | None) -> Callable[[Any], Any] | None:
+def _all(check: Convert | None) -> Convert | None:
     if check is None:
         return None
 
-    def every(values: Any) -> None:
+    def every(values: Iterable[DynamicValue]) -> None:
         for value in values:
             check(value)
 
@@ -250,7 +256,7 @@ def json_text(text: bytes) -> bytes:
     return bytes(_inside(_WHOLE, text, "JSON"))
 
 
-def _inside(read: Callable[[bytes], Any], text: bytes, expected: str) -> Any:
+def _inside(read: Callable[[bytes], _Read], text: bytes, expected: str) -> _Read:
     try:
         return read(text)
     except (ValueError, RecursionError):

@@ -11,14 +11,14 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from turnout.codecs.codec import Codec, Decoded, attempt
+from turnout.codecs.codec import Codec, Decoded, attempt, encode_each, with_tombstones
 from turnout.codecs.kind import CodecKind, Setting
 from turnout.codecs.notation import ValueNotation
-from turnout.codecs.tombstones import with_tombstones
 from turnout.codecs.writing import encode_json
 from turnout.errors import RecordError
-from turnout.records import Block, Float32, Int8, Int16, Int32, Positions, Schema
+from turnout.records import Block, Float32, Int8, Int16, Int32, Positions, Schema, Struct
 from turnout.records.text import text_of
+from turnout.records.types import NewColumn, Value
 
 _PACKAGE = "org.apache.kafka.connect.converters."
 _OPTIONAL_BYTES = Schema("bytes", True)
@@ -38,7 +38,7 @@ class Number:
 
     format: str
     type: str
-    own: Any
+    own: Callable[[int], int] | Callable[[float], float]
     packed: struct.Struct
 
     @property
@@ -62,9 +62,9 @@ class Number:
 
     def encode(self, block: Block) -> list[bytes | None]:
         """See `Codec.encode`."""
-        return _each(block, lambda value: self._write(value, block.schema))
+        return encode_each(block, lambda value: self._write(value, block.schema))
 
-    def _write(self, value: Any, schema: Schema | None) -> bytes:
+    def _write(self, value: Value, schema: Schema | None) -> bytes:
         kind = self.type if schema is None and type(value) is self.own else schema and schema.type
         if kind != self.type or (schema is not None and schema.logical):
             raise RecordError(f"expected a value of the type {self.type}, found {_kind(value, schema)}")
@@ -105,12 +105,12 @@ class Boolean:
         if block.schema is not None and block.schema.type != "boolean":
             raise RecordError(f"expected a boolean, found a value of the type {block.schema.type}")
 
-        def write(value: Any) -> bytes:
+        def write(value: Value) -> bytes:
             if type(value) is not bool:
                 raise RecordError(f"expected a boolean, found {_kind(value, block.schema)}")
             return b"\1" if value else b"\0"
 
-        return _each(block, write)
+        return encode_each(block, write)
 
     def schema(self) -> Schema:
         """An optional boolean."""
@@ -134,7 +134,7 @@ class String:
     def encode(self, block: Block) -> list[bytes | None]:
         """See `Codec.encode`."""
         schema = block.schema
-        return _each(block, lambda value: _java_text(value, schema).encode("utf-8", "replace"))
+        return encode_each(block, lambda value: _java_text(value, schema).encode("utf-8", "replace"))
 
     def schema(self) -> Schema:
         """An optional string."""
@@ -157,12 +157,12 @@ class Bytes:
         if block.schema is not None and block.schema.type != "bytes":
             raise RecordError(f"expected bytes, found a value of the type {block.schema.type}")
 
-        def write(value: Any) -> bytes:
+        def write(value: Value) -> bytes:
             if not isinstance(value, bytes | bytearray | memoryview):
                 raise RecordError(f"expected bytes, found {_kind(value, block.schema)}")
             return bytes(value)
 
-        return _each(block, write)
+        return encode_each(block, write)
 
     def schema(self) -> Schema:
         """Optional bytes."""
@@ -192,7 +192,7 @@ def _sized(
     texts: Sequence[bytes],
     schema: Schema,
     size: int,
-    read: Callable[[Sequence[bytes]], list[Any]],
+    read: Callable[[Sequence[bytes]], NewColumn],
 ) -> Decoded:
     """Values of *size* bytes each."""
     wrong = {at: text for at, text in enumerate(texts) if len(text) != size}
@@ -225,22 +225,7 @@ def _read_bytes(rows: Positions, texts: Sequence[bytes]) -> Decoded:
     return [Block(rows, _OPTIONAL_BYTES, values=texts)], {}
 
 
-def _each(block: Block, write: Callable[[Any], bytes]) -> list[bytes | None]:
-    """Apply *write* to each value; nulls are tombstones."""
-    if block.kind == "null":
-        return [None] * len(block)
-    texts: list[bytes | None] = []
-    errors: dict[int, RecordError] = {}
-    for place, value in enumerate(block.whole()):
-        try:
-            texts.append(write(value))
-        except RecordError as error:
-            errors[place] = error
-            texts.append(None)
-    return attempt(texts, errors)
-
-
-def _kind(value: Any, schema: Schema | None) -> str:
+def _kind(value: Value, schema: Schema | None) -> str:
     """Name the kind of a value, for messages."""
     if schema is not None:
         return schema.logical or schema.type
@@ -248,7 +233,7 @@ def _kind(value: Any, schema: Schema | None) -> str:
     return names.get(type(value), type(value).__name__)
 
 
-def _java_text(value: Any, schema: Schema | None) -> str:
+def _java_text(value: Value, schema: Schema | None) -> str:
     """A value as Java's ``toString`` has it, but times in ISO 8601."""
     if value is None:
         return "null"
@@ -262,7 +247,7 @@ def _java_text(value: Any, schema: Schema | None) -> str:
     if isinstance(value, list | tuple):
         inner = schema.values if schema is not None else None
         return f"[{', '.join(_java_text(item, inner) for item in value)}]"
-    if hasattr(value, "fields"):
+    if isinstance(value, Struct):
         return _java_text(value.fields, value.schema)
     return text_of(value, schema) or ""
 

@@ -9,11 +9,10 @@ from typing import ClassVar, Final
 
 import numpy as np
 
-from turnout.codecs.codec import Decoded, attempt
+from turnout.codecs.codec import Decoded, attempt, with_tombstones
 from turnout.codecs.ddl import DdlError, parse_ddl
 from turnout.codecs.kind import CodecKind, Setting
 from turnout.codecs.reading import Reader, SchemalessReader
-from turnout.codecs.tombstones import with_tombstones
 from turnout.codecs.writing import encode_json
 from turnout.records import Block, Positions, Schema
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 import numpy as np
@@ -28,6 +28,7 @@ from turnout.codecs.shapes import Shapes
 from turnout.errors import RecordError
 from turnout.records import Block, Positions, Schema, group
 from turnout.records.schema import DIGITS
+from turnout.records.types import Convert, DynamicValue, NewColumn, Value
 
 _UNREADABLE = (ValueError, TypeError, RecursionError)
 """What a strict reading raises: no UTF-8, no JSON, not of its type, no text at all, or nested too deep."""
@@ -44,7 +45,7 @@ class Reader:
         """Create a reader for *node*; the fields of a struct are read by *nodes*."""
         self.schema = schema
         self._node = node
-        self._strict: Callable[[Any], Any] | None = None
+        self._strict: Convert | None = None
         self._names: tuple[str, ...] | None = None
         if node.strict is msgspec.Raw:
             return
@@ -102,12 +103,12 @@ class Reader:
                 errors[int(rows[place])] = RecordError(f"the value is not of its schema: {misfit}")
         return blocks + (group(rows[places], self.schema, values) if values else []), errors
 
-    def _strictly(self, read: Callable[[bytes], Any], texts: Sequence[bytes]) -> tuple[list[Any], list[int]]:
+    def _strictly(self, read: Callable[[bytes], Value], texts: Sequence[bytes]) -> tuple[NewColumn, list[int]]:
         """Read strictly, by column where the schema is a struct; return values and the indices of other texts."""
         if self._names is None:
-            members: list[Any] = []
+            members: NewColumn = []
             return members, _read_all(read, texts, members)
-        columns: list[list[Any]] = [[] for _ in self._names]
+        columns: list[NewColumn] = [[] for _ in self._names]
         failed: list[int] = []
         for start in range(0, len(texts), _CHUNK):
             members = []
@@ -116,7 +117,7 @@ class Reader:
                 column.extend(values)
         return columns, failed
 
-    def _blocks(self, rows: Positions, members: list[Any]) -> list[Block]:
+    def _blocks(self, rows: Positions, members: NewColumn) -> list[Block]:
         if not len(rows):
             return []
         if self._names is not None:
@@ -141,7 +142,7 @@ class SchemalessReader:
         errors: dict[int, RecordError] = {}
         for start in range(0, len(texts), _CHUNK):
             chunk = texts[start : start + _CHUNK]
-            members: list[Any] = []
+            members: NewColumn = []
             failed = _read_all(self._strict, chunk, members)
             wrong = _insert_slowly(chunk, failed, members) if failed else {}
             errors |= {int(rows[start + place]): error for place, error in wrong.items()}
@@ -151,12 +152,12 @@ class SchemalessReader:
 
 
 @cache
-def _schemaless_decoder() -> msgspec.json.Decoder[Any]:
+def _schemaless_decoder() -> msgspec.json.Decoder[DynamicValue]:
     """Return the shared decoder: it is stateless, and takes 10 ms to create."""
     return msgspec.json.Decoder(Schemaless)
 
 
-def _insert_slowly(texts: Sequence[bytes], failed: Sequence[int], members: list[Any]) -> dict[int, RecordError]:
+def _insert_slowly(texts: Sequence[bytes], failed: Sequence[int], members: NewColumn) -> dict[int, RecordError]:
     """Read the texts at the failed indices leniently into *members*; return the remaining errors by index."""
     errors: dict[int, RecordError] = {}
     for place in failed:
@@ -167,7 +168,7 @@ def _insert_slowly(texts: Sequence[bytes], failed: Sequence[int], members: list[
     return errors
 
 
-def _checked(member: Any, check: Callable[[Any], Any]) -> Any:
+def _checked(member: DynamicValue, check: Convert) -> DynamicValue:
     try:
         check(member)
     except Misfit as misfit:
@@ -175,7 +176,7 @@ def _checked(member: Any, check: Callable[[Any], Any]) -> Any:
     return member
 
 
-def _read_all(read: Callable[[bytes], Any], texts: Sequence[bytes], members: list[Any]) -> list[int]:
+def _read_all(read: Callable[[bytes], Value], texts: Sequence[bytes], members: NewColumn) -> list[int]:
     """Append the readable values to *members*; return the indices of the other texts."""
     failed: list[int] = []
     left, before = iter(texts), len(members)

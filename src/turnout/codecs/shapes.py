@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
 from turnout.records import Block, Positions, group
+from turnout.records.types import Column, NewColumn
 
 _MANY: Final = 16
 """Objects of one shape at once that are worth to be put into columns by themselves."""
@@ -17,11 +18,11 @@ class Shapes:
     """Takes values some at a time, in their order, and gives the blocks of all."""
 
     def __init__(self) -> None:
-        self._columns: dict[tuple[str, ...], tuple[list[int], list[list[Any]]]] = {}
+        self._columns: dict[tuple[str, ...], tuple[list[int], list[NewColumn]]] = {}
         self._places: list[int] = []
-        self._members: list[Any] = []
+        self._members: NewColumn = []
 
-    def add(self, places: Sequence[int], members: Sequence[Any]) -> None:
+    def add(self, places: Sequence[int], members: Column) -> None:
         """Take values and the place of each."""
         if set(map(type, members)) != {dict}:
             self._leave(places, members)
@@ -59,7 +60,7 @@ class Shapes:
             blocks += group(rows[np.array(self._places, np.intp)], None, self._members)
         return blocks
 
-    def _open(self, shape: tuple[str, ...], places: Sequence[int], members: Sequence[dict[str, Any]]) -> None:
+    def _open(self, shape: tuple[str, ...], places: Sequence[int], members: Sequence[dict[str, object]]) -> None:
         if not shape:
             self._leave(places, members)
             return
@@ -70,6 +71,6 @@ class Shapes:
         for column, values in zip(known[1], zip(*[member.values() for member in members], strict=True), strict=True):
             column.extend(values)
 
-    def _leave(self, places: Sequence[int], members: Sequence[Any]) -> None:
+    def _leave(self, places: Sequence[int], members: Column) -> None:
         self._places += places
         self._members += members

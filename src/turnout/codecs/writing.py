@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from functools import lru_cache
 from itertools import islice
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -16,6 +16,7 @@ from turnout.codecs.nodes import field_names
 from turnout.errors import RecordError
 from turnout.records import BigInt, Block, Int8, Int16, Int32, Moment, Schema, Struct
 from turnout.records.text import text_of
+from turnout.records.types import Column, Columns, ConvertColumn, DynamicValue, Value
 
 Written: TypeAlias = tuple[list[bytes | None], dict[int, RecordError]]
 """The text of each value, and at the places of those that cannot be written why."""
@@ -62,13 +63,13 @@ def texts_of(block: Block, form_of: Callable[[Schema | None], Form]) -> Written:
     return texts, errors
 
 
-def _forms_of(block: Block, form_of: Callable[[Schema | None], Form]) -> Mapping[Any, Form]:
+def _forms_of(block: Block, form_of: Callable[[Schema | None], Form]) -> Mapping[Hashable, Form]:
     if block.schema is None:
         return dict.fromkeys(block.columns, form_of(None))
     return {field.name: form_of(field.schema) for field in block.schema.fields}
 
 
-def _formed(column: Sequence[Any], form: Form, errors: dict[int, RecordError]) -> Sequence[Any]:
+def _formed(column: Column, form: Form, errors: dict[int, RecordError]) -> Column:
     """The column as its form has it; null where a value has none."""
     if form.column is None:
         return column
@@ -78,9 +79,7 @@ def _formed(column: Sequence[Any], form: Form, errors: dict[int, RecordError]) -
         return [_formed_alone(form.column, place, value, errors) for place, value in enumerate(column)]
 
 
-def _formed_alone(
-    convert: Callable[[Sequence[Any]], Sequence[Any]], place: int, value: Any, errors: dict[int, RecordError]
-) -> Any:
+def _formed_alone(convert: ConvertColumn, place: int, value: Value, errors: dict[int, RecordError]) -> DynamicValue:
     try:
         return convert([value])[0]
     except RecordError as error:
@@ -90,7 +89,7 @@ def _formed_alone(
     return None
 
 
-def _objects(count: int, columns: Mapping[Any, Sequence[Any]], errors: dict[int, RecordError]) -> list[bytes | None]:
+def _objects(count: int, columns: Columns, errors: dict[int, RecordError]) -> list[bytes | None]:
     names = tuple(name if type(name) is str else str(text_of(name)) for name in columns)
     if not names:
         return [b"{}"] * count
@@ -103,7 +102,7 @@ def _objects(count: int, columns: Mapping[Any, Sequence[Any]], errors: dict[int,
     return _texts([dict(zip(names, row, strict=True)) for row in zip(*columns.values(), strict=True)], errors)
 
 
-def _lines(values: Iterator[Any]) -> list[bytes | None]:
+def _lines(values: Iterator[msgspec.Struct]) -> list[bytes | None]:
     """The text of each value; some at a time are written into one buffer, in which no text has a line's end."""
     texts: list[bytes | None] = []
     while chunk := list(islice(values, _CHUNK)):
@@ -113,7 +112,7 @@ def _lines(values: Iterator[Any]) -> list[bytes | None]:
 
 
 @lru_cache(maxsize=256)
-def _outgoing(names: tuple[str, ...]) -> Any:
+def _outgoing(names: tuple[str, ...]) -> Callable[..., msgspec.Struct] | None:
     """A struct that is written as an object with these names; None where msgspec refuses one."""
     known = field_names(names)
     if known is None or len(set(names)) < len(names):
@@ -128,7 +127,7 @@ _PLAIN_TYPES: Final = frozenset({str, int, bool, type(None), Int8, Int16, Int32,
 _UNWRITABLE = (TypeError, ValueError, RecursionError, OverflowError)
 
 
-def _texts(values: Sequence[Any], errors: dict[int, RecordError]) -> list[bytes | None]:
+def _texts(values: Column, errors: dict[int, RecordError]) -> list[bytes | None]:
     """Encode each value separately; values that msgspec cannot write use the Python fallback."""
     texts: list[bytes | None] = []
     for place, value in enumerate(values):
@@ -139,7 +138,7 @@ def _texts(values: Sequence[Any], errors: dict[int, RecordError]) -> list[bytes 
     return texts
 
 
-def _slowly(place: int, value: Any, errors: dict[int, RecordError]) -> bytes | None:
+def _slowly(place: int, value: Value, errors: dict[int, RecordError]) -> bytes | None:
     try:
         return _encode(builtin_of(value))
     except _UNWRITABLE as failure:
@@ -149,8 +148,8 @@ def _slowly(place: int, value: Any, errors: dict[int, RecordError]) -> bytes | N
 
 def _odd_again(
     texts: list[bytes | None],
-    columns: Mapping[Any, Sequence[Any]],
-    value: Callable[[int], Any],
+    columns: Columns,
+    value: Callable[[int], Value],
     errors: dict[int, RecordError],
 ) -> None:
     """Rewrite values that msgspec writes in the wrong form: infinities, and structs in a map."""
@@ -162,7 +161,7 @@ def _odd_again(
         texts[place] = _slowly(place, value(place), errors)
 
 
-def _is_odd(value: Any) -> bool:
+def _is_odd(value: DynamicValue) -> bool:
     kind = type(value)
     if kind is float:
         return not math.isfinite(value)

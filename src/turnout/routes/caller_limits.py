@@ -49,7 +49,7 @@ class CallerLimits:
         known = ", ".join(sorted(self.variables)) or "none"
         return f"the variable {name} may not be named by callers: those that may are {known} (--route-variables)"
 
-    def mistakes(self, document: Mapping[str, Any], folder: FilePath) -> Iterator[tuple[Path, str]]:
+    def mistakes(self, document: Mapping[str, object], folder: FilePath) -> Iterator[tuple[Path, str]]:
         """Find each file that the text may not name, without looking for any outside of the folder of routes.
 
         Args:
@@ -73,7 +73,7 @@ class CallerLimits:
             for name in files_of(store):
                 yield from self._file(("subscriptions", "store"), name, folder)
 
-    def _includes(self, document: Mapping[str, Any], folder: FilePath) -> Iterator[tuple[Path, str]]:
+    def _includes(self, document: Mapping[str, object], folder: FilePath) -> Iterator[tuple[Path, str]]:
         for key in ("transforms", "mappings"):
             if isinstance(value := document.get(key), str):
                 yield from self._include((key,), value, folder)

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
-from typing import Any
 
 from turnout.errors import ConfigError, Mistake, shortened
 from turnout.routes.properties import properties
@@ -42,7 +41,7 @@ class Connector:
     name: str | None = None
 
     @classmethod
-    def in_place(cls, block: Mapping[Any, Any]) -> Connector:
+    def in_place(cls, block: Mapping[str, object]) -> Connector:
         """The properties of a block of a route."""
         return cls({str(name): option_text(value) for name, value in block.items()})
 
@@ -127,14 +126,14 @@ def _above(name: str) -> Iterator[str]:
     return accumulate(name.split(".")[:-1], "{}.{}".format)
 
 
-def _of_json(text: str, file: Path) -> tuple[Mapping[str, Any], str | None]:
+def _of_json(text: str, file: Path) -> tuple[Mapping[str, object], str | None]:
     """A connector's properties and its name.
 
     They are in ``{"name": …, "config": {…}}``, as Connect's REST interface takes it, or alone.
     """
     twice: list[str] = []
 
-    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    def once(pairs: list[tuple[str, object]]) -> dict[str, object]:
         twice.extend(name for name, times in Counter(name for name, _ in pairs).items() if times > 1)
         return dict(pairs)
 

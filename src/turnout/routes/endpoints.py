@@ -312,7 +312,7 @@ class FileSink(_Files, _Sink):
 FORMATS = ("nats", "kafka", "json", "parquet", "csv")
 
 
-def kind_of(endpoint: Any) -> str | None:
+def kind_of(endpoint: object) -> str | None:
     """Return the discriminator of an endpoint's block, for pydantic to choose the model."""
     name = endpoint.get("format") if isinstance(endpoint, dict) else getattr(endpoint, "format", None)
     return {"json": "files", "parquet": "files", "csv": "files"}.get(name, name) if isinstance(name, str) else None

@@ -22,7 +22,7 @@ class FileNames:
     def __init__(self, folder: FilePath) -> None:
         self.folder = folder
 
-    def mistakes(self, document: Mapping[str, Any]) -> Iterator[tuple[Path, str]]:
+    def mistakes(self, document: Mapping[str, object]) -> Iterator[tuple[Path, str]]:
         """Path and problem of each file that a source or a sink names and that cannot be read."""
         sinks = document.get("sinks")
         ends: list[tuple[Path, Any]] = [(("source",), document.get("source")), (("sink",), document.get("sink"))]

@@ -10,13 +10,14 @@ from typing import Any
 from turnout.errors import ConfigError, Mistake
 from turnout.file_reading import check_file
 from turnout.routes.connector import Connector
+from turnout.routes.places import Document
 from turnout.subjects import mappings_from_file
 from turnout.suggestions import did_you_mean
 
 _OF_FILE = ("file", "account")
 
 
-def transforms_of(value: Any, folder: Path) -> list[Any] | Connector:
+def transforms_of(value: object, folder: Path) -> list[Document] | Connector:
     """The ``transforms`` of a route: a list, Connect properties in place, or the name of a connector's file.
 
     Raises:
@@ -61,7 +62,7 @@ def _file(folder: Path, name: str) -> Path:
     return file
 
 
-def _names_a_file(block: Any, folder: Path) -> bool:
+def _names_a_file(block: object, folder: Path) -> bool:
     """Return True if a block is ``{file: …, account: …}`` and not a mapping of subjects with these names.
 
     Two entries at most, and one of them is the name of a file that is there, or both names are as they should be.

@@ -157,7 +157,7 @@ def _field(model: type[BaseModel], key: str | int) -> Any:
     return next((f for name, f in model.model_fields.items() if key in (f.alias, name)), None)
 
 
-def _model_of(annotation: Any, block: Any) -> Any:
+def _model_of(annotation: Any, block: object) -> Any:
     """The model that reads *block*: through Optional, dict values and the choice by format."""
     format_name = block.get("format") if isinstance(block, dict) else None
     for model in _models_in(annotation):

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any, TypeAlias
 
 import yaml
+
+Document: TypeAlias = dict[str, Any]
+"""A block of YAML or JSON, of which nothing has been checked."""
 
 Path = tuple[str | int, ...]
 """Keys and list positions from the top of the file."""

@@ -21,7 +21,7 @@ from turnout.routes.endpoints import NatsSink, Sink
 from turnout.routes.files import FileNames
 from turnout.routes.includes import mappings_of, transforms_of
 from turnout.routes.mistakes import from_validation
-from turnout.routes.places import Path, dotted, line_of
+from turnout.routes.places import Document, Path, dotted, line_of
 from turnout.routes.spark_names import meant
 from turnout.secrets import is_secret
 from turnout.subjects import MappingTable, MappingTableError, is_publishable
@@ -55,7 +55,7 @@ class RouteReader:
         folder: where relative file names start from.
     """
 
-    def __init__(self, document: Mapping[str, Any], lines: dict[Path, int], folder: FilePath) -> None:
+    def __init__(self, document: Mapping[str, object], lines: dict[Path, int], folder: FilePath) -> None:
         self.document = document
         self.lines = lines
         self.folder = folder
@@ -123,13 +123,13 @@ class RouteReader:
             # Said by the document's own check.
             return None
 
-        def read(part: Mapping[str, Any] | None) -> _Format:
+        def read(part: Mapping[str, object] | None) -> _Format:
             format_ = of_connector if part is None and of_connector is not None else Format.from_config(part, path=side)
             return _Format(format_, codec_of(format_).schema())
 
         return self._part(side, read, default=None)
 
-    def _converters(self, transforms: list[Any] | Connector | None) -> Converters:
+    def _converters(self, transforms: list[Document] | Connector | None) -> Converters:
         """The converters of a connector's properties: an unknown one is a mistake, unless the route has its own."""
         if not isinstance(transforms, Connector):
             return Converters(None, None)
@@ -143,7 +143,7 @@ class RouteReader:
                 self.notes.append(str(mistake))
         return converters
 
-    def _chain(self, transforms: list[Any] | Connector) -> Chain:
+    def _chain(self, transforms: list[Document] | Connector) -> Chain:
         if isinstance(transforms, list):
             return Chain.from_route(transforms)
         self.notes += transforms.notes()
@@ -156,7 +156,7 @@ class RouteReader:
             raise ConfigError(mistakes)
         return chain
 
-    def _unread(self, transforms: list[Any] | Connector | None, converters: Converters) -> dict[Side, str]:
+    def _unread(self, transforms: list[Document] | Connector | None, converters: Converters) -> dict[Side, str]:
         """Return the reason that keys or values have no fields, for each side without a format."""
         file = transforms.file if isinstance(transforms, Connector) else None
         causes = {}
@@ -203,7 +203,7 @@ class RouteReader:
             if right is not None:
                 self.add(("spark", name), f"is no property of Spark; did you mean {right!r}?")
 
-    def _part(self, key: str, read: Callable[[Any], Made], default: Any) -> Made | None:
+    def _part(self, key: str, read: Callable[[Any], Made], default: object) -> Made | None:
         """Read one part by its own package's reader; its mistakes are reported under *key*."""
         part = self.document.get(key)
         try:

@@ -9,7 +9,7 @@ from typing import Any
 
 from turnout.file_reading import read_file
 from turnout.routes.caller_limits import CallerLimits
-from turnout.routes.places import Path
+from turnout.routes.places import Document, Path
 from turnout.routes.properties import properties
 from turnout.suggestions import did_you_mean
 
@@ -51,11 +51,11 @@ class Variables:
         self.mistakes: list[tuple[Path, str]] = []
         self.secrets: set[str] = set()
 
-    def fill_in(self, document: Mapping[str, Any]) -> dict[str, Any]:
+    def fill_in(self, document: Mapping[str, object]) -> Document:
         """Return the document with its variables filled in; invalid ones stay unchanged."""
         return {key: self._fill(value, (key,)) if key in PLACES else value for key, value in document.items()}
 
-    def _fill(self, value: Any, path: Path) -> Any:
+    def _fill(self, value: object, path: Path) -> Any:
         if isinstance(value, str):
             return self._filled(value, path)
         if isinstance(value, dict):

@@ -7,7 +7,6 @@ its line.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import yaml
 
@@ -26,7 +25,7 @@ class YamlText:
         mistakes: keys that stand twice in one mapping.
     """
 
-    value: Any
+    value: object
     lines: dict[Path, int]
     mistakes: tuple[Mistake, ...]
 

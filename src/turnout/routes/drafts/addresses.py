@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from turnout.errors import ConfigError, Mistake
 from turnout.routes.endpoints import FORMATS
+from turnout.routes.places import Document
 from turnout.secrets import masked_url
 from turnout.suggestions import did_you_mean
 
-SINK: dict[str, Any] = {"format": "nats", "servers": "${NATS_URL:-nats://127.0.0.1:4222}"}
+SINK: Document = {"format": "nats", "servers": "${NATS_URL:-nats://127.0.0.1:4222}"}
 """Where messages go that were not said to go anywhere."""
 
 _SCHEMES = {"nats": "nats", "tls": "nats", "kafka": "kafka"}
 _FILES = tuple(name for name in FORMATS if name not in ("nats", "kafka"))
 
 
-def source_of(address: str) -> dict[str, Any]:
+def source_of(address: str) -> Document:
     """Return the ``source`` block of an address.
 
     >>> source_of("nats://127.0.0.1:4222/ORDERS")
@@ -39,7 +39,7 @@ def source_of(address: str) -> dict[str, Any]:
     return end
 
 
-def sink_of(address: str) -> dict[str, Any]:
+def sink_of(address: str) -> Document:
     """Return the ``sink`` block of an address.
 
     >>> sink_of("nats://127.0.0.1:4222")
@@ -59,7 +59,7 @@ def sink_of(address: str) -> dict[str, Any]:
     return end
 
 
-def from_environment(end: dict[str, Any], variable: str | None = None) -> dict[str, Any]:
+def from_environment(end: Document, variable: str | None = None) -> Document:
     """The end with its servers as the default of a variable, so that one file serves several places.
 
     Addresses with a password in them are no defaults: the variable has to be set then.
@@ -72,7 +72,7 @@ def from_environment(end: dict[str, Any], variable: str | None = None) -> dict[s
     return {**end, "servers": f"${{{name}{default}}}"}
 
 
-def _end(address: str, option: str) -> tuple[dict[str, Any], str]:
+def _end(address: str, option: str) -> tuple[Document, str]:
     """Return the options shared by source and sink, and the text after the servers."""
     scheme, colon, rest = address.partition(":")
     if scheme in _FILES and colon and rest:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from turnout.codecs import converters_of
 from turnout.routes.connector import Connector
 from turnout.routes.drafts.addresses import SINK, named_after
 from turnout.routes.drafts.route_draft import Draft, Left, Taken, route_name
 from turnout.routes.drafts.stages import stage_of
+from turnout.routes.places import Document
 from turnout.secrets import is_secret
 from turnout.transforms.java.text import split_list
 from turnout.transforms.policy import OPTIONS as POLICY
@@ -43,7 +43,11 @@ _OF_THE_WORKER = (
 
 
 def draft_of_connector(
-    file: Path, *, name: str | None = None, source: dict[str, Any] | None = None, sink: dict[str, Any] | None = None
+    file: Path,
+    *,
+    name: str | None = None,
+    source: Document | None = None,
+    sink: Document | None = None,
 ) -> Draft:
     """The route that does what a connector did.
 
@@ -74,9 +78,9 @@ class _ConnectorDrafter:
         self.variables: list[str] = []
         self.used_names: set[str] = set()
 
-    def draft(self, name: str | None, source: dict[str, Any] | None, sink: dict[str, Any] | None) -> Draft:
+    def draft(self, name: str | None, source: Document | None, sink: Document | None) -> Draft:
         self._take("name", "name")
-        document: dict[str, Any] = {"name": name or route_name(self.name)}
+        document: Document = {"name": name or route_name(self.name)}
         reads_kafka = (
             bool(self.properties.get("topics") or self.properties.get("topics.regex")) or "Sink" in self._class()
         )
@@ -106,7 +110,7 @@ class _ConnectorDrafter:
 
     # The ends
 
-    def _kafka_source(self) -> dict[str, Any]:
+    def _kafka_source(self) -> Document:
         source = {**_KAFKA, **self._client("consumer.override.", "source")}
         topics = [topic for topic in split_list(self._take("topics", "source.topics") or "") if topic]
         pattern = self._take("topics.regex", "source.topicPattern")
@@ -116,18 +120,18 @@ class _ConnectorDrafter:
             source["topicPattern"] = pattern
         return source
 
-    def _nats_source(self) -> dict[str, Any]:
+    def _nats_source(self) -> Document:
         stream = "".join(char if char.isalnum() or char in "-_" else "_" for char in self.name).upper()
         self.left.append(Left("source", f"a guess: the stream {stream}; --from says where records come from"))
         return {**SINK, "stream": stream}
 
-    def _kafka_sink(self) -> dict[str, Any]:
+    def _kafka_sink(self) -> Document:
         return {**_KAFKA, **self._client("producer.override.", "sink")}
 
-    def _client(self, prefix: str, place: str) -> dict[str, Any]:
+    def _client(self, prefix: str, place: str) -> Document:
         """Servers, start and options of Kafka's client."""
-        end: dict[str, Any] = {}
-        options: dict[str, Any] = {}
+        end: Document = {}
+        options: Document = {}
         for name in [name for name in self.properties if name.startswith(prefix)]:
             inner = name.removeprefix(prefix)
             if inner.endswith(_OF_THE_CLIENT):
@@ -152,7 +156,7 @@ class _ConnectorDrafter:
 
     # What happens to a record
 
-    def _codecs(self) -> dict[str, Any]:
+    def _codecs(self) -> Document:
         converters = converters_of(self.properties)
         sides = (("key", converters.key), ("value", converters.value))
         for mistake in converters.mistakes:
@@ -167,7 +171,7 @@ class _ConnectorDrafter:
             self.left.append(Left("value.converter", _OF_THE_WORKER))
         return {side: {"format": format_.format, **format_.settings} for side, format_ in sides if format_ is not None}
 
-    def _stages(self) -> list[dict[str, Any]]:
+    def _stages(self) -> list[Document]:
         specs, mistakes = read_properties(self.properties, strict=False)
         for mistake in mistakes:
             self._leave(mistake.option, mistake.problem)
@@ -183,9 +187,9 @@ class _ConnectorDrafter:
             self.used_names |= {kind, *(name for name in self.properties if name.startswith(read))}
         return [stage_of(spec) for spec in specs.stages]
 
-    def _failures(self) -> dict[str, Any]:
+    def _failures(self) -> Document:
         """``errors`` and ``deadLetter``."""
-        parts: dict[str, Any] = {}
+        parts: Document = {}
         errors = self._typed(_ERRORS, "errors")
         letter = self._typed(_LETTER, "deadLetter")
         if letter.get("topic"):
@@ -194,9 +198,9 @@ class _ConnectorDrafter:
             self.left.append(Left("errors.deadletterqueue.topic.name", "its dead letters go to the sink of the route"))
         return {**parts, "errors": errors} if errors else parts
 
-    def _typed(self, names: Mapping[str, str], place: str) -> dict[str, Any]:
+    def _typed(self, names: Mapping[str, str], place: str) -> Document:
         kinds = {option.name: option.kind for option in POLICY}
-        block: dict[str, Any] = {}
+        block: Document = {}
         for name, key in names.items():
             value = self._take(name, f"{place}.{key}")
             if value is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 Shape: TypeAlias = "str | dict[str, Shape] | list[Shape]"
 """The name of a type, empty where only null was seen; the fields of a struct; the one shape of an array's elements."""
@@ -15,7 +15,7 @@ _PLAIN_NAME = re.compile(r"[A-Za-z_]\w*")
 _LONG = 1 << 63
 
 
-def columns_of(objects: Iterable[Mapping[str, Any]]) -> str:
+def columns_of(objects: Iterable[Mapping[str, object]]) -> str:
     """The columns that all of these objects fit into; what differs too much, or was never seen, is ``VARIANT``.
 
     >>> columns_of([{"n": 1, "town": "Oulu"}, {"n": 1.5, "tags": ["a"], "at": {"x": None}}])
@@ -25,7 +25,7 @@ def columns_of(objects: Iterable[Mapping[str, Any]]) -> str:
     return ", ".join(f"{_name(name)} {_ddl(shape)}" for name, shape in whole.items()) if isinstance(whole, dict) else ""
 
 
-def _shape_of(value: Any) -> Shape:
+def _shape_of(value: object) -> Shape:
     match value:
         case bool():
             return "BOOLEAN"
@@ -42,7 +42,7 @@ def _shape_of(value: Any) -> Shape:
     return _UNKNOWN
 
 
-def _common(values: Iterable[Any]) -> Shape:
+def _common(values: Iterable[object]) -> Shape:
     """The shape that all of them fit into."""
     shape: Shape = _UNKNOWN
     for value in values:

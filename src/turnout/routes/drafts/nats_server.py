@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from turnout.errors import ConfigError, Mistake
 from turnout.routes.drafts.addresses import named_after
 from turnout.routes.drafts.route_draft import Draft, Left, Taken, route_name
+from turnout.routes.places import Document
 from turnout.subjects import load_config, mappings_in
 from turnout.subjects.origins import GLOBAL, account_of, accounts_with_mappings
 
@@ -31,8 +31,8 @@ def draft_of_server(
     account: str | None = None,
     *,
     name: str | None = None,
-    source: dict[str, Any] | None = None,
-    sink: dict[str, Any] | None = None,
+    source: Document | None = None,
+    sink: Document | None = None,
 ) -> Draft:
     """The route that maps subjects as one account of a server does.
 
@@ -52,7 +52,7 @@ def draft_of_server(
     return _ServerDrafter(config, _chosen(config, account, file), file).draft(name, source, sink)
 
 
-def _chosen(config: Mapping[str, Any], account: str | None, file: Path) -> str:
+def _chosen(config: Mapping[str, object], account: str | None, file: Path) -> str:
     if account is not None:
         if not mappings_in(config, account):
             raise ConfigError([Mistake("--account", f"the account {account!r} of {file} has no mappings")])
@@ -68,7 +68,7 @@ def _chosen(config: Mapping[str, Any], account: str | None, file: Path) -> str:
 class _ServerDrafter:
     """Conversion of one nats-server configuration to a draft."""
 
-    def __init__(self, config: Mapping[str, Any], account: str, file: Path) -> None:
+    def __init__(self, config: Mapping[str, object], account: str, file: Path) -> None:
         self.config = config
         self.account = account
         self.file = file
@@ -76,9 +76,9 @@ class _ServerDrafter:
         self.left: list[Left] = []
         self.variables: list[str] = []
 
-    def draft(self, name: str | None, source: dict[str, Any] | None, sink: dict[str, Any] | None) -> Draft:
+    def draft(self, name: str | None, source: Document | None, sink: Document | None) -> Draft:
         end = self._server()
-        document: dict[str, Any] = {
+        document: Document = {
             "name": name or route_name(named_after(self.file)),
             "source": source or {**end, "stream": self._stream()},
             "mappings": mappings_in(self.config, self.account),
@@ -94,13 +94,13 @@ class _ServerDrafter:
         self._rest()
         return Draft(document, tuple(self.taken), tuple(self.left), tuple(self.variables))
 
-    def _inner(self, name: str) -> Mapping[str, Any]:
+    def _inner(self, name: str) -> Mapping[str, object]:
         block = self.config.get(name)
         return block if isinstance(block, Mapping) else {}
 
-    def _server(self) -> dict[str, Any]:
+    def _server(self) -> Document:
         """Return the connection options of a client of the account."""
-        end: dict[str, Any] = {"format": "nats", "servers": f"{self._scheme()}://{self._address()}"}
+        end: Document = {"format": "nats", "servers": f"{self._scheme()}://{self._address()}"}
         end |= self._login()
         domain = self._inner("jetstream").get("domain")
         prefix = self._prefix()
@@ -131,7 +131,7 @@ class _ServerDrafter:
         reached = "127.0.0.1" if host in _ANYWHERE else f"[{host}]" if ":" in host else host
         return f"{reached}:{port}"
 
-    def _login(self) -> dict[str, Any]:
+    def _login(self) -> Document:
         """The first user of the account; passwords stay where they are."""
         top = self.account == GLOBAL
         holder = self._inner("authorization") if top else account_of(self.config, self.account)

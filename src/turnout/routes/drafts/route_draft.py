@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import yaml
 
@@ -40,7 +40,7 @@ class Draft:
         variables: those that have to be set where the route runs, as what stood there is a secret.
     """
 
-    document: Mapping[str, Any]
+    document: Mapping[str, object]
     taken: tuple[Taken, ...]
     left: tuple[Left, ...]
     variables: tuple[str, ...] = ()
@@ -61,7 +61,7 @@ class Draft:
         return ()
 
 
-def yaml_of(document: Mapping[str, Any]) -> str:
+def yaml_of(document: Mapping[str, object]) -> str:
     """YAML in the order of the document."""
     return str(yaml.safe_dump(dict(document), sort_keys=False, allow_unicode=True, width=120))
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from turnout.routes.drafts.fields import columns_of
+from turnout.routes.places import Document
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class SampledStream:
         """Return the shortest of the messages, from which tests are made; None if none was sampled."""
         return min(self.messages, key=lambda message: len(message.value), default=None)
 
-    def _objects(self) -> Sequence[dict[str, Any]]:
+    def _objects(self) -> Sequence[Document]:
         values = [_json(message.value) for message in self.messages]
         return [value for value in values if isinstance(value, dict)]
 
@@ -51,7 +51,7 @@ class SampledStream:
 _NO_JSON = object()
 
 
-def _json(value: bytes) -> Any:
+def _json(value: bytes) -> object:
     try:
         return json.loads(value)
     except (ValueError, RecursionError):

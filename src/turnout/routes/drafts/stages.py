@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from turnout.routes.places import Document
 from turnout.transforms.base import PACKAGE
 from turnout.transforms.options import Option, OptionError
 from turnout.transforms.registry import (
@@ -16,10 +17,10 @@ from turnout.transforms.registry import (
 from turnout.transforms.specs import PredicateSpec, StageSpec
 
 
-def stage_of(spec: StageSpec) -> dict[str, Any]:
+def stage_of(spec: StageSpec) -> Document:
     """Return one item of ``transforms``; invalid parts stay unchanged, for ``turnout check`` to report."""
     type_ = spec.type or ""
-    stage: dict[str, Any] = {"name": spec.alias, "type": type_.removeprefix(PACKAGE)}
+    stage: Document = {"name": spec.alias, "type": type_.removeprefix(PACKAGE)}
     stage |= _typed(spec.options, _options_of_transform(type_))
     predicates = [_predicate(predicate) for predicate in spec.predicates]
     if predicates:
@@ -27,7 +28,7 @@ def stage_of(spec: StageSpec) -> dict[str, Any]:
     return {**stage, "negate": True} if spec.negate else stage
 
 
-def _predicate(spec: PredicateSpec) -> dict[str, Any]:
+def _predicate(spec: PredicateSpec) -> Document:
     type_ = spec.type or ""
     simple = type_
     for package in PREDICATE_PACKAGES:
@@ -50,7 +51,7 @@ def _options_of_predicate(type_: str) -> Sequence[Option]:
         return ()
 
 
-def _typed(texts: Mapping[str, str | None], options: Sequence[Option]) -> dict[str, Any]:
+def _typed(texts: Mapping[str, str | None], options: Sequence[Option]) -> Document:
     """Switches and numbers as YAML has them; all other options as the texts that they are."""
     kinds = {option.name: option for option in options if option.kind not in ("STRING", "LIST")}
     return {name: _value(kinds.get(name), text) for name, text in texts.items() if name != "type"}

@@ -7,12 +7,12 @@ import textwrap
 from base64 import b64encode
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 import yaml
 
 from turnout.routes.drafts.addresses import from_environment
 from turnout.routes.drafts.samples import SampledMessage, SampledStream
+from turnout.routes.places import Document
 from turnout.subjects import MappingTable, collide, has_wildcard, with_placeholders
 
 _PREFIX = "routed"
@@ -31,8 +31,8 @@ class Starter:
     """
 
     name: str
-    source: dict[str, Any]
-    sink: dict[str, Any]
+    source: Document
+    sink: Document
     seen: SampledStream = field(default_factory=SampledStream)
     taken: tuple[str, ...] = ()
 
@@ -114,7 +114,7 @@ class Starter:
 
     # Parts of the route
 
-    def _start(self) -> dict[str, Any]:
+    def _start(self) -> Document:
         return {} if self.source["format"] not in ("nats", "kafka") else {"start": "earliest"}
 
     def _format(self) -> str:
@@ -181,7 +181,7 @@ class Starter:
         return MappingTable.from_config(self._table()).apply(topic)
 
 
-def _content(value: bytes) -> dict[str, Any]:
+def _content(value: bytes) -> Document:
     """A value as a test's record has it."""
     try:
         text = value.decode()
@@ -194,7 +194,7 @@ def _content(value: bytes) -> dict[str, Any]:
     return {"value": loaded if isinstance(loaded, dict | list) else text}
 
 
-def _block(document: dict[str, Any]) -> str:
+def _block(document: Document) -> str:
     return str(yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=110)).rstrip("\n")
 
 

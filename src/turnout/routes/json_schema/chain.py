@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from turnout.routes.json_schema.models import when
+from turnout.routes.json_schema.models import JsonSchema, when
 from turnout.routes.json_schema.options import option_schema, options_schema
 from turnout.transforms.base import PACKAGE
 from turnout.transforms.policy import OPTIONS as POLICY
@@ -15,7 +13,7 @@ _OF_THE_PREDICATE = ("type", "negate")
 _SWITCH = {"anyOf": [{"type": "boolean"}, {"type": "string", "pattern": r"^\s*(?:[Tt]rue|[Ff]alse|TRUE|FALSE)\s*$"}]}
 
 
-def chain_schema() -> dict[str, Any]:
+def chain_schema() -> JsonSchema:
     """The three forms: a list of stages, Connect's properties, and the name of a connector's file."""
     return {
         "description": "Kafka Connect's transforms with their predicates, in order (KIP-585)",
@@ -28,7 +26,7 @@ def chain_schema() -> dict[str, Any]:
     }
 
 
-def chain_definitions() -> dict[str, Any]:
+def chain_definitions() -> JsonSchema:
     """Return the definitions that `chain_schema` refers to."""
     known = sorted(transforms().items())
     kinds = {
@@ -42,7 +40,7 @@ def chain_definitions() -> dict[str, Any]:
     return {"stage": _stage(), "predicate": _predicate(), "connector": _connector(), **kinds, **guards}
 
 
-def _stage() -> dict[str, Any]:
+def _stage() -> JsonSchema:
     predicate = {"$ref": "#/$defs/predicate"}
     rules = [
         when("type", transform_names(name), {"$ref": f"#/$defs/transform.{name}"}) for name in sorted(transforms())
@@ -66,7 +64,7 @@ def _stage() -> dict[str, Any]:
     }
 
 
-def _predicate() -> dict[str, Any]:
+def _predicate() -> JsonSchema:
     rules = [
         when("type", predicate_names(name), {"$ref": f"#/$defs/predicate.{name}"}) for name in sorted(predicates())
     ]
@@ -83,7 +81,7 @@ def _predicate() -> dict[str, Any]:
     }
 
 
-def _connector() -> dict[str, Any]:
+def _connector() -> JsonSchema:
     """Return the schema of Connect's properties; options of aliases depend on the type and are open."""
     aliases = {"type": "string", "description": "aliases, in order, with commas between them"}
     converter = {"type": "string", "description": "the class of a converter"}

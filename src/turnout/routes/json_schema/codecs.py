@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from turnout.codecs.kind import CodecKind, Setting
 from turnout.codecs.registry import NULLABLE, format_names, kinds
-from turnout.routes.json_schema.models import when
+from turnout.routes.json_schema.models import JsonSchema, when
 
 
-def codec_schema(side: str) -> dict[str, object]:
+def codec_schema(side: str) -> JsonSchema:
     """Return the schema of a codec for the *side*, keys or values."""
     text = f"how {side}s are decoded, and encoded again; as the bytes that they are if not given"
     return {"description": text, "anyOf": [{"$ref": "#/$defs/codec"}, {"type": "null"}]}
 
 
-def codec_definitions() -> dict[str, object]:
+def codec_definitions() -> JsonSchema:
     """Return the definitions that `codec_schema` refers to; open settings of other packages are not checked."""
     known = kinds()
     bare = {"if": {"not": {"required": ["format"]}}, "then": _settings(known["raw"])}
@@ -26,7 +26,7 @@ def codec_definitions() -> dict[str, object]:
     return {"codec": {"type": "object", "properties": {"format": formats}, "allOf": [*rules, bare]}}
 
 
-def _settings(kind: CodecKind) -> dict[str, object]:
+def _settings(kind: CodecKind) -> JsonSchema:
     """Return the schema of the settings that a format allows: by Connect's name, or in camelCase."""
     own = kind.settings or ()
     schemas = {name: _setting(setting) for setting in own for name in (setting.name, setting.camel)}
@@ -34,6 +34,6 @@ def _settings(kind: CodecKind) -> dict[str, object]:
     return {"properties": {"format": True, **nulls, **schemas}, "additionalProperties": False}
 
 
-def _setting(setting: Setting) -> dict[str, object]:
+def _setting(setting: Setting) -> JsonSchema:
     default = {} if setting.default is None else {"default": setting.default}
     return {"description": setting.doc, **default, **setting.json_schema}

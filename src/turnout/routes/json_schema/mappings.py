@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from turnout.routes.json_schema.models import JsonSchema
 from turnout.routes.json_schema.options import any_case
 
-_FIELDS: dict[str, dict[str, Any]] = {
+_FIELDS: dict[str, JsonSchema] = {
     "destination": {"type": "string", "description": "what the subject becomes: eu.{{wildcard(1)}}"},
     "dest": {"type": "string", "description": "the same as destination"},
     "weight": {"type": ["string", "number"], "description": "its share: 40, or 40%"},
@@ -14,7 +13,7 @@ _FIELDS: dict[str, dict[str, Any]] = {
 }
 
 
-def mappings_schema() -> dict[str, Any]:
+def mappings_schema() -> JsonSchema:
     """The forms: source subjects with destinations, or the name of a nats-server configuration file."""
     target = {"$ref": "#/$defs/destination"}
     text = {"type": "string", "description": "what the subject becomes"}
@@ -32,7 +31,7 @@ def mappings_schema() -> dict[str, Any]:
     }
 
 
-def mappings_definitions() -> dict[str, Any]:
+def mappings_definitions() -> JsonSchema:
     """Return the definitions that `mappings_schema` refers to; field names are case-insensitive, as in nats-server."""
     return {
         "destination": {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
@@ -16,13 +16,16 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _VARIABLE = r"\$\{"
 _WORDS = r"^\s*(?:[Tt]rue|TRUE|[Ff]alse|FALSE|[Yy]es|YES|[Nn]o|NO|[Oo]n|ON|[Oo]ff|OFF|[TtFfYyNn01])\s*$"
 
+JsonSchema: TypeAlias = dict[str, Any]
+"""A JSON Schema, or a part of one."""
 
-def model_schema(model: type[BaseModel]) -> dict[str, Any]:
+
+def model_schema(model: type[BaseModel]) -> JsonSchema:
     """Return the schema of a model with the names used in files, with its parts under ``$defs``.
 
     Numbers and switches may be texts, too: pydantic reads ``"100"``, and ``${NAME}`` stands for what it will be.
     """
-    schema: dict[str, Any] = _plain(model.model_json_schema(by_alias=True, schema_generator=_Generator))
+    schema: JsonSchema = _plain(model.model_json_schema(by_alias=True, schema_generator=_Generator))
     return schema
 
 
@@ -41,7 +44,7 @@ def _plain(schema: Any) -> Any:
     }
 
 
-def when(name: str, values: list[str], then: dict[str, Any]) -> dict[str, Any]:
+def when(name: str, values: list[str], then: JsonSchema) -> JsonSchema:
     """Return a rule for blocks in which *name* has one of these values.
 
     Editors tell more of a rule that applies than of alternatives that all do not.

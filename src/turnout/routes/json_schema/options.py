@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from turnout.routes.json_schema.models import JsonSchema
 from turnout.transforms.checks import OneOf
 from turnout.transforms.options import RANGES, REQUIRED, Option, OptionError
 
 _SCALAR = ["string", "number", "boolean"]
 
 
-def options_schema(options: Sequence[Option], beside: Sequence[str]) -> dict[str, Any]:
+def options_schema(options: Sequence[Option], beside: Sequence[str]) -> JsonSchema:
     """Return the schema of a block with these options and the names *beside*, described elsewhere."""
     return {
         "properties": {option.name: option_schema(option) for option in options} | dict.fromkeys(beside, True),
@@ -20,7 +21,7 @@ def options_schema(options: Sequence[Option], beside: Sequence[str]) -> dict[str
     }
 
 
-def option_schema(option: Option) -> dict[str, Any]:
+def option_schema(option: Option) -> JsonSchema:
     """Return the schema of one option.
 
     Whatever the check of the option refuses for null and for the empty text is not allowed; other checks show in the
@@ -40,12 +41,12 @@ def any_case(word: str) -> str:
     return "".join(f"[{char.lower()}{char.upper()}]" if char.isalpha() else char for char in word)
 
 
-def _schemas(option: Option) -> list[dict[str, Any]]:
+def _schemas(option: Option) -> list[JsonSchema]:
     if isinstance(option.check, OneOf):
         return _words(option.check)
     least = 0 if _takes(option, "") else 1
     if option.kind == "STRING":
-        block: list[dict[str, Any]] = [{"type": "object"}] if option.block else []
+        block: list[JsonSchema] = [{"type": "object"}] if option.block else []
         return [{"type": _SCALAR, **_length(least)}, *block]
     if option.kind == "LIST":
         items = {"type": "array", "items": {"type": _SCALAR}, **({"minItems": least} if least else {})}
@@ -58,12 +59,12 @@ def _schemas(option: Option) -> list[dict[str, Any]]:
     return [whole, {"type": "string", "pattern": r"^\s*[+-]?\d+\s*$"}]
 
 
-def _length(least: int) -> dict[str, Any]:
+def _length(least: int) -> JsonSchema:
     return {"minLength": least} if least else {}
 
 
-def _words(check: OneOf) -> list[dict[str, Any]]:
-    words: list[dict[str, Any]] = [{"enum": list(check.words)}]
+def _words(check: OneOf) -> list[JsonSchema]:
+    words: list[JsonSchema] = [{"enum": list(check.words)}]
     if check.any_case:
         words.append({"type": "string", "pattern": f"^(?:{'|'.join(map(any_case, check.words))})$"})
     return words
@@ -77,5 +78,5 @@ def _takes(option: Option, text: str | None) -> bool:
     return True
 
 
-def _plain(default: Any) -> Any:
+def _plain(default: object) -> Any:
     return list(default) if isinstance(default, tuple) else default

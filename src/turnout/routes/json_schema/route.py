@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from turnout.routes.document import RouteDocument
 from turnout.routes.json_schema.chain import chain_definitions, chain_schema
 from turnout.routes.json_schema.codecs import codec_definitions, codec_schema
 from turnout.routes.json_schema.mappings import mappings_definitions, mappings_schema
-from turnout.routes.json_schema.models import DIALECT, model_schema
+from turnout.routes.json_schema.models import DIALECT, JsonSchema, model_schema
 
 
-def route_schema(tests: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def route_schema(tests: JsonSchema | None = None) -> JsonSchema:
     """Return the schema of route files, with the transforms, predicates and formats installed here.
 
     It takes everything that ``turnout check`` takes. The other way round it does not: it knows names, types and words,
