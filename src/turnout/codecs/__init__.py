@@ -4,6 +4,7 @@ from turnout.codecs.codec import Codec, EncodeErrors, decode_each, encode_each
 from turnout.codecs.converters import Converters, converters_of
 from turnout.codecs.ddl import DdlError, parse_ddl
 from turnout.codecs.format import Format, codec_of, notation_of
+from turnout.codecs.forms import builtin_of
 from turnout.codecs.kind import CodecKind, Setting
 from turnout.codecs.notation import Notation, TextNotation, ValueNotation
 from turnout.codecs.registry import ENTRY_POINT, FORMATS
@@ -21,6 +22,7 @@ __all__ = [
     "Setting",
     "TextNotation",
     "ValueNotation",
+    "builtin_of",
     "codec_of",
     "converters_of",
     "decode_each",

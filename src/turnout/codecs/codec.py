@@ -92,6 +92,10 @@ def encode_each(block: Block, write: Callable[[DynamicValue], bytes]) -> list[by
 
     Raises:
         EncodeErrors: it has raised a `RecordError` for some.
+
+    >>> (block,) = group(np.arange(2), None, ["Oulu", "Kemi"])
+    >>> encode_each(block, str.encode)
+    [b'Oulu', b'Kemi']
     """
     if block.kind == "null":
         return [None] * len(block)
@@ -109,7 +113,12 @@ def encode_each(block: Block, write: Callable[[DynamicValue], bytes]) -> list[by
 def decode_each(
     rows: Positions, texts: Sequence[bytes | None], read: Callable[[bytes], Value], schema: Schema | None = None
 ) -> Decoded:
-    """Return what *read* makes of each text, of one schema; where it raises a `RecordError`, the row has an error."""
+    """Return what *read* makes of each text, of one schema; where it raises a `RecordError`, the row has an error.
+
+    >>> blocks, errors = decode_each(np.arange(2), [b"Oulu", None], bytes.decode)
+    >>> [(block.kind, block.whole()) for block in blocks], errors
+    ([('plain', ['Oulu']), ('null', [None])], {})
+    """
 
     def decode(rows: Positions, texts: Sequence[bytes]) -> Decoded:
         values: list[Value] = []

@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import lru_cache, partial
 from typing import TypeAlias
 
-from turnout.codecs.builtins import finite, single
+import numpy as np
+
 from turnout.codecs.leaves import EXACT
 from turnout.codecs.moments import dates_as_text, timestamps_as_text
 from turnout.codecs.nodes import each
 from turnout.epoch import MILLISECONDS_PER_DAY
 from turnout.errors import RecordError
-from turnout.records import Schema
+from turnout.records import BigInt, Float32, Int8, Int16, Int32, Moment, Schema, Struct
 from turnout.records.schema import ANY, DATE, DECIMAL, TIME, TIMESTAMP
-from turnout.records.text import text_of
+from turnout.records.text import iso_of, text_of
 from turnout.records.types import Column, ConvertColumn, Entries, Value
-
-_Column: TypeAlias = ConvertColumn
-
 
 _KeyText: TypeAlias = Callable[[Hashable, Schema | None], str]
 
@@ -35,12 +33,13 @@ class Form:
         free: whether there is schemaless data inside, which can hold anything.
     """
 
-    column: _Column | None = None
+    column: ConvertColumn | None = None
     free: bool = False
 
 
 _AS_IT_IS = Form()
 _FREE = Form(free=True)
+_INTEGERS = (Int8, Int16, Int32, BigInt)
 
 
 @lru_cache(maxsize=1024)
@@ -197,3 +196,61 @@ def _unscaled(value: Decimal, scale: int) -> bytes:
         raise RecordError(f"expected a decimal of the scale {scale}, found {value}")
     number = int(value.scaleb(scale, EXACT))
     return number.to_bytes((number + (number < 0)).bit_length() // 8 + 1, "big", signed=True)
+
+
+def hook(value: Value) -> Value:
+    """Encode a value of a class that msgspec does not support.
+
+    Raises:
+        TypeError: when the value has no form in JSON.
+    """
+    if isinstance(value, Moment):
+        return iso_of(value)
+    if isinstance(value, _INTEGERS):
+        return int(value)
+    if isinstance(value, Float32):
+        return single(value)
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(f"a {type(value).__name__} has no form in JSON")
+
+
+def builtin_of(value: Value) -> Value:
+    """Convert a value to dicts, lists, texts, numbers, booleans and None; slow, but correct for all values.
+
+    Raises:
+        TypeError: when something in it has no form in JSON.
+
+    >>> builtin_of({"at": Moment(0), "share": float("nan")})
+    {'at': '1970-01-01T00:00:00.000Z', 'share': 'NaN'}
+    """
+    if value is None or type(value) in (bool, str, int, bytes, Decimal):
+        return value
+    if type(value) is float:
+        return finite(value)
+    if isinstance(value, Struct):
+        column = json_form(value.schema).column
+        return builtin_of(value.fields if column is None else column([value.fields])[0])
+    if isinstance(value, Mapping):
+        return {_name(key): builtin_of(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [builtin_of(item) for item in value]
+    if isinstance(value, bytearray | memoryview):
+        return bytes(value)
+    return hook(value)
+
+
+def finite(value: float) -> float | str:
+    """The number; Java's name of one that JSON has no number for."""
+    if math.isfinite(value):
+        return value
+    return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"
+
+
+def single(value: float) -> float | str:
+    """The shortest decimal number that means the same in single precision."""
+    return float(str(np.float32(value))) if math.isfinite(value) else finite(value)
+
+
+def _name(key: Hashable) -> str:
+    return "null" if key is None else str(text_of(key))

@@ -26,6 +26,10 @@ class Setting:
         read: makes the value of what the route says; a `ValueError` says what was expected.
         default: what counts where the route says nothing; where it is None, null says nothing as well.
         json_schema: what the route may say.
+
+    >>> depth = Setting("depth.most", "how deep values may be", lambda value: int(str(value)), 8, {"type": "integer"})
+    >>> depth.camel, depth.argument, depth.read("3")
+    ('depthMost', 'depth_most', 3)
     """
 
     name: str
@@ -90,6 +94,12 @@ class CodecKind:
         connect: the properties that are read of a connector's converter of the class *class_name*; None where no
             converter means this format.
         notation: how tests, ``explain`` and the sandbox write keys and values of this format.
+
+    >>> from turnout.codecs.plain import Raw
+    >>> level = Setting("level", "which", int, 1)
+    >>> kind = CodecKind("mine", "example.Converter", "bytes", lambda level: Raw(), (level,))
+    >>> kind.read({"level": 2}), kind.codec({}).schema().type
+    ({'level': 2}, 'bytes')
     """
 
     name: str

@@ -16,7 +16,12 @@ from turnout.records.types import Value
 
 
 class Notation(Protocol):
-    """Keys or values of a format as plain JSON."""
+    """Keys or values of a format as plain JSON.
+
+    >>> from turnout.codecs import Format, notation_of
+    >>> notation_of(Format("boolean")).decode(bytes([1]))
+    True
+    """
 
     def encode(self, plain: Value) -> bytes | None:
         """Return the bytes of what somebody wrote.

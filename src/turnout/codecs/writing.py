@@ -10,8 +10,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from turnout.codecs.builtins import builtin_of, hook
-from turnout.codecs.forms import Form, json_form
+from turnout.codecs.forms import Form, builtin_of, hook, json_form
 from turnout.codecs.nodes import field_names
 from turnout.errors import RecordError
 from turnout.records import BigInt, Block, Int8, Int16, Int32, Moment, Schema, Struct

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 from typing import Any, TypeAlias
 
 from pydantic import BaseModel
@@ -9,12 +11,12 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
 from turnout.routes.endpoints import FORMATS, kind_of
-from turnout.routes.json_schema.attributes import attribute_texts, first_sentence
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 _VARIABLE = r"\$\{"
 _WORDS = r"^\s*(?:[Tt]rue|TRUE|[Ff]alse|FALSE|[Yy]es|YES|[Nn]o|NO|[Oo]n|ON|[Oo]ff|OFF|[TtFfYyNn01])\s*$"
+_ENTRY = re.compile(r" {4}(\w+): (.*)")
 
 JsonSchema: TypeAlias = dict[str, Any]
 """A JSON Schema, or a part of one."""
@@ -91,3 +93,32 @@ class _Generator(GenerateJsonSchema):
         """Return the schema of a boolean, or of a text or number that is read as one."""
         return {"anyOf": [super().bool_schema(schema), {"type": "string", "pattern": f"{_WORDS}|{_VARIABLE}"},
                           {"enum": [0, 1]}]}  # fmt: skip
+
+
+def attribute_texts(kind: type) -> dict[str, str]:
+    """Return the text of each entry below ``Attributes:`` in a class's and its parents' docstrings, by name."""
+    texts: dict[str, str] = {}
+    for holder in reversed(kind.__mro__):
+        texts |= _of_docstring(inspect.cleandoc(holder.__doc__ or ""))
+    return texts
+
+
+def first_sentence(kind: type) -> str:
+    """Return the first line of a class's own docstring."""
+    return inspect.cleandoc(kind.__doc__ or "").partition("\n")[0]
+
+
+def _of_docstring(text: str) -> dict[str, str]:
+    _, _, section = text.partition("Attributes:\n")
+    texts: dict[str, str] = {}
+    name = ""
+    for line in section.splitlines():
+        entry = _ENTRY.fullmatch(line)
+        if entry:
+            name = entry[1]
+            texts[name] = entry[2]
+        elif name and line.startswith(" " * 8):
+            texts[name] += " " + line.strip()
+        else:
+            break
+    return texts
