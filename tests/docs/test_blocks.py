@@ -59,7 +59,7 @@ def kinds() -> set[tuple[str, str]]:
 
 HERE = {("routes.md", "yaml"), ("server.md", "yaml"), ("transforms.md", "yaml"), ("transforms.md", "text"),
         ("transforms.md", "python")}  # fmt: skip
-"""Run below, or by `tests/docs/test_pages.py`, `tests/transforms/test_reference.py` and `test_plugin.py` there."""
+"""Run below, or by `tests/docs/test_pages.py`, `tests/transforms/test_reference.py` and `test_registry.py` there."""
 
 
 def test_every_block_is_run_or_there_is_a_reason() -> None:
