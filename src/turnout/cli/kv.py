@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from turnout.cli._jetstream import JetStreamAccess, run, with_access
 from turnout.cli.jetstream_options import JetStreamAccess, run, with_access
 from turnout.terminal import json_text, printable, printable_lines, printable_on_terminal
 
