@@ -13,6 +13,9 @@ kind     the probe                                needed by
 ``has``  the empty text, if the key is present    no text at all; numbers
 =======  =======================================  ==========================
 
+Two kinds belong to the index alone, see `turnout.subscriptions.index.ranges`: ``cell``, the nodes that a number is in,
+needed by a numeric interval that has such nodes inside, and ``span``, those needed by one that is inside of them.
+
 ``w`` before a kind takes each lexeme of the value for the value, ``i`` folds it first. The key and the kind
 together are a *slot*: a message is probed only in the slots that an index has, and not once per pattern.
 """

@@ -25,7 +25,15 @@ router = page_router()
 _ON_PAGE = 50
 _MOST_RECORDS = 100_000
 _HOTTEST = 20
-_KINDS = {"=": "is {}", "^": "begins with {}", "$": "ends with {}", "~": "has {} in it", "has": "is there"}
+_KINDS = {
+    "=": "is {}",
+    "^": "begins with {}",
+    "$": "ends with {}",
+    "~": "has {} in it",
+    "has": "is there",
+    "cell": "is in the range {}",
+    "span": "is in the range {}",
+}
 
 
 class TrialForm(RequestForm):

@@ -11,7 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turnout.conditions.anchor import Anchor, weight
+from turnout.conditions.evaluate import parsed_number
+from turnout.subscriptions.index.buckets import Places
 from turnout.subscriptions.index.facts import Fact, probes_of
+from turnout.subscriptions.index.ranges import Numbers, cells_of, size_of
+
+_LEAST_INTERVALS = 1024
+"""Fewer intervals of a key say little of how its values are spread: a text is preferred to half of them."""
 
 
 class Background(Protocol):
@@ -52,6 +58,22 @@ class Costs:
         return np.fromiter(map(self.frequencies(fact).get, texts, repeat(0)), np.float64, len(texts)) + guess / (
             guess + 1
         )
+
+    def of_nodes(self, key: str, cuts: Numbers, nodes: Places, use_count: int) -> NDArray[np.float64]:
+        """Return the cost of nodes over the cells of a key, which *use_count* intervals use."""
+        depth = np.frexp(nodes)[1] - 1
+        guess: NDArray[np.float64] = np.ldexp(float(max(use_count, _LEAST_INTERVALS)), -depth)
+        if not self._sample:
+            return guess
+        found = cells_of(cuts, self._numbers(key)) + size_of(cuts)
+        counts = np.bincount(found, minlength=2 * size_of(cuts))
+        for node in range(size_of(cuts) - 1, 0, -1):
+            counts[node] = counts[2 * node] + counts[2 * node + 1]
+        return np.asarray(counts.take(nodes) + guess / (guess + 1), np.float64)
+
+    def _numbers(self, key: str) -> Numbers:
+        read = (parsed_number(message[key]) for message in self._sample if key in message)
+        return np.array([number for number in read if number is not None], np.float64)
 
     def frequencies(self, fact: Fact) -> Counter[str]:
         """Return the number of sample messages with each text."""

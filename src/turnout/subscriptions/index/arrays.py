@@ -89,6 +89,8 @@ class Arrays:
         set_bits: by set: the bits of its literals' numbers modulo 64: most that is not in a set has another.
         limit_low: the least number that will do.
         limit_high: the greatest.
+        cuts_at: by key: the first of its cuts.
+        cuts: the numbers at which the cells of a key begin, see `turnout.subscriptions.index.ranges`.
         test_form: of tests that have to be carried out: an operation, and whether it is partial or folded.
         test_text: its text.
         test_last: its last address.
@@ -124,6 +126,8 @@ class Arrays:
     set_bits: NDArray[np.uint64]
     limit_low: NDArray[np.float64]
     limit_high: NDArray[np.float64]
+    cuts_at: Ints
+    cuts: NDArray[np.float64]
     test_form: NDArray[np.uint8]
     test_text: Texts
     test_last: Texts

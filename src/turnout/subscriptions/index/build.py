@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from math import inf
 from typing import NamedTuple
 
@@ -14,9 +14,10 @@ from turnout.subscriptions.index.anchor_costs import Costs
 from turnout.subscriptions.index.arrays import EQUAL, HOLDS, LIMITS, MANY, ONE_OF, TREE, Arrays, Head
 from turnout.subscriptions.index.buckets import Ints, Longs, Places, arranged, expanded, mixed
 from turnout.subscriptions.index.clauses import Clauses
-from turnout.subscriptions.index.cost_model import NOTHING, Prices, cheapest
+from turnout.subscriptions.index.cost_model import NOTHING, Prices, Unions, cheapest
 from turnout.subscriptions.index.facts import encoded_all, hashes_of, salt_of
 from turnout.subscriptions.index.postings import Entries, drawn, entries_of, joined
+from turnout.subscriptions.index.ranges import Intervals
 from turnout.subscriptions.index.segment import Segment
 from turnout.subscriptions.index.texts import Texts
 from turnout.subscriptions.model import Subscription
@@ -27,11 +28,10 @@ HOT = 4
 _LEAST_WAY = 2
 """How many entries have to share a fact to go on with, for the way to be worth a look-up."""
 
-_WIDEST = 8
-"""A set with more members than this is no second thing to be found by: each member is an entry of its own."""
-
 _ORDER = {EQUAL: 0, ONE_OF: 1, LIMITS: 2, MANY: 3, HOLDS: 4, TREE: 5}
 """What is checked first: what costs least and lets least through."""
+
+_NO_CUTS = np.zeros(0, np.float64)
 
 
 class _Placed(NamedTuple):
@@ -39,7 +39,7 @@ class _Placed(NamedTuple):
 
     Attributes:
         entries: those with a literal, by literal; then those without; then those with two.
-        second_skip: the row that need not be checked because of the second literal.
+        second_row: the row that need not be checked because of the second literal.
         always: the first entry without a literal.
         paired: the first with two.
         ways: literal and fact of each way, in order.
@@ -48,7 +48,7 @@ class _Placed(NamedTuple):
     """
 
     entries: Entries
-    second_skip: Places
+    second_row: Places
     always: int
     paired: int
     ways: Places
@@ -71,7 +71,7 @@ def build(subscriptions: Iterable[Subscription], costs: Costs) -> Segment:
             placed.always,
             placed.paired,
         ),
-        _arrays(people, clauses, literals, placed),
+        _arrays(people, clauses, literals, placed, prices.intervals),
         literals.uses(prices),
     )
 
@@ -122,9 +122,9 @@ class _SecondaryKeys:
         self.double = entries.take(twice)
         self.row = row.take(twice)
         clause = entries.rows.take(self.row) >> 1
-        self.fact = np.array(clauses.a, np.int64).take(clause)
         self.second = np.array(clauses.b, np.int64).take(clause)
-        self._write_sets_out(prices, clause)
+        self._write_unions_out(prices.seconds, prices.seconds.of_clause.take(clause))
+        self.fact = np.array(clauses.literals.fact, np.int64).take(self.second)
 
     @staticmethod
     def _second_rows(entries: Entries, prices: Prices, clauses: Clauses) -> Places:
@@ -133,18 +133,17 @@ class _SecondaryKeys:
         usable = (op == EQUAL) | (op == MANY)
         cost = np.where(usable, 0.0, inf)
         cost[usable] = prices.literal.take(np.array(clauses.b, np.int64)[usable])
-        for clause, members in clauses.members.items():
-            if len(members) <= _WIDEST:
-                cost[clause] = prices.clause[clause]
+        united = np.flatnonzero(prices.seconds.of_clause != NOTHING)
+        cost[united] = prices.clause.take(united)
         of_rows = np.where(entries.rows & 1, inf, cost.take(entries.rows >> 1))
-        # Entries of one subscription share rows, and each leaves out its own: so a copy of the rows for each of them.
+        # Entries of one subscription share rows, and each leaves out its own: one copy of the rows per entry.
         some = np.flatnonzero(entries.count)
         second = np.full(len(entries.count), NOTHING, np.int64)
         if len(some) == 0:
             return second
         count = entries.count.take(some)
         owner, places = expanded(entries.first.take(some), count)
-        own = np.where(places == entries.skip.take(some).take(owner), inf, of_rows.take(places))
+        own = np.where(places == entries.row.take(some).take(owner), inf, of_rows.take(places))
         best = cheapest(own, np.cumsum(count) - count, count)
         second[some] = np.where(best == NOTHING, NOTHING, places.take(best))
         return second
@@ -153,7 +152,10 @@ class _SecondaryKeys:
     def _worthwhile(literal: Places, row: Places, rows: Places, clauses: Clauses) -> Places:
         """Return the rows; `NOTHING` if too few entries share their literal and fact."""
         usable = np.flatnonzero(row != NOTHING)
-        fact = np.array(clauses.a, np.int64).take(rows.take(row.take(usable)) >> 1)
+        clause = rows.take(row.take(usable)) >> 1
+        # An interval has the number of its key in place of a fact's.
+        is_interval = np.array(clauses.op, np.int64).take(clause) == LIMITS
+        fact = (np.array(clauses.a, np.int64).take(clause) << 1) | is_interval
         ways, which, counts = np.unique((literal.take(usable) << 32) | fact, return_inverse=True, return_counts=True)
         selected = np.full(len(row), NOTHING, np.int64)
         if len(ways):
@@ -161,16 +163,16 @@ class _SecondaryKeys:
             selected[enough] = row[enough]
         return selected
 
-    def _write_sets_out(self, prices: Prices, clause: Places) -> None:
-        sets = prices.members_of(clause)
-        by_set = np.flatnonzero(sets != NOTHING)
-        if len(by_set) == 0:
-            return
-        which, literal = prices.written_out(sets.take(by_set))
-        left = np.flatnonzero(sets == NOTHING)
-        order = np.concatenate([left, by_set.take(which)])
+    def _write_unions_out(self, unions: Unions, of_entry: Places) -> None:
+        """Replace each entry whose second is a union by an entry per member of the union."""
+        united = np.flatnonzero(of_entry != NOTHING)
+        which, literal, inside = unions.members(of_entry.take(united))
+        left = np.flatnonzero(of_entry == NOTHING)
+        order = np.concatenate([left, united.take(which)])
         self.second = np.concatenate([self.second.take(left), literal])
-        self.double, self.row, self.fact = self.double.take(order), self.row.take(order), self.fact.take(order)
+        row = self.row.take(united.take(which))
+        self.row = np.concatenate([self.row.take(left), np.where(inside, row, NOTHING)])
+        self.double = self.double.take(order)
 
 
 class _Numbered:
@@ -227,16 +229,23 @@ def _placed(ways: _SecondaryKeys, literals: _Numbered) -> _Placed:
     pair_order, pair_start = arranged(mixed(pair_key))
     always = int(np.searchsorted(number, np.iinfo(np.int64).max))
     entries = joined(single, ways.double.take(pair_order))
-    skip = np.concatenate([np.full(len(single.literal), NOTHING), ways.row.take(pair_order)])
-    return _Placed(entries, skip, always, len(single.literal), all_ways, pair_key.take(pair_order), pair_start)
+    row = np.concatenate([np.full(len(single.literal), NOTHING), ways.row.take(pair_order)])
+    return _Placed(entries, row, always, len(single.literal), all_ways, pair_key.take(pair_order), pair_start)
 
 
-def _arrays(people: _SubscriptionTable, clauses: Clauses, literals: _Numbered, placed: _Placed) -> Arrays:
+def _arrays(
+    people: _SubscriptionTable,
+    clauses: Clauses,
+    literals: _Numbered,
+    placed: _Placed,
+    intervals: Mapping[int, Intervals],
+) -> Arrays:
     op, a, b = _final_clauses(clauses, literals)
     programs, checks_at, rows = _checks(placed, op)
     clause = rows >> 1
     set_key, set_start, set_bits = _sets(clauses, literals)
-    limits = np.array(list(clauses.limits), np.float64).reshape(-1, 2)
+    limits = np.array(clauses.limits, np.float64).reshape(-1, 2)
+    cuts = [intervals[key].cuts if key in intervals else _NO_CUTS for key in range(len(clauses.literals.keys))]
     numbers, counts, names = people.destinations()
     literal_of_entry = literals.of(placed.entries.literal[: placed.always])
     trees = clauses.trees
@@ -263,6 +272,8 @@ def _arrays(people: _SubscriptionTable, clauses: Clauses, literals: _Numbered, p
         set_bits=set_bits,
         limit_low=np.ascontiguousarray(limits[:, 0]),
         limit_high=np.ascontiguousarray(limits[:, 1]),
+        cuts_at=np.cumsum([0, *map(len, cuts)]).astype(np.int32),
+        cuts=np.concatenate([_NO_CUTS, *cuts]),
         test_form=np.array([form for form, _, _ in clauses.tests], np.uint8),
         test_text=Texts.of(encoded_all([text for _, text, _ in clauses.tests])),
         test_last=Texts.of(encoded_all([last for _, _, last in clauses.tests])),
@@ -298,7 +309,8 @@ def _checks(placed: _Placed, op: Places) -> tuple[Ints, Ints, Places]:
     """Each entry's program; where each program's checks begin; and the rows of all checks, the cheapest first."""
     entries = placed.entries
     owner, places = expanded(entries.first, entries.count)
-    left = np.flatnonzero((places != entries.skip.take(owner)) & (places != placed.second_skip.take(owner)))
+    skip = np.where(entries.decided, entries.row, NOTHING)
+    left = np.flatnonzero((places != skip.take(owner)) & (places != placed.second_row.take(owner)))
     owner, rows = owner.take(left), entries.rows.take(places.take(left))
     rank = np.array([_ORDER.get(operator, 0) for operator in range(TREE + 1)]).take(op.take(rows >> 1))
     # Negations let most through.

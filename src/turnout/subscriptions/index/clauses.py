@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from math import inf, nextafter
 
+import numpy as np
+
 from turnout.conditions.anchor import Anchor, Kind, lookups_of
 from turnout.conditions.check import Check, check_of, shape_of
-from turnout.conditions.model import Condition, Group, Kiwi, Leaf, Logic, Operator
+from turnout.conditions.model import Compare, Condition, Group, Kiwi, Leaf, Logic, Operator
 from turnout.conditions.pattern import Piece, pieces_of
 from turnout.subscriptions.index.arrays import EQUAL, GROUP, HOLDS, LIMITS, MANY, ONE_OF, TREE
+from turnout.subscriptions.index.buckets import Places
 from turnout.subscriptions.index.facts import Fact, is_many
+from turnout.subscriptions.index.ranges import Intervals, cuts_of
 from turnout.subscriptions.index.segment import form_of
 
 Row = int
@@ -64,6 +68,13 @@ class Literals:
         """Return the number of the anchor's literal, which is added if it is new."""
         return self.add(self.fact_number((anchor.key, anchor.kind)), anchor.text)
 
+    def add_nodes(self, key: int, kind: Kind, nodes: Places) -> Places:
+        """Return the numbers of nodes of numeric intervals of a key, as literals of a fact of this kind."""
+        fact = self.fact_number((list(self.keys)[key], kind))
+        distinct, which = np.unique(nodes, return_inverse=True)
+        numbers = np.array([self.add(fact, str(node)) for node in distinct.tolist()], np.int64)
+        return numbers.take(which)
+
 
 @dataclass(slots=True)
 class Trees:
@@ -87,6 +98,7 @@ class Clauses:
         b: see there.
         choices: the literals that a message can be found by, for clauses that have others than *b*: any one will do.
         members: the literals of sets, by clause.
+        intervals: the clauses of numeric intervals, by the numbers of their key and of their limits.
     """
 
     def __init__(self) -> None:
@@ -97,14 +109,16 @@ class Clauses:
         self.choices: dict[int, tuple[int, ...]] = {}
         self.members: dict[int, tuple[int, ...]] = {}
         self.sets: list[tuple[int, ...]] = []
-        self.limits: dict[tuple[float, float], int] = {}
+        self.limits: list[tuple[float, float]] = []
         self.tests: list[tuple[int, str, str]] = []
         self.trees = Trees()
+        self.intervals: dict[tuple[int, int], int] = {}
         self.plain: defaultdict[str, dict[str, int]] = defaultdict(dict)
         self._whole: dict[str, int] = {}
         self._leaves: dict[Leaf, int] = {}
         self._of_literal: dict[int, int] = {}
         self._sets: dict[tuple[int, ...], int] = {}
+        self._limits: dict[tuple[float, float], int] = {}
 
     def _new(self, op: int, a: int, b: int) -> int:
         self.op.append(op)
@@ -129,6 +143,8 @@ class Clauses:
             row = self._one_of(condition)
             return None if row is None else [row]
         rows: list[Row] = []
+        limits: dict[str, tuple[float, float]] = {}
+        nested = False
         plain = self.plain
         for child in condition.children:
             if type(child) is Kiwi and not child.partial and not child.ignore_case:
@@ -142,9 +158,49 @@ class Clauses:
                 if inner is None:
                     return None
                 rows += inner
+                nested = True
+            elif type(child) is Compare and not child.negated:
+                low, high = _LIMITS[child.op](child.number)
+                least, most = limits.get(child.key, _UNLIMITED)
+                limits[child.key] = max(low, least), min(high, most)
             else:
                 rows.append(self.leaf(child))
-        return rows
+        rows += [self._interval(self.literals.key_number(key), own) * 2 for key, own in limits.items()]
+        return self._with_joined_limits(rows) if nested and self.intervals else rows
+
+    def _with_joined_limits(self, rows: list[Row]) -> list[Row]:
+        """Return the rows of a conjunction with one interval for all bounds of a key."""
+        limited = [row for row in rows if not row & 1 and self.op[row >> 1] == LIMITS]
+        if len({self.a[row >> 1] for row in limited}) == len(limited):
+            return rows
+        by_key: dict[int, tuple[float, float]] = {}
+        for row in limited:
+            low, high = self.limits[self.b[row >> 1]]
+            least, most = by_key.get(self.a[row >> 1], _UNLIMITED)
+            by_key[self.a[row >> 1]] = max(low, least), min(high, most)
+        others = [row for row in rows if row & 1 or self.op[row >> 1] != LIMITS]
+        return others + [self._interval(key, limits) * 2 for key, limits in by_key.items()]
+
+    def _interval(self, key: int, limits: tuple[float, float]) -> int:
+        """Return the clause that the number of a key is between two limits."""
+        number = self._limits.setdefault(limits, len(self.limits))
+        if number == len(self.limits):
+            self.limits.append(limits)
+        clause = self.intervals.get((key, number))
+        if clause is None:
+            clause = self.intervals[key, number] = self._new(LIMITS, key, number)
+        return clause
+
+    def intervals_by_key(self) -> dict[int, Intervals]:
+        """Return the intervals of each key that has some."""
+        of_key: defaultdict[int, list[int]] = defaultdict(list)
+        for (key, _), clause in self.intervals.items():
+            of_key[key].append(clause)
+        by_key = {}
+        for key, own in of_key.items():
+            low, high = np.array([self.limits[self.b[clause]] for clause in own], np.float64).T
+            by_key[key] = Intervals(np.array(own, np.int64), low, high, cuts_of(low, high))
+        return by_key
 
     def leaf(self, leaf: Leaf) -> Row:
         """The clause of a leaf."""
@@ -187,11 +243,9 @@ class Clauses:
                 self._choose(clause, check.key, lookups_of(check)[:1])
             return clause
         if check.op[0] == "n":
-            limits = self.limits.setdefault(_limits(check), len(self.limits))
-            clause = self._new(LIMITS, self.literals.key_number(check.key), limits)
-        else:
-            self.tests.append((form_of(check), check.text, check.last))
-            clause = self._new(HOLDS, self.literals.key_number(check.key), len(self.tests) - 1)
+            return self._interval(self.literals.key_number(check.key), _LIMITS[check.op[1:]](check.number))
+        self.tests.append((form_of(check), check.text, check.last))
+        clause = self._new(HOLDS, self.literals.key_number(check.key), len(self.tests) - 1)
         self._choose(clause, check.key, lookups_of(check, glob))
         return clause
 
@@ -280,17 +334,13 @@ def _kind_of(check: Check) -> Kind | None:
     return None
 
 
-def _limits(check: Check) -> tuple[float, float]:
-    """The least and the greatest number that the comparison lets through."""
-    number = check.number
-    match Operator(check.op[1:]):
-        case Operator.LESS:
-            return -inf, nextafter(number, -inf)
-        case Operator.AT_MOST:
-            return -inf, number
-        case Operator.EQUAL:
-            return number, number
-        case Operator.AT_LEAST:
-            return number, inf
-        case Operator.MORE:
-            return nextafter(number, inf), inf
+_UNLIMITED = (-inf, inf)
+
+_LIMITS: dict[str, Callable[[float], tuple[float, float]]] = {
+    Operator.LESS: lambda number: (-inf, nextafter(number, -inf)),
+    Operator.AT_MOST: lambda number: (-inf, number),
+    Operator.EQUAL: lambda number: (number, number),
+    Operator.AT_LEAST: lambda number: (number, inf),
+    Operator.MORE: lambda number: (nextafter(number, inf), inf),
+}
+"""The least and the greatest number that a comparison is true of."""

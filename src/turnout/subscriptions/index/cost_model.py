@@ -14,9 +14,14 @@ from turnout.subscriptions.index.anchor_costs import Costs
 from turnout.subscriptions.index.arrays import EQUAL, HOLDS, MANY
 from turnout.subscriptions.index.buckets import Places, expanded
 from turnout.subscriptions.index.clauses import Clauses
+from turnout.subscriptions.index.facts import CELL, SPAN
+from turnout.subscriptions.index.ranges import Intervals, cover_of, nodes_of
 
 NOTHING = -1
 """In place of a literal or of a row: there is none."""
+
+WIDEST = 8
+"""A set with more members than this is no second thing to be found by: each member is an entry of its own."""
 
 
 class _Several:
@@ -45,13 +50,85 @@ class _Several:
         return best
 
 
+class Unions:
+    """Clauses that are true where a message has any of several literals.
+
+    Attributes:
+        of_clause: number of each clause's union, `NOTHING` for other clauses.
+        literal: the literals of all unions.
+    """
+
+    def __init__(self, clause: Places, literal: Places, inside: NDArray[np.bool_], some: Places, count: int) -> None:
+        """Sort the pairs of clause and literal by clause.
+
+        Args:
+            clause: of each pair.
+            literal: of each pair.
+            inside: True where a message that has the literal need not be verified.
+            some: the clauses, also those without literals.
+            count: of all clauses.
+        """
+        order = np.argsort(clause, kind="stable")
+        self.literal, self._inside = literal.take(order), inside.take(order)
+        some = np.sort(some)
+        self._at = np.append(np.searchsorted(clause.take(order), some), len(order))
+        self.of_clause = np.full(count, NOTHING, np.int64)
+        self.of_clause[some] = np.arange(len(some))
+
+    def members(self, unions: Places) -> tuple[Places, Places, NDArray[np.bool_]]:
+        """Return for each member of each union: which of the unions, the literal, and if it need not be verified."""
+        first = self._at.take(unions)
+        which, places = expanded(first, self._at.take(unions + 1) - first)
+        return which, self.literal.take(places), self._inside.take(places)
+
+    def sums(self, costs: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the sum of the costs of each union's literals."""
+        sums = np.append(0.0, np.cumsum(costs.take(self.literal)))
+        return np.asarray(sums.take(self._at[1:]) - sums.take(self._at[:-1]), np.float64)
+
+    def extended(self, count: int) -> None:
+        """Take clauses in that are no unions, so that there are *count* in all."""
+        more = np.full(count - len(self.of_clause), NOTHING, np.int64)
+        self.of_clause = np.concatenate([self.of_clause, more])
+
+
+def _unions(clauses: Clauses, intervals: Mapping[int, Intervals], *, first: bool) -> Unions:
+    """Return the unions that entries are found by first, or second: small sets, and fewer nodes of intervals."""
+    sets = {clause: own for clause, own in clauses.members.items() if first or len(own) <= WIDEST}
+    members = _Several(sets)
+    clause, literal = members.pairs()
+    parts = [(clause, literal, np.ones(len(clause), np.bool_))]
+    some = [members.clause]
+    for key, (own, low, high, cuts) in intervals.items():
+        nodes = nodes_of(cuts, low, high) if first else cover_of(cuts, low, high)
+        literals = clauses.literals.add_nodes(key, CELL if first else SPAN, nodes.node)
+        parts.append((own.take(nodes.interval), literals, nodes.inside))
+        some.append(own)
+    clause, literal, inside = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+    return Unions(clause, literal, inside, np.concatenate(some), len(clauses.op))
+
+
 class Prices:
-    """The cost of each literal, and of each clause that something can be found by."""
+    """The cost of each literal, and of each clause that something can be found by.
+
+    Attributes:
+        uses: number of uses of each literal.
+        literal: cost of each literal.
+        clause: cost of each clause, infinite if nothing can be found by it.
+        access: the literal that is the cheapest for each clause; `NOTHING` for unions and where there is none.
+        decided: True where a message that has the literal need not be verified.
+        intervals: intervals of each key that has some.
+        unions: clauses that are found by several literals.
+        seconds: likewise, for entries that are found by two literals at once.
+    """
 
     def __init__(self, clauses: Clauses, clause_uses: NDArray[np.int64], costs: Costs) -> None:
         self._clauses = clauses
         self._costs = costs
         self._choices = _Several(clauses.choices)
+        self.intervals = clauses.intervals_by_key()
+        self.unions = _unions(clauses, self.intervals, first=True)
+        self.seconds = _unions(clauses, self.intervals, first=False)
         self.uses = self._uses_of_literals(clause_uses)
         self.literal = self._of_literals()
         op, b = np.array(clauses.op, np.int32), np.array(clauses.b, np.int64)
@@ -67,13 +144,9 @@ class Prices:
         # `NOTHING` takes the last one.
         self.clause[choosing] = np.append(self.literal, inf).take(best, mode="wrap")
         self.decided[choosing] &= best == b.take(choosing)
-        self._set_of = np.full(len(op), NOTHING, np.int64)
-        for clause, literals in clauses.members.items():
-            self.clause[clause] = sum(self.literal[literal] for literal in literals)
-            self.decided[clause] = True
-            self._set_of[clause] = clauses.b[clause]
-        self._set_at = np.cumsum([0, *map(len, clauses.sets)])
-        self._set_literals = np.array([*chain.from_iterable(clauses.sets)], np.int64)
+        united = np.flatnonzero(self.unions.of_clause != NOTHING)
+        self.clause[united] = self.unions.sums(self.literal).take(self.unions.of_clause.take(united))
+        self.decided[united] = True
 
     def _uses_of_literals(self, clause_uses: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the number of uses of each literal, given the number of uses of each clause."""
@@ -83,14 +156,16 @@ class Prices:
         b = np.array(clauses.b, np.int64)
         direct = np.flatnonzero((op == EQUAL) | (op == MANY))
         np.add.at(uses, b[direct], clause_uses[direct])
-        for several in (self._choices, _Several(clauses.members)):
-            clause, literal = several.pairs()
-            counted = np.isin(op.take(clause), (EQUAL, MANY)) & (literal == b.take(clause))
-            np.add.at(uses, literal[~counted], clause_uses.take(clause[~counted]))
+        clause, literal = self._choices.pairs()
+        counted = np.isin(op.take(clause), (EQUAL, MANY)) & (literal == b.take(clause))
+        np.add.at(uses, literal[~counted], clause_uses.take(clause[~counted]))
+        united = np.flatnonzero(self.unions.of_clause != NOTHING)
+        which, literal, _ = self.unions.members(self.unions.of_clause.take(united))
+        np.add.at(uses, literal, clause_uses.take(united.take(which)))
         return uses
 
     def _of_literals(self) -> NDArray[np.float64]:
-        uses, literals = self.uses, self._clauses.literals
+        uses, literals, costs = self.uses, self._clauses.literals, self._costs
         cost = np.empty(len(uses), np.float64)
         of_fact = np.array(literals.fact, np.int64)
         order = np.argsort(of_fact, kind="stable")
@@ -98,19 +173,13 @@ class Prices:
         for number, fact in enumerate(literals.facts):
             # In the order in which they came, as those of one fact are in its dict.
             mine = order[edges[number] : edges[number + 1]]
-            if len(mine):
-                cost[mine] = self._costs.of(fact, list(literals.by_fact[number]), uses[mine])
+            texts = list(literals.by_fact[number])
+            if fact[1] in (CELL, SPAN):
+                of_key = self.intervals[literals.keys[fact[0]]]
+                cost[mine] = costs.of_nodes(fact[0], of_key.cuts, np.array(texts, np.int64), len(of_key.clause))
+            elif len(mine):
+                cost[mine] = costs.of(fact, texts, uses[mine])
         return cost
-
-    def members_of(self, clauses: Places) -> Places:
-        """The set that each clause is, or `NOTHING`."""
-        return self._set_of.take(clauses)
-
-    def written_out(self, sets: Places) -> tuple[Places, Places]:
-        """For each member of each set: which of the sets, and the literal."""
-        first = self._set_at.take(sets)
-        which, places = expanded(first, self._set_at.take(sets + 1) - first)
-        return which, self._set_literals.take(places)
 
     def of_anchor(self, anchor: Anchor) -> float:
         """The cost of an anchor."""
@@ -159,7 +228,8 @@ class Prices:
         self.clause = np.concatenate([self.clause, cost])
         self.access = np.concatenate([self.access, np.where(direct, b, NOTHING)])
         self.decided = np.concatenate([self.decided, direct])
-        self._set_of = np.concatenate([self._set_of, np.full(new, NOTHING, np.int64)])
+        self.unions.extended(len(clauses.op))
+        self.seconds.extended(len(clauses.op))
 
 
 def cheapest(costs: NDArray[np.float64], first: Places, count: Places) -> Places:

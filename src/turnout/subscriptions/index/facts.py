@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import lru_cache
 from itertools import repeat
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 import xxhash
@@ -22,12 +22,18 @@ from turnout.conditions.pattern import fold
 Fact: TypeAlias = tuple[str, Kind]
 """A metadata key, and how a text to look up is made of its value."""
 
+CELL: Final = Kind("cell")
+"""Nodes that a number is in, of those that intervals consist of."""
+
+SPAN: Final = Kind("span")
+"""Nodes that a number is in, of those that have intervals inside."""
+
 _hash64: Callable[[bytes, int], int] = xxhash.xxh64_intdigest
 
 
 def is_many(kind: Kind) -> bool:
     """Return True if a value can give several texts."""
-    return kind.lexeme or kind.op == "~"
+    return kind.lexeme or kind.op == "~" or kind in (CELL, SPAN)
 
 
 @lru_cache(maxsize=4096)

@@ -34,6 +34,7 @@ class Single:
         self._keys = head.keys
         self._facts = head.facts
         self._key_of_fact = [key for key, _ in head.facts]
+        self._nodes = segment.nodes
         self._always = range(head.always, head.paired)
         self._probed = _by_key(head.facts, head.probed)
         self._entries_at, self._checks_at = viewed(arrays.entries_at), viewed(arrays.checks_at)
@@ -117,7 +118,10 @@ class Single:
         if known is None:
             kind = self._facts[fact][1]
             find = self._find
-            if self._segment.many[fact]:
+            if fact in self._nodes:
+                number = parsed_number(value)
+                known = () if number is None else self._nodes[fact].of_number(number)
+            elif self._segment.many[fact]:
                 numbers = (find(fact, encoded(text)) for text in probes_of(kind)(value))
                 known = tuple(literal for literal in numbers if literal)
             else:

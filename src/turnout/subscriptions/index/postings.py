@@ -7,10 +7,11 @@ disjoint terms first (`turnout.conditions.terms`), one by one.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 
 import numpy as np
+from numpy.typing import NDArray
 
 from turnout.conditions.anchor import ALWAYS
 from turnout.conditions.model import Condition, Group, Logic, leaves
@@ -18,7 +19,7 @@ from turnout.conditions.terms import terms_of
 from turnout.subscriptions.index.anchor_costs import Costs
 from turnout.subscriptions.index.buckets import Places
 from turnout.subscriptions.index.clauses import Clauses
-from turnout.subscriptions.index.cost_model import NOTHING, Prices, cheapest
+from turnout.subscriptions.index.cost_model import NOTHING, Prices, Unions, cheapest
 
 _FEW = 8
 """With no more alternatives than this, each one is checked against all the others."""
@@ -91,7 +92,8 @@ class Entries:
         literal: what each is found by; `NOTHING` for those that are looked at always.
         first: the first of its rows.
         count: how many rows.
-        skip: the row that need not be checked because of the literal; `NOTHING` if all have to be.
+        row: the row that each is found by; `NOTHING` if it is looked at always, or found by a term's anchor.
+        decided: True where that row need not be checked because of the literal.
         rows: of all entries.
     """
 
@@ -99,7 +101,8 @@ class Entries:
     literal: Places
     first: Places
     count: Places
-    skip: Places
+    row: Places
+    decided: NDArray[np.bool_]
     rows: Places
 
     def take(self, places: Places) -> Entries:
@@ -109,7 +112,8 @@ class Entries:
             self.literal.take(places),
             self.first.take(places),
             self.count.take(places),
-            self.skip.take(places),
+            self.row.take(places),
+            self.decided.take(places),
             self.rows,
         )
 
@@ -150,28 +154,25 @@ def _of_rows(rows: Places, counts: Places, prices: Prices) -> Entries:
     count = counts.take(subscription)
     if len(subscription) == 0:
         empty = np.zeros(0, np.int64)
-        return Entries(empty, empty, empty, empty, empty, rows)
+        return Entries(empty, empty, empty, empty, empty, np.zeros(0, np.bool_), rows)
     row = cheapest(np.where(rows & 1, inf, prices.clause.take(rows >> 1)), first, count)
     clause = np.where(row == NOTHING, 0, rows.take(row) >> 1)
     literal = np.where(row == NOTHING, NOTHING, prices.access.take(clause))
-    skip = np.where((row != NOTHING) & prices.decided.take(clause), row, NOTHING)
-    entries = Entries(subscription, literal, first, count, skip, rows)
-    sets = prices.members_of(clause)
-    return with_members(entries, np.where(row == NOTHING, NOTHING, sets), prices)
+    decided = (row != NOTHING) & prices.decided.take(clause)
+    return with_members(Entries(subscription, literal, first, count, row, decided, rows), prices.unions)
 
 
-def with_members(entries: Entries, sets: Places, prices: Prices) -> Entries:
-    """Return the entries; each one found by a set is replaced by an entry per member of the set."""
-    by_set = np.flatnonzero(sets != NOTHING)
-    if len(by_set) == 0:
+def with_members(entries: Entries, unions: Unions) -> Entries:
+    """Return the entries; each one found by a union is replaced by an entry per member of the union."""
+    has_row = np.flatnonzero(entries.row != NOTHING)
+    of_entry = np.full(len(entries.row), NOTHING, np.int64)
+    of_entry[has_row] = unions.of_clause.take(entries.rows.take(entries.row.take(has_row)) >> 1)
+    united = np.flatnonzero(of_entry != NOTHING)
+    if len(united) == 0:
         return entries
-    which, literal = prices.written_out(sets.take(by_set))
-    left = np.flatnonzero(sets == NOTHING)
-    return joined(entries.take(left), _with_access(entries.take(by_set.take(which)), literal))
-
-
-def _with_access(entries: Entries, literal: Places) -> Entries:
-    return Entries(entries.subscription, literal, entries.first, entries.count, entries.skip, entries.rows)
+    which, literal, inside = unions.members(of_entry.take(united))
+    written = replace(entries.take(united.take(which)), literal=literal, decided=inside)
+    return joined(entries.take(np.flatnonzero(of_entry == NOTHING)), written)
 
 
 def joined(first: Entries, second: Entries) -> Entries:
@@ -181,7 +182,8 @@ def joined(first: Entries, second: Entries) -> Entries:
         np.concatenate([first.literal, second.literal]),
         np.concatenate([first.first, second.first]),
         np.concatenate([first.count, second.count]),
-        np.concatenate([first.skip, second.skip]),
+        np.concatenate([first.row, second.row]),
+        np.concatenate([first.decided, second.decided]),
         second.rows,
     )
 
@@ -201,17 +203,18 @@ def _with_alternatives(entries: Entries, rows: Places, whose: Places, prices: Pr
             prices.access.take(clause),
             first,
             np.full(len(whose), checked.shape[1]),
-            np.where(prices.decided.take(clause), first, NOTHING),
+            first,
+            prices.decided.take(clause),
             np.concatenate([entries.rows, checked.ravel()]),
         )
-        entries = joined(entries, more)
+        entries = joined(entries, with_members(more, prices.unions))
     return entries
 
 
 def _with_others(plain: Entries, drawn: Drawn, prices: Prices) -> Entries:
     """Return *plain* with the entries of conditions that are converted to disjoint terms first."""
     clauses, literals = drawn.clauses, drawn.clauses.literals
-    alternatives: list[tuple[int, int, int, int, int]] = []
+    alternatives: list[tuple[int, int, int, int]] = []
     rows: list[int] = []
     begun = len(plain.rows)
     for subscription, condition in drawn.others.items():
@@ -220,12 +223,13 @@ def _with_others(plain: Entries, drawn: Drawn, prices: Prices) -> Entries:
             if term.rest is not None:
                 own += _rows_of_rest(term.rest, clauses)
             literal = NOTHING if term.access == ALWAYS else literals.add_anchor(term.access)
-            alternatives.append((subscription, literal, begun + len(rows), len(own), NOTHING))
+            alternatives.append((subscription, literal, begun + len(rows), len(own)))
             rows += own
     prices.extended()
-    owner, literal_of, firsts, length, skips = np.array(alternatives, np.int64).reshape(-1, 5).T
+    owner, literal_of, firsts, length = np.array(alternatives, np.int64).reshape(-1, 4).T
     all_rows = np.concatenate([plain.rows, np.array(rows, np.int64)])
-    return joined(plain, Entries(owner, literal_of, firsts, length, skips, all_rows))
+    row, decided = np.full(len(owner), NOTHING), np.zeros(len(owner), np.bool_)
+    return joined(plain, Entries(owner, literal_of, firsts, length, row, decided, all_rows))
 
 
 def _rows_of_rest(rest: Condition, clauses: Clauses) -> list[int]:

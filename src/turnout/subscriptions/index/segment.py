@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 from turnout.conditions.check import COMPARISONS, Check
 from turnout.subscriptions.index.arrays import Arrays, Head
 from turnout.subscriptions.index.buckets import Ints, Longs, Places, in_bucket, mixed, shift_of, viewed
-from turnout.subscriptions.index.facts import hash_of, is_many, salt_of
+from turnout.subscriptions.index.facts import CELL, SPAN, hash_of, is_many, salt_of
 from turnout.subscriptions.index.layout import map_segment, write_segment
+from turnout.subscriptions.index.ranges import NodeLiterals
 
 if TYPE_CHECKING:
     from turnout.subscriptions.index.dictionary import ValueDictionaries
@@ -66,6 +67,19 @@ class Segment:
 
     def __len__(self) -> int:
         return len(self.arrays.ids)
+
+    @cached_property
+    def nodes(self) -> dict[int, NodeLiterals]:
+        """The literals of each fact that is nodes of intervals."""
+        arrays, nodes = self.arrays, {}
+        for fact, (_, kind) in enumerate(self.head.facts):
+            if kind in (CELL, SPAN):
+                key = int(self.key_of_fact[fact])
+                cuts = arrays.cuts[arrays.cuts_at[key] : arrays.cuts_at[key + 1]]
+                places = np.flatnonzero(arrays.literal_fact == fact)
+                numbers = np.array(list(map(arrays.literal_text.text, places.tolist())), np.int64)
+                nodes[fact] = NodeLiterals(cuts, numbers, (places + 1).astype(np.int32))
+        return nodes
 
     @cached_property
     def always(self) -> Places:

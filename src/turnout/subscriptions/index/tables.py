@@ -51,6 +51,7 @@ class Tables:
         self._find = segment.find
         self._check = segment.check
         self._salts = segment.salts
+        self._nodes = segment.nodes
         self._key_of_fact = segment.key_of_fact.tolist()
         self._probed = segment.probed_single.tolist()
         self._lock = threading.Lock()
@@ -154,6 +155,10 @@ class Tables:
 
     def _more(self, known: Several, fact: int, book: ValueDictionary, size: int) -> Several:
         begun = len(known.first) - 1
+        if fact in self._nodes:
+            new = self.numbers(self._key_of_fact[fact])[begun:size]
+            counts, literals = self._nodes[fact].of_numbers(new)
+            return _extended(known, counts, literals)
         probes = probes_of(self._head.facts[fact][1])
         # No value, code 0, has no words: not even the empty one.
         probed = [probes(text) if code else () for code, text in enumerate(book.texts[begun:size], begun)]
@@ -162,8 +167,7 @@ class Tables:
         owner = np.repeat(np.arange(len(probed)), [len(texts) for texts in probed])
         is_one = np.flatnonzero(numbers)
         counts = np.bincount(owner.take(is_one), minlength=len(probed))
-        first = np.concatenate([known.first, known.first[-1] + np.cumsum(counts)])
-        return Several(first, np.concatenate([known.literals, numbers.take(is_one)]))
+        return _extended(known, counts, numbers.take(is_one))
 
     def numbers(self, key: int) -> NDArray[np.float64]:
         """Each value of a key as a number, NaN where it is not a number."""
@@ -197,6 +201,11 @@ class Tables:
         test, code = pair >> 32, pair & 0xFFFFFFFF
         check: Check = self._check(key, test)
         return code != 0 and passes(check, self.books[key].texts[code])
+
+
+def _extended(known: Several, counts: Places, literals: Ints) -> Several:
+    first = np.concatenate([known.first, known.first[-1] + np.cumsum(counts)])
+    return Several(first, np.concatenate([known.literals, literals]))
 
 
 def _number(text: str) -> float:

@@ -1,0 +1,196 @@
+"""Numeric intervals as nodes of a binary tree over cells of the number line.
+
+The bounds of all intervals of a key cut the line into cells, at quantiles where there are many. A node of the tree over
+the cells is a number: 1 is the root, the children of *n* are *2n* and *2n + 1*, and the cells are the leaves. An
+interval is listed under a few nodes, and a value is looked up by the node of each level that it is in.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from math import inf
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from turnout.subscriptions.index.buckets import Ints, Places, viewed
+
+CELLS = 1 << 14
+"""Most cells of a key."""
+
+_RESOLUTION = 32
+"""Most cells that an interval is divided into: a wider interval has larger cells, so that its nodes stay few."""
+
+Numbers = NDArray[np.float64]
+
+
+class Intervals(NamedTuple):
+    """Intervals of a key.
+
+    Attributes:
+        clause: that a number is in each interval.
+        low: lower bounds, inclusive.
+        high: upper bounds, inclusive.
+        cuts: numbers at which cells begin, in ascending order; the first cell begins at minus infinity.
+    """
+
+    clause: Places
+    low: Numbers
+    high: Numbers
+    cuts: Numbers
+
+
+class Nodes(NamedTuple):
+    """Nodes of intervals, in the order of the intervals.
+
+    Attributes:
+        interval: number of the interval of each node.
+        node: number of the node.
+        inside: True if all values in the node are in the interval; the others have to be verified.
+    """
+
+    interval: Places
+    node: Places
+    inside: NDArray[np.bool_]
+
+
+class _Extent(NamedTuple):
+    """Cells of intervals: from the first one up to, and without, the last one.
+
+    Attributes:
+        first: cell of the lower bound.
+        last: cell of the upper bound, which is exclusive.
+        first_cut: True if the first cell begins at the lower bound.
+        last_cut: True if the last cell begins at the upper bound, and so has nothing of the interval.
+    """
+
+    first: Places
+    last: Places
+    first_cut: NDArray[np.bool_]
+    last_cut: NDArray[np.bool_]
+
+
+def cuts_of(low: Numbers, high: Numbers) -> Numbers:
+    """Return the numbers at which cells begin, given the inclusive bounds of intervals."""
+    bounds = np.sort(np.concatenate([low[low > -inf], _above(high[high < inf])]))
+    distinct = np.unique(bounds)
+    if len(distinct) < CELLS:
+        return distinct
+    return np.unique(bounds[np.linspace(0, len(bounds) - 1, CELLS + 1).astype(np.int64)[1:-1]])
+
+
+def size_of(cuts: Numbers) -> int:
+    """Return the number of leaves of the tree over the cells, a power of two: the node of the first cell."""
+    return 1 << len(cuts).bit_length()
+
+
+def cells_of(cuts: Numbers, numbers: Numbers) -> Places:
+    """Return the cell of each number."""
+    return np.searchsorted(cuts, numbers, "right")
+
+
+def nodes_of(cuts: Numbers, low: Numbers, high: Numbers) -> Nodes:
+    """Return the nodes whose values are in the intervals, and the nodes of the ends, which have to be verified."""
+    size = size_of(cuts)
+    first, last, first_cut, last_cut = _extents(cuts, low, high)
+    level = _levels(last - first, _RESOLUTION)
+    rest = (1 << level) - 1
+    first_cut &= (first & rest) == 0
+    last_cut &= (last & rest) == 0
+    base = size >> level
+    first, last = (first >> level) + base, (last >> level) + base
+    some = low <= high
+    at_first = np.flatnonzero(~first_cut & some)
+    at_last = np.flatnonzero(~last_cut & some & (first_cut | (first != last)))
+    interval, node = _subtrees(np.where(some, first + ~first_cut, last), last)
+    owner = np.concatenate([interval, at_first, at_last])
+    nodes = np.concatenate([node, first.take(at_first), last.take(at_last)])
+    order = np.argsort(owner, kind="stable")
+    return Nodes(owner.take(order), nodes.take(order), order < len(interval))
+
+
+def cover_of(cuts: Numbers, low: Numbers, high: Numbers) -> Nodes:
+    """Return for each interval the one or two nodes of one level that it is in; all have to be verified."""
+    size = size_of(cuts)
+    first, last, _, last_cut = _extents(cuts, low, high)
+    last = np.maximum(last - last_cut, first)
+    level = _levels(last - first, 1)
+    first, last = (first + size) >> level, (last + size) >> level
+    twice = np.flatnonzero(first != last)
+    owner = np.concatenate([np.arange(len(low)), twice])
+    order = np.argsort(owner, kind="stable")
+    nodes = np.concatenate([first, last.take(twice)]).take(order)
+    return Nodes(owner.take(order), nodes, np.zeros(len(nodes), np.bool_))
+
+
+def _extents(cuts: Numbers, low: Numbers, high: Numbers) -> _Extent:
+    upper = _above(high)
+    padded = np.append(-inf, cuts)
+    first, last = cells_of(cuts, low), cells_of(cuts, upper)
+    first_cut = (padded.take(first) == low) | (low == -inf)
+    last_cut = padded.take(last) == upper
+    unbounded = high == inf
+    last[unbounded], last_cut[unbounded] = size_of(cuts), True
+    return _Extent(first, last, first_cut, last_cut)
+
+
+def _above(numbers: Numbers) -> Numbers:
+    """Return the next number above each one: an inclusive bound as an exclusive one."""
+    with np.errstate(over="ignore"):
+        return np.nextafter(numbers, inf)
+
+
+def _levels(width: Places, most: int) -> Places:
+    """Return the level of the tree on which so many cells are at most *most* nodes."""
+    return np.searchsorted(most << np.arange(CELLS.bit_length()), width)
+
+
+def _subtrees(left: Places, right: Places) -> tuple[Places, Places]:
+    """Return the fewest nodes that are the leaves from *left* up to, and without, *right*: owner and node."""
+    owners, nodes = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    owner = np.flatnonzero(left < right)
+    left, right = left.take(owner), right.take(owner)
+    while len(owner):
+        begins = np.flatnonzero(left & 1)
+        ends = np.flatnonzero(right & 1)
+        owners += [owner.take(begins), owner.take(ends)]
+        nodes += [left.take(begins), right.take(ends) - 1]
+        left, right = (left + 1) >> 1, right >> 1
+        going = np.flatnonzero(left < right)
+        left, right, owner = left.take(going), right.take(going), owner.take(going)
+    return np.concatenate(owners), np.concatenate(nodes)
+
+
+class NodeLiterals:
+    """Literals of the nodes of one fact.
+
+    Args:
+        cuts: of the fact's key.
+        nodes: that are literals.
+        literals: number of each.
+    """
+
+    def __init__(self, cuts: Numbers, nodes: Places, literals: Ints) -> None:
+        self._cuts = cuts
+        self._size = size_of(cuts)
+        self._literals = np.zeros(2 * self._size, np.int32)
+        self._literals[nodes] = literals
+        depths = np.unique(np.frexp(nodes)[1])
+        self._shifts = (self._size.bit_length() - depths).astype(np.int64)
+        self._cuts_view, self._literals_view = viewed(cuts), viewed(self._literals)
+        self._shift_list = self._shifts.tolist()
+
+    def of_numbers(self, numbers: Numbers) -> tuple[Places, Ints]:
+        """Return how many literals each number has, and all of them; one that is NaN has none."""
+        leaves = cells_of(self._cuts, numbers) + self._size
+        literals = self._literals.take(leaves[:, None] >> self._shifts)
+        literals[np.isnan(numbers)] = 0
+        present = literals != 0
+        return np.count_nonzero(present, axis=1), literals[present]
+
+    def of_number(self, number: float) -> tuple[int, ...]:
+        """Return the literals of one number."""
+        leaf = bisect_right(self._cuts_view, number) + self._size
+        literals = self._literals_view
+        return tuple([literal for shift in self._shift_list if (literal := literals[leaf >> shift])])

@@ -1,0 +1,118 @@
+"""Numeric intervals are found by the nodes that their numbers are in, and the index says what the interpreter says."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from math import inf
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.subscriptions.index.asking import expected, pairs, subscriptions_of
+from turnout.conditions import all_of, any_of, compare, kiwi, not_, one_of
+from turnout.subscriptions import Matcher
+from turnout.subscriptions.index import Index, build, ranges
+
+_bounds = st.one_of(st.integers(-6, 6).map(float), st.sampled_from([0.5, -0.0, 1e300, -1e300, 1.7976931348623157e308]))
+_limits = st.tuples(st.one_of(_bounds, st.just(-inf)), st.one_of(_bounds, st.just(inf)))
+_numbers = st.one_of(_bounds, st.sampled_from([inf, -inf, 5e-324, 0.4999999999999999]))
+
+_leaves = st.builds(compare, st.sampled_from("pv"), st.sampled_from(["<", "<=", "=", ">=", ">"]), _bounds)
+_rows = st.lists(st.one_of(_leaves, _leaves.map(not_), st.just(kiwi("k", "x"))), min_size=1, max_size=5)
+_conditions = st.one_of(
+    _rows.map(lambda rows: all_of(*rows)),
+    st.lists(_rows.map(lambda rows: all_of(*rows)), min_size=1, max_size=3).map(lambda rows: any_of(*rows)),
+    _rows.map(lambda rows: one_of(*rows)),
+    _leaves,
+)
+_values = st.one_of(_numbers.map(str), st.sampled_from(["1e999", "-1e999", "", "x", "nan", "+3", "1.e0"]))
+_messages = st.fixed_dictionaries({}, optional={"p": _values, "v": _values, "k": st.sampled_from("xy")})
+
+
+RESOLUTIONS = [(2, 1), (4, 2), (1 << 14, 32)]
+"""Cells of a key, and of an interval: few and many."""
+
+
+@contextmanager
+def bounds(cells, resolution, hot=False):
+    """Use these bounds; with *hot* every literal is looked up together with a second one."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ranges, "CELLS", cells)
+        patch.setattr(ranges, "_RESOLUTION", resolution)
+        if hot:
+            patch.setattr(build, "HOT", 0)
+            patch.setattr(build, "_LEAST_WAY", 1)
+        yield
+
+
+def above(node):
+    """The node and the nodes above it."""
+    return {node >> level for level in range(node.bit_length())}
+
+
+@pytest.mark.parametrize(("cells", "resolution"), RESOLUTIONS)
+@given(limits=st.lists(_limits, min_size=1, max_size=20), number=_numbers)
+def test_nodes_are_the_interval(cells, resolution, limits, number):
+    """A number is in one node of each interval that it is in, and in no node inside another one."""
+    low, high = np.array(limits).T
+    true = {interval for interval, (least, most) in enumerate(limits) if least <= number <= most}
+    with bounds(cells, resolution):
+        cuts = ranges.cuts_of(low, high)
+        own = above(ranges.size_of(cuts) + int(ranges.cells_of(cuts, np.array([number]))[0]))
+        for nodes in (ranges.nodes_of(cuts, low, high), ranges.cover_of(cuts, low, high)):
+            found = [(interval, inside) for interval, node, inside in zip(*nodes, strict=True) if node in own]
+
+            assert len(found) == len(dict(found))
+            assert {interval for interval, inside in found if inside} <= true <= {interval for interval, _ in found}
+
+
+@pytest.mark.parametrize(("cells", "resolution"), RESOLUTIONS)
+@given(
+    stored_conditions=st.lists(_conditions, min_size=1, max_size=10),
+    given_messages=st.lists(_messages, min_size=1, max_size=6),
+    hot=st.booleans(),
+)
+def test_is_the_interpreter(cells, resolution, stored_conditions, given_messages, hot):
+    """Intervals alone, joined, beside others and in alternatives match as the interpreter says, however asked."""
+    subscriptions = subscriptions_of(stored_conditions)
+    with bounds(cells, resolution, hot):
+        index, matcher = Index.of(subscriptions, sample=given_messages[:2]), Matcher(subscriptions)
+    true = expected(subscriptions, given_messages)
+
+    assert true == pairs(index, given_messages)
+    for row, message in enumerate(given_messages):
+        found = sorted((row, match.subscription_id) for match in matcher.match(message))
+        assert [pair for pair in true if pair[0] == row] == found
+
+
+def test_nodes_are_few():
+    """However wide an interval is, it has few nodes; where all bounds are cuts, none of them is verified."""
+    low = np.linspace(0, 1, 50_000)
+    cuts = ranges.cuts_of(low, low + 0.3)
+    few = np.array([0.25, 0.5])
+
+    assert len(cuts) < ranges.CELLS
+    assert len(ranges.nodes_of(cuts, low, low + 0.3).node) < 12 * len(low)
+    assert ranges.nodes_of(ranges.cuts_of(few, few + 1), few, few + 1).inside.all()
+
+
+def test_nothing_is_verified_in_vain():
+    """Ranges that a number is not in are no candidates, with an equality beside them or without."""
+    rules = [all_of(compare("p", ">=", n), compare("p", "<", n + 1)) for n in range(1_000)]
+    rules += [all_of(compare("p", ">=", n), compare("p", "<", n + 1), kiwi("k", f"x{n % 3}")) for n in range(1_000)]
+    matcher = Matcher(subscriptions_of(rules))
+    (layer,) = matcher._state.layers
+
+    assert matcher.stats().always == 0
+    assert sorted(layer.single.matched({"p": "12.5", "k": "x0"})) == [12, 1_012]
+    assert all(count <= 10 for anchor, count in matcher.stats(10_000).hottest if anchor.kind.op == "cell")
+
+
+def test_contradictory_bounds():
+    """A conjunction that no number fulfils is never found."""
+    matcher = Matcher(subscriptions_of([all_of(compare("p", ">", 2), compare("p", "<", 1), kiwi("k", "x"))]))
+
+    assert matcher.match({"p": "1.5", "k": "x"}) == []
+    assert matcher.stats().terms == 0
