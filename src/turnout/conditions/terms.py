@@ -107,7 +107,7 @@ def _plain(children: tuple[Condition, ...], cost: Cost) -> Term:
 
 def _alone(condition: Condition) -> tuple[Term, ...]:
     """Return a single term for the whole condition, without a lookup anchor."""
-    parts = list(_conjuncts(condition))
+    parts = list(conjuncts(condition))
     rest = _conjunction([part for part in parts if isinstance(part, Group)])
     return (Term(ALWAYS, tuple(part for part in parts if not isinstance(part, Group)), rest),)
 
@@ -125,22 +125,36 @@ def _term(condition: Condition, test: Leaf, anchor: Anchor, before: list[Leaf]) 
             return None
         if outcome is None:
             checks.append(replace(earlier, negated=True))
-    parts = [] if rest is True else list(_conjuncts(rest))
+    parts = [] if rest is True else list(conjuncts(rest))
     checks += [part for part in parts if not isinstance(part, Group)]
     groups = [part for part in parts if isinstance(part, Group)]
     return Term(anchor, tuple(dict.fromkeys(checks)), _conjunction(groups))
 
 
-def _conjuncts(condition: Condition) -> Iterator[Condition]:
+def conjuncts(condition: Condition) -> Iterator[Condition]:
     """The conditions that all have to be true, with plain conjunctions opened up."""
     if isinstance(condition, Group) and not condition.negated:
         if condition.logic is Logic.AND or len(condition.children) == 1:
             for child in condition.children:
-                yield from _conjuncts(child)
+                yield from conjuncts(child)
             return
     elif isinstance(condition, Group) and condition.logic is Logic.OR:
         for child in condition.children:
-            yield from _conjuncts(_inverse(child))
+            yield from conjuncts(inverse(child))
+        return
+    yield condition
+
+
+def disjuncts(condition: Condition) -> Iterator[Condition]:
+    """The conditions of which at least one has to be true, with plain alternatives opened up."""
+    if isinstance(condition, Group) and not condition.negated:
+        if condition.logic is Logic.OR or len(condition.children) == 1:
+            for child in condition.children:
+                yield from disjuncts(child)
+            return
+    elif isinstance(condition, Group) and condition.logic is Logic.AND:
+        for child in condition.children:
+            yield from disjuncts(inverse(child))
         return
     yield condition
 
@@ -222,7 +236,7 @@ class _KnownTruths:
             settled = deciding if deciding in children else _group(condition.logic, left, empty=not deciding)
         if not condition.negated:
             return settled
-        return not settled if isinstance(settled, bool) else _inverse(settled)
+        return not settled if isinstance(settled, bool) else inverse(settled)
 
 
 def _exactly_one(children: list[Condition | bool]) -> Condition | bool:
@@ -231,7 +245,7 @@ def _exactly_one(children: list[Condition | bool]) -> Condition | bool:
     if true > 1:
         return False
     if true == 1:
-        return _group(Logic.AND, [_inverse(child) for child in left], empty=True)
+        return _group(Logic.AND, [inverse(child) for child in left], empty=True)
     return _group(Logic.XOR, left, empty=False)
 
 
@@ -241,7 +255,8 @@ def _group(logic: Logic, children: list[Condition], *, empty: bool) -> Condition
     return children[0] if len(children) == 1 else Group(logic, tuple(children))
 
 
-def _inverse(condition: Condition) -> Condition:
+def inverse(condition: Condition) -> Condition:
+    """Return the negation of the condition."""
     return replace(condition, negated=not condition.negated)
 
 

@@ -16,7 +16,7 @@ from turnout.subscriptions.index.texts import Texts
 EQUAL: Final = 0
 """A single fact (*a*) has the literal *b*."""
 ONE_OF: Final = 1
-"""A single fact (*a*) has a literal of the set *b*."""
+"""A fact (*a*) has a literal of the set *b*."""
 LIMITS: Final = 2
 """The number that the key *a* has as its value is between the limits *b*."""
 MANY: Final = 3
@@ -39,6 +39,7 @@ class Head:
         probed: the facts that entries are found by.
         always: the first of the entries that are looked at for every message.
         paired: the first of the entries that are found by two literals at once; the always ones end here.
+        overlapping: True if a subscription can be found several times for one message.
     """
 
     keys: tuple[str, ...]
@@ -46,6 +47,7 @@ class Head:
     probed: tuple[int, ...]
     always: int
     paired: int
+    overlapping: bool
 
     def as_json(self) -> dict[str, Any]:
         """The head as plain data."""
@@ -55,13 +57,16 @@ class Head:
             "probed": self.probed,
             "always": self.always,
             "paired": self.paired,
+            "overlapping": self.overlapping,
         }
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Head:
         """The head that `as_json` wrote."""
         facts = tuple((key, Kind(*kind)) for key, kind in data["facts"])
-        return cls(tuple(data["keys"]), facts, tuple(data["probed"]), data["always"], data["paired"])
+        return cls(
+            tuple(data["keys"]), facts, tuple(data["probed"]), data["always"], data["paired"], data["overlapping"]
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,6 +70,7 @@ def build(subscriptions: Iterable[Subscription], costs: Costs) -> Segment:
             tuple(np.unique(literals.fact_of(np.unique(entries.literal[entries.literal != NOTHING]))).tolist()),
             placed.always,
             placed.paired,
+            clauses.overlapping,
         ),
         _arrays(people, clauses, literals, placed, prices.intervals),
         literals.uses(prices),

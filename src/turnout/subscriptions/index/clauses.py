@@ -98,6 +98,7 @@ class Clauses:
         b: see there.
         choices: the literals that a message can be found by, for clauses that have others than *b*: any one will do.
         members: the literals of sets, by clause.
+        overlapping: True if a message can have several literals that find one subscription.
         intervals: the clauses of numeric intervals, by the numbers of their key and of their limits.
     """
 
@@ -112,6 +113,7 @@ class Clauses:
         self.limits: list[tuple[float, float]] = []
         self.tests: list[tuple[int, str, str]] = []
         self.trees = Trees()
+        self.overlapping = False
         self.intervals: dict[tuple[int, int], int] = {}
         self.plain: defaultdict[str, dict[str, int]] = defaultdict(dict)
         self._whole: dict[str, int] = {}
@@ -166,9 +168,13 @@ class Clauses:
             else:
                 rows.append(self.leaf(child))
         rows += [self._interval(self.literals.key_number(key), own) * 2 for key, own in limits.items()]
-        return self._with_joined_limits(rows) if nested and self.intervals else rows
+        return self.with_joined_limits(rows) if nested and self.intervals else rows
 
-    def _with_joined_limits(self, rows: list[Row]) -> list[Row]:
+    def row(self, condition: Condition) -> Row | None:
+        """The clause of a leaf, or of alternatives that are a set; None for other groups."""
+        return self._one_of(condition) if isinstance(condition, Group) else self.leaf(condition)
+
+    def with_joined_limits(self, rows: list[Row]) -> list[Row]:
         """Return the rows of a conjunction with one interval for all bounds of a key."""
         limited = [row for row in rows if not row & 1 and self.op[row >> 1] == LIMITS]
         if len({self.a[row >> 1] for row in limited}) == len(limited):
@@ -261,15 +267,16 @@ class Clauses:
             self.choices[clause] = tuple(numbers)
 
     def _one_of(self, group: Group) -> Row | None:
-        """The clause of alternatives that exclude each other, as texts of one fact do; None if it is none."""
+        """The clause of alternatives that are literals of one fact; with XOR they exclude each other. Else None."""
         if group.logic is Logic.AND:
             return None
+        usable = (EQUAL,) if group.logic is Logic.XOR else (EQUAL, MANY)
         clauses: list[int] = []
         for child in group.children:
             if isinstance(child, Group) or child.negated:
                 return None
             clause = self.leaf(child) >> 1
-            if self.op[clause] != EQUAL or self.a[clause] != self.a[clauses[0] if clauses else clause]:
+            if self.op[clause] not in usable or self.a[clause] != self.a[clauses[0] if clauses else clause]:
                 return None
             clauses.append(clause)
         members = tuple(dict.fromkeys(clauses))
@@ -283,6 +290,7 @@ class Clauses:
             literals = tuple(self.b[member] for member in members)
             self.members[clause_] = literals
             self.sets.append(literals)
+            self.overlapping |= self.op[members[0]] == MANY
         return clause_ * 2 + group.negated
 
     def tree(self, condition: Condition) -> Row:
@@ -301,7 +309,7 @@ class Clauses:
         number = len(trees.op)
         trees.parent.append(number - parent if parent >= 0 else 0)
         trees.depth.append(depth)
-        row = self._one_of(part) if isinstance(part, Group) else self.leaf(part)
+        row = self.row(part)
         if row is not None:
             clause = row >> 1
             trees.op.append(self.op[clause] * 2 + (row & 1))

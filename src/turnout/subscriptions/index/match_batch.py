@@ -71,7 +71,11 @@ class _Rows:
             pairs.append((np.repeat(np.arange(self.count), len(always)), np.tile(always, self.count)))
         rows, entries = joined(pairs)
         rows, entries = self._verified(rows, entries)
-        return rows, arrays.entry_subscription.take(entries).astype(np.int64)
+        subscriptions = arrays.entry_subscription.take(entries).astype(np.int64)
+        if self.segment.head.overlapping:
+            distinct = np.unique((rows << 32) | subscriptions)
+            return distinct >> 32, distinct & 0xFFFFFFFF
+        return rows, subscriptions
 
     def _by_halves(self) -> _Pairs:
         middle = self.count // 2
@@ -177,6 +181,18 @@ class _Rows:
         return equal
 
     def _one_of(self, a: Ints, b: Ints, rows: Places) -> NDArray[np.bool_]:
+        true = np.zeros(len(a), np.bool_)
+        many = self.segment.many_facts.take(a)
+        single = np.flatnonzero(~many)
+        true[single] = self._one_of_single(a.take(single), b.take(single), rows.take(single))
+        for fact in np.unique(a[many]).tolist():
+            mine = np.flatnonzero(a == fact)
+            which, literals = self._several(fact, rows.take(mine))
+            members = self.segment.in_sets((b.take(mine).take(which).astype(np.int64) << 32) | literals)
+            true[mine.take(which[members])] = True
+        return true
+
+    def _one_of_single(self, a: Ints, b: Ints, rows: Places) -> NDArray[np.bool_]:
         literals = self._literals(a, rows)
         bits = self.arrays.set_bits.take(b) >> (literals & 63).astype(np.uint64)
         true: NDArray[np.bool_] = (bits & np.uint64(1)).astype(np.bool_)

@@ -35,6 +35,7 @@ class Single:
         self._facts = head.facts
         self._key_of_fact = [key for key, _ in head.facts]
         self._nodes = segment.nodes
+        self._overlapping = head.overlapping
         self._always = range(head.always, head.paired)
         self._probed = _by_key(head.facts, head.probed)
         self._entries_at, self._checks_at = viewed(arrays.entries_at), viewed(arrays.checks_at)
@@ -80,7 +81,10 @@ class Single:
                             entries = self._pair(way | literal)
                         if entries:
                             ranges.append(entries)
-        return self._verified(ranges, by_fact, metadata) if ranges else []
+        if not ranges:
+            return []
+        subscriptions = self._verified(ranges, by_fact, metadata)
+        return list(dict.fromkeys(subscriptions)) if self._overlapping else subscriptions
 
     def _verified(self, ranges: list[range], by_fact: dict[int, tuple[int, ...]], metadata: _Metadata) -> list[int]:
         """Return the subscriptions of the entries whose checks are all true."""
@@ -165,7 +169,7 @@ class Single:
         if kind in (EQUAL, MANY, ONE_OF):
             literals = self._of_message(a, metadata)
             if kind == ONE_OF:
-                return bool(literals) and bool(self._in_sets.places(b << 32 | literals[0]))
+                return any(self._in_sets.places(b << 32 | literal) for literal in literals)
             return b in literals
         if kind in (HOLDS, LIMITS):
             value = metadata.get(self._keys[a])

@@ -1,12 +1,13 @@
 """Conversion of subscriptions to entries: a literal to find each by, and rows of clauses that must be true, too.
 
-Most conditions are conjunctions, and their rarest literal is chosen for all of them at once. The others are put in
-disjoint terms first (`turnout.conditions.terms`), one by one.
+Most conditions are conjunctions, and their rarest literal is chosen for all of them at once. Others are found by their
+alternatives (`Plan`), which may overlap: what is found twice is made distinct by the match. Conditions with XOR are put
+in disjoint terms (`turnout.conditions.terms`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
@@ -14,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turnout.conditions.anchor import ALWAYS
-from turnout.conditions.model import Condition, Group, Logic, leaves
-from turnout.conditions.terms import terms_of
+from turnout.conditions.model import Condition, Group, Logic, leaves, nodes
+from turnout.conditions.terms import conjuncts, disjuncts, terms_of
 from turnout.subscriptions.index.anchor_costs import Costs
 from turnout.subscriptions.index.buckets import Places
 from turnout.subscriptions.index.clauses import Clauses
@@ -25,6 +26,82 @@ _FEW = 8
 """With no more alternatives than this, each one is checked against all the others."""
 
 
+@dataclass(slots=True)
+class Plan:
+    """A condition without XOR, of which all rows and one of each alternatives have to be true.
+
+    Attributes:
+        rows: clauses, times two, one more if negated.
+        alternatives: groups of which one plan has to be true, each with its condition.
+        cost: of finding the condition.
+        access: the row that it is found by, or the alternatives; None if nothing finds it.
+    """
+
+    rows: list[int]
+    alternatives: list[tuple[Condition, list[Plan]]]
+    cost: float = inf
+    access: int | list[Plan] | None = None
+
+    @classmethod
+    def of(cls, condition: Condition, clauses: Clauses) -> Plan:
+        """Return the plan of a condition."""
+        rows: list[int] = []
+        alternatives: list[tuple[Condition, list[Plan]]] = []
+        for part in conjuncts(condition):
+            row = clauses.row(part)
+            if row is None:
+                alternatives.append((part, [cls.of(child, clauses) for child in disjuncts(part)]))
+            else:
+                rows.append(row)
+        return cls(clauses.with_joined_limits(rows), alternatives)
+
+    def all_rows(self) -> Iterator[int]:
+        """Yield the rows of this plan and of its alternatives."""
+        yield from self.rows
+        for _, plans in self.alternatives:
+            for plan in plans:
+                yield from plan.all_rows()
+
+    def choose(self, costs: Sequence[float], forerunner: Mapping[int, int]) -> None:
+        """Choose what the condition is found by.
+
+        Args:
+            costs: of the clauses.
+            forerunner: clauses that spare others, see `Prices.forerunners`.
+        """
+        spared = [forerunner[row >> 1] * 2 for row in self.rows if not row & 1 and row >> 1 in forerunner]
+        self.rows = spared + self.rows
+        for row in self.rows:
+            if not row & 1 and costs[row >> 1] < self.cost:
+                self.cost, self.access = costs[row >> 1], row
+        for _, plans in self.alternatives:
+            for plan in plans:
+                plan.choose(costs, forerunner)
+            cost = sum(plan.cost for plan in plans)
+            if cost < self.cost:
+                self.cost, self.access = cost, plans
+
+    def terms(self, clauses: Clauses, others: Sequence[int] = ()) -> Iterator[tuple[int, list[int]]]:
+        """Yield the terms of the condition: where the row is that each is found by, or `NOTHING`, and its rows.
+
+        Terms may overlap: a message of which several are true finds the subscription several times.
+        """
+        of_groups = [
+            row for part, plans in self.alternatives if plans is not self.access for row in _checks(part, clauses)
+        ]
+        rows = [*self.rows, *of_groups, *others]
+        if isinstance(self.access, list):
+            for plan in self.access:
+                yield from plan.terms(clauses, rows)
+        else:
+            yield NOTHING if self.access is None else self.rows.index(self.access), rows
+
+
+def _checks(condition: Condition, clauses: Clauses) -> list[int]:
+    """Return the rows that verify a condition."""
+    return clauses.rows(condition) or [clauses.tree(condition)]
+
+
 @dataclass(frozen=True, slots=True)
 class Drawn:
     """Conditions as rows of clauses.
@@ -32,26 +109,25 @@ class Drawn:
     Attributes:
         clauses: what the rows speak of.
         rows: clauses, times two, one more if negated; of all subscriptions, one after another.
-        counts: how many rows each subscription has; none for those in *alternatives* and *others*.
+        counts: how many rows each subscription has; none for those that are not in *rows*.
         alternatives: a few leaves of which one has to be true, or with XOR exactly one: their rows, and whose they are,
             by logic and by how many there are.
-        others: conditions that are more than that, by subscription.
+        plans: conditions that are more than that, by subscription.
+        others: conditions with XOR inside, by subscription.
     """
 
     clauses: Clauses
     rows: list[int]
     counts: list[int]
     alternatives: dict[tuple[Logic, int], tuple[list[int], list[int]]]
+    plans: dict[int, Plan]
     others: dict[int, Condition]
 
 
 def drawn(conditions: Iterable[Condition], clauses: Clauses) -> Drawn:
     """Return the conditions as rows of clauses, as far as possible."""
-    rows: list[int] = []
-    counts: list[int] = []
-    alternatives: dict[tuple[Logic, int], tuple[list[int], list[int]]] = {}
-    others: dict[int, Condition] = {}
-    rows_of = clauses.rows
+    result = Drawn(clauses, [], [], {}, {}, {})
+    rows, counts, rows_of = result.rows, result.counts, clauses.rows
     for number, condition in enumerate(conditions):
         own = rows_of(condition)
         if own is not None:
@@ -60,13 +136,17 @@ def drawn(conditions: Iterable[Condition], clauses: Clauses) -> Drawn:
             continue
         counts.append(0)
         few = _alternatives(condition, clauses)
-        if few is None or not isinstance(condition, Group):
-            others[number] = condition
-            continue
-        of_all, whose = alternatives.setdefault((condition.logic, len(few)), ([], []))
-        of_all += few
-        whose.append(number)
-    return Drawn(clauses, rows, counts, alternatives, others)
+        if few is not None and isinstance(condition, Group):
+            of_all, whose = result.alternatives.setdefault((condition.logic, len(few)), ([], []))
+            of_all += few
+            whose.append(number)
+        elif any(isinstance(node, Group) and node.logic is Logic.XOR for node in nodes(condition)):
+            result.others[number] = condition
+        else:
+            result.plans[number] = Plan.of(condition, clauses)
+    overlapping = result.plans or any(logic is Logic.OR for logic, _ in result.alternatives)
+    clauses.overlapping |= bool(overlapping)
+    return result
 
 
 def _alternatives(condition: Condition, clauses: Clauses) -> list[int] | None:
@@ -123,16 +203,22 @@ def entries_of(drawn: Drawn, costs: Costs) -> tuple[Entries, Prices]:
     clauses = drawn.clauses
     rows = np.array(drawn.rows, np.int64)
     by_others = [clauses.leaf(leaf) for condition in drawn.others.values() for leaf in leaves(condition)]
+    by_plans = [row for plan in drawn.plans.values() for row in plan.all_rows()]
     by_alternatives = [np.array(few, np.int64) for few, _ in drawn.alternatives.values()]
-    all_rows = np.concatenate([rows, np.array(by_others, np.int64), *by_alternatives])
+    all_rows = np.concatenate([rows, np.array(by_others + by_plans, np.int64), *by_alternatives])
     clause_uses = np.bincount(all_rows >> 1, minlength=len(clauses.op))
     prices = Prices(clauses, clause_uses, costs)
-    rows, counts = _with_forerunners(rows, np.array(drawn.counts, np.int64), prices.forerunners())
+    forerunner = prices.forerunners()
+    rows, counts = _with_forerunners(rows, np.array(drawn.counts, np.int64), forerunner)
     entries = _of_rows(rows, counts, prices)
     for (logic, size), (few, whose) in drawn.alternatives.items():
         own = np.array(few, np.int64).reshape(-1, size)
         entries = _with_alternatives(entries, own, np.array(whose), prices, exactly_one=logic is Logic.XOR)
-    return (_with_others(entries, drawn, prices) if drawn.others else entries), prices
+    if drawn.plans:
+        entries = _with_plans(entries, drawn, prices, forerunner)
+    if drawn.others:
+        entries = _with_others(entries, drawn, prices)
+    return entries, prices
 
 
 def _with_forerunners(rows: Places, counts: Places, forerunner: Places) -> tuple[Places, Places]:
@@ -189,12 +275,9 @@ def joined(first: Entries, second: Entries) -> Entries:
 
 
 def _with_alternatives(entries: Entries, rows: Places, whose: Places, prices: Prices, *, exactly_one: bool) -> Entries:
-    """Add an entry per alternative that requires it and excludes the previous ones, or all others.
-
-    As `terms_of` would have it, without what it takes to look into groups.
-    """
+    """Add an entry per alternative that requires it and, with *exactly_one*, excludes all others."""
     for own in range(rows.shape[1]):
-        others = [other for other in range(rows.shape[1]) if other < own or (exactly_one and other > own)]
+        others = [other for other in range(rows.shape[1]) if exactly_one and other != own]
         checked = np.column_stack([rows[:, own], rows[:, others] + 1])
         first = len(entries.rows) + np.arange(len(whose)) * checked.shape[1]
         clause = rows[:, own] >> 1
@@ -209,6 +292,30 @@ def _with_alternatives(entries: Entries, rows: Places, whose: Places, prices: Pr
         )
         entries = joined(entries, with_members(more, prices.unions))
     return entries
+
+
+def _with_plans(plain: Entries, drawn: Drawn, prices: Prices, forerunner: Places) -> Entries:
+    """Return *plain* with the entries of conditions with alternatives, each found by one of its terms or several."""
+    clauses = drawn.clauses
+    costs = prices.clause.tolist()
+    spares = {clause: int(forerunner[clause]) for clause in np.flatnonzero(forerunner != NOTHING).tolist()}
+    found: list[tuple[int, int, int, int]] = []
+    rows: list[int] = []
+    begun = len(plain.rows)
+    for subscription, plan in drawn.plans.items():
+        plan.choose(costs, spares)
+        for access, own in plan.terms(clauses):
+            first = begun + len(rows)
+            found.append((subscription, first, len(own), NOTHING if access == NOTHING else first + access))
+            rows += own
+    prices.extended()
+    subscription_of, firsts, length, row = np.array(found, np.int64).reshape(-1, 4).T
+    all_rows = np.concatenate([plain.rows, np.array(rows, np.int64)])
+    clause = np.where(row == NOTHING, 0, all_rows.take(np.maximum(row, 0)) >> 1)
+    literal = np.where(row == NOTHING, NOTHING, prices.access.take(clause))
+    decided = (row != NOTHING) & prices.decided.take(clause)
+    more = Entries(subscription_of, literal, firsts, length, row, decided, all_rows)
+    return joined(plain, with_members(more, prices.unions))
 
 
 def _with_others(plain: Entries, drawn: Drawn, prices: Prices) -> Entries:
