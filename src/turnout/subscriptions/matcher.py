@@ -166,7 +166,8 @@ class Matcher:
         """
         layers, loose = self._state
         index = self._index_of(layers)
-        columns = {key: Column([message.get(key) for message in messages]) for key in index.keys}
+        present = set().union(*messages)
+        columns = {key: Column([message.get(key) for message in messages]) for key in index.keys if key in present}
         matches = index.match(columns, len(messages))
         beside: dict[int, list[Answer]] = {}
         for subscription, answer in loose:

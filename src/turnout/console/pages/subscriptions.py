@@ -120,7 +120,9 @@ def trial(form: TrialForm, request: Request, parts: PartsDep, principal: Reads) 
 
 def _by(anchor: Anchor) -> str:
     """Describe an anchor in words."""
-    text = _KINDS.get(anchor.kind.op, f"{anchor.kind} {{}}").format(anchor.text)
+    is_part = anchor.kind.op == "part"
+    op, text = (anchor.text[0], anchor.text[1:]) if is_part else (anchor.kind.op, anchor.text)
+    text = _KINDS.get(op, f"{anchor.kind} {{}}").format(text)
     return f"a word {text}" if anchor.kind.lexeme else text
 
 

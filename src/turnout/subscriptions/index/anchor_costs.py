@@ -12,12 +12,17 @@ from numpy.typing import NDArray
 
 from turnout.conditions.anchor import Anchor, weight
 from turnout.conditions.evaluate import parsed_number
+from turnout.conditions.pattern import fold
 from turnout.subscriptions.index.buckets import Places
-from turnout.subscriptions.index.facts import Fact, probes_of
+from turnout.subscriptions.index.facts import PART, Fact, encoded_all, probes_of
 from turnout.subscriptions.index.ranges import Numbers, cells_of, size_of
+from turnout.subscriptions.index.scanner import Scanner
 
 _LEAST_INTERVALS = 1024
 """Fewer intervals of a key say little of how its values are spread: a text is preferred to half of them."""
+
+_PART_WEIGHTS = np.array([64.0, 64.0, 16.0, 4.0, 1.5])
+"""Weight of a part by its length, the last one for longer parts."""
 
 
 class Background(Protocol):
@@ -51,13 +56,24 @@ class Costs:
         """Return the cost of each text of a fact; *use_counts* is the number of subscriptions that use it."""
         if self._background is not None:
             use_counts = use_counts + self._background.use_counts(fact, texts)
-        guess = np.maximum(use_counts, 1) * weight(Anchor(fact[0], fact[1], ""))
+        is_part = fact[1].op == PART.op
+        weights = _weights_of_parts(texts) if is_part else weight(Anchor(fact[0], fact[1], ""))
+        guess = np.maximum(use_counts, 1) * weights
         if not self._sample:
             return guess
+        counts = self._counts_of_parts(fact, texts) if is_part else self._counts(fact, texts)
         # The guess only decides between texts that the sample shows alike.
-        return np.fromiter(map(self.frequencies(fact).get, texts, repeat(0)), np.float64, len(texts)) + guess / (
-            guess + 1
-        )
+        return np.asarray(counts + guess / (guess + 1), np.float64)
+
+    def _counts(self, fact: Fact, texts: Sequence[str]) -> NDArray[np.float64]:
+        return np.fromiter(map(self.frequencies(fact).get, texts, repeat(0)), np.float64, len(texts))
+
+    def _counts_of_parts(self, fact: Fact, texts: Sequence[str]) -> NDArray[np.float64]:
+        key, kind = fact
+        values = [message[key] for message in self._sample if key in message]
+        scanner = Scanner(encoded_all(texts), np.arange(len(texts), dtype=np.int32))
+        _, found = scanner.find(encoded_all(map(fold, values) if kind.fold else values))
+        return np.bincount(found, minlength=len(texts)).astype(np.float64)
 
     def of_nodes(self, key: str, cuts: Numbers, nodes: Places, use_count: int) -> NDArray[np.float64]:
         """Return the cost of nodes over the cells of a key, which *use_count* intervals use."""
@@ -82,3 +98,8 @@ class Costs:
             values = (message[key] for message in self._sample if key in message)
             self._frequencies[fact] = Counter(text for value in values for text in probes(value))
         return self._frequencies[fact]
+
+
+def _weights_of_parts(texts: Sequence[str]) -> NDArray[np.float64]:
+    lengths = np.fromiter(map(len, texts), np.int64, len(texts)) - 1
+    return _PART_WEIGHTS.take(lengths, mode="clip")

@@ -12,10 +12,10 @@ import numpy as np
 from turnout.conditions.anchor import Anchor, Kind, lookups_of
 from turnout.conditions.check import Check, check_of, shape_of
 from turnout.conditions.model import Compare, Condition, Group, Kiwi, Leaf, Logic, Operator
-from turnout.conditions.pattern import Piece, pieces_of
+from turnout.conditions.pattern import Piece, fold, parse_pattern, pieces_of
 from turnout.subscriptions.index.arrays import EQUAL, GROUP, HOLDS, LIMITS, MANY, ONE_OF, TREE
 from turnout.subscriptions.index.buckets import Places
-from turnout.subscriptions.index.facts import Fact, is_many
+from turnout.subscriptions.index.facts import PART, Fact, is_many
 from turnout.subscriptions.index.ranges import Intervals, cuts_of
 from turnout.subscriptions.index.segment import form_of
 
@@ -33,7 +33,7 @@ class Literals:
         self.keys: dict[str, int] = {}
         self.facts: dict[Fact, int] = {}
         self.by_fact: list[dict[str, int]] = []
-        self._kinds: list[Kind] = []
+        self._facts: list[Fact] = []
         self.fact: list[int] = []
         self.text: list[str] = []
 
@@ -48,12 +48,16 @@ class Literals:
             self.key_number(fact[0])
             number = self.facts[fact] = len(self.facts)
             self.by_fact.append({})
-            self._kinds.append(fact[1])
+            self._facts.append(fact)
         return number
+
+    def of_number(self, fact: int) -> Fact:
+        """The key and the kind of a fact."""
+        return self._facts[fact]
 
     def kind(self, fact: int) -> Kind:
         """The kind of a fact."""
-        return self._kinds[fact]
+        return self._facts[fact][1]
 
     def add(self, fact: int, text: str) -> int:
         """The number of a text of a fact."""
@@ -242,7 +246,8 @@ class Clauses:
         kind = _kind_of(check)
         if kind is not None:
             fact = self.literals.fact_number((check.key, kind))
-            literal = self.literals.add(fact, "" if kind.op == "has" else check.text)
+            text = check.op + check.text if kind.op == PART.op else check.text
+            literal = self.literals.add(fact, "" if kind.op == "has" else text)
             clause = self._new(MANY if is_many(kind) else EQUAL, fact, literal)
             if kind.op in "^$":
                 # The beginning or the end itself comes first, and its parts tell no more.
@@ -252,7 +257,7 @@ class Clauses:
             return self._interval(self.literals.key_number(check.key), _LIMITS[check.op[1:]](check.number))
         self.tests.append((form_of(check), check.text, check.last))
         clause = self._new(HOLDS, self.literals.key_number(check.key), len(self.tests) - 1)
-        self._choose(clause, check.key, lookups_of(check, glob))
+        self._choose(clause, check.key, _parts_of(check, glob) or lookups_of(check, glob))
         return clause
 
     def _choose(self, clause: int, key: str, lookups: Iterable[tuple[Kind, Iterable[str]]]) -> None:
@@ -276,7 +281,7 @@ class Clauses:
             if isinstance(child, Group) or child.negated:
                 return None
             clause = self.leaf(child) >> 1
-            if self.op[clause] not in usable or self.a[clause] != self.a[clauses[0] if clauses else clause]:
+            if self.op[clause] not in usable:
                 return None
             clauses.append(clause)
         members = tuple(dict.fromkeys(clauses))
@@ -286,12 +291,57 @@ class Clauses:
             return members[0] * 2 + group.negated
         clause_ = self._sets.get(members)
         if clause_ is None:
-            clause_ = self._sets[members] = self._new(ONE_OF, self.a[members[0]], len(self.sets))
-            literals = tuple(self.b[member] for member in members)
+            literals = self._of_one_fact([self.b[member] for member in members], group.logic)
+            if literals is None:
+                return None
+            fact = self.literals.fact[literals[0]]
+            clause_ = self._sets[members] = self._new(ONE_OF, fact, len(self.sets))
             self.members[clause_] = literals
             self.sets.append(literals)
-            self.overlapping |= self.op[members[0]] == MANY
+            self.overlapping |= is_many(self.literals.kind(fact))
         return clause_ * 2 + group.negated
+
+    def _of_one_fact(self, literals: list[int], logic: Logic) -> tuple[int, ...] | None:
+        """Return alternatives as literals of one fact: of theirs, or of parts; None if there is no such fact."""
+        facts = [self.literals.of_number(self.literals.fact[literal]) for literal in literals]
+        if len(set(facts)) == 1:
+            return tuple(literals)
+        kinds = {(key, kind.fold) for key, kind in facts}
+        if logic is Logic.XOR or len(kinds) > 1 or not all(_is_text(kind) for _, kind in facts):
+            return None
+        return tuple(dict.fromkeys(map(self._part, literals)))
+
+    def _part(self, literal: int) -> int:
+        """Return the part that is needed where a text, a beginning or an end is."""
+        key, kind = self.literals.of_number(self.literals.fact[literal])
+        if kind.op == PART.op:
+            return literal
+        fact = self.literals.fact_number((key, PART._replace(fold=kind.fold)))
+        return self.literals.add(fact, kind.op + self.literals.text[literal])
+
+    def unite_parts(self) -> None:
+        """Make parts of the beginnings and ends of keys that are searched for parts anyway."""
+        facts = self.literals.facts
+        moved = {
+            literal: self._part(literal)
+            for (key, kind), number in tuple(facts.items())
+            if kind.op in ("^", "$") and _is_text(kind) and (key, PART._replace(fold=kind.fold)) in facts
+            for literal in self.literals.by_fact[number].values()
+        }
+        if not moved:
+            return
+        for clause, (op, literal) in enumerate(zip(self.op, self.b, strict=True)):
+            if op == EQUAL and literal in moved:
+                self.op[clause], self.b[clause] = MANY, moved[literal]
+                self.a[clause] = self.literals.fact[moved[literal]]
+                self.choices.pop(clause, None)
+        for clause, own in self.choices.items():
+            self.choices[clause] = tuple(moved.get(literal, literal) for literal in own)
+        for clause, own in self.members.items():
+            if own[0] in moved:
+                self.members[clause] = self.sets[self.b[clause]] = tuple(moved[literal] for literal in own)
+                self.a[clause] = self.literals.fact[moved[own[0]]]
+                self.overlapping = True
 
     def tree(self, condition: Condition) -> Row:
         """A clause for any condition; nothing can be found by it."""
@@ -328,6 +378,25 @@ class Clauses:
 _WHOLE = Kind("=")
 
 
+def _is_text(kind: Kind) -> bool:
+    """Return True for literals that are texts of the whole value, its beginning, its end or its parts."""
+    return not kind.lexeme and kind.op in ("=", "^", "$", PART.op)
+
+
+def _parts_of(check: Check, glob: tuple[Piece, ...] | None) -> list[tuple[Kind, Iterable[str]]]:
+    """Return the parts that a value needs for a glob with a text between wildcards; any one suffices."""
+    if check.op != "glob" or check.partial:
+        return []
+    pieces = parse_pattern(check.text) if glob is None else glob
+    texts = [fold(piece) if check.fold and isinstance(piece, str) else piece for piece in pieces]
+    inner = [f"~{piece}" for piece in texts[1:-1] if isinstance(piece, str)]
+    if not inner:
+        return []
+    begin = [f"^{piece}" for piece in texts[:1] if isinstance(piece, str)]
+    end = [f"${piece}" for piece in texts[-1:] if isinstance(piece, str)]
+    return [(PART._replace(fold=check.fold), dict.fromkeys([*begin, *inner, *end]))]
+
+
 def _kind_of(check: Check) -> Kind | None:
     """Return the kind of the fact that decides the check; None if a fact alone does not."""
     match check.op:
@@ -335,6 +404,8 @@ def _kind_of(check: Check) -> Kind | None:
             return Kind("=", 0, check.partial, check.fold)
         case "^" | "$" if len(check.text) <= _LONGEST:
             return Kind(check.op, len(check.text), check.partial, check.fold)
+        case "^" | "$" | "~" if not check.partial:
+            return PART._replace(fold=check.fold)
         case "has":
             return Kind("has")
         case "glob" if not check.partial and check.text.strip("*") == "":

@@ -22,6 +22,9 @@ from turnout.conditions.pattern import fold
 Fact: TypeAlias = tuple[str, Kind]
 """A metadata key, and how a text to look up is made of its value."""
 
+PART: Final = Kind("part")
+"""Texts, each with its operation, that are in a value, or at its beginning or end; see `scanner`."""
+
 CELL: Final = Kind("cell")
 """Nodes that a number is in, of those that intervals consist of."""
 
@@ -33,7 +36,7 @@ _hash64: Callable[[bytes, int], int] = xxhash.xxh64_intdigest
 
 def is_many(kind: Kind) -> bool:
     """Return True if a value can give several texts."""
-    return kind.lexeme or kind.op == "~" or kind in (CELL, SPAN)
+    return kind.lexeme or kind.op in ("~", PART.op) or kind in (CELL, SPAN)
 
 
 @lru_cache(maxsize=4096)

@@ -137,18 +137,16 @@ class Index:
         self, columns: Mapping[str, Column], rows: Places, books: ValueDictionaries, *, whole: bool
     ) -> Matches:
         codes = {}
-        absent = np.zeros(len(rows), np.int32)
         for key in self.keys:
             column = columns.get(key)
             if column is None:
-                codes[key] = absent
                 continue
             values = column.values
             some = values[rows[0] : rows[-1] + 1] if whole else [values[row] for row in rows.tolist()]
             codes[key] = books.book(key).codes(Column(some, column.text))
         pairs = []
         for (segment, gone), first in zip(self._layers, self._first.tolist(), strict=True):
-            own = [codes[key] for key in segment.head.keys]
+            own = [codes.get(key) for key in segment.head.keys]
             places, subscriptions = matched(segment, books.tables(segment), own, len(rows))
             if gone is not None and len(places):
                 here = np.flatnonzero(~gone.take(subscriptions))

@@ -22,7 +22,7 @@ from turnout.subscriptions.index.arrays import Arrays, Head
 from turnout.subscriptions.index.texts import Texts
 
 _MAGIC = b"TURNOUTX"
-_VERSION = 4
+_VERSION = 5
 _PREFIX = struct.Struct("<8sIIQ")
 """Magic, version, length of the head, its checksum."""
 _EDGE = 64

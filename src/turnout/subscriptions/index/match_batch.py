@@ -22,27 +22,34 @@ MOST_CANDIDATES = 1 << 20
 _Pairs: TypeAlias = tuple[Places, Places]
 
 
-def matched(segment: Segment, tables: Tables, codes: Sequence[Ints], count: int) -> _Pairs:
+def matched(segment: Segment, tables: Tables, codes: Sequence[Ints | None], count: int) -> _Pairs:
     """Rows and the segment's subscriptions that they match, each pair once, in no particular order.
 
     Args:
         segment: what is looked for.
         tables: what it knows of the values in the books.
-        codes: for each of the segment's keys, the code of each row's value.
+        codes: for each of the segment's keys, the code of each row's value; None if all are absent.
         count: how many rows there are.
     """
-    return _Rows(segment, tables, np.stack(codes) if codes else np.zeros((0, count), np.int32)).matched()
+    of_keys = np.zeros((len(codes), count), np.int32)
+    present = []
+    for key, own in enumerate(codes):
+        if own is not None:
+            of_keys[key] = own
+            present.append(key)
+    return _Rows(segment, tables, of_keys, present).matched()
 
 
 class _Rows:
     """Some rows under work."""
 
-    def __init__(self, segment: Segment, tables: Tables, codes: NDArray[np.int32]) -> None:
+    def __init__(self, segment: Segment, tables: Tables, codes: NDArray[np.int32], present: Sequence[int]) -> None:
         self.segment = segment
         self.arrays = segment.arrays
         self.tables = tables
         self.count = codes.shape[1]
         self.codes = codes
+        self.present = present
         self.flat_codes = codes.ravel()
         self.singles = tables.singles()
         self.base_of_fact = segment.key_of_fact * self.count
@@ -79,25 +86,26 @@ class _Rows:
 
     def _by_halves(self) -> _Pairs:
         middle = self.count // 2
-        first = _Rows(self.segment, self.tables, self.codes[:, :middle]).matched()
-        rows, subscriptions = _Rows(self.segment, self.tables, self.codes[:, middle:]).matched()
+        first = _Rows(self.segment, self.tables, self.codes[:, :middle], self.present).matched()
+        rows, subscriptions = _Rows(self.segment, self.tables, self.codes[:, middle:], self.present).matched()
         return joined([first, (rows + middle, subscriptions)])
 
     def _probed(self) -> tuple[Places, Ints]:
         """Rows, and the literals that they have in the facts that entries are found by."""
         rows, literals = [np.zeros(0, np.int64)], [np.zeros(0, np.int32)]
-        facts = self.segment.probed_single
-        for fact, key in zip(facts.tolist(), self.segment.key_of_fact.take(facts).tolist(), strict=True):
-            offset = self.singles.offsets[fact]
-            of_rows = self.singles.literals[offset : offset + self.singles.room[key]].take(self.codes[key])
-            some = np.flatnonzero(of_rows)
-            rows.append(some)
-            literals.append(of_rows.take(some))
         everyone = np.arange(self.count)
-        for fact in self.segment.probed_many:
-            of_rows, several = self._several(fact, everyone)
-            rows.append(of_rows)
-            literals.append(several)
+        for key in self.present:
+            for fact in self.segment.probed_of_key[key]:
+                if self.segment.many[fact]:
+                    of_rows, several = self._several(fact, everyone)
+                    rows.append(of_rows)
+                    literals.append(several)
+                    continue
+                offset = self.singles.offsets[fact]
+                own = self.singles.literals[offset : offset + self.singles.room[key]].take(self.codes[key])
+                some = np.flatnonzero(own)
+                rows.append(some)
+                literals.append(own.take(some))
         return np.concatenate(rows), np.concatenate(literals)
 
     def _several(self, fact: int, rows: Places) -> tuple[Places, Ints]:

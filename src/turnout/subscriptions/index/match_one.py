@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 
 from turnout.conditions.check import Check, passes
 from turnout.conditions.evaluate import parsed_number
+from turnout.conditions.pattern import fold
 from turnout.subscriptions.index.arrays import EQUAL, GROUP, HOLDS, LIMITS, MANY, ONE_OF
 from turnout.subscriptions.index.buckets import mixed_one, shift_of, viewed
 from turnout.subscriptions.index.facts import encoded, probes_of, text_maker
@@ -35,6 +36,9 @@ class Single:
         self._facts = head.facts
         self._key_of_fact = [key for key, _ in head.facts]
         self._nodes = segment.nodes
+        self._scanners = segment.scanners
+        for scanner in self._scanners.values():
+            scanner.prepare()
         self._overlapping = head.overlapping
         self._always = range(head.always, head.paired)
         self._probed = _by_key(head.facts, head.probed)
@@ -125,6 +129,8 @@ class Single:
             if fact in self._nodes:
                 number = parsed_number(value)
                 known = () if number is None else self._nodes[fact].of_number(number)
+            elif fact in self._scanners:
+                known = self._scanners[fact].find_one(encoded(fold(value) if kind.fold else value))
             elif self._segment.many[fact]:
                 numbers = (find(fact, encoded(text)) for text in probes_of(kind)(value))
                 known = tuple(literal for literal in numbers if literal)

@@ -144,6 +144,7 @@ def drawn(conditions: Iterable[Condition], clauses: Clauses) -> Drawn:
             result.others[number] = condition
         else:
             result.plans[number] = Plan.of(condition, clauses)
+    clauses.unite_parts()
     overlapping = result.plans or any(logic is Logic.OR for logic, _ in result.alternatives)
     clauses.overlapping |= bool(overlapping)
     return result

@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 from turnout.conditions.check import COMPARISONS, Check
 from turnout.subscriptions.index.arrays import Arrays, Head
 from turnout.subscriptions.index.buckets import Ints, Longs, Places, in_bucket, mixed, shift_of, viewed
-from turnout.subscriptions.index.facts import CELL, SPAN, hash_of, is_many, salt_of
+from turnout.subscriptions.index.facts import CELL, PART, SPAN, hash_of, is_many, salt_of
 from turnout.subscriptions.index.layout import map_segment, write_segment
 from turnout.subscriptions.index.ranges import NodeLiterals
+from turnout.subscriptions.index.scanner import Scanner
 
 if TYPE_CHECKING:
     from turnout.subscriptions.index.dictionary import ValueDictionaries
@@ -49,7 +50,9 @@ class Segment:
         self.key_of_fact = np.array([key_numbers[key] for key, _ in head.facts], np.int64)
         self.many = tuple(is_many(kind) for _, kind in head.facts)
         self.probed_single = np.array([fact for fact in head.probed if not self.many[fact]], np.int64)
-        self.probed_many = [fact for fact in head.probed if self.many[fact]]
+        self.probed_of_key: list[list[int]] = [[] for _ in head.keys]
+        for fact in head.probed:
+            self.probed_of_key[self.key_of_fact[fact]].append(fact)
         self.many_facts = np.array(self.many, np.bool_)
         self.has_ways = len(arrays.way_fact) > 0
         # Held here and not with the books, which outlive segments: tables hold the segment that they are of.
@@ -80,6 +83,17 @@ class Segment:
                 numbers = np.array(list(map(arrays.literal_text.text, places.tolist())), np.int64)
                 nodes[fact] = NodeLiterals(cuts, numbers, (places + 1).astype(np.int32))
         return nodes
+
+    @cached_property
+    def scanners(self) -> dict[int, Scanner]:
+        """The search for the literals of each fact that is parts of values."""
+        arrays, scanners = self.arrays, {}
+        for fact, (_, kind) in enumerate(self.head.facts):
+            if kind.op == PART.op:
+                places = np.flatnonzero(arrays.literal_fact == fact)
+                texts = list(map(arrays.literal_text.raw, places.tolist()))
+                scanners[fact] = Scanner(texts, (places + 1).astype(np.int32))
+        return scanners
 
     @cached_property
     def always(self) -> Places:

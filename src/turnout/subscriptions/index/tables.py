@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from turnout.conditions.check import Check, passes
 from turnout.conditions.evaluate import parsed_number
+from turnout.conditions.pattern import fold
 from turnout.subscriptions.index.buckets import Ints, Longs, Places
 from turnout.subscriptions.index.facts import encoded_all, hashes_of, probes_of, taker
 
@@ -52,6 +53,7 @@ class Tables:
         self._check = segment.check
         self._salts = segment.salts
         self._nodes = segment.nodes
+        self._scanners = segment.scanners
         self._key_of_fact = segment.key_of_fact.tolist()
         self._probed = segment.probed_single.tolist()
         self._lock = threading.Lock()
@@ -159,6 +161,14 @@ class Tables:
             new = self.numbers(self._key_of_fact[fact])[begun:size]
             counts, literals = self._nodes[fact].of_numbers(new)
             return _extended(known, counts, literals)
+        if fact in self._scanners:
+            folded = self._head.facts[fact][1].fold
+            texts = book.texts[begun:size]
+            owner, literals = self._scanners[fact].find(encoded_all(map(fold, texts) if folded else texts))
+            # No value, code 0, has no parts: not even the empty one.
+            valued = np.flatnonzero(owner + begun > 0)
+            counts = np.bincount(owner.take(valued), minlength=size - begun)
+            return _extended(known, counts, literals.take(valued))
         probes = probes_of(self._head.facts[fact][1])
         # No value, code 0, has no words: not even the empty one.
         probed = [probes(text) if code else () for code, text in enumerate(book.texts[begun:size], begun)]
