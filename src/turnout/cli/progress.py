@@ -15,24 +15,6 @@ if TYPE_CHECKING:
     from turnout.engine.counts import Counts
     from turnout.runtime.progress import Progress, RunResult
 
-COUNT_LABELS = {
-    "read": "read",
-    "not_read": "not read",
-    "filtered": "filtered",
-    "unmatched": "unmatched",
-    "delivered": "delivered",
-    "dead_lettered": "dead-lettered",
-    "lost_by_weight": "lost by weight",
-    "discarded": "failed, nowhere to go",
-    "messages": "messages sent",
-    "undeliverable": "deliveries nobody could take",
-    "dropped_headers": "headers left out",
-    "reserved_headers": "reserved headers dropped",
-}
-"""What the counts are called, in the order in which people look at them."""
-
-_WHERE_NOT_ZERO = frozenset({"not_read", "discarded", "undeliverable", "dropped_headers", "reserved_headers"})
-
 _PLAIN_EVERY_SECONDS = 5.0
 
 
@@ -123,10 +105,10 @@ def _rate(progress: Progress) -> float:
 
 def _shown(counts: Counts) -> list[tuple[str, int]]:
     """Return the labels and values of counts to show; some counts are omitted while they are zero."""
+    from turnout.engine.counts import COUNTS
+
     numbers = counts.as_dict()
-    return [
-        (label, numbers[name]) for name, label in COUNT_LABELS.items() if numbers[name] or name not in _WHERE_NOT_ZERO
-    ]
+    return [(info.label, numbers[name]) for name, info in COUNTS.items() if numbers[name] or info.shown_at_zero]
 
 
 def counts_table(title: str, counts: Counts) -> Table:

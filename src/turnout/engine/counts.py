@@ -7,54 +7,97 @@ from dataclasses import dataclass, field, fields
 from operator import add, sub
 from typing import Any, Final
 
+import numpy as np
+
 from turnout.engine.flow import Flow
+from turnout.engine.outcome import Outcome, Outcomes
+
+
+@dataclass(frozen=True, slots=True)
+class CountInfo:
+    """Declaration of one count, for displays, metrics and docs.
+
+    Attributes:
+        label: in tables of ``turnout run``.
+        meaning: a phrase.
+        unit: of the number.
+        metric: name of its counter in Prometheus; "" without one, and for an outcome, which is a series of
+            ``turnout_route_records_total``.
+        shown_at_zero: False if tables omit it while it is zero.
+    """
+
+    label: str
+    meaning: str
+    unit: str = "records"
+    metric: str = ""
+    shown_at_zero: bool = True
+
+
+def _count(label: str, meaning: str, *, unit: str = "records", metric: str = "", shown_at_zero: bool = True) -> int:
+    """Declare a count, 0 by default."""
+    info = CountInfo(label, meaning, unit, metric, shown_at_zero)
+    declared: int = field(default=0, metadata={"info": info})
+    return declared
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Numbers of records, but for the last ones. All but `not_read` are of records that were read.
+    """Numbers of records, and of some messages and headers; each is declared here, once (see `COUNTS`).
 
-    Attributes:
-        read: came from the source.
-        filtered: dropped by a Filter.
-        lost_by_weight: dropped by mappings whose weights mean loss.
-        unmatched: wanted by no subscription, and dropped for that.
-        delivered: sent to the sink at least once.
-        dead_lettered: sent to the dead letter topic, and nowhere else.
-        discarded: failed where the route has no dead letter topic and tolerates failures.
-        not_read: left at the server, since no subscription can want their subjects: beside those that were read.
-        messages: messages that the sinks took for delivered records: one per destination.
-        undeliverable: deliveries that nobody could take, whatever became of the record's others: each is a dead letter
-            of its own, or discarded.
-        dropped_headers: headers that a sink could not carry, left out of their messages.
-        reserved_headers: headers with names that only turnout writes, dropped as their records entered the route.
-        flow: how the records went through the stages. It is no part of what makes two counts equal: that is how their
-            records ended.
+    All but `not_read` are of records that were read. Two counts are equal if their numbers are, whatever their flow.
 
     >>> counts = Counts(read=10, filtered=2, delivered=7, dead_lettered=1) + Counts(read=5, delivered=5)
     >>> counts.read, counts.delivered, counts.conserved
     (15, 12, True)
+    >>> COUNTS["dead_lettered"].meaning
+    'sent to the dead letter topic, and nowhere else'
     """
 
-    read: int = 0
-    filtered: int = 0
-    lost_by_weight: int = 0
-    unmatched: int = 0
-    delivered: int = 0
-    dead_lettered: int = 0
-    discarded: int = 0
-    not_read: int = 0
-    messages: int = 0
-    undeliverable: int = 0
-    dropped_headers: int = 0
-    reserved_headers: int = 0
+    read: int = _count(
+        "read", "read from the source: the sum of the outcomes", metric="turnout_route_records_read_total"
+    )
+    not_read: int = _count(
+        "not read",
+        "left at the server, or not looked into, as no subscription can want them; beside those that were read",
+        metric="turnout_route_records_not_read_total",
+        shown_at_zero=False,
+    )
+    filtered: int = _count("filtered", "dropped by a `Filter`")
+    unmatched: int = _count("unmatched", "wanted by no subscription, with `unmatched: drop`")
+    delivered: int = _count("delivered", "sent to a sink in at least one message")
+    dead_lettered: int = _count("dead-lettered", "sent to the dead letter topic, and nowhere else")
+    lost_by_weight: int = _count("lost by weight", "dropped by mappings whose weights mean loss")
+    discarded: int = _count(
+        "failed, nowhere to go", "failed, with `tolerance: all` and no `deadLetter`", shown_at_zero=False
+    )
+    messages: int = _count(
+        "messages sent",
+        "accepted by the sinks for delivered records: one for each record, subscription and destination",
+        unit="messages",
+        metric="turnout_route_messages_total",
+    )
+    undeliverable: int = _count(
+        "deliveries nobody could take",
+        "accepted by no sink, of whatever records: each is a dead letter of its own, or discarded",
+        unit="deliveries",
+        shown_at_zero=False,
+    )
+    dropped_headers: int = _count(
+        "headers left out", "left out of messages, with `badHeaders: drop`", unit="headers", shown_at_zero=False
+    )
+    reserved_headers: int = _count(
+        "reserved headers dropped",
+        "reserved for turnout (`Turnout-*`, `__turnout.*`), and dropped as their records were read",
+        unit="headers",
+        metric="turnout_route_reserved_headers_total",
+        shown_at_zero=False,
+    )
     flow: Flow = field(default_factory=Flow, compare=False, kw_only=True)
 
     @property
     def accounted(self) -> int:
         """Number of records with a known outcome."""
-        ends = (self.filtered, self.lost_by_weight, self.unmatched, self.delivered, self.dead_lettered)
-        return sum(ends) + self.discarded
+        return sum(getattr(self, name) for name in OUTCOMES)
 
     @property
     def conserved(self) -> bool:
@@ -78,6 +121,20 @@ class Counts:
         """Return counts from numbers by name; a missing or null number is 0."""
         return cls(*(int(numbers.get(name) or 0) for name in NUMBERS), flow=flow or Flow())
 
+    @classmethod
+    def of_outcomes(cls, outcomes: Outcomes, numbers: Mapping[str, int]) -> Counts:
+        """Return the counts of a batch's outcomes, with *numbers* of messages and headers."""
+        totals = np.bincount(outcomes + 1, minlength=len(Outcome) + 1).tolist()[1:]
+        return cls.of({"read": len(outcomes), **{name: totals[Outcome[name.upper()]] for name in OUTCOMES}, **numbers})
 
-NUMBERS: Final = tuple(field.name for field in fields(Counts) if field.name != "flow")
+
+COUNTS: Final[Mapping[str, CountInfo]] = {
+    declared.name: declared.metadata["info"] for declared in fields(Counts) if "info" in declared.metadata
+}
+"""The declarations by name, in the order in which people look at them."""
+
+NUMBERS: Final = tuple(COUNTS)
 """The names of the numbers."""
+
+OUTCOMES: Final = tuple(outcome.label for outcome in Outcome if outcome is not Outcome.STOPPED)
+"""The names of the numbers that add up to `Counts.read`."""

@@ -2,41 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from turnout.engine.addresses import Addresses
 from turnout.engine.headers import HeaderRules, without
-from turnout.engine.origin import origins
+from turnout.engine.messages import Messages, carried
+from turnout.engine.origin import dead_suffix, origins
 from turnout.engine.reading import Consumed
+from turnout.engine.rejection import Rejection
+from turnout.engine.reserved import CONNECT_PREFIX, TURNOUT_PREFIX
 from turnout.engine.seal import SEAL, seal
 from turnout.records import Failure, Headers
 from turnout.records.headers import ARROW
+from turnout.records.types import ArrowArray, ArrowBatch, Binaries
 from turnout.routes import Route
 
-if TYPE_CHECKING:
-    from turnout.engine.undelivered import Undelivered
-
-CONTEXT: Final = "__connect.errors."
-"""Prefix of Connect's context headers."""
-
-ORIGIN: Final = "__turnout.origin"
+ORIGIN: Final = f"{TURNOUT_PREFIX}origin"
 """The header with the record's place, as in message ids. It is the first that the route adds: what stands before it
 came with the record."""
 
-SUBSCRIPTION: Final = "__turnout.subscription"
+SUBSCRIPTION: Final = f"{TURNOUT_PREFIX}subscription"
 """The header with the id of the subscription that a delivery was for."""
 
-DESTINATION: Final = "__turnout.destination"
+DESTINATION: Final = f"{TURNOUT_PREFIX}destination"
 """The header with the destination that a delivery could not reach, control characters escaped."""
 
-LEFT_OUT: Final = "__turnout.headers.left.out"
+LEFT_OUT: Final = f"{TURNOUT_PREFIX}headers.left.out"
 """The header that names those of the record's own that a dead letter could not be written with."""
 
-_LONGEST = 10_000
+_LONGEST: Final = 10_000
 """How many characters of a text a header of ours holds."""
+
+_POSITION: Final = ("topic", "partition", "offset")
 
 
 def context_headers(
@@ -51,77 +53,78 @@ def context_headers(
         offset: likewise.
         name: the connector's, here the route's, name.
     """
-    values: Mapping[str, Any] = {
+    values: dict[str, str | int | None] = {
         "topic": topic,
         "partition": partition,
         "offset": offset,
         "connector.name": name or None,
         # A route is one task to Connect, however many Spark makes of it.
         "task.id": 0,
-        "stage": failure and failure.stage,
-        "class.name": failure and failure.class_name,
-        "exception.class.name": failure and failure.exception,
-        "exception.message": failure and failure.message,
-        # The first line of Java's trace. No Java exception was thrown, so there are no others.
-        "exception.stacktrace": failure and f"{failure.exception}: {failure.message}",
     }
-    return ((f"{CONTEXT}{key}", str(value)) for key, value in values.items() if value is not None)
+    if failure is not None:
+        values |= {
+            "stage": failure.stage,
+            "class.name": failure.class_name,
+            "exception.class.name": failure.exception,
+            "exception.message": failure.message,
+            # The first line of Java's trace. No Java exception was thrown, so there are no others.
+            "exception.stacktrace": f"{failure.exception}: {failure.message}",
+        }
+    return ((f"{CONNECT_PREFIX}{key}", str(value)) for key, value in values.items() if value is not None)
 
 
-def dead_headers(
-    route: Route, rules: HeaderRules, consumed: Consumed, rows: Sequence[int], failures: Mapping[int, Failure]
-) -> Any:
-    """The headers of the dead letters of a batch, as Arrow lists.
+def dead_letters(
+    route: Route, addresses: Addresses, rules: HeaderRules, consumed: Consumed, rejections: Sequence[Rejection]
+) -> Messages:
+    """Return a dead letter for each rejection: the record as it was read, and the reason in headers.
 
     Args:
-        route: whose dead letters they are, and whether they say why.
+        route: whose dead letters they are, and whether they give reasons.
+        addresses: of its sinks.
         rules: which headers can be written.
         consumed: the records as they were read.
-        rows: of the dead letters.
-        failures: row → why.
+        rejections: of a batch.
     """
-    return _headers(route, rules, consumed, rows, [failures.get(row) for row in rows], [()] * len(rows))
-
-
-def delivery_headers(route: Route, rules: HeaderRules, consumed: Consumed, undelivered: Sequence[Undelivered]) -> Any:
-    """Return the headers of dead letters for single deliveries: the reason, the subscription and the destination."""
-    more = [
-        [
-            *([(SUBSCRIPTION, delivery.subscription)] if delivery.subscription is not None else []),
-            (DESTINATION, delivery.destination),
-        ]
-        for delivery in undelivered
+    assert route.dead_letter is not None
+    rows = [rejection.row for rejection in rejections]
+    sink, topic = addresses.split(route.dead_letter.topic)
+    suffixes = [
+        dead_suffix(route.name, rejection.subscription or "", rejection.destination)
+        if rejection.destination is not None
+        else dead_suffix(route.name)
+        for rejection in rejections
     ]
-    rows = [delivery.row for delivery in undelivered]
-    return _headers(route, rules, consumed, rows, [delivery.failure for delivery in undelivered], more)
+    origin = origins(consumed.batch).take(pa.array(rows, pa.int64()))
+    headers = _headers(route, rules, consumed, rejections)
+    return Messages(
+        pa.repeat(pa.scalar(topic, pa.string()), len(rows)),
+        pc.binary_join_element_wise(origin, pa.array(suffixes, pa.string()), ""),
+        np.full(len(rows), sink, np.int8),
+        np.arange(len(rows)),
+        carried(consumed.batch, rows, _take(consumed.values, rows), headers, _take(consumed.keys, rows)),
+    )
 
 
-def _headers(
-    route: Route,
-    rules: HeaderRules,
-    consumed: Consumed,
-    rows: Sequence[int],
-    failures: Sequence[Failure | None],
-    more: Sequence[Iterable[tuple[str, str]]],
-) -> Any:
+def _take(column: Sequence[bytes | None], rows: Iterable[int]) -> Binaries:
+    return pa.array([column[row] for row in rows], pa.binary())
+
+
+def _headers(route: Route, rules: HeaderRules, consumed: Consumed, rejections: Sequence[Rejection]) -> ArrowArray:
     """Return the records' headers without unwritable ones, followed by the reasons and the seal."""
+    rows = [rejection.row for rejection in rejections]
     chosen = consumed.batch.take(pa.array(rows, pa.int64()))
-    names = chosen.schema.names
-    column = Headers.of_arrow(chosen.column("headers")) if "headers" in names else Headers(len(rows))
+    column = Headers.of_arrow(chosen.column("headers")) if "headers" in chosen.schema.names else Headers(len(rows))
     everything = np.arange(len(rows))
     arrow = column.to_arrow(everything)
     bad = rules.unfit(arrow)
     if bad is not None:
         column = Headers.of_arrow(without(arrow, bad))
     if route.dead_letter is not None and route.dead_letter.context_headers:
-        places_of = origins(chosen).to_pylist()
-        places = [chosen.column(part).to_pylist() if part in names else [None] * len(rows) for part in _PLACE]
-        for at, (failure, topic, partition, offset) in enumerate(zip(failures, *places, strict=True)):
-            context = context_headers(failure, topic, partition, offset, name=route.name)
-            for header, text in ((ORIGIN, places_of[at] or ""), *context, *more[at]):
-                column.append(np.array([at], np.intp), header, None, [_on_one_line(text)])
-        for at, text in (rules.left_out(arrow, bad) if bad is not None else {}).items():
-            column.append(np.array([at], np.intp), LEFT_OUT, None, [_on_one_line(text)])
+        for number, headers in enumerate(_reasons(route, chosen, rejections)):
+            for name, text in headers:
+                column.append(everything[number : number + 1], name, None, [_on_one_line(text)])
+        for number, text in (rules.left_out(arrow, bad) if bad is not None else {}).items():
+            column.append(everything[number : number + 1], LEFT_OUT, None, [_on_one_line(text)])
         if route.dead_letter.secret is not None:
             values = [consumed.values[row] for row in rows]
             column.append(everything, SEAL, None, _seals(route.dead_letter.secret, column.to_arrow(everything), values))
@@ -132,7 +135,22 @@ def _headers(
     return headers_column
 
 
-def _seals(secret: str, headers: Any, values: Sequence[bytes | None]) -> list[str]:
+def _reasons(route: Route, chosen: ArrowBatch, rejections: Sequence[Rejection]) -> Iterator[list[tuple[str, str]]]:
+    """Yield the headers of each rejection: its origin, Connect's context, and a delivery's addressee."""
+    names = chosen.schema.names
+    positions = [chosen.column(part).to_pylist() if part in names else [None] * len(rejections) for part in _POSITION]
+    for rejection, origin, *position in zip(rejections, origins(chosen).to_pylist(), *positions, strict=True):
+        topic, partition, offset = position
+        headers = [(ORIGIN, origin or "")]
+        headers += context_headers(rejection.failure, topic, partition, offset, name=route.name)
+        if rejection.subscription is not None:
+            headers.append((SUBSCRIPTION, rejection.subscription))
+        if rejection.destination is not None:
+            headers.append((DESTINATION, rejection.destination))
+        yield headers
+
+
+def _seals(secret: str, headers: ArrowArray, values: Sequence[bytes | None]) -> list[str]:
     """The seal of each letter."""
     return [
         seal(secret, [(header["key"], header["value"]) for header in pairs], value)
@@ -148,6 +166,3 @@ def _on_one_line(text: str) -> str:
             character if character.isprintable() else character.encode("unicode_escape").decode() for character in line
         )
     return line if len(line) <= _LONGEST else f"{line[:_LONGEST]}…"
-
-
-_PLACE = ("topic", "partition", "offset")

@@ -10,10 +10,11 @@ from turnout.codecs import Notation, TextNotation, notation_of
 from turnout.conditions import Condition, SeenLeaf, blame, format_condition, leaves, true_leaves
 from turnout.engine.mapping_report import Mapped, mapped_by
 from turnout.engine.metadata import texts_of
+from turnout.engine.outcome import Outcome
 from turnout.engine.program import Program
 from turnout.engine.reading import Consumed
 from turnout.engine.stages import StageReport, StageWatch
-from turnout.engine.trace import Outcome, Trace
+from turnout.engine.trace import Trace
 from turnout.errors import SubscriptionNotFoundError
 from turnout.records import Batch, Failure
 from turnout.records.text import readable, text_of

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from turnout.engine.reading import Consumed
+from turnout.engine.rejection import Rejection, failures_of
 from turnout.errors import RunError
 from turnout.records import Failure
 from turnout.records.text import iso_of, readable
@@ -19,7 +20,7 @@ _LONGEST: Final = 1000
 """How many characters of a key or a value are shown."""
 
 
-def stop_at(route: Route, failures: Iterable[tuple[int, Failure]], consumed: Consumed) -> None:
+def stop_at(route: Route, rejections: Sequence[Rejection], consumed: Consumed) -> None:
     """Raise for the first failure of a batch, unless the route tolerates failures.
 
     Raises:
@@ -27,14 +28,14 @@ def stop_at(route: Route, failures: Iterable[tuple[int, Failure]], consumed: Con
     """
     if route.errors.tolerance != "none":
         return
-    row, failure = min(failures, key=lambda failed: failed[0], default=(0, None))
+    row, failure = min(failures_of(rejections).items(), key=lambda failed: failed[0], default=(0, None))
     if failure is None:
         return
-    place = ", ".join(f"{name} {value}" for name, value in _place(consumed, row).items() if value is not None)
-    raise RunError(f"{place}: {failure.stage}: {failure.class_name}: {failure.message}")
+    position = ", ".join(f"{name} {value}" for name, value in _position(consumed, row).items() if value is not None)
+    raise RunError(f"{position}: {failure.stage}: {failure.class_name}: {failure.message}")
 
 
-def _place(consumed: Consumed, row: int) -> dict[str, Any]:
+def _position(consumed: Consumed, row: int) -> dict[str, Any]:
     names = consumed.batch.schema.names
     return {
         name: consumed.batch.column(name)[row].as_py() if name in names else None
@@ -62,15 +63,17 @@ class FailureLog:
             for row, failure in noted.items():
                 self._failures.setdefault(row, failure)
 
-    def failed(self, failures: Mapping[int, Failure]) -> None:
-        """Note the records that failed."""
-        if self._policy.log:
-            self._failures |= failures
-
-    def undelivered(self, failures: Sequence[tuple[int, Failure]]) -> None:
-        """Note deliveries that no sink could take: row and reason of each."""
-        if self._policy.log:
-            self._deliveries += failures
+    def rejected(self, rejections: Iterable[Rejection]) -> None:
+        """Note rejections that have a reason."""
+        if not self._policy.log:
+            return
+        for rejection in rejections:
+            if rejection.failure is None:
+                continue
+            if rejection.is_delivery:
+                self._deliveries.append((rejection.row, rejection.failure))
+            else:
+                self._failures[rejection.row] = rejection.failure
 
     def lines(self) -> list[dict[str, Any]]:
         """A dict for each failure: the record's place, stage, class, exception and message; the first `IN_FULL` whole.
@@ -81,9 +84,9 @@ class FailureLog:
         return [self._line(*failed) for failed in failures[:IN_FULL]] + [{} for _ in failures[IN_FULL:]]
 
     def _line(self, row: int, failure: Failure) -> dict[str, Any]:
-        place = {name: None if value is None else str(value) for name, value in _place(self._consumed, row).items()}
+        position = _position(self._consumed, row)
         line = {
-            **place,
+            **{name: None if value is None else str(value) for name, value in position.items()},
             "timestamp": self._moment(row),
             "stage": failure.stage,
             "class_name": failure.class_name,

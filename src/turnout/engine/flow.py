@@ -108,11 +108,11 @@ class StageCounter:
     def __init__(self) -> None:
         self._taken: dict[str, int] = {}
         self._failed: Counter[str] = Counter()
-        self._place = ""
+        self._stage = ""
         self._failures = 0
 
-    def came(self, stage: str, records: int, failures: int) -> None:
-        """A stage begins.
+    def enter(self, stage: str, records: int, failures: int) -> None:
+        """Begin to count for a stage.
 
         Args:
             stage: its name.
@@ -120,12 +120,12 @@ class StageCounter:
             failures: how many have failed before it; those that are new failed in the stage before.
         """
         self._count_failures(failures)
-        self._place = stage
+        self._stage = stage
         self._taken[stage] = records
 
     def _count_failures(self, failures: int) -> None:
         if failures != self._failures:
-            self._failed[self._place] += failures - self._failures
+            self._failed[self._stage] += failures - self._failures
             self._failures = failures
 
     def flow(self, stages: Sequence[str]) -> Flow:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from turnout.engine.messages import RECORDS, Messages
 from turnout.engine.origin import origins
 from turnout.engine.reading import Consumed
 from turnout.records import Headers
+from turnout.records.types import ArrowArray, RowIds
 from turnout.routes import Route
 
 ROUTE: Final = "Turnout-Route"
@@ -38,39 +38,32 @@ class LineageHeaders:
         self._sinks = np.array([bool(getattr(sink, "lineage", None)) for sink in route.sinks.values()], np.bool_)
         self.enabled = bool(self._sinks.any())
 
-    def added(
-        self, messages: Messages, rows: NDArray[np.int64], letters: int, consumed: Consumed, revision: int | None
-    ) -> Messages:
+    def added(self, messages: Messages, rows: RowIds, consumed: Consumed, revision: int | None) -> Messages:
         """Return the messages with their lineage headers.
 
         Args:
-            messages: of a batch; the records that they carry are those of *rows*, and then those of the dead letters.
+            messages: that are delivered; the records that they carry are those of *rows*.
             rows: of the records that are delivered.
-            letters: how many of the messages are dead letters.
             consumed: the batch as it was read.
             revision: of the subscriptions that it was matched with.
         """
         records = messages.records
-        count = len(rows)
-        marked = self._marked(records.column("headers").slice(0, count), rows, consumed, revision)
-        place = RECORDS.get_field_index("headers")
+        headers = RECORDS.get_field_index("headers")
+        marked = self._marked(records.column(headers), rows, consumed, revision)
+        copies = records.set_column(headers, RECORDS.field(headers), marked)
         if self._sinks.all():
-            headers = pa.concat_arrays([marked, records.column("headers").slice(count)])
-            return replace(messages, records=records.set_column(place, RECORDS.field(place), headers))
+            return replace(messages, records=copies)
         # Other sinks get the same records as they are.
-        copies = records.slice(0, count).set_column(place, RECORDS.field(place), marked)
-        concerned = self._sinks[messages.sinks]
-        concerned[len(messages) - letters :] = False
-        places = np.where(concerned, messages.rows + records.num_rows, messages.rows)
-        return replace(messages, rows=places, records=pa.concat_batches([records, copies]))
+        indices = np.where(self._sinks[messages.sinks], messages.rows + records.num_rows, messages.rows)
+        return replace(messages, rows=indices, records=pa.concat_batches([records, copies]))
 
-    def _marked(self, headers: Any, rows: NDArray[np.int64], consumed: Consumed, revision: int | None) -> Any:
+    def _marked(self, headers: ArrowArray, rows: RowIds, consumed: Consumed, revision: int | None) -> ArrowArray:
         marked = Headers.of_arrow(headers)
         everything = np.arange(len(rows))
         marked.append(everything, ROUTE, None, [self._route] * len(rows))
         if revision is not None:
             marked.append(everything, REVISION, None, [f"{revision}"] * len(rows))
         sources = pc.replace_substring_regex(origins(consumed.batch).take(pa.array(rows)), "[\r\n]", "?").to_pylist()
-        known = [at for at, source in enumerate(sources) if source is not None]
-        marked.append(everything[known], SOURCE, None, [sources[at] for at in known])
+        known = [number for number, source in enumerate(sources) if source is not None]
+        marked.append(everything[known], SOURCE, None, [sources[number] for number in known])
         return marked.to_arrow(everything)

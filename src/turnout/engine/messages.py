@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from turnout.engine.reserved import CONNECT_PREFIX, TURNOUT_PREFIX
 from turnout.records import Headers
 from turnout.records.headers import ARROW
 
@@ -28,15 +29,11 @@ RECORDS: Final = pa.schema(
 """The columns of the records that messages carry: the value is encoded once, however many messages there are."""
 
 
-VALUE_LEFT_OUT: Final = "__turnout.value.left.out"
+VALUE_LEFT_OUT: Final = f"{TURNOUT_PREFIX}value.left.out"
 """The header of a dead letter that is too large with its value: how many bytes that has."""
 
-VALUE_DIGEST: Final = "__turnout.value.sha256"
+VALUE_DIGEST: Final = f"{TURNOUT_PREFIX}value.sha256"
 """The header with the digest of such a value, in hexadecimal digits: the letter's seal covers it."""
-
-
-_CONTEXT: Final = ("__connect.errors.", "__turnout.")
-"""The beginnings of the headers that a dead letter is given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +126,7 @@ class Messages:
 def _context(headers: Any) -> Any:
     """Return only the dead letters' own headers, which give the reason, without those of their records."""
     ours = [
-        None if pairs is None else [pair for pair in pairs if pair["key"].startswith(_CONTEXT)]
+        None if pairs is None else [pair for pair in pairs if pair["key"].startswith((CONNECT_PREFIX, TURNOUT_PREFIX))]
         for pairs in headers.to_pylist()
     ]
     return pa.array(ours, ARROW)

@@ -6,7 +6,7 @@ with the stage, the reason and the bytes that it came as; nothing else of the ba
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,7 +19,7 @@ from turnout.caches import LruCache
 from turnout.codecs import Codec, codec_of
 from turnout.engine.addresses import Addresses
 from turnout.engine.counts import Counts
-from turnout.engine.dead_letters import dead_headers
+from turnout.engine.dead_letters import dead_letters
 from turnout.engine.deliveries import Fanout, OutgoingDeliveries, OwnTopics
 from turnout.engine.failures import FailureLog, stop_at
 from turnout.engine.flow import DEAD_LETTER, KEY, MAPPING, MATCH, SINK, SOURCE, VALUE, StageCounter, Stages
@@ -27,21 +27,21 @@ from turnout.engine.headers import HeaderRules
 from turnout.engine.lineage import LineageHeaders
 from turnout.engine.messages import Messages, carried
 from turnout.engine.metadata import Metadata, texts_of
-from turnout.engine.origin import dead_suffix, origins
+from turnout.engine.origin import origins
+from turnout.engine.outcome import outcomes_of
 from turnout.engine.reading import Consumed, batch_of
+from turnout.engine.rejection import Rejection, rejected_deliveries
 from turnout.engine.replay import Replay, Where
 from turnout.engine.result import Result, Sent
 from turnout.engine.trace import BatchOutcome, Trace, Watch, traced
-from turnout.engine.undelivered import dead_letters, named
 from turnout.engine.writing import Outgoing, Writer
-from turnout.records import FILTERED, Batch, Failure, Positions
+from turnout.records import Batch, Positions
+from turnout.records.types import ArrowBatch, RowIds
 from turnout.routes import Route
 from turnout.subjects.draw_hash import draws_of
 from turnout.subjects.mapper import Mapper
 from turnout.subscriptions.index import Index, Matches
 from turnout.transforms.apply import ChainRunner
-
-Rows = NDArray[np.int64]
 
 
 class Program:
@@ -105,7 +105,7 @@ class Program:
 
     # One batch
 
-    def run(self, batch: Any, index: Index | None = None) -> Result:
+    def run(self, batch: ArrowBatch, index: Index | None = None) -> Result:
         """Run the whole route on a batch.
 
         Args:
@@ -115,11 +115,11 @@ class Program:
         Raises:
             RunError: a record failed, and the route tolerates no failures; names its place and the reason.
         """
-        result, ends = self._run(batch, index, _UNWATCHED)
-        stop_at(self.route, ends.failures, ends.consumed)
+        result, ended = self._run(batch, index, _UNWATCHED)
+        stop_at(self.route, ended.rejections, ended.consumed)
         return result
 
-    def trace(self, batch: Any, index: Index | None = None, watch: Watch | None = None) -> Trace:
+    def trace(self, batch: ArrowBatch, index: Index | None = None, watch: Watch | None = None) -> Trace:
         """Run the route as `run` does, and return the outcome of each record; failures do not stop it.
 
         Args:
@@ -127,24 +127,24 @@ class Program:
             index: likewise.
             watch: is shown the records between the steps.
         """
-        result, ends = self._run(batch, index, watch or _UNWATCHED)
-        return traced(self.route, ends, result.counts, result.messages, index)
+        result, ended = self._run(batch, index, watch or _UNWATCHED)
+        return traced(self.route, ended, result.counts, result.messages, index)
 
-    def _run(self, batch: Any, index: Index | None, watch: Watch) -> tuple[Result, BatchOutcome]:
+    def _run(self, batch: ArrowBatch, index: Index | None, watch: Watch) -> tuple[Result, BatchOutcome]:
         records, consumed = batch_of(batch, self.key, self.value)
         watch.decoded(records, consumed)
         log = FailureLog(self.route.errors, consumed)
-        passage = _decoded(records)
+        stages = _decoded(records)
         for stage, name in zip(self.chain.stages, self._stages.transforms, strict=True):
             watch.before(stage, records)
-            passage.came(name, records.alive_count, len(records.failures))
+            stages.enter(name, records.alive_count, len(records.failures))
             stage.apply(records)
             watch.after(stage, records)
             log.passed_over(stage.noted)
         watch.transformed(records)
         alive = records.alive
         if self.mapper is not None:
-            passage.came(MAPPING, len(alive), len(records.failures))
+            stages.enter(MAPPING, len(alive), len(records.failures))
         lost = self._map(records, consumed, alive)
         watch.mapped(records)
         if self.where is not None:
@@ -152,40 +152,40 @@ class Program:
             records.filter(np.setdiff1d(mapped, self.where.chosen(records, mapped), assume_unique=True))
             alive = records.alive
         if self.route.subscriptions is not None:
-            passage.came(MATCH, len(alive) - len(lost), len(records.failures))
+            stages.enter(MATCH, len(alive) - len(lost), len(records.failures))
         deliveries, unmatched = self._deliver(records, alive, lost, index)
         refused = len(unmatched) if self.route.unmatched == "deadLetter" else 0
-        passage.came(SINK, len(alive) - len(lost) - len(unmatched), len(records.failures) + refused)
-        result, ends = self._finish(records, consumed, lost, deliveries, unmatched, index, log)
-        return self._with_flow(result, passage), ends
+        stages.enter(SINK, len(alive) - len(lost) - len(unmatched), len(records.failures) + refused)
+        result, ended = self._finish(records, consumed, lost, deliveries, unmatched, index, log)
+        return self._with_flow(result, stages), ended
 
-    def _with_flow(self, result: Result, passage: StageCounter) -> Result:
+    def _with_flow(self, result: Result, stages: StageCounter) -> Result:
         counts = result.counts
-        passage.came(DEAD_LETTER, counts.dead_lettered, counts.dead_lettered + counts.discarded)
-        return replace(result, counts=replace(counts, flow=passage.flow(self._stages.names)))
+        stages.enter(DEAD_LETTER, counts.dead_lettered, counts.dead_lettered + counts.discarded)
+        return replace(result, counts=replace(counts, flow=stages.flow(self._stages.names)))
 
-    def transformed(self, batch: Any) -> Batch:
+    def transformed(self, batch: ArrowBatch) -> Batch:
         """Return a batch decoded, transformed and mapped; records that the weights drop count as filtered."""
         records, consumed = batch_of(batch, self.key, self.value)
         self.chain.apply(records)
         records.filter(self._map(records, consumed, records.alive))
         return records
 
-    def sample(self, batch: Any, keys: Sequence[str]) -> list[dict[str, str]]:
+    def sample(self, batch: ArrowBatch, keys: Sequence[str]) -> list[dict[str, str]]:
         """Return the metadata under *keys* of each record that would be matched, for the choice of anchors."""
         records = self.transformed(batch)
         alive = records.alive
         columns = self.metadata.columns(records, alive, keys)
-        return [texts_of(columns, place) for place in range(len(alive))]
+        return [texts_of(columns, number) for number in range(len(alive))]
 
-    def _map(self, records: Batch, consumed: Consumed, alive: Positions) -> Rows:
+    def _map(self, records: Batch, consumed: Consumed, alive: Positions) -> RowIds:
         """Give the records their mapped topics; return the rows of the records that the weights drop."""
         if self.mapper is None:
             return np.zeros(0, np.int64)
         topics = records.by_row(records.topics, alive)
 
-        def draws(places: list[int]) -> NDArray[np.float64]:
-            rows = alive[np.array(places, np.intp)].tolist()
+        def draws(indices: list[int]) -> NDArray[np.float64]:
+            rows = alive[np.array(indices, np.intp)].tolist()
             return draws_of(
                 [consumed.topics[row] or "" for row in rows],
                 [records.partitions[row] for row in rows],
@@ -198,14 +198,14 @@ class Program:
         else:
             for row, topic in zip(alive.tolist(), mapped, strict=True):
                 records.topics[row] = topic
-        lost = [place for place, topic in enumerate(mapped) if topic is None] if None in mapped else []
+        lost = [number for number, topic in enumerate(mapped) if topic is None] if None in mapped else []
         return alive[np.array(lost, np.intp)].astype(np.int64)
 
     # Who gets what
 
     def _deliver(
-        self, records: Batch, alive: Positions, lost: Rows, index: Index | None
-    ) -> tuple[OutgoingDeliveries, Rows]:
+        self, records: Batch, alive: Positions, lost: RowIds, index: Index | None
+    ) -> tuple[OutgoingDeliveries, RowIds]:
         """Return the messages to send, and the rows of the records that no subscription matches."""
         mapped = np.ones(len(records), np.bool_)
         mapped[lost] = False
@@ -218,8 +218,8 @@ class Program:
         columns = self.metadata.columns(records, alive, index.keys)
         matches = index.match(columns, len(alive))
         if len(lost):
-            there = np.flatnonzero(kept[matches.rows])
-            matches = Matches(matches.rows[there], matches.subscriptions[there])
+            indices = np.flatnonzero(kept[matches.rows])
+            matches = Matches(matches.rows[indices], matches.subscriptions[indices])
         deliveries = self._fanout_of(index).of(index.deliveries(matches), rows)
         kept[matches.rows] = False
         unmatched = rows[kept]
@@ -238,104 +238,79 @@ class Program:
         self,
         records: Batch,
         consumed: Consumed,
-        lost: Rows,
+        lost: RowIds,
         deliveries: OutgoingDeliveries,
-        unmatched: Rows,
+        unmatched: RowIds,
         index: Index | None,
         log: FailureLog,
     ) -> tuple[Result, BatchOutcome]:
         route = self.route
-        undelivered = named(route, records.topics, index, deliveries, deliveries.problems)
+        undeliverable = rejected_deliveries(route, records.topics, index, deliveries, deliveries.problems)
         deliveries = deliveries.sendable()
         outgoing = self.writer.written(records, np.unique(deliveries.rows))
         if records.failures:
-            # A record that could not be written is a dead letter, and none of its messages goes out.
+            # A record that could not be written is a dead letter, and none of its messages is sent.
             deliveries = deliveries.of_rows(outgoing.rows)
-            undelivered = [delivery for delivery in undelivered if delivery.row not in records.failures]
-        log.failed(records.failures)
-        log.undelivered([(delivery.row, delivery.failure) for delivery in undelivered])
-        dead = np.array(sorted(records.failures), np.int64)
-        if route.unmatched == "deadLetter":
-            dead, unmatched = np.union1d(dead, unmatched), unmatched[:0]
-        nowhere = {delivery.row for delivery in undelivered}.difference(outgoing.rows.tolist() if undelivered else ())
-        ended, has_topic = len(dead) + len(nowhere), route.dead_letter is not None
-        letters = dead if has_topic else dead[:0]
-        messages = self._messages(consumed, deliveries, outgoing, letters, records.failures, index)
-        if undelivered and has_topic:
-            messages = messages.joined(dead_letters(route, self.addresses, self.header_rules, consumed, undelivered))
-        counts = Counts(
-            read=len(records),
-            filtered=int((records.outcomes == FILTERED).sum()),
-            lost_by_weight=len(lost),
-            unmatched=len(unmatched),
-            delivered=len(outgoing.rows),
-            dead_lettered=ended if has_topic else 0,
-            discarded=0 if has_topic else ended,
-            messages=len(deliveries),
-            undeliverable=len(undelivered),
-            dropped_headers=outgoing.dropped_headers,
-            reserved_headers=consumed.reserved_headers,
-        )
+            undeliverable = [rejection for rejection in undeliverable if rejection.row not in records.failures]
+        rejections = [*self._rejected_records(records, unmatched), *undeliverable]
+        log.rejected(rejections)
+        rejected = np.array([rejection.row for rejection in rejections], np.int64)
+        if undeliverable:
+            # Other deliveries of their records are sent.
+            rejected = np.setdiff1d(rejected, outgoing.rows)
+        outcomes = outcomes_of(route, records, lost, unmatched, rejected, outgoing.rows)
+        numbers = {
+            "messages": len(deliveries),
+            "undeliverable": len(undeliverable),
+            "dropped_headers": outgoing.dropped_headers,
+            "reserved_headers": consumed.reserved_headers,
+        }
+        messages = self._messages(consumed, deliveries, outgoing, index)
+        if rejections and route.dead_letter is not None:
+            messages = messages.joined(dead_letters(route, self.addresses, self.header_rules, consumed, rejections))
         sent = Sent(route, self.addresses, self.header_rules, consumed, records.topics, index, deliveries)
-        ends = BatchOutcome(records, consumed, lost, unmatched, outgoing.rows, dead, deliveries, undelivered)
-        return Result(counts, messages, log.lines(), sent), ends
+        result = Result(Counts.of_outcomes(outcomes, numbers), messages, log.lines(), sent)
+        return result, BatchOutcome(records, consumed, outcomes, deliveries, rejections)
+
+    def _rejected_records(self, records: Batch, unmatched: RowIds) -> list[Rejection]:
+        """Return a rejection of each failed record, and of each unmatched one where the route sets those aside."""
+        rows = {*records.failures}
+        if self.route.unmatched == "deadLetter":
+            rows.update(unmatched.tolist())
+        return [Rejection(row, records.failures.get(row)) for row in sorted(rows)]
 
     def _messages(
-        self,
-        consumed: Consumed,
-        deliveries: OutgoingDeliveries,
-        outgoing: Outgoing,
-        dead: Rows,
-        failures: Mapping[int, Failure],
-        index: Index | None,
+        self, consumed: Consumed, deliveries: OutgoingDeliveries, outgoing: Outgoing, index: Index | None
     ) -> Messages:
-        """The messages of the deliveries, and a dead letter for each of the rows *dead*."""
-        rows, topics, suffixes = deliveries.rows, deliveries.topics, deliveries.suffixes
-        sinks = np.zeros(len(rows), np.int8) if deliveries.sinks is None else deliveries.sinks
-        source = np.concatenate([outgoing.rows, dead])
-        place = np.zeros(consumed.batch.num_rows, np.int64)
-        place[source] = np.arange(len(source))
-        if len(dead):
-            assert self.route.dead_letter is not None
-            sink, topic = self.addresses.split(self.route.dead_letter.topic)
-            topics = pa.concat_arrays([topics, pa.repeat(pa.scalar(topic, pa.string()), len(dead))])
-            ends = pa.repeat(pa.scalar(dead_suffix(self.route.name), pa.string()), len(dead))
-            suffixes = pa.concat_arrays([suffixes, ends])
-            rows = np.concatenate([rows, dead])
-            sinks = np.concatenate([sinks, np.full(len(dead), sink, np.int8)])
-        origin = origins(consumed.batch).take(pa.array(rows))
-        ids = pc.binary_join_element_wise(origin, suffixes, "")
-        carried_rows = self._records(consumed, outgoing, dead.tolist(), failures)
-        messages = Messages(topics, ids, sinks, place[rows], carried_rows)
+        """Return the messages of the deliveries."""
+        rows = outgoing.rows.tolist()
+        indices = np.zeros(consumed.batch.num_rows, np.int64)
+        indices[outgoing.rows] = np.arange(len(rows))
+        origin = origins(consumed.batch).take(pa.array(deliveries.rows))
+        values = pa.array([outgoing.values[row] for row in rows], pa.binary())
+        keys = pa.array([outgoing.keys.get(row) for row in rows], pa.binary())
+        messages = Messages(
+            deliveries.topics,
+            pc.binary_join_element_wise(origin, deliveries.suffixes, ""),
+            np.zeros(len(deliveries), np.int8) if deliveries.sinks is None else deliveries.sinks,
+            indices[deliveries.rows],
+            carried(consumed.batch, rows, values, outgoing.headers, keys),
+        )
         if self.replay is not None:
             messages = self.replay.marked(messages)
         if self.lineage.enabled:
-            revision = None if index is None else index.revision
-            messages = self.lineage.added(messages, outgoing.rows, len(dead), consumed, revision)
+            messages = self.lineage.added(messages, outgoing.rows, consumed, None if index is None else index.revision)
         return messages
-
-    def _records(self, consumed: Consumed, outgoing: Outgoing, dead: list[int], failures: Mapping[int, Failure]) -> Any:
-        """The columns that messages carry: of the delivered records, then of the dead letters, as they were read."""
-        delivered = outgoing.rows.tolist()
-        values = [outgoing.values[row] for row in delivered] + [consumed.values[row] for row in dead]
-        keys = [outgoing.keys.get(row) for row in delivered] + [consumed.keys[row] for row in dead]
-        headers = outgoing.headers
-        if dead:
-            added = dead_headers(self.route, self.header_rules, consumed, dead, failures)
-            headers = pa.concat_arrays([headers, added])
-        return carried(
-            consumed.batch, delivered + dead, pa.array(values, pa.binary()), headers, pa.array(keys, pa.binary())
-        )
 
 
 def _decoded(records: Batch) -> StageCounter:
     """Return a stage counter with the decoding stages counted, which process all records."""
     keys = sum(failure.stage == "KEY_CONVERTER" for failure in records.failures.values())
-    passage = StageCounter()
-    passage.came(SOURCE, len(records), 0)
-    passage.came(KEY, len(records), 0)
-    passage.came(VALUE, len(records) - keys, keys)
-    return passage
+    stages = StageCounter()
+    stages.enter(SOURCE, len(records), 0)
+    stages.enter(KEY, len(records), 0)
+    stages.enter(VALUE, len(records) - keys, keys)
+    return stages
 
 
 _UNWATCHED = Watch()

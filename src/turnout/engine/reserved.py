@@ -11,7 +11,13 @@ import pyarrow.compute as pc
 from turnout.engine.headers import without
 from turnout.records.headers import ARROW
 
-RESERVED: Final = ("turnout-", "__turnout.")
+CONNECT_PREFIX: Final = "__connect.errors."
+"""Prefix of Connect's context headers."""
+
+TURNOUT_PREFIX: Final = "__turnout."
+"""Prefix of the headers of turnout's own in dead letters."""
+
+RESERVED: Final = ("turnout-", TURNOUT_PREFIX)
 """Prefixes of reserved names, in lower case: names are compared in any case, as clients and proxies rewrite it."""
 
 

@@ -10,13 +10,15 @@ import numpy as np
 
 from turnout.engine.addresses import Addresses
 from turnout.engine.counts import Counts
+from turnout.engine.dead_letters import dead_letters
 from turnout.engine.deliveries import OutgoingDeliveries
 from turnout.engine.failures import FailureLog, stop_at
 from turnout.engine.flow import DEAD_LETTER, SINK, Flow
 from turnout.engine.headers import HeaderRules
 from turnout.engine.messages import Messages
+from turnout.engine.outcome import outcome_of_rejected
 from turnout.engine.reading import Consumed
-from turnout.engine.undelivered import dead_letters, named
+from turnout.engine.rejection import Rejection, rejected_deliveries
 from turnout.errors import RunError
 from turnout.routes import Route
 from turnout.subscriptions.index import Index
@@ -44,52 +46,57 @@ class Sent:
     index: Index | None
     deliveries: OutgoingDeliveries
 
-    def check(self, place: int, reason: str) -> None:
+    def check(self, number: int, reason: str) -> None:
         """Raise where the refusal of one message stops the run.
+
+        Args:
+            number: index of the message.
+            reason: the server's.
 
         Raises:
             RunError: the route tolerates no failures, or the message is a dead letter, which has nowhere else to go.
         """
-        if place >= len(self.deliveries):
+        if number >= len(self.deliveries):
             topic = self.route.dead_letter.topic if self.route.dead_letter is not None else ""
             raise RunError(f"a dead letter cannot be written to {topic!r}: {reason}")
         if self.route.errors.tolerance == "none":
-            (refused,) = named(self.route, self.topics, self.index, self.deliveries, {place: reason})
-            stop_at(self.route, [(refused.row, refused.failure)], self.consumed)
+            refused = rejected_deliveries(self.route, self.topics, self.index, self.deliveries, {number: reason})
+            stop_at(self.route, refused, self.consumed)
 
     def refused(self, reasons: Mapping[int, str]) -> Result:
         """Return the replacements of refused messages, and the change of the batch's counts.
 
         Args:
-            reasons: every refused message of the batch, by its place, and why.
+            reasons: index of each refused message of the batch → why.
 
         Raises:
             RunError: as `check`.
         """
-        for place, reason in reasons.items():
-            self.check(place, reason)
-        undelivered = named(self.route, self.topics, self.index, self.deliveries, reasons)
-        rows = self.deliveries.rows
-        all_of = np.bincount(rows)
-        refused = np.bincount([delivery.row for delivery in undelivered], minlength=len(all_of))
-        nowhere = int(((all_of > 0) & (refused == all_of)).sum())
-        has_topic = self.route.dead_letter is not None
-        counts = Counts(
-            delivered=-nowhere,
-            dead_lettered=nowhere if has_topic else 0,
-            discarded=0 if has_topic else nowhere,
-            messages=-len(undelivered),
-            undeliverable=len(undelivered),
-            flow=Flow({DEAD_LETTER: nowhere} if has_topic else {}, {SINK: nowhere} if nowhere else {}),
-        )
+        for number, reason in reasons.items():
+            self.check(number, reason)
+        rejections = rejected_deliveries(self.route, self.topics, self.index, self.deliveries, reasons)
         log = FailureLog(self.route.errors, self.consumed)
-        log.undelivered([(delivery.row, delivery.failure) for delivery in undelivered])
-        letters = (
-            dead_letters(self.route, self.addresses, self.rules, self.consumed, undelivered)
-            if has_topic
-            else Messages.none()
+        log.rejected(rejections)
+        letters = Messages.none()
+        if self.route.dead_letter is not None:
+            letters = dead_letters(self.route, self.addresses, self.rules, self.consumed, rejections)
+        return Result(self._change(rejections), letters, log.lines())
+
+    def _change(self, rejections: Sequence[Rejection]) -> Counts:
+        """Return the change of the counts by refused messages: a record without any other is rejected."""
+        sent = np.bincount(self.deliveries.rows)
+        refused = np.bincount([rejection.row for rejection in rejections], minlength=len(sent))
+        rejected = int(((sent > 0) & (refused == sent)).sum())
+        numbers = {
+            "delivered": -rejected,
+            outcome_of_rejected(self.route).label: rejected,
+            "messages": -len(rejections),
+            "undeliverable": len(rejections),
+        }
+        has_topic = self.route.dead_letter is not None
+        return Counts.of(
+            numbers, Flow({DEAD_LETTER: rejected} if has_topic else {}, {SINK: rejected} if rejected else {})
         )
-        return Result(counts, letters, log.lines())
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,11 +127,11 @@ class Result:
     failures: Sequence[dict[str, Any]] = ()
     sent: Sent | None = None
 
-    def is_dead_letter(self, place: int) -> bool:
-        """Return True if a message is a dead letter, and not a delivery."""
-        return self.sent is None or place >= len(self.sent.deliveries)
+    def is_dead_letter(self, number: int) -> bool:
+        """Return True if the message at an index is a dead letter, and not a delivery."""
+        return self.sent is None or number >= len(self.sent.deliveries)
 
-    def check(self, place: int, reason: str) -> None:
+    def check(self, number: int, reason: str) -> None:
         """Raise where the refusal of one message stops the run.
 
         Raises:
@@ -132,7 +139,7 @@ class Result:
         """
         if self.sent is None:
             raise RunError(f"a dead letter cannot be written: {reason}")
-        self.sent.check(place, reason)
+        self.sent.check(number, reason)
 
     def refused(self, reasons: Mapping[int, str]) -> Result:
         """Return the replacements of refused messages, with the change of the counts.

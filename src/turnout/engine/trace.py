@@ -4,42 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import IntEnum
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from turnout.engine.counts import Counts
 from turnout.engine.deliveries import NOBODY, OutgoingDeliveries
 from turnout.engine.messages import Messages
+from turnout.engine.outcome import Outcome, Outcomes
 from turnout.engine.reading import Consumed
-from turnout.engine.undelivered import Undelivered
-from turnout.records import FILTERED, Batch, Failure
+from turnout.engine.rejection import Rejection, failures_of
+from turnout.records import Batch, Failure
+from turnout.records.types import RowIds, Strings
 from turnout.routes import Route
 from turnout.subscriptions.index import Index
 from turnout.transforms.apply import StageRunner
-
-Rows = NDArray[np.int64]
-
-
-class Outcome(IntEnum):
-    """Outcome of a record. `label` is its name in files and on the command line."""
-
-    DELIVERED = 0
-    FILTERED = 1
-    LOST_BY_WEIGHT = 2
-    UNMATCHED = 3
-    DEAD_LETTERED = 4
-    DISCARDED = 5
-    STOPPED = 6
-    """It failed, and the route tolerates no failure: a run ends here."""
-
-    @property
-    def label(self) -> str:
-        """The name in lower case, as `Counts` spells it."""
-        return self.name.lower()
 
 
 class Watch:
@@ -63,27 +42,21 @@ class Watch:
 
 @dataclass(frozen=True, slots=True)
 class BatchOutcome:
-    """Rows of a batch by outcome, and the messages to send.
+    """Outcomes of a batch's records, the deliveries to send, and what is rejected.
 
     Attributes:
-        dead: failed, or unmatched where that makes a dead letter.
-        deliveries: those that go out.
-        undelivered: those that nobody can take.
+        records: as the transforms and mappings left them.
+        consumed: the records as they were read.
+        outcomes: by row; none is `Outcome.STOPPED`.
+        deliveries: those that are sent.
+        rejections: failed and unmatched records first, then deliveries.
     """
 
     records: Batch
     consumed: Consumed
-    lost: Rows
-    unmatched: Rows
-    delivered: Rows
-    dead: Rows
+    outcomes: Outcomes
     deliveries: OutgoingDeliveries
-    undelivered: Sequence[Undelivered]
-
-    @property
-    def failures(self) -> list[tuple[int, Failure]]:
-        """Row and reason of everything that failed, records first."""
-        return [*self.records.failures.items(), *((delivery.row, delivery.failure) for delivery in self.undelivered)]
+    rejections: Sequence[Rejection]
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,11 +77,11 @@ class Trace:
         counts: of the batch.
     """
 
-    outcomes: NDArray[np.int8]
+    outcomes: Outcomes
     topics: Sequence[str | None]
-    rows: Rows
-    subscriptions: Any
-    destinations: Any
+    rows: RowIds
+    subscriptions: Strings
+    destinations: Strings
     messages: Messages
     letters: int
     failures: Mapping[int, Failure]
@@ -122,82 +95,61 @@ class Trace:
         """Return the outcome of one record."""
         return Outcome(int(self.outcomes[row]))
 
-    def messages_of(self, row: int) -> Rows:
-        """The places of one record's messages, its dead letter among them."""
+    def messages_of(self, row: int) -> RowIds:
+        """Return the indices of one record's messages, its dead letter among them."""
         return np.flatnonzero(self.rows == row)
 
-    def is_letter(self, place: int) -> bool:
+    def is_letter(self, number: int) -> bool:
         """Return True if the message at an index is a dead letter."""
-        return place >= len(self.rows) - self.letters
+        return number >= len(self.rows) - self.letters
 
 
-def traced(route: Route, ends: BatchOutcome, counts: Counts, messages: Messages, index: Index | None) -> Trace:
-    """The trace of a batch that has been run.
+def traced(route: Route, ended: BatchOutcome, counts: Counts, messages: Messages, index: Index | None) -> Trace:
+    """Return the trace of a batch that has been run.
 
     Args:
         route: the route.
-        ends: its records by how they ended.
+        ended: the outcomes.
         counts: of the batch.
-        messages: what goes out.
+        messages: what is sent.
         index: the subscriptions that the batch was matched with.
     """
-    letters = (
-        [*ends.dead.tolist(), *(delivery.row for delivery in ends.undelivered)] if route.dead_letter is not None else []
-    )
-    rows = np.concatenate([ends.deliveries.rows, np.array(letters, np.int64)])
+    letters = ended.rejections if route.dead_letter is not None else ()
+    rows = np.concatenate([ended.deliveries.rows, np.array([letter.row for letter in letters], np.int64)])
     assert len(rows) == len(messages), "a message for each delivery, and for each dead letter"
-    whose, where = _addressed(ends, index)
-    topic = None if route.dead_letter is None else route.dead_letter.topic
-    whose += [*[None] * len(ends.dead), *(delivery.subscription for delivery in ends.undelivered)]
-    failures = dict(ends.records.failures)
-    for delivery in ends.undelivered:
-        failures.setdefault(delivery.row, delivery.failure)
+    subscriptions, destinations = _addressed(ended, index)
+    if route.dead_letter is not None:
+        subscriptions += [letter.subscription for letter in letters]
+        destinations += [route.dead_letter.topic] * len(letters)
+    failures = failures_of(ended.rejections)
+    outcomes = ended.outcomes
+    if route.errors.tolerance == "none":
+        outcomes = outcomes.copy()
+        outcomes[list(failures)] = Outcome.STOPPED
     return Trace(
-        _outcomes(route, ends),
-        _topics(ends),
+        outcomes,
+        list(ended.records.topics),
         rows,
-        pa.array(whose[: len(rows)], pa.string()),
-        pa.array([*where, *[topic] * len(letters)], pa.string()),
+        pa.array(subscriptions, pa.string()),
+        pa.array(destinations, pa.string()),
         messages,
         len(letters),
         failures,
-        ends.records,
+        ended.records,
         counts,
     )
 
 
-def _outcomes(route: Route, ends: BatchOutcome) -> NDArray[np.int8]:
-    # Every record ends somewhere: a place that nothing fills is no outcome at all.
-    outcomes = np.full(len(ends.records), -1, np.int8)
-    outcomes[ends.records.outcomes == FILTERED] = Outcome.FILTERED
-    outcomes[ends.lost] = Outcome.LOST_BY_WEIGHT
-    outcomes[ends.unmatched] = Outcome.UNMATCHED
-    aside = Outcome.DISCARDED if route.dead_letter is None else Outcome.DEAD_LETTERED
-    outcomes[ends.dead] = aside
-    outcomes[[delivery.row for delivery in ends.undelivered]] = aside
-    outcomes[ends.delivered] = Outcome.DELIVERED
-    if route.errors.tolerance == "none":
-        outcomes[[row for row, _ in ends.failures]] = Outcome.STOPPED
-    return outcomes
-
-
-def _topics(ends: BatchOutcome) -> Sequence[str | None]:
-    topics = list(ends.records.topics)
-    for row in ends.lost.tolist():
-        topics[row] = None
-    return topics
-
-
-def _addressed(ends: BatchOutcome, index: Index | None) -> tuple[list[str | None], list[str | None]]:
+def _addressed(ended: BatchOutcome, index: Index | None) -> tuple[list[str | None], list[str | None]]:
     """Return each delivery's subscription id, None for a record under its own topic, and its destination."""
-    sent = ends.deliveries
+    sent = ended.deliveries
     ids: list[str | None] = [None] * len(sent)
-    destinations: list[str | None] = [ends.records.topics[row] for row in sent.rows.tolist()]
+    destinations: list[str | None] = [ended.records.topics[row] for row in sent.rows.tolist()]
     of_index = np.flatnonzero(sent.subscriptions != NOBODY)
     if index is None or not len(of_index):
         return ids, destinations
     known = index.subscription_ids(sent.subscriptions[of_index]).to_pylist()
     texts = index.destinations(sent.destinations[of_index]).to_pylist()
-    for place, id_, text in zip(of_index.tolist(), known, texts, strict=True):
-        ids[place], destinations[place] = id_, text
+    for number, id_, text in zip(of_index.tolist(), known, texts, strict=True):
+        ids[number], destinations[number] = id_, text
     return ids, destinations

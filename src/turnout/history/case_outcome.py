@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from turnout.codecs import Notation, TextNotation, notation_of
+from turnout.engine.outcome import Outcome
 from turnout.engine.stages import shown
-from turnout.engine.trace import Outcome, Trace
+from turnout.engine.trace import Trace
 from turnout.records import ALIVE, Schema
 from turnout.records.text import json_of, text_of
 from turnout.records.types import Value

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Self
 
 from turnout.engine.addresses import Addresses
-from turnout.engine.dead_letters import CONTEXT, DESTINATION, LEFT_OUT, ORIGIN, SUBSCRIPTION
+from turnout.engine.dead_letters import DESTINATION, LEFT_OUT, ORIGIN, SUBSCRIPTION
 from turnout.engine.messages import VALUE_LEFT_OUT
+from turnout.engine.reserved import CONNECT_PREFIX
 from turnout.engine.sample_records import Header, SampleRecord
 from turnout.errors import ConfigError, Mistake, StreamError
 from turnout.history.letter_block import CONNECTOR, TRIES, LetterHeaders
@@ -85,14 +86,14 @@ class DeadLetter:
         block = headers.block
         verified = headers.sealed(secret, row["value"])
         id_ = (row["key"] or b"").decode("utf-8", "replace")
-        offset = _number(block.get(f"{CONTEXT}offset"))
+        offset = _number(block.get(f"{CONNECT_PREFIX}offset"))
         # The seal covers the place, and not the letter's own id.
         place = f"{block[ORIGIN]}:" if verified and secret is not None else id_
         record = SampleRecord(
-            topic=block.get(f"{CONTEXT}topic", ""),
+            topic=block.get(f"{CONNECT_PREFIX}topic", ""),
             value=row["value"],
             headers=headers.own,
-            partition=_number(block.get(f"{CONTEXT}partition"), _LARGEST_INT) or 0,
+            partition=_number(block.get(f"{CONNECT_PREFIX}partition"), _LARGEST_INT) or 0,
             offset=offset,
             timestamp=row["timestamp"],
             stream=_stream_of(place, offset, sources),
@@ -104,9 +105,9 @@ class DeadLetter:
             row["timestamp"],
             record,
             VALUE_LEFT_OUT not in block and LEFT_OUT not in block,
-            block.get(f"{CONTEXT}stage"),
-            block.get(f"{CONTEXT}class.name"),
-            block.get(f"{CONTEXT}exception.message"),
+            block.get(f"{CONNECT_PREFIX}stage"),
+            block.get(f"{CONNECT_PREFIX}class.name"),
+            block.get(f"{CONNECT_PREFIX}exception.message"),
             block.get(SUBSCRIPTION),
             block.get(DESTINATION),
             _number(block.get(TRIES), _LARGEST_INT - 1) or 0,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Final, Self
 
-from turnout.engine.trace import Outcome
+from turnout.engine.outcome import Outcome
 from turnout.history.examples import Examples
 from turnout.history.matrix import Matrix
 from turnout.history.tally import Tally

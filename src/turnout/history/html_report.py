@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 from xml.etree import ElementTree as ET
 
-from turnout.engine.trace import Outcome
+from turnout.engine.outcome import Outcome
 from turnout.history.differences import Differences
 from turnout.history.report import TITLES, DiffReport, place_text
 from turnout.history.tally import Tally

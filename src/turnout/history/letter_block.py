@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
-from turnout.engine.dead_letters import CONTEXT, DESTINATION, LEFT_OUT, ORIGIN, SUBSCRIPTION
+from turnout.engine.dead_letters import DESTINATION, LEFT_OUT, ORIGIN, SUBSCRIPTION
 from turnout.engine.messages import VALUE_DIGEST, VALUE_LEFT_OUT
+from turnout.engine.reserved import CONNECT_PREFIX
 from turnout.engine.sample_records import Header
 from turnout.engine.seal import SEAL, is_sealed
 
@@ -17,10 +18,10 @@ REDRIVEN: Final = "Turnout-Redriven"
 TRIES: Final = "Turnout-Redrive-Tries"
 """The header of a dead letter that was redriven and failed again: how often."""
 
-CONNECTOR: Final = f"{CONTEXT}connector.name"
+CONNECTOR: Final = f"{CONNECT_PREFIX}connector.name"
 """The header with the route's name: others may share the topic."""
 
-_TOPIC: Final = f"{CONTEXT}topic"
+_TOPIC: Final = f"{CONNECT_PREFIX}topic"
 _WRITTEN: Final = frozenset({ORIGIN, SUBSCRIPTION, DESTINATION, LEFT_OUT, VALUE_LEFT_OUT, VALUE_DIGEST, SEAL, TRIES})
 _OF_MESSAGE: Final = frozenset({"Nats-Msg-Id", "Nats-Expected-Stream"})
 """Headers of the letter as a message, which no copy of it takes over."""
@@ -89,4 +90,4 @@ def _is_added(name: str) -> bool:
 
 
 def _is_written(name: str) -> bool:
-    return name.startswith(CONTEXT) or name in _WRITTEN
+    return name.startswith(CONNECT_PREFIX) or name in _WRITTEN

@@ -11,7 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from turnout.engine.trace import Outcome, Trace
+from turnout.engine.outcome import Outcome
+from turnout.engine.trace import Trace
 from turnout.routes import Route
 
 Rows = NDArray[np.int64]

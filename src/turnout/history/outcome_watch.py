@@ -7,8 +7,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from turnout.engine.outcome import Outcome
 from turnout.engine.reading import Consumed
-from turnout.engine.trace import Outcome, Trace, Watch
+from turnout.engine.trace import Trace, Watch
 from turnout.records import ALIVE, Batch
 from turnout.transforms.apply import StageRunner
 

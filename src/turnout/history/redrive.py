@@ -11,8 +11,9 @@ from typing import Any, Final
 import pyarrow as pa
 
 from turnout.engine import Messages, Program
+from turnout.engine.outcome import Outcome
 from turnout.engine.sample_records import SampleRecord, record_batch
-from turnout.engine.trace import Outcome, Trace
+from turnout.engine.trace import Trace
 from turnout.errors import SubscriptionNotFoundError
 from turnout.history.dead_letters import DeadLetter, LetterBox
 from turnout.history.letter_marks import mark

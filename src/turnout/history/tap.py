@@ -12,8 +12,9 @@ import numpy as np
 
 from turnout.conditions import Condition, parse
 from turnout.engine import Program, pieces
+from turnout.engine.outcome import Outcome
 from turnout.engine.replay import Where
-from turnout.engine.trace import Outcome, Trace
+from turnout.engine.trace import Trace
 from turnout.errors import ConfigError, Mistake
 from turnout.history.masked_views import check_condition
 from turnout.history.masking import Hidden, hidden_anywhere, hidden_places

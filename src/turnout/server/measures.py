@@ -10,6 +10,8 @@ from typing import Any, Final
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
+from turnout.engine.counts import COUNTS, OUTCOMES, CountInfo
+
 _FAMILIES: Final[dict[str, Any]] = {
     "counter": CounterMetricFamily, "gauge": GaugeMetricFamily, "histogram": HistogramMetricFamily,
 }  # fmt: skip
@@ -49,31 +51,19 @@ class Measure:
 _ROUTE = ("route",)
 _STAGE = ("route", "stage")
 
+
+def _of_count(info: CountInfo) -> Measure:
+    text = f"{info.unit.capitalize()} {info.meaning}.".replace("`", "")
+    return Measure(info.metric, "counter", _ROUTE, info.unit, text, _BATCH)
+
+
 MEASURES: Final = {
     measure.name: measure
     for measure in (
-        Measure(
-            "turnout_route_records_read_total", "counter", _ROUTE, "records",
-            "Records that came from the source: the sum of the outcomes.", _BATCH,
-        ),
-        Measure(
-            "turnout_route_records_not_read_total", "counter", _ROUTE, "records",
-            "Records left at the server, or not looked into, as nobody can want them; beside those that were read.",
-            _BATCH,
-        ),
+        *(_of_count(info) for info in COUNTS.values() if info.metric),
         Measure(
             "turnout_route_records_total", "counter", ("route", "outcome"), "records",
-            "What became of records: filtered, lost_by_weight, unmatched, delivered, dead_lettered or discarded.",
-            _BATCH,
-        ),
-        Measure(
-            "turnout_route_messages_total", "counter", _ROUTE, "messages",
-            "Messages that the sinks took for delivered records, one for each destination.", _BATCH,
-        ),
-        Measure(
-            "turnout_route_reserved_headers_total", "counter", _ROUTE, "headers",
-            "Headers with names that only turnout writes (Turnout-*, __turnout.*), dropped as their records came in.",
-            _BATCH,
+            f"Records by their outcome: {', '.join(OUTCOMES)}.", _BATCH,
         ),
         Measure(
             "turnout_route_stage_records_total", "counter", _STAGE, "records",

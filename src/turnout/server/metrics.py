@@ -16,7 +16,7 @@ from prometheus_client import (
 from prometheus_client.core import Metric
 
 from turnout._built import version as __version__
-from turnout.engine.counts import Counts
+from turnout.engine.counts import COUNTS, OUTCOMES, Counts
 from turnout.engine.flow import Stages
 from turnout.runtime.progress import Progress
 from turnout.server.entry import RouteEntry
@@ -24,7 +24,6 @@ from turnout.server.lag_monitor import Lag
 from turnout.server.measures import MEASURES
 from turnout.server.supervisor import Phase
 
-OUTCOMES = ("filtered", "lost_by_weight", "unmatched", "delivered", "dead_lettered", "discarded")
 """What can become of a record; their sum is what was read."""
 
 _BUCKETS = (0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
@@ -102,20 +101,15 @@ class _Routes:
 
 
 def _counters(entries: list[RouteEntry]) -> Iterator[Metric]:
-    read = MEASURES["turnout_route_records_read_total"].family()
-    not_read = MEASURES["turnout_route_records_not_read_total"].family()
+    families = {name: MEASURES[info.metric].family() for name, info in COUNTS.items() if info.metric}
     records = MEASURES["turnout_route_records_total"].family()
-    messages = MEASURES["turnout_route_messages_total"].family()
-    reserved = MEASURES["turnout_route_reserved_headers_total"].family()
     for entry in entries:
         counts = entry.status.counts
-        read.add_metric((entry.name,), counts.read)
-        not_read.add_metric((entry.name,), counts.not_read)
-        messages.add_metric((entry.name,), counts.messages)
-        reserved.add_metric((entry.name,), counts.reserved_headers)
+        for name, family in families.items():
+            family.add_metric((entry.name,), getattr(counts, name))
         for outcome in OUTCOMES:
             records.add_metric((entry.name, outcome), getattr(counts, outcome))
-    yield from (read, not_read, records, messages, reserved)
+    yield from (*families.values(), records)
 
 
 def _flows(entries: list[RouteEntry]) -> Iterator[Metric]:

@@ -55,7 +55,7 @@ class IndexPlace:
         return cls(str(folder), mark, url)
 
     def open(self, revision: int) -> Index:
-        """The index of a revision; a process keeps the last two that it has opened.
+        """The index of a revision; a process keeps the two that were used last.
 
         Raises:
             ConnectionLostError: the driver does not give its files.

@@ -1,0 +1,62 @@
+"""Outcome of each record of a batch; counts, traces and dead letters derive from it."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from turnout.records import FILTERED, Batch
+from turnout.records.types import RowIds
+from turnout.routes import Route
+
+
+class Outcome(IntEnum):
+    """Outcome of a record. `label` is its name in files and on the command line."""
+
+    DELIVERED = 0
+    FILTERED = 1
+    LOST_BY_WEIGHT = 2
+    UNMATCHED = 3
+    DEAD_LETTERED = 4
+    DISCARDED = 5
+    STOPPED = 6
+    """It failed, and the route tolerates no failure: a run ends here."""
+
+    @property
+    def label(self) -> str:
+        """The name in lower case, as `Counts` spells it."""
+        return self.name.lower()
+
+
+Outcomes: TypeAlias = NDArray[np.int8]
+"""An `Outcome` for each row."""
+
+
+def outcome_of_rejected(route: Route) -> Outcome:
+    """Return the outcome of a route's rejected records, where it tolerates failures."""
+    return Outcome.DISCARDED if route.dead_letter is None else Outcome.DEAD_LETTERED
+
+
+def outcomes_of(
+    route: Route, records: Batch, lost: RowIds, unmatched: RowIds, rejected: RowIds, delivered: RowIds
+) -> Outcomes:
+    """Return the outcomes of a batch. A record in none of the groups has none, -1, and its run's counts do not add up.
+
+    Args:
+        route: the route.
+        records: of the batch, after all stages.
+        lost: rows that the weights of mappings drop.
+        unmatched: rows that no subscription wants.
+        rejected: rows of which nothing is sent because of failures; takes precedence over *unmatched*.
+        delivered: rows of which at least one message is sent.
+    """
+    outcomes = np.full(len(records), -1, np.int8)
+    outcomes[records.outcomes == FILTERED] = Outcome.FILTERED
+    outcomes[lost] = Outcome.LOST_BY_WEIGHT
+    outcomes[unmatched] = Outcome.UNMATCHED
+    outcomes[rejected] = outcome_of_rejected(route)
+    outcomes[delivered] = Outcome.DELIVERED
+    return outcomes

@@ -1,0 +1,50 @@
+"""Counts of outcomes, and what derives from their declarations."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from turnout.engine.counts import COUNTS, OUTCOMES, Counts
+from turnout.engine.outcome import Outcome
+from turnout.server.measures import MEASURES
+
+ROUTES_PAGE = Path(__file__).parents[2] / "docs" / "routes.md"
+
+
+def outcomes(*labels: str) -> np.ndarray[tuple[int], np.dtype[np.int8]]:
+    return np.array([Outcome[label.upper()] for label in labels], np.int8)
+
+
+def test_counts_of_outcomes() -> None:
+    counts = Counts.of_outcomes(outcomes("delivered", "filtered", "delivered", "discarded"), {"messages": 5})
+
+    assert counts == Counts(read=4, delivered=2, filtered=1, discarded=1, messages=5)
+    assert counts.conserved
+
+
+def test_a_record_without_an_outcome_is_missed() -> None:
+    """Its run says that the counts do not add up."""
+    counts = Counts.of_outcomes(np.array([Outcome.DELIVERED, -1], np.int8), {})
+
+    assert counts.read == 2
+    assert counts.accounted == 1
+    assert not counts.conserved
+
+
+def test_each_outcome_is_a_count() -> None:
+    assert set(OUTCOMES) < set(COUNTS)
+
+
+def test_each_metric_is_served() -> None:
+    declared = {info.metric for info in COUNTS.values() if info.metric}
+
+    assert declared <= set(MEASURES)
+
+
+def test_the_table_in_the_docs_is_that_of_the_declarations() -> None:
+    """Copy the expected lines into docs/routes.md if they differ."""
+    expected = "".join(f"| `{name}` | {info.unit} {info.meaning} |\n" for name, info in COUNTS.items())
+
+    assert expected in ROUTES_PAGE.read_text(encoding="utf-8")
