@@ -1,15 +1,15 @@
-"""Parts of columns."""
+"""Blocks of values, and parts of columns."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnout.records.block import taking
+from turnout.records.block import Block, group, taking
 
 
 @pytest.mark.parametrize("kind", [list, tuple, lambda items: range(len(items))])
@@ -22,3 +22,36 @@ def test_items_are_taken_whether_few_or_many_are_missing(
     places = [place for place in range(count) if place not in missing]
 
     assert list(taking(np.array(places, np.intp), count)(column)) == [column[place] for place in places]
+
+
+@pytest.mark.parametrize("value", [{"a": 1}, "text", None])
+def test_some_values_of_an_unchecked_block_are_unchecked(value: object) -> None:
+    """Also where the block holds objects that were not converted to columns yet."""
+    (block,) = group(np.arange(3), None, [value] * 3, checked=False)
+
+    assert not block.take(np.array([0, 2])).checked
+
+
+def test_objects_are_opened_at_the_first_access_to_a_column() -> None:
+    opened: list[int] = []
+
+    def open_(members: Sequence[Mapping[str, int]]) -> dict[str, list[int]]:
+        opened.append(len(members))
+        return {"n": [member["n"] for member in members]}
+
+    block = Block.closed(np.arange(4), None, [{"n": n} for n in range(4)], open_)
+    some = block.take(np.array([1, 3]))
+
+    assert block.kind == some.kind == "object"
+    assert opened == []
+    assert some.columns == {"n": [1, 3]}
+    assert some.columns is some.columns
+    assert opened == [2]
+
+
+@pytest.mark.parametrize(("values", "name"), [([None], "columns"), (["text"], "columns"), ([{}], "values")])
+def test_content_of_another_kind_is_refused(values: list[object], name: str) -> None:
+    (block,) = group(np.arange(1), None, values)
+
+    with pytest.raises(TypeError, match=f"a block of {block.kind} values"):
+        getattr(block, name)

@@ -6,20 +6,24 @@ and what it has to decide, it decides once for all records of a schema or shape.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from turnout.records.schema import Schema
+from turnout.records.types import Column, Columns, ConvertColumn, Value
 
-_FEW = 150
+_FEW: Final = 150
 """This many items that are not wanted are deleted from a copy; of more, the others are taken one by one."""
 
+_SMALL: Final = 32
+"""Of a column of so few items those that are wanted are taken one by one, which needs no arrays (measured)."""
+
 Positions = NDArray[np.intp]
-"""Places of records in a batch, or of values in a block, ascending."""
+"""Rows of a batch, or indices into a block, ascending."""
 
 
 class Shape(NamedTuple):
@@ -42,12 +46,85 @@ class Shape(NamedTuple):
     types: tuple[type, ...] = ()
 
 
+class _Nulls:
+    """Content of a block of nulls."""
+
+    __slots__ = ()
+    kind: Final = "null"
+
+    def take(self, take: ConvertColumn) -> _Nulls:  # noqa: ARG002 - as the others
+        return self
+
+    def whole(self, count: int) -> list[Value]:
+        return [None] * count
+
+
+class _PlainValues:
+    """Content of a block of plain values."""
+
+    __slots__ = ("values",)
+    kind: Final = "plain"
+
+    def __init__(self, values: Column) -> None:
+        self.values = values
+
+    def take(self, take: ConvertColumn) -> _PlainValues:
+        return _PlainValues(take(self.values))
+
+    def whole(self, count: int) -> list[Value]:  # noqa: ARG002 - as the others
+        return list(self.values)
+
+
+class _Objects:
+    """Content of a block of objects, by column."""
+
+    __slots__ = ("columns",)
+    kind: Final = "object"
+
+    def __init__(self, columns: Columns) -> None:
+        self.columns = columns
+
+    def take(self, take: ConvertColumn) -> _Objects:
+        return _Objects({name: take(column) for name, column in self.columns.items()})
+
+    def whole(self, count: int) -> list[Value]:
+        names = tuple(self.columns)
+        if not names:
+            return [{} for _ in range(count)]
+        return [dict(zip(names, row, strict=True)) for row in zip(*self.columns.values(), strict=True)]
+
+
+class _UnopenedObjects:
+    """Content of a block of objects that were not yet converted to columns."""
+
+    __slots__ = ("members", "open_")
+    kind: Final = "object"
+
+    def __init__(self, members: Column, open_: Callable[[Column], Columns]) -> None:
+        self.members = members
+        self.open_ = open_
+
+    def take(self, take: ConvertColumn) -> _UnopenedObjects:
+        return _UnopenedObjects(take(self.members), self.open_)
+
+    def opened(self) -> _Objects:
+        return _Objects(self.open_(self.members))
+
+    def whole(self, count: int) -> list[Value]:
+        return self.opened().whole(count)
+
+
+_NULLS: Final = _Nulls()
+
+
 class Block:
     """Values of one kind, and their rows in the batch.
 
-    Attributes:
-        rows: the place of each value in the batch, ascending.
-        schema: what they all have; None for schemaless values.
+    Args:
+        rows: of the values in the batch, ascending.
+        schema: of all values; None for schemaless ones.
+        columns: of objects: the fields by name.
+        values: plain ones. Without *columns* and *values* the block is one of nulls.
         checked: whether the values are known to fit their schema. What a codec has read always does.
 
     >>> (block,) = group(np.array([4, 7]), None, [{"city": "Oulu", "n": 1}, {"city": "Turku", "n": 2}])
@@ -55,42 +132,44 @@ class Block:
     ([4, 7], {'city': ('Oulu', 'Turku'), 'n': (1, 2)})
     """
 
-    __slots__ = ("_columns", "_members", "_open", "_values", "checked", "rows", "schema")
+    __slots__ = ("_content", "checked", "rows", "schema")
+
+    _content: _Nulls | _PlainValues | _Objects | _UnopenedObjects
 
     def __init__(
         self,
         rows: Positions,
         schema: Schema | None,
         *,
-        columns: Mapping[Any, Sequence[Any]] | None = None,
-        values: Sequence[Any] | None = None,
+        columns: Columns | _UnopenedObjects | None = None,
+        values: Column | None = None,
         checked: bool = True,
     ) -> None:
         self.rows = rows
         self.schema = schema
         self.checked = checked
-        self._columns = columns
-        self._values = values
-        self._members: list[Any] | None = None
-        self._open: Callable[[list[Any]], Mapping[Any, Sequence[Any]]] | None = None
+        if values is not None:
+            self._content = _PlainValues(values)
+        elif columns is None:
+            self._content = _NULLS
+        else:
+            self._content = columns if isinstance(columns, _UnopenedObjects) else _Objects(columns)
 
     @classmethod
     def closed(
         cls,
         rows: Positions,
         schema: Schema | None,
-        members: list[Any],
-        opener: Callable[[list[Any]], Mapping[Any, Sequence[Any]]],
+        members: Column,
+        opener: Callable[[Column], Columns],
+        *,
+        checked: bool = True,
     ) -> Block:
-        """Build a block of objects that are converted to columns at the first access to a column.
+        """Build a block of objects that are converted to columns by *opener* at the first access to a column.
 
-        What is filtered before that is never turned.
+        What is filtered before that is never converted.
         """
-        block = cls(rows, schema, columns={})
-        block._columns = None
-        block._members = members
-        block._open = opener
-        return block
+        return cls(rows, schema, columns=_UnopenedObjects(members, opener), checked=checked)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -98,95 +177,95 @@ class Block:
     @property
     def kind(self) -> str:
         """``object``, ``plain`` or ``null``."""
-        if self._values is not None:
-            return "plain"
-        return "object" if self._columns is not None or self._members is not None else "null"
+        return self._content.kind
 
     @property
-    def columns(self) -> Mapping[Any, Sequence[Any]]:
-        """The fields of objects, each with a value for each record; not to be changed in place."""
-        if self._columns is None:
-            assert self._members is not None, f"a block of {self.kind} values has no columns"
-            assert self._open is not None
-            self._columns = self._open(self._members)
-            self._members = None
-        return self._columns
+    def columns(self) -> Columns:
+        """The fields of objects, each with a value for each record; not to be changed in place.
+
+        Raises:
+            TypeError: the values are no objects.
+        """
+        content = self._content
+        if isinstance(content, _Objects):
+            return content.columns
+        if not isinstance(content, _UnopenedObjects):
+            raise TypeError(f"a block of {self.kind} values has no columns")
+        self._content = opened = content.opened()
+        return opened.columns
 
     @property
-    def values(self) -> Sequence[Any]:
-        """The values of a plain block, none of them null; not to be changed in place."""
-        assert self._values is not None, f"a block of {self.kind} values holds no plain ones"
-        return self._values
+    def values(self) -> Column:
+        """The values of a plain block, none of them null; not to be changed in place.
+
+        Raises:
+            TypeError: the block is not plain.
+        """
+        content = self._content
+        if isinstance(content, _PlainValues):
+            return content.values
+        raise TypeError(f"a block of {self.kind} values has no plain ones")
 
     @property
     def shape(self) -> Shape:
         """Shape that steps are planned for; structs of one schema share a shape."""
-        kind = self.kind
-        if kind != "object":
-            return Shape(kind, self.schema)
-        if self.schema is not None:
-            return Shape(kind, self.schema)
+        kind, schema = self._content.kind, self.schema
+        if schema is not None or kind != "object":
+            return Shape(kind, schema)
         names = tuple(self.columns)
         return Shape(kind, None, names, _types(names))
 
-    def take(self, places: Positions) -> Block:
-        """The values at these places of the block."""
-        if len(places) == len(self.rows):
+    def take(self, indices: Positions) -> Block:
+        """Return the values at these indices of the block."""
+        count = len(self.rows)
+        if len(indices) == count:
             return self
-        rows = self.rows[places]
-        take = taking(places, len(self.rows))
-        if self._members is not None and self._open is not None:
-            return Block.closed(rows, self.schema, list(take(self._members)), self._open)
-        columns = None if self._columns is None else {name: take(column) for name, column in self._columns.items()}
-        values = None if self._values is None else take(self._values)
-        return Block(rows, self.schema, columns=columns, values=values, checked=self.checked)
+        block = Block(self.rows[indices], self.schema, checked=self.checked)
+        block._content = self._content.take(taking(indices, count))
+        return block
 
-    def with_columns(
-        self, schema: Schema | None, columns: Mapping[Any, Sequence[Any]], *, checked: bool = True
-    ) -> Block:
-        """Objects in the place of these values."""
+    def with_columns(self, schema: Schema | None, columns: Columns, *, checked: bool = True) -> Block:
+        """Return objects in the same rows."""
         return Block(self.rows, schema, columns=columns, checked=checked)
 
-    def with_values(self, schema: Schema | None, values: Sequence[Any], *, checked: bool = True) -> Block:
-        """Plain values, none of them null, in the place of these; `group` sorts out nulls and objects."""
+    def with_values(self, schema: Schema | None, values: Column, *, checked: bool = True) -> Block:
+        """Return plain values, none of them null, in the same rows; `group` sorts out nulls and objects."""
         return Block(self.rows, schema, values=values, checked=checked)
 
     def nulls(self, schema: Schema | None) -> Block:
-        """Nulls in the place of these values."""
+        """Return nulls in the same rows."""
         return Block(self.rows, schema)
 
     def whole(self) -> list[Any]:
-        """Each value as one Python object: a dict for an object, None for a null."""
-        if self.kind == "object":
-            names = tuple(self.columns)
-            if not names:
-                return [{} for _ in range(len(self))]
-            return [dict(zip(names, row, strict=True)) for row in zip(*self.columns.values(), strict=True)]
-        return list(self._values) if self._values is not None else [None] * len(self)
+        """Return each value as one Python object: a dict for an object, None for a null."""
+        content = self._content
+        if isinstance(content, _UnopenedObjects):
+            content = self._content = content.opened()
+        return content.whole(len(self.rows))
 
 
-def taking(places: Positions, count: int) -> Callable[[Sequence[Any]], Sequence[Any]]:
-    """Return a function that takes the items at *places* out of a column of *count* items.
+def taking(indices: Positions, count: int) -> ConvertColumn:
+    """Return a function that takes the items at *indices* out of a column of *count* items.
 
     >>> taking(np.array([0, 2]), 3)("abc")
     ['a', 'c']
     """
-    if count - len(places) <= _FEW:
-        gone = np.ones(count, np.bool_)
-        gone[places] = False
-        gaps = np.flatnonzero(gone)[::-1].tolist()
+    if count > _SMALL and count - len(indices) <= _FEW:
+        mask = np.ones(count, np.bool_)
+        mask[indices] = False
+        missing = np.flatnonzero(mask)[::-1].tolist()
 
-        def take(column: Sequence[Any]) -> Sequence[Any]:
+        def take(column: Column) -> Column:
             # A copy and what moves up are a few blocks of memory; the items themselves are touched once.
             items = list(column)
-            for gap in gaps:
-                del items[gap]
+            for index in missing:
+                del items[index]
             return items
 
         return take
-    if len(places) > 1:
-        return itemgetter(*places.tolist())
-    return lambda column: [column[place] for place in places]
+    if len(indices) > 1:
+        return itemgetter(*indices.tolist())
+    return lambda column: [column[index] for index in indices]
 
 
 def _types(names: tuple[Any, ...]) -> tuple[type, ...]:
@@ -195,7 +274,7 @@ def _types(names: tuple[Any, ...]) -> tuple[type, ...]:
     return () if types.count(str) == len(types) else types
 
 
-def _columns_of(members: list[Any]) -> dict[Any, Sequence[Any]]:
+def _columns_of(members: Column) -> Columns:
     """The columns of dicts that have the same keys in the same order."""
     names = tuple(members[0]) if members else ()
     if not names:
@@ -203,12 +282,18 @@ def _columns_of(members: list[Any]) -> dict[Any, Sequence[Any]]:
     return dict(zip(names, zip(*[member.values() for member in members], strict=True), strict=True))
 
 
-def group(rows: Positions, schema: Schema | None, values: Iterable[Any], *, checked: bool = True) -> list[Block]:
-    """Whole values as blocks: objects by their shape, nulls, and all others together.
+_Members: TypeAlias = tuple[list[int], list[Any]]
+"""Indices of values, and the values."""
+
+_PLAIN: Final = "plain"
+
+
+def group(rows: Positions, schema: Schema | None, values: Iterable[Value], *, checked: bool = True) -> list[Block]:
+    """Return whole values as blocks: objects by their shape, nulls, and all others together.
 
     Args:
-        rows: the place of each value in the batch.
-        schema: what they all have. With one, a dict is an object only where the schema is a struct.
+        rows: of the values in the batch.
+        schema: of all values. With one, a dict is an object only where the schema is a struct.
         values: the values.
         checked: whether they are known to fit the schema.
 
@@ -217,54 +302,48 @@ def group(rows: Positions, schema: Schema | None, values: Iterable[Any], *, chec
     [('object', [0, 2]), ('plain', [1]), ('null', [3])]
     """
     objects = schema is None or schema.type == "struct"
-    places: dict[Any, tuple[list[int], list[Any]]] = {}
-    for at, value in enumerate(values):
+    groups: dict[Any, _Members] = {}
+    for index, value in enumerate(values):
         if value is None:
             key: Any = None
         elif objects and type(value) is dict:
             key = tuple(value)
         else:
             key = _PLAIN
-        placed = places.get(key)
-        if placed is None:
-            places[key] = ([at], [value])
+        members = groups.get(key)
+        if members is None:
+            groups[key] = ([index], [value])
         else:
-            placed[0].append(at)
-            placed[1].append(value)
+            members[0].append(index)
+            members[1].append(value)
     blocks = []
-    for key, (those, members) in _apart(places):
-        where = rows if len(those) == len(rows) else rows[np.array(those, np.intp)]
+    for key, (indices, content) in _split_by_type(groups):
+        group_rows = rows if len(indices) == len(rows) else rows[np.array(indices, np.intp)]
         if key is None:
-            block = Block(where, schema)
+            block = Block(group_rows, schema, checked=checked)
         elif key is _PLAIN:
-            block = Block(where, schema, values=members)
+            block = Block(group_rows, schema, values=content, checked=checked)
         else:
-            block = Block.closed(where, schema, members, _columns_of)
-        block.checked = checked
+            block = Block.closed(group_rows, schema, content, _columns_of, checked=checked)
         blocks.append(block)
     return blocks
 
 
-_PLAIN = "plain"
-
-_Members = tuple[list[int], list[Any]]
-
-
-def _apart(places: dict[Any, _Members]) -> Iterator[tuple[Any, _Members]]:
+def _split_by_type(groups: dict[Any, _Members]) -> Iterator[tuple[Any, _Members]]:
     """Separate objects whose names are equal in Python but not in Connect."""
-    for key, (at, members) in places.items():
+    for key, (indices, members) in groups.items():
         if type(key) is not tuple or not _types(key):
-            yield key, (at, members)
+            yield key, (indices, members)
             continue
         by_type: dict[tuple[type, ...], _Members] = {}
-        for place, member in zip(at, members, strict=True):
-            some = by_type.setdefault(_types(tuple(member)), ([], []))
-            some[0].append(place)
-            some[1].append(member)
+        for index, member in zip(indices, members, strict=True):
+            alike = by_type.setdefault(_types(tuple(member)), ([], []))
+            alike[0].append(index)
+            alike[1].append(member)
         for alike in by_type.values():
             yield key, alike
 
 
 def rows_of(count: int) -> Positions:
-    """All places of a batch of *count* records."""
+    """Return all rows of a batch of *count* records."""
     return np.arange(count, dtype=np.intp)
