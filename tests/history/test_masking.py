@@ -13,7 +13,7 @@ from turnout.engine import Program
 from turnout.engine.explain import explain
 from turnout.engine.sample_records import SampleRecord, record_batch
 from turnout.history.masked_views import masked_explanation, masked_sentence
-from turnout.history.masking import HIDDEN, Hidden, hidden_anywhere, hidden_places
+from turnout.history.masking import HIDDEN, Hidden, hidden_anywhere, hidden_by_stage
 from turnout.records import Record, Shape
 from turnout.routes import Route
 from turnout.transforms import registry
@@ -137,7 +137,7 @@ def plugins(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_transform_that_does_not_say_what_it_moves_hides_all_content_around_it() -> None:
     """Before it, since a later mask may be of any field; behind it and the mask, since it may have made copies."""
     record = Record("orders.1", {"other": SECRET}, key=SECRET)
-    for hidden in hidden_places(route_of("type: Silent$Value", "card").chain):
+    for hidden in hidden_by_stage(route_of("type: Silent$Value", "card").chain):
         seen = hidden.seen(record)
         assert (seen["topic"], seen["key"], seen["value"]) == ("orders.1", HIDDEN, HIDDEN)
 
@@ -145,7 +145,7 @@ def test_a_transform_that_does_not_say_what_it_moves_hides_all_content_around_it
 @pytest.mark.usefixtures("plugins")
 def test_a_transform_that_says_what_it_moves_is_followed() -> None:
     """Other fields are shown, and behind the mask all of them."""
-    places = hidden_places(route_of("type: Telling$Value", "card").chain)
+    places = hidden_by_stage(route_of("type: Telling$Value", "card").chain)
 
     assert places[0].seen(Record("t", {"secret": SECRET, "n": 1}))["value"] == {"secret": HIDDEN, "n": 1}
     assert not places[-1]
@@ -164,7 +164,7 @@ def test_a_mask_with_a_predicate_hides_the_field_behind_it_too() -> None:
     """Records that the predicate leaves out go out as they are."""
     route = route_of("type: MaskField$Value, fields: pan, predicate: {type: HasHeaderKey, name: A}", "card")
 
-    assert hidden_places(route.chain)[-1].seen(Record("t", {"pan": SECRET}))["value"] == {"pan": HIDDEN}
+    assert hidden_by_stage(route.chain)[-1].seen(Record("t", {"pan": SECRET}))["value"] == {"pan": HIDDEN}
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ class Address:
     """Sink and topic of one destination.
 
     Attributes:
-        sink: its place among the route's sinks.
+        sink: its index among the route's sinks.
         topic: what it is called there.
         problem: why nothing can be sent there; None where something can.
     """
@@ -88,27 +88,27 @@ class Addresses:
         name, colon, _ = text.partition(":")
         if self.named and colon and name not in self.sinks:
             return Address(0, text, f"names no sink: there is no {name!r}, only {', '.join(self.sinks)}")
-        place, topic = self.split(text)
-        return Address(place, topic, self._problem(place, topic))
+        sink, topic = self.split(text)
+        return Address(sink, topic, self._problem(sink, topic))
 
-    def _problem(self, place: int, topic: str) -> str | None:
-        match self._endpoints[place]:
+    def _problem(self, sink: int, topic: str) -> str | None:
+        match self._endpoints[sink]:
             case NatsSink():
                 problem = problem_of(topic)
-                if problem is None and self._takes_dead_letters(place, topic):
+                if problem is None and self._takes_dead_letters(sink, topic):
                     problem = "is not allowed: the route's dead letters go there, and nothing else"
             case KafkaSink():
                 problem = _kafka_problem(topic)
             case _:
                 # The name of a topic is a value in a file; who may write which is all that can be asked.
-                return self._rights[place].refusal(topic) if self._rights[place].allow is not None else None
-        return problem or self._rights[place].refusal(topic)
+                return self._rights[sink].refusal(topic) if self._rights[sink].allow is not None else None
+        return problem or self._rights[sink].refusal(topic)
 
-    def _takes_dead_letters(self, place: int, topic: str) -> bool:
+    def _takes_dead_letters(self, sink: int, topic: str) -> bool:
         """Return True if a message there could pass for one of the route's dead letters."""
         if self._dead_letters is None or topic != self._dead_letters[1]:
             return False
-        sinks = (self._endpoints[place], self._endpoints[self._dead_letters[0]])
+        sinks = (self._endpoints[sink], self._endpoints[self._dead_letters[0]])
         servers = [set(listed(sink.servers)) for sink in sinks if isinstance(sink, NatsSink)]
         return len(servers) == len(sinks) and not servers[0].isdisjoint(servers[1])
 

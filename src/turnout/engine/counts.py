@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from operator import add, sub
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
 from turnout.engine.flow import Flow
 from turnout.engine.outcome import Outcome, Outcomes
+from turnout.records.types import Fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +118,7 @@ class Counts:
         return {name: getattr(self, name) for name in NUMBERS}
 
     @classmethod
-    def of(cls, numbers: Mapping[str, Any], flow: Flow | None = None) -> Counts:
+    def of(cls, numbers: Fields, flow: Flow | None = None) -> Counts:
         """Return counts from numbers by name; a missing or null number is 0."""
         return cls(*(int(numbers.get(name) or 0) for name in NUMBERS), flow=flow or Flow())
 

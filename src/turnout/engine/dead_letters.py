@@ -23,7 +23,7 @@ from turnout.records.types import ArrowArray, ArrowBatch, Binaries
 from turnout.routes import Route
 
 ORIGIN: Final = f"{TURNOUT_PREFIX}origin"
-"""The header with the record's place, as in message ids. It is the first that the route adds: what stands before it
+"""The header with the record's origin, as in message ids. It is the first that the route adds: what stands before it
 came with the record."""
 
 SUBSCRIPTION: Final = f"{TURNOUT_PREFIX}subscription"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Self
+from typing import Final, Self
 
 import numpy as np
 import pyarrow as pa
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from turnout.engine.addresses import Address, Addresses
 from turnout.engine.origin import suffix
+from turnout.records.types import Strings
 from turnout.subjects.draw_hash import chained
 from turnout.subscriptions import index as _index
 from turnout.subscriptions.index import Index
@@ -34,15 +35,15 @@ class OutgoingDeliveries:
         rows: of the records.
         topics: where to, in the message's sink.
         suffixes: of the message ids.
-        sinks: the place of each message's sink; None where all go to the first.
+        sinks: index of each message's sink; None where all go to the first.
         subscriptions: numbers of the index; `NOBODY` for a record under its own topic.
         destinations: likewise.
-        problems: place → why nothing can be sent there.
+        problems: index → why nothing can be sent there.
     """
 
     rows: Rows
-    topics: Any
-    suffixes: Any
+    topics: Strings
+    suffixes: Strings
     sinks: NDArray[np.int8] | None
     subscriptions: Rows
     destinations: Rows
@@ -51,16 +52,16 @@ class OutgoingDeliveries:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def take(self, places: Rows) -> Self:
-        """Return the deliveries at the indices *places*, in that order, without their problems."""
-        chosen = pa.array(places)
+    def take(self, indices: Rows) -> Self:
+        """Return the deliveries at *indices*, in that order, without their problems."""
+        chosen = pa.array(indices)
         return type(self)(
-            self.rows[places],
+            self.rows[indices],
             self.topics.take(chosen),
             self.suffixes.take(chosen),
-            None if self.sinks is None else self.sinks[places],
-            self.subscriptions[places],
-            self.destinations[places],
+            None if self.sinks is None else self.sinks[indices],
+            self.subscriptions[indices],
+            self.destinations[indices],
             {},
         )
 
@@ -88,8 +89,8 @@ class OutgoingDeliveries:
             np.concatenate([self.destinations, others.destinations]),
             {},
         ).take(order)
-        moved = {int(back[place]): problem for place, problem in self.problems.items()}
-        moved |= {int(back[len(self) + place]): problem for place, problem in others.problems.items()}
+        moved = {int(back[index]): problem for index, problem in self.problems.items()}
+        moved |= {int(back[len(self) + index]): problem for index, problem in others.problems.items()}
         both.problems.update(moved)
         return both
 
@@ -122,19 +123,19 @@ class Fanout:
             sent: of the index.
             rows: the batch's row of each of the index's.
         """
-        pairs, first, places = np.unique(
+        pairs, first, pair_codes = np.unique(
             (sent.subscriptions << 32) | sent.destinations, return_index=True, return_inverse=True
         )
         numbers = pairs.tolist()
         self._learn(sent, numbers, first)
-        back = pa.array(places)
+        back = pa.array(pair_codes)
         suffixes = pa.array([self._suffixes[number] for number in numbers], pa.string()).take(back)
         if not self._addresses.named:
             topics, sinks = self._index.destinations(sent.destinations), None
         else:
             known = [self._known[number] for number in numbers]
             topics = pa.array([address.topic for address in known], pa.string()).take(back)
-            sinks = np.array([address.sink for address in known], np.int8)[places]
+            sinks = np.array([address.sink for address in known], np.int8)[pair_codes]
         return OutgoingDeliveries(
             rows[sent.rows],
             topics,
@@ -142,7 +143,7 @@ class Fanout:
             sinks,
             sent.subscriptions,
             sent.destinations,
-            self._problems(numbers, places),
+            self._problems(numbers, pair_codes),
         )
 
     def _learn(self, sent: _index.Deliveries, numbers: list[int], first: NDArray[np.intp]) -> None:
@@ -166,14 +167,14 @@ class Fanout:
             if address.problem:
                 self._wrong.add(number)
 
-    def _problems(self, numbers: list[int], places: NDArray[np.intp]) -> dict[int, str]:
+    def _problems(self, numbers: list[int], pair_codes: NDArray[np.intp]) -> dict[int, str]:
         if not self._wrong:
             return {}
         wrong = np.fromiter((number in self._wrong for number in numbers), np.bool_, len(numbers))
-        concerned = np.flatnonzero(wrong[places])
+        concerned = np.flatnonzero(wrong[pair_codes])
         problems = {}
-        for place, pair in zip(concerned.tolist(), places[concerned].tolist(), strict=True):
-            problems[place] = self._known[numbers[pair]].problem or ""
+        for number, code in zip(concerned.tolist(), pair_codes[concerned].tolist(), strict=True):
+            problems[number] = self._known[numbers[code]].problem or ""
         return problems
 
 

@@ -18,6 +18,7 @@ from turnout.engine.trace import Trace
 from turnout.errors import SubscriptionNotFoundError
 from turnout.records import Batch, Failure
 from turnout.records.text import readable, text_of
+from turnout.records.types import Fields, JsonObject
 from turnout.subjects.draw_hash import draws_of
 from turnout.subscriptions import Subscription
 from turnout.subscriptions.index import Index
@@ -113,7 +114,7 @@ class RecordExplanation:
         messages: what goes out for it.
     """
 
-    record: Mapping[str, Any]
+    record: Fields
     stages: tuple[StageReport, ...]
     mapped: Mapped | None
     metadata: Mapping[str, str]
@@ -123,7 +124,7 @@ class RecordExplanation:
     failure: Failure | None
     messages: tuple[SentMessage, ...]
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> JsonObject:
         """The same as plain values, for JSON."""
         return asdict(self)
 
@@ -251,11 +252,11 @@ def _messages(program: Program, trace: Trace) -> list[SentMessage]:
     )  # fmt: skip
     return [
         SentMessage(
-            topic, sinks[sink], id_, subscription, trace.is_letter(place),
+            topic, sinks[sink], id_, subscription, trace.is_letter(number),
             _noted(key, key_notation), _noted(value, value_notation),
             tuple((header["key"], readable(header["value"])) for header in pairs or ()),
         )
-        for place, (topic, sink, id_, subscription, key, value, pairs) in enumerate(columns)
+        for number, (topic, sink, id_, subscription, key, value, pairs) in enumerate(columns)
     ]  # fmt: skip
 
 

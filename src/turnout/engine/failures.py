@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 from turnout.engine.reading import Consumed
 from turnout.engine.rejection import Rejection, failures_of
 from turnout.errors import RunError
 from turnout.records import Failure
 from turnout.records.text import iso_of, readable
+from turnout.records.types import JsonObject
 from turnout.routes import Route
 from turnout.transforms import ErrorPolicy
 
@@ -24,7 +25,7 @@ def stop_at(route: Route, rejections: Sequence[Rejection], consumed: Consumed) -
     """Raise for the first failure of a batch, unless the route tolerates failures.
 
     Raises:
-        RunError: names the record's place, the stage and the reason.
+        RunError: names the record's position, the stage and the reason.
     """
     if route.errors.tolerance != "none":
         return
@@ -35,7 +36,7 @@ def stop_at(route: Route, rejections: Sequence[Rejection], consumed: Consumed) -
     raise RunError(f"{position}: {failure.stage}: {failure.class_name}: {failure.message}")
 
 
-def _position(consumed: Consumed, row: int) -> dict[str, Any]:
+def _position(consumed: Consumed, row: int) -> JsonObject:
     names = consumed.batch.schema.names
     return {
         name: consumed.batch.column(name)[row].as_py() if name in names else None
@@ -75,15 +76,15 @@ class FailureLog:
             else:
                 self._failures[rejection.row] = rejection.failure
 
-    def lines(self) -> list[dict[str, Any]]:
-        """A dict for each failure: the record's place, stage, class, exception and message; the first `IN_FULL` whole.
+    def lines(self) -> list[JsonObject]:
+        """Return a dict for each failure: the record's position, stage, class, exception and message.
 
-        Of the others there is an empty dict each, to be counted.
+        Beyond the first `IN_FULL` it is empty, to be counted.
         """
         failures = sorted([*self._failures.items(), *self._deliveries], key=lambda failed: failed[0])
         return [self._line(*failed) for failed in failures[:IN_FULL]] + [{} for _ in failures[IN_FULL:]]
 
-    def _line(self, row: int, failure: Failure) -> dict[str, Any]:
+    def _line(self, row: int, failure: Failure) -> JsonObject:
         position = _position(self._consumed, row)
         line = {
             **{name: None if value is None else str(value) for name, value in position.items()},

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from turnout.histogram import Histogram
+from turnout.records.types import Fields, JsonObject
 from turnout.routes import Route
 
 SOURCE: Final = "source"
@@ -87,12 +88,12 @@ class Flow:
             _sum(self.taken, other.taken, -1), _sum(self.failed, other.failed, -1), self.delivery - other.delivery
         )
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> JsonObject:
         """Return the flow as JSON values."""
         return {"stages": dict(self.taken), "failed": dict(self.failed), "delivery": self.delivery.as_dict()}
 
     @classmethod
-    def from_dict(cls, written: Mapping[str, Any]) -> Flow:
+    def from_dict(cls, written: Fields) -> Flow:
         """Inverse of `as_dict`."""
         return cls(written["stages"], written["failed"], Histogram.from_dict(written["delivery"]))
 

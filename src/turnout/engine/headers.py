@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,6 +11,7 @@ from numpy.typing import NDArray
 
 from turnout.records import Failure
 from turnout.records.headers import ARROW, has_match
+from turnout.records.types import ArrowArray, Strings
 from turnout.routes import Route
 from turnout.routes.endpoints import NatsSink
 
@@ -32,7 +32,7 @@ class HeaderRules:
         self._apply = any(isinstance(sink, NatsSink) for sink in route.sinks.values())
         self._fit: set[str] = set()
 
-    def unfit(self, headers: Any) -> NDArray[np.bool_] | None:
+    def unfit(self, headers: ArrowArray) -> NDArray[np.bool_] | None:
         """Return the mask of headers that cannot be written; None if all can.
 
         Args:
@@ -52,7 +52,7 @@ class HeaderRules:
             bad = bad | broken.to_numpy(zero_copy_only=False)
         return bad if bad.any() else None
 
-    def _bad_names(self, names: Any) -> list[str]:
+    def _bad_names(self, names: Strings) -> list[str]:
         bad = []
         for name in pc.unique(names).to_pylist():
             if name is None or name in self._fit:
@@ -65,13 +65,13 @@ class HeaderRules:
             self._fit.add(name)
         return bad
 
-    def failures(self, headers: Any, bad: NDArray[np.bool_]) -> dict[int, Failure]:
+    def failures(self, headers: ArrowArray, bad: NDArray[np.bool_]) -> dict[int, Failure]:
         """Return record index → failure of its first header that cannot be written."""
         owners = pc.list_parent_indices(headers).to_numpy()
         names = pc.struct_field(pc.list_flatten(headers), [0])
         return {int(owners[at]): _failure(names[at].as_py()) for at in reversed(np.flatnonzero(bad).tolist())}
 
-    def left_out(self, headers: Any, bad: NDArray[np.bool_]) -> dict[int, str]:
+    def left_out(self, headers: ArrowArray, bad: NDArray[np.bool_]) -> dict[int, str]:
         """Return record index → the names of its headers that cannot be written, as text."""
         owners = pc.list_parent_indices(headers).to_numpy()
         names = pc.struct_field(pc.list_flatten(headers), [0])
@@ -82,7 +82,7 @@ class HeaderRules:
         return texts
 
 
-def without(headers: Any, bad: NDArray[np.bool_]) -> Any:
+def without(headers: ArrowArray, bad: NDArray[np.bool_]) -> ArrowArray:
     """Return the headers of each record without the bad ones."""
     valid = np.flatnonzero(~bad)
     owners = pc.list_parent_indices(headers).to_numpy()[valid]

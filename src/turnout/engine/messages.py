@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from turnout.engine.reserved import CONNECT_PREFIX, TURNOUT_PREFIX
 from turnout.records import Headers
 from turnout.records.headers import ARROW
+from turnout.records.types import ArrowArray, ArrowBatch, Binaries, Strings
 
 RECORDS: Final = pa.schema(
     [
@@ -43,16 +44,16 @@ class Messages:
     Attributes:
         topics: of each message, as text.
         ids: of each message; null where the record's origin is unknown.
-        sinks: the place of each message's sink among the route's.
-        rows: the place of each message's record in *records*.
+        sinks: index of each message's sink among the route's.
+        rows: index of each message's record in *records*.
         records: the columns of `RECORDS`.
     """
 
-    topics: Any
-    ids: Any
+    topics: Strings
+    ids: Strings
     sinks: NDArray[np.int8]
     rows: NDArray[np.int64]
-    records: Any
+    records: ArrowBatch
 
     @classmethod
     def none(cls) -> Messages:
@@ -69,18 +70,18 @@ class Messages:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def of_sink(self, place: int) -> Messages:
-        """Return the messages for the sink at index *place* of the route's sinks."""
-        chosen = np.flatnonzero(self.sinks == place)
+    def of_sink(self, sink: int) -> Messages:
+        """Return the messages for the sink at this index of the route's sinks."""
+        chosen = np.flatnonzero(self.sinks == sink)
         if len(chosen) == len(self):
             return self
         return self.take(chosen)
 
-    def take(self, places: NDArray[np.int64]) -> Messages:
-        """Return the messages at the indices *places*, in that order."""
-        chosen = pa.array(places)
+    def take(self, indices: NDArray[np.int64]) -> Messages:
+        """Return the messages at *indices*, in that order."""
+        chosen = pa.array(indices)
         return Messages(
-            self.topics.take(chosen), self.ids.take(chosen), self.sinks[places], self.rows[places], self.records
+            self.topics.take(chosen), self.ids.take(chosen), self.sinks[indices], self.rows[indices], self.records
         )
 
     def joined(self, others: Messages) -> Messages:
@@ -93,29 +94,29 @@ class Messages:
             pa.concat_batches([self.records, others.records]),
         )
 
-    def emptied(self, places: NDArray[np.int64], *, alone: bool = True) -> Messages:
-        """Return the messages at *places* without their values, which are too large; a header gives the size of each.
+    def emptied(self, indices: NDArray[np.int64], *, alone: bool = True) -> Messages:
+        """Return the messages at *indices* without their values, which are too large; a header gives the size of each.
 
         Args:
-            places: of the messages.
+            indices: of the messages.
             alone: leave out nothing but the values; if not, the keys and the records' own headers as well.
         """
-        rows = pa.array(self.rows[places])
+        rows = pa.array(self.rows[indices])
         records = self.records.take(rows)
         headers = Headers.of_arrow(records.column("headers") if alone else _context(records.column("headers")))
-        everything = np.arange(len(places))
+        everything = np.arange(len(indices))
         sizes = pc.fill_null(pc.binary_length(records.column("value")), 0).to_pylist()
         headers.append(everything, VALUE_LEFT_OUT, None, [str(size) for size in sizes])
         digests = [hashlib.sha256(value or b"").hexdigest() for value in records.column("value").to_pylist()]
         headers.append(everything, VALUE_DIGEST, None, digests)
-        records = records.set_column(0, RECORDS.field("value"), pa.nulls(len(places), pa.binary()))
+        records = records.set_column(0, RECORDS.field("value"), pa.nulls(len(indices), pa.binary()))
         records = records.set_column(1, RECORDS.field("headers"), headers.to_arrow(everything))
         if not alone:
-            records = records.set_column(2, RECORDS.field("key"), pa.nulls(len(places), pa.binary()))
-        chosen = pa.array(places)
-        return Messages(self.topics.take(chosen), self.ids.take(chosen), self.sinks[places], everything, records)
+            records = records.set_column(2, RECORDS.field("key"), pa.nulls(len(indices), pa.binary()))
+        chosen = pa.array(indices)
+        return Messages(self.topics.take(chosen), self.ids.take(chosen), self.sinks[indices], everything, records)
 
-    def column(self, name: str) -> Any:
+    def column(self, name: str) -> ArrowArray:
         """A column of the records, with an entry for each message."""
         column = self.records.column(name)
         if len(self.rows) == len(column) and bool((self.rows == np.arange(len(self.rows))).all()):
@@ -123,7 +124,7 @@ class Messages:
         return column.take(pa.array(self.rows))
 
 
-def _context(headers: Any) -> Any:
+def _context(headers: ArrowArray) -> ArrowArray:
     """Return only the dead letters' own headers, which give the reason, without those of their records."""
     ours = [
         None if pairs is None else [pair for pair in pairs if pair["key"].startswith((CONNECT_PREFIX, TURNOUT_PREFIX))]
@@ -132,11 +133,13 @@ def _context(headers: Any) -> Any:
     return pa.array(ours, ARROW)
 
 
-def carried(batch: Any, rows: Sequence[int], values: Any, headers: Any, keys: Any) -> Any:
+def carried(
+    batch: ArrowBatch, rows: Sequence[int], values: Binaries, headers: ArrowArray, keys: Binaries
+) -> ArrowBatch:
     """The columns of `RECORDS` of some records.
 
     Args:
-        batch: the record batch as it was read, which has their places.
+        batch: the record batch as it was read, which has their positions.
         rows: of the records.
         values: as they are sent, one for each of *rows*.
         headers: likewise.

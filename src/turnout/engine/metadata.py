@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from turnout.records import Batch, Block, Positions
 from turnout.records.paths import parse_path, texts_at
@@ -81,7 +80,7 @@ def _inside(batch: Batch, side: list[Block], rows: Positions, steps: tuple[str, 
 _TYPES = {"string": str, "int8": int, "int16": int, "int32": int, "int64": int}
 
 
-def _type_of(block: Block, name: str, column: Sequence[Any]) -> type | None:
+def _type_of(block: Block, name: str, values: Sequence[object]) -> type | None:
     """Return the type of all values of a column, nulls aside, if equal values have equal texts; else None.
 
     Of floats that is not so (0.0 and -0.0), nor of several types (1 and True).
@@ -89,15 +88,15 @@ def _type_of(block: Block, name: str, column: Sequence[Any]) -> type | None:
     if block.schema is not None and block.checked:
         schema = block.schema.field(name)
         return _TYPES.get(schema.type) if schema is not None and schema.logical is None else None
-    types = set(map(type, column)) - {type(None)}
+    types = set(map(type, values)) - {type(None)}
     return types.pop() if len(types) == 1 and types <= {str, int} else None
 
 
-def texts_of(columns: Mapping[str, Column], place: int) -> dict[str, str]:
+def texts_of(columns: Mapping[str, Column], number: int) -> dict[str, str]:
     """The metadata of one record, as a condition's reference reads it."""
-    texts: dict[str, Any] = {}
+    texts: dict[str, str] = {}
     for key, column in columns.items():
-        value = column.values[place]
+        value = column.values[number]
         text = value if value is None or column.text is None else column.text(value)
         if text is not None:
             texts[key] = text

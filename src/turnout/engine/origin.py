@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from turnout.records.types import ArrowBatch, Strings
 from turnout.subjects.draw_hash import chained
 
 
-def origins(batch: Any) -> Any:
+def origins(batch: ArrowBatch) -> Strings:
     """``stream:sequence`` for NATS, ``topic:partition:offset`` otherwise; null where a part is unknown.
 
     Args:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from enum import IntEnum
+from enum import IntEnum, StrEnum
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from turnout.records import FILTERED, Batch
+from turnout.records import FAILED, FILTERED, Batch
 from turnout.records.types import RowIds
 from turnout.routes import Route
 
@@ -29,6 +29,32 @@ class Outcome(IntEnum):
     def label(self) -> str:
         """The name in lower case, as `Counts` spells it."""
         return self.name.lower()
+
+
+class StageResult(StrEnum):
+    """Result of one stage for one record. The values are the words of ``turnout tap``.
+
+    ``turnout explain`` knows whether the stage applied to the record, and ``turnout tap`` whether it changed it.
+    """
+
+    APPLIED = "applied"
+    NOT_MATCHED = "not matched"
+    CHANGED = "changed"
+    UNCHANGED = "unchanged"
+    FILTERED = "filtered"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+    """It failed or was filtered in an earlier stage."""
+
+    @property
+    def explained(self) -> str:
+        """The word of ``turnout explain``."""
+        return "dropped" if self is StageResult.FILTERED else self.value
+
+    @classmethod
+    def of_ended(cls, records: Batch, row: int) -> StageResult | None:
+        """Return `FAILED` or `FILTERED` for a record that is no longer alive; None for others."""
+        return {FAILED: cls.FAILED, FILTERED: cls.FILTERED}.get(int(records.outcomes[row]))
 
 
 Outcomes: TypeAlias = NDArray[np.int8]

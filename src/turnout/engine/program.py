@@ -113,7 +113,7 @@ class Program:
             index: the subscriptions of the batch's revision; None for a route without subscriptions.
 
         Raises:
-            RunError: a record failed, and the route tolerates no failures; names its place and the reason.
+            RunError: a record failed, and the route tolerates no failures; names its position and the reason.
         """
         result, ended = self._run(batch, index, _UNWATCHED)
         stop_at(self.route, ended.rejections, ended.consumed)

@@ -14,6 +14,7 @@ from turnout.codecs import Codec
 from turnout.engine.reserved import without_reserved
 from turnout.records import Batch, Failure, Headers
 from turnout.records.block import rows_of
+from turnout.records.types import ArrowBatch
 
 AT_ONCE: Final = 5_000
 """At most so many records: with 10,000 and more the same steps find their values in no cache and take up to twice as
@@ -35,14 +36,14 @@ class Consumed:
         reserved_headers: how many headers with reserved names they brought; they are in none of the above.
     """
 
-    batch: Any
+    batch: ArrowBatch
     topics: list[str | None]
     keys: Sequence[bytes | None]
     values: Sequence[bytes | None]
     reserved_headers: int = 0
 
 
-def pieces(batch: Any) -> Iterator[Any]:
+def pieces(batch: ArrowBatch) -> Iterator[ArrowBatch]:
     """A record batch in parts of equal size, of at most `AT_ONCE` records, without copying.
 
     >>> import pyarrow as pa
@@ -55,7 +56,7 @@ def pieces(batch: Any) -> Iterator[Any]:
         yield batch.slice(start, size)
 
 
-def batch_of(batch: Any, key: Codec, value: Codec) -> tuple[Batch, Consumed]:
+def batch_of(batch: ArrowBatch, key: Codec, value: Codec) -> tuple[Batch, Consumed]:
     """Decode a record batch; undecodable records are set aside, and reserved headers are removed.
 
     Args:
@@ -86,7 +87,7 @@ def batch_of(batch: Any, key: Codec, value: Codec) -> tuple[Batch, Consumed]:
     return records, consumed
 
 
-def _list(batch: Any, name: str) -> list[Any]:
+def _list(batch: ArrowBatch, name: str) -> list[Any]:
     if name not in batch.schema.names:
         return [None] * batch.num_rows
     column = batch.column(name)
@@ -95,7 +96,7 @@ def _list(batch: Any, name: str) -> list[Any]:
     return column.to_pylist()  # type: ignore[no-any-return]
 
 
-def _bytes(batch: Any, name: str) -> list[bytes | None]:
+def _bytes(batch: ArrowBatch, name: str) -> list[bytes | None]:
     """A column of bytes or of text, as bytes."""
     if name not in batch.schema.names:
         return [None] * batch.num_rows
@@ -105,7 +106,7 @@ def _bytes(batch: Any, name: str) -> list[bytes | None]:
     return column.cast(pa.binary()).to_pylist()  # type: ignore[no-any-return]
 
 
-def _millis(batch: Any) -> list[int | None]:
+def _millis(batch: ArrowBatch) -> list[int | None]:
     """Return timestamps as milliseconds since 1970, rounded down also before 1970, as in Java."""
     if "timestamp" not in batch.schema.names or batch.column("timestamp").null_count == batch.num_rows:
         return [None] * batch.num_rows

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from turnout.conditions import Condition
 from turnout.engine.messages import Messages
 from turnout.engine.metadata import Metadata
-from turnout.records import Batch, Headers
+from turnout.records import Batch, Headers, Positions
 from turnout.subscriptions import Subscription
 from turnout.subscriptions.index import Index
 
@@ -64,7 +64,7 @@ class Where:
         self._metadata = Metadata(metadata)
         self._index = Index.of([Subscription(["chosen"], condition, id="where")])
 
-    def chosen(self, records: Batch, rows: Any) -> Rows:
+    def chosen(self, records: Batch, rows: Positions) -> Rows:
         """Return the rows, of the given living records, for which the condition is true, in their order."""
         columns = self._metadata.columns(records, rows, self._index.keys)
         matches = self._index.match(columns, len(rows))

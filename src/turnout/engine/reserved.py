@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from turnout.engine.headers import without
 from turnout.records.headers import ARROW
+from turnout.records.types import ArrowBatch
 
 CONNECT_PREFIX: Final = "__connect.errors."
 """Prefix of Connect's context headers."""
@@ -30,16 +31,16 @@ def is_reserved(name: str) -> bool:
     return name.lower().startswith(RESERVED)
 
 
-def without_reserved(batch: Any) -> tuple[Any, int]:
+def without_reserved(batch: ArrowBatch) -> tuple[ArrowBatch, int]:
     """Return a record batch without reserved headers, and their number.
 
     Args:
         batch: as a source reads it; the same object is returned where nothing has to go.
     """
-    place = batch.schema.get_field_index("headers")
-    if place < 0 or pa.types.is_null(batch.schema.field(place).type):
+    index = batch.schema.get_field_index("headers")
+    if index < 0 or pa.types.is_null(batch.schema.field(index).type):
         return batch, 0
-    headers = batch.column(place)
+    headers = batch.column(index)
     names = pc.list_flatten(headers).field(0)
     # Few names are different: each of them is compared once.
     found = [name for name in pc.unique(names).to_pylist() if name is not None and is_reserved(name)]
@@ -47,4 +48,4 @@ def without_reserved(batch: Any) -> tuple[Any, int]:
         return batch, 0
     bad = pc.is_in(names, value_set=pa.array(found, names.type)).to_numpy(zero_copy_only=False)
     kept = without(headers.cast(ARROW), bad)
-    return batch.set_column(place, pa.field("headers", ARROW), kept), int(np.count_nonzero(bad))
+    return batch.set_column(index, pa.field("headers", ARROW), kept), int(np.count_nonzero(bad))

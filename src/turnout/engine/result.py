@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -20,6 +19,7 @@ from turnout.engine.outcome import outcome_of_rejected
 from turnout.engine.reading import Consumed
 from turnout.engine.rejection import Rejection, rejected_deliveries
 from turnout.errors import RunError
+from turnout.records.types import JsonObject
 from turnout.routes import Route
 from turnout.subscriptions.index import Index
 
@@ -124,7 +124,7 @@ class Result:
 
     counts: Counts
     messages: Messages
-    failures: Sequence[dict[str, Any]] = ()
+    failures: Sequence[JsonObject] = ()
     sent: Sent | None = None
 
     def is_dead_letter(self, number: int) -> bool:

@@ -7,7 +7,7 @@ import binascii
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
-from typing import Any, Final, Self
+from typing import Final, Self
 
 import pyarrow as pa
 
@@ -15,7 +15,7 @@ from turnout.codecs import Notation, TextNotation, notation_of
 from turnout.epoch import microseconds_since_epoch
 from turnout.errors import ConfigError, Mistake
 from turnout.records.headers import ARROW
-from turnout.records.types import Value
+from turnout.records.types import ArrowBatch, Fields, JsonObject, Value
 from turnout.routes import Route
 from turnout.suggestions import guesses
 from turnout.untrusted import is_whole
@@ -47,7 +47,7 @@ class SampleRecord:
     stream: str | None = None
 
     @classmethod
-    def of(cls, document: Mapping[str, Any], *, stream: str | None = None, route: Route | None = None) -> Self:
+    def of(cls, document: Fields, *, stream: str | None = None, route: Route | None = None) -> Self:
         """Read a record.
 
         Args:
@@ -81,7 +81,7 @@ class SampleRecord:
 class _RecordReader:
     """Reads the parts of one record and collects what is wrong with them."""
 
-    def __init__(self, document: Mapping[str, Any]) -> None:
+    def __init__(self, document: Fields) -> None:
         self._document = document
         self.mistakes = [
             Mistake(name, f"is no part of a record{guess} (there are {', '.join(PARTS)})")
@@ -155,13 +155,13 @@ def bytes_of(content: Value) -> bytes | None:
     return _TEXT.encode(content)
 
 
-def _pairs(headers: Mapping[str, Any]) -> Iterator[Header]:
+def _pairs(headers: Fields) -> Iterator[Header]:
     for name, texts in headers.items():
         for text in texts if isinstance(texts, list) else [texts]:
             yield str(name), _header_bytes(text)
 
 
-def _header_bytes(text: Any) -> bytes | None:
+def _header_bytes(text: Value) -> bytes | None:
     return None if text is None else bytes_of(text)
 
 
@@ -170,7 +170,7 @@ def _microseconds(moment: date) -> int:
     return microseconds_since_epoch(whole)
 
 
-def record_batch(records: Sequence[SampleRecord]) -> Any:
+def record_batch(records: Sequence[SampleRecord]) -> ArrowBatch:
     """The records as a record batch, with the column ``stream`` where the first is from one."""
     columns = {
         "topic": pa.array([record.topic for record in records], pa.string()),
@@ -186,5 +186,5 @@ def record_batch(records: Sequence[SampleRecord]) -> Any:
     return pa.RecordBatch.from_pydict(columns)
 
 
-def _arrow_headers(record: SampleRecord) -> list[dict[str, Any]]:
+def _arrow_headers(record: SampleRecord) -> list[JsonObject]:
     return [{"key": name, "value": value} for name, value in record.headers]

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from turnout.conditions import format_condition
+from turnout.engine.outcome import StageResult
 from turnout.engine.reading import Consumed
 from turnout.engine.trace import Watch
-from turnout.records import FAILED, FILTERED, Batch, Record
+from turnout.records import Batch, Record
 from turnout.records.text import iso_of, json_of, readable, text_of
+from turnout.records.types import Fields, JsonObject
 from turnout.routes import Route
 from turnout.transforms.apply import StageRunner
 from turnout.transforms.base import Errors, Predicate
@@ -43,7 +44,7 @@ class StageReport:
     """Report on one stage for the record.
 
     Attributes:
-        outcome: ``applied``, ``not matched``, ``dropped``, ``failed``, or ``skipped`` after a failure or a drop.
+        outcome: how `StageResult` is explained: ``applied``, ``not matched``, ``dropped``, ``failed`` or ``skipped``.
         error: why it failed.
     """
 
@@ -51,8 +52,8 @@ class StageReport:
     transform: str
     answers: tuple[PredicateAnswer, ...]
     outcome: str
-    before: Mapping[str, Any]
-    after: Mapping[str, Any]
+    before: Fields
+    after: Fields
     error: str | None = None
 
 
@@ -68,9 +69,9 @@ class StageWatch(Watch):
         self._route = route
         self._answers: tuple[PredicateAnswer, ...] = ()
         self._dead = False
-        self._now: Mapping[str, Any] = {}
+        self._now: Fields = {}
         self.reports: list[StageReport] = []
-        self.read: Mapping[str, Any] = {}
+        self.read: Fields = {}
 
     def decoded(self, records: Batch, consumed: Consumed) -> None:
         """Keep the record as it was read, and report a failure to decode it."""
@@ -78,7 +79,9 @@ class StageWatch(Watch):
         if records.failures:
             failure = records.failures[0]
             side, codec = ("key", self._route.key) if failure.stage == "KEY_CONVERTER" else ("value", self._route.value)
-            self.reports.append(StageReport(side, codec.format, (), "failed", self.read, self.read, failure.message))
+            self.reports.append(
+                StageReport(side, codec.format, (), StageResult.FAILED, self.read, self.read, failure.message)
+            )
 
     def before(self, stage: StageRunner, records: Batch) -> None:
         """Evaluate the predicates of the stage before it is applied."""
@@ -87,24 +90,23 @@ class StageWatch(Watch):
 
     def after(self, stage: StageRunner, records: Batch) -> None:
         """Report what the stage has done."""
-        outcome = "skipped" if self._dead else _outcome(stage, self._answers, records)
+        result = StageResult.SKIPPED if self._dead else _result(stage, self._answers, records)
         after = self._now if records.outcomes[0] else shown(records.record(0))
-        error = records.failures[0].message if outcome == "failed" else None
+        error = records.failures[0].message if result is StageResult.FAILED else None
         label = stage.stage.transform.label
-        report = StageReport(stage.stage.name, label, self._answers, outcome, self._now, after, error)
+        report = StageReport(stage.stage.name, label, self._answers, result.explained, self._now, after, error)
         self.reports.append(report)
         self._now = after
 
 
-def _outcome(runner: StageRunner, answers: tuple[PredicateAnswer, ...], records: Batch) -> str:
-    if records.outcomes[0] == FAILED:
-        return "failed"
-    if records.outcomes[0] == FILTERED:
-        return "dropped"
+def _result(runner: StageRunner, answers: tuple[PredicateAnswer, ...], records: Batch) -> StageResult:
+    ended = StageResult.of_ended(records, 0)
+    if ended is not None:
+        return ended
     if runner.noted:
-        return "not matched"
+        return StageResult.NOT_MATCHED
     applies = all(answer.holds != answer.negate for answer in answers) != (runner.stage.negate and bool(answers))
-    return "applied" if applies else "not matched"
+    return StageResult.APPLIED if applies else StageResult.NOT_MATCHED
 
 
 def _answer(guard: Guard, records: Batch) -> PredicateAnswer:
@@ -133,7 +135,7 @@ def _operands(predicate: Predicate, records: Batch) -> dict[str, str | None]:
     return {"topic": records.topics[0]}
 
 
-def shown(record: Record) -> dict[str, Any]:
+def shown(record: Record) -> JsonObject:
     """A record as plain JSON."""
     return {
         "topic": record.topic,
@@ -154,7 +156,7 @@ def shown(record: Record) -> dict[str, Any]:
     }
 
 
-def _as_read(records: Batch, consumed: Consumed) -> dict[str, Any]:
+def _as_read(records: Batch, consumed: Consumed) -> JsonObject:
     """The only record of a batch before anything was decoded."""
     parts = {"topic": consumed.topics[0], "key": readable(consumed.keys[0]), "value": readable(consumed.values[0])}
     return {**shown(records.record(0)), **parts}

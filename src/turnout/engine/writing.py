@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +12,7 @@ from turnout.codecs import Codec, EncodeErrors
 from turnout.engine.headers import HeaderRules, without
 from turnout.errors import RecordError
 from turnout.records import Batch, Block, Failure
+from turnout.records.types import ArrowArray
 from turnout.routes import Route
 from turnout.routes.endpoints import NatsSink
 
@@ -35,7 +35,7 @@ class Outgoing:
     rows: Rows
     values: Bodies
     keys: Bodies
-    headers: Any
+    headers: ArrowArray
     dropped_headers: int = 0
 
 
@@ -63,12 +63,12 @@ class Writer:
         bad = self._rules.unfit(headers)
         if bad is not None and not self._drops:
             wrong = self._rules.failures(headers, bad)
-            records.fail({int(rows[place]): failure for place, failure in wrong.items()})
+            records.fail({int(rows[index]): failure for index, failure in wrong.items()})
         values = _encoded(records, records.value, rows, self._value, "VALUE_CONVERTER")
         keys = _encoded(records, records.key, rows, self._key, "KEY_CONVERTER") if self._needs_keys else {}
         if records.failures:
-            written_places = np.flatnonzero(~np.isin(rows, list(records.failures)))
-            rows, headers = rows[written_places], headers.take(pa.array(written_places))
+            written = np.flatnonzero(~np.isin(rows, list(records.failures)))
+            rows, headers = rows[written], headers.take(pa.array(written))
         if bad is None or not self._drops:
             return Outgoing(rows, values, keys, headers)
         bad = self._rules.unfit(headers)
@@ -88,9 +88,9 @@ def _encoded(records: Batch, side: list[Block], rows: Rows, codec: Codec, stage:
         if not len(chosen):
             continue
         encoded, wrong = _encode(codec, chosen)
-        places = chosen.rows.tolist()
-        bodies.update(zip(places, encoded, strict=True))
-        failures |= {places[place]: Failure.of(error, stage, codec.class_name) for place, error in wrong.items()}
+        block_rows = chosen.rows.tolist()
+        bodies.update(zip(block_rows, encoded, strict=True))
+        failures |= {block_rows[index]: Failure.of(error, stage, codec.class_name) for index, error in wrong.items()}
     records.fail(failures)
     return bodies
 

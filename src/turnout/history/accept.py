@@ -1,6 +1,6 @@
 """Accepting what happens now: the expectations of a file rewritten, and nothing else of it touched.
 
-The new text is put in the place of the old one where the YAML parser says that it stands, so that comments, quotes and
+The new text is put in place of the old one where the YAML parser says that it stands, so that comments, quotes and
 line breaks outside of what has changed stay as they were written.
 """
 
@@ -11,7 +11,6 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any
 
 import yaml
 
@@ -21,6 +20,7 @@ from turnout.history.case_outcome import CaseOutcome
 from turnout.history.cases import CaseResult, run_cases
 from turnout.history.comparison import ABSENT, Difference
 from turnout.history.suite import Case, Suite
+from turnout.records.types import JsonObject
 from turnout.routes import Route
 from turnout.routes.places import Path, dotted
 from turnout.yaml_values import compose
@@ -49,16 +49,16 @@ def accept(suite: Suite, route: Route, results: Iterable[CaseResult]) -> int:
     now = [] if again is None else [replace(case, expect=None, line=None) for case in again.cases]
     if again is None or now != [replace(case, expect=None, line=None) for case in suite.cases]:
         raise TurnoutError(f"{suite.file} is written in a way that cannot be edited safely: edit it by hand")
-    places = {result.case.place for result in mine}
-    changed = [case for case in again.cases if case.place in places]
+    paths = {result.case.place for result in mine}
+    changed = [case for case in again.cases if case.place in paths]
     failed = run_cases(route, changed).failed
     if failed:
-        raise TurnoutError(f"{_place(failed[0].case)}: cannot be rewritten so that it passes: edit it by hand")
+        raise TurnoutError(f"{_location(failed[0].case)}: cannot be rewritten so that it passes: edit it by hand")
     replace_file(suite.file.resolve(), text)
     return len(mine)
 
 
-def _place(case: Case) -> str:
+def _location(case: Case) -> str:
     return f"{case.file}:{case.line}"
 
 
@@ -107,7 +107,7 @@ def _of_part(
     """Yield edits of single values, if each is present before and after; else one edit of the whole part."""
     node = _child(expect, part)
     if node is None:
-        raise TurnoutError(f"{_place(result.case)}: {part} comes from elsewhere, by a merge: edit it by hand")
+        raise TurnoutError(f"{_location(result.case)}: {part} comes from elsewhere, by a merge: edit it by hand")
     scalars = [(_find(node, difference.path, part), difference) for difference in differences]
     if part in ("value", "headers", "key", "topic", "stage", "reason") and all(
         isinstance(scalar, yaml.ScalarNode) and not isinstance(difference.actual, dict | list | bytes)
@@ -121,7 +121,7 @@ def _of_part(
     yield _replaced(text, node, _narrowed(result, part))
 
 
-def _narrowed(result: CaseResult, part: str) -> Any:
+def _narrowed(result: CaseResult, part: str) -> object:
     """Return the actual part, limited to the expected fields."""
     now = _now(part, result.ending)
     expect = result.case.expect
@@ -130,7 +130,7 @@ def _narrowed(result: CaseResult, part: str) -> Any:
     return _as_asked(now, getattr(expect, part))
 
 
-def _as_asked(now: Any, expected: Any) -> Any:
+def _as_asked(now: object, expected: object) -> object:
     if isinstance(now, Mapping) and isinstance(expected, Mapping):
         # A field that is expected not to be there is still expected not to be.
         names = [name for name, value in expected.items() if name in now or value is None]
@@ -140,7 +140,7 @@ def _as_asked(now: Any, expected: Any) -> Any:
     return now
 
 
-def _now(part: str, ending: CaseOutcome) -> Any:
+def _now(part: str, ending: CaseOutcome) -> object:
     """Return the actual value of a part of an expectation."""
     match part:
         case "key":
@@ -150,7 +150,7 @@ def _now(part: str, ending: CaseOutcome) -> Any:
         case "valueBase64":
             return None if ending.value is None else base64.b64encode(ending.value).decode()
         case "headers":
-            headers: dict[str, Any] = {}
+            headers: JsonObject = {}
             for name, header in ending.headers:
                 headers.setdefault(name, []).append(header)
             return {name: texts[0] if len(texts) == 1 else texts for name, texts in headers.items()}
@@ -162,9 +162,9 @@ def _now(part: str, ending: CaseOutcome) -> Any:
     return getattr(ending, part)
 
 
-def _fresh(ending: CaseOutcome) -> dict[str, Any]:
+def _fresh(ending: CaseOutcome) -> JsonObject:
     """Return a complete expectation for the outcome of a record."""
-    parts: dict[str, Any] = {"outcome": ending.outcome}
+    parts: JsonObject = {"outcome": ending.outcome}
     if ending.stage is not None:
         parts |= {"stage": ending.stage, "reason": ending.reason}
     if ending.outcome == "unmatched":
@@ -218,7 +218,7 @@ def _children(node: yaml.Node) -> Iterator[tuple[str, yaml.Node]]:
 # What is written
 
 
-def _flow(value: Any) -> str:
+def _flow(value: object) -> str:
     """Return a value on one line, valid in any YAML context."""
     dumped = yaml.safe_dump([value], default_flow_style=True, sort_keys=False, allow_unicode=True, width=float("inf"))
     line = str(dumped).strip()[1:-1]
@@ -235,13 +235,13 @@ def _end(text: str, node: yaml.Node) -> int:
     return len(text[:end].rstrip()) if isinstance(node, yaml.ScalarNode) and node.style in ("|", ">") else end
 
 
-def _replaced(text: str, node: yaml.Node, value: Any) -> _Edit:
+def _replaced(text: str, node: yaml.Node, value: object) -> _Edit:
     # A block of dashes may stand as far left as the name that it belongs to; braces may not.
     indent = "  " if isinstance(node, yaml.SequenceNode) and not node.flow_style else ""
     return _Edit(node.start_mark.index, _end(text, node), indent + _flow(value))
 
 
-def _rewritten(text: str, node: yaml.Node, value: dict[str, Any]) -> _Edit:
+def _rewritten(text: str, node: yaml.Node, value: JsonObject) -> _Edit:
     """Return an edit that replaces a whole expectation; block style is kept."""
     if node.start_mark.index == node.end_mark.index:
         return _Edit(node.start_mark.index, node.end_mark.index, f" {_flow(value)}")
@@ -252,21 +252,21 @@ def _rewritten(text: str, node: yaml.Node, value: dict[str, Any]) -> _Edit:
     return _Edit(node.start_mark.index, _end(text, node), lines)
 
 
-def _inserted(text: str, case: yaml.Node, expect: dict[str, Any]) -> _Edit:
+def _inserted(text: str, case: yaml.Node, expect: JsonObject) -> _Edit:
     """An edit that adds an expectation behind a case's record."""
     record = _child(case, "record")
     assert isinstance(case, yaml.MappingNode)
     assert record is not None
-    place = _end(text, record)
+    offset = _end(text, record)
     if case.flow_style:
-        return _Edit(place, place, f", expect: {_flow(expect)}")
+        return _Edit(offset, offset, f", expect: {_flow(expect)}")
     indent = " " * case.value[0][0].start_mark.column
-    line_end = text.find("\n", place)
-    place = len(text) if line_end < 0 else line_end
+    line_end = text.find("\n", offset)
+    offset = len(text) if line_end < 0 else line_end
     lines = [f"{indent}expect:", *_block(expect, indent + "  ")]
-    return _Edit(place, place, "".join(f"\n{line}" for line in lines))
+    return _Edit(offset, offset, "".join(f"\n{line}" for line in lines))
 
 
-def _block(parts: dict[str, Any], indent: str) -> Iterator[str]:
+def _block(parts: JsonObject, indent: str) -> Iterator[str]:
     """Names and values, a line each."""
     return (f"{indent}{name}: {_flow(value)}" for name, value in parts.items())

@@ -53,12 +53,14 @@ def ending_of(trace: Trace, row: int, route: Route) -> CaseOutcome:
     failure = trace.failures.get(row)
     outcome = trace.outcome(row)
     # A run ends before it sends the dead letter of a record that stops it.
-    places = [] if outcome is Outcome.STOPPED else trace.messages_of(row).tolist()
+    messages = [] if outcome is Outcome.STOPPED else trace.messages_of(row).tolist()
     dead = outcome is Outcome.DEAD_LETTERED
     sent = [
-        (trace.subscriptions[at].as_py(), trace.destinations[at].as_py()) for at in places if not trace.is_letter(at)
+        (trace.subscriptions[number].as_py(), trace.destinations[number].as_py())
+        for number in messages
+        if not trace.is_letter(number)
     ]
-    key, value, headers = _sent(trace, places[0]) if places else _left(trace, row, notations)
+    key, value, headers = _sent(trace, messages[0]) if messages else _left(trace, row, notations)
     if key is None and not dead:
         # JetStream's messages have no key: what the transforms left is what there is to compare.
         key = _left(trace, row, notations)[0]
@@ -79,9 +81,9 @@ def ending_of(trace: Trace, row: int, route: Route) -> CaseOutcome:
 _Parts = tuple[bytes | None, bytes | None, tuple[tuple[str, str | None], ...]]
 
 
-def _sent(trace: Trace, place: int) -> _Parts:
+def _sent(trace: Trace, message: int) -> _Parts:
     """Key, value and headers of a message."""
-    row = int(trace.messages.rows[place])
+    row = int(trace.messages.rows[message])
     key, value, pairs = (trace.messages.records.column(name)[row].as_py() for name in ("key", "value", "headers"))
     return key, value, tuple((header["key"], text_of(header["value"])) for header in pairs or ())
 

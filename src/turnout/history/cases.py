@@ -108,7 +108,7 @@ def run_cases(route: Route, cases: Iterable[Case]) -> Report:
 
 @dataclass(frozen=True, slots=True)
 class _CaseGroup:
-    """Cases that are run in one batch, each with its place among all."""
+    """Cases that are run in one batch, each with its index among all."""
 
     route: Route
     subscriptions: Sequence[Subscription]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 import numpy as np
@@ -19,12 +19,13 @@ from turnout.history.case_outcome import read_back
 from turnout.history.comparison import ABSENT, Difference, compared
 from turnout.history.moves import SentDeliveries
 from turnout.records.text import text_of
+from turnout.records.types import ArrowArray, JsonObject
 
 ENCODING: Final = "(encoding)"
 """What a change of bytes is called that mean the same JSON: blanks, or the order of fields."""
 
 Rows = NDArray[np.int64]
-Change = tuple[str, Any, Any]
+Change = tuple[str, object, object]
 """A path or a name, with the old value and the new one."""
 
 _PLACE = re.compile(r"\[\d+\]")
@@ -36,8 +37,8 @@ class Delivered:
 
     Attributes:
         rows: of the batch.
-        old: their places among the old version's outgoing records.
-        new: their places among the new one's.
+        old: their indices among the old version's outgoing records.
+        new: their indices among the new one's.
     """
 
     rows: Rows
@@ -52,7 +53,7 @@ class Delivered:
         rows = np.flatnonzero((old >= 0) & (new >= 0))
         return cls(rows, old[rows], new[rows], traces)
 
-    def column(self, name: str) -> tuple[Any, Any]:
+    def column(self, name: str) -> tuple[ArrowArray, ArrowArray]:
         """Return a column of both versions, with an item for each of the rows."""
         old, new = self.traces
         return _taken(old, name, self.old), _taken(new, name, self.new)
@@ -69,16 +70,16 @@ class Delivered:
 
 def _outgoing(trace: Trace, sent: SentDeliveries) -> Rows:
     """Return by row the row of its outgoing message; -1 if it has none."""
-    places = np.full(len(trace), -1, np.int64)
-    places[sent.rows] = trace.messages.rows[sent.places]
-    return places
+    indices = np.full(len(trace), -1, np.int64)
+    indices[sent.rows] = trace.messages.rows[sent.indices]
+    return indices
 
 
-def _taken(trace: Trace, name: str, places: Rows) -> Any:
+def _taken(trace: Trace, name: str, indices: Rows) -> ArrowArray:
     column = trace.messages.records.column(name)
-    if len(places) == len(column) and bool((places == np.arange(len(places))).all()):
+    if len(indices) == len(column) and bool((indices == np.arange(len(indices))).all()):
         return column
-    return column.take(pa.array(places))
+    return column.take(pa.array(indices))
 
 
 def value_changes(old: bytes | None, new: bytes | None) -> list[Change]:
@@ -116,11 +117,11 @@ def _differences(old: bytes, new: bytes) -> Iterator[Difference]:
             yield from compared(f".{name}", _read(one), _read(other), exact=True)
 
 
-def _read(raw: msgspec.Raw | None) -> Any:
+def _read(raw: msgspec.Raw | None) -> object:
     return ABSENT if raw is None else read_back(bytes(raw))
 
 
-def _shown(raw: bytes) -> Any:
+def _shown(raw: bytes) -> object:
     text = text_of(raw)
     return raw if text is None else text
 
@@ -139,7 +140,7 @@ def header_changes(delivered: Delivered) -> Iterator[tuple[int, list[Change]]]:
             yield at, changes
 
 
-def _other_lists(old: Any, new: Any) -> Rows:
+def _other_lists(old: ArrowArray, new: ArrowArray) -> Rows:
     """Return the indices at which two columns of headers differ."""
     if old.equals(new):
         return np.zeros(0, np.int64)
@@ -156,7 +157,7 @@ def _other_lists(old: Any, new: Any) -> Rows:
     return np.flatnonzero(other)
 
 
-def _by_name(pairs: list[dict[str, Any]] | None) -> dict[str, list[bytes | None]]:
+def _by_name(pairs: list[JsonObject] | None) -> dict[str, list[bytes | None]]:
     by_name: dict[str, list[bytes | None]] = {}
     for pair in pairs or ():
         if pair["key"] == REVISION:
@@ -166,7 +167,7 @@ def _by_name(pairs: list[dict[str, Any]] | None) -> dict[str, list[bytes | None]
     return by_name
 
 
-def _one_or_all(values: list[bytes | None] | None) -> Any:
+def _one_or_all(values: list[bytes | None] | None) -> object:
     if values is None:
         return ABSENT
     texts = [None if raw is None else _shown(raw) for raw in values]

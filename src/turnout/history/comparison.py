@@ -5,11 +5,12 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from turnout.engine.sample_records import bytes_of
 from turnout.history.case_outcome import CaseOutcome, Delivery
 from turnout.history.document import DeliveryPart, ExpectPart
+from turnout.records.types import Fields, Value
 
 
 class _Nothing:
@@ -33,8 +34,8 @@ class Difference:
     """
 
     path: str
-    expected: Any
-    actual: Any
+    expected: object
+    actual: object
     note: str = ""
 
 
@@ -77,18 +78,18 @@ def _parts(expect: ExpectPart, ending: CaseOutcome) -> Iterator[Difference]:
         yield from _headers(expect.headers, ending, exact="headers" in expect.exact)
 
 
-def _or_absent(actual: Any) -> Any:
+def _or_absent(actual: object) -> object:
     return ABSENT if actual is None else actual
 
 
-def _content(path: str, expected: Any, raw: bytes | None, plain: Any, *, exact: bool) -> Iterator[Difference]:
+def _content(path: str, expected: object, raw: bytes | None, plain: object, *, exact: bool) -> Iterator[Difference]:
     """Yield the differences of a key or value; an expected text may equal its bytes or its JSON value."""
     if isinstance(expected, str) and raw == expected.encode():
         return
     yield from compared(path, expected, plain, exact=exact)
 
 
-def compared(path: str, expected: Any, actual: Any, *, exact: bool) -> Iterator[Difference]:
+def compared(path: str, expected: object, actual: object, *, exact: bool) -> Iterator[Difference]:
     """Yield the differences of a value from its expectation, path by path.
 
     Args:
@@ -106,7 +107,9 @@ def compared(path: str, expected: Any, actual: Any, *, exact: bool) -> Iterator[
         yield Difference(path, expected, actual)
 
 
-def _objects(path: str, expected: Mapping[Any, Any], actual: Mapping[Any, Any], *, exact: bool) -> Iterator[Difference]:
+def _objects(
+    path: str, expected: Mapping[object, object], actual: Mapping[object, object], *, exact: bool
+) -> Iterator[Difference]:
     for name, value in expected.items():
         # To expect null of a field is to expect that it is not there, or null.
         if str(name) in actual:
@@ -118,13 +121,13 @@ def _objects(path: str, expected: Mapping[Any, Any], actual: Mapping[Any, Any], 
         yield from (Difference(f"{path}.{name}", ABSENT, value) for name, value in actual.items() if name not in names)
 
 
-def _same(expected: Any, actual: Any) -> bool:
+def _same(expected: object, actual: object) -> bool:
     if isinstance(expected, bool) or isinstance(actual, bool):
         return expected is actual
     return bool(expected == actual)
 
 
-def _headers(expected: Mapping[str, Any], ending: CaseOutcome, *, exact: bool) -> Iterator[Difference]:
+def _headers(expected: Fields, ending: CaseOutcome, *, exact: bool) -> Iterator[Difference]:
     actual: dict[str, list[str | None]] = {}
     for name, text in ending.headers:
         actual.setdefault(name, []).append(text)
@@ -140,12 +143,12 @@ def _headers(expected: Mapping[str, Any], ending: CaseOutcome, *, exact: bool) -
         yield from (Difference(f"headers.{name}", ABSENT, _one_or_all(actual[name])) for name in extra)
 
 
-def _header_text(text: Any) -> str | None:
+def _header_text(text: Value) -> str | None:
     raw = bytes_of(text)
     return None if raw is None else raw.decode()
 
 
-def _one_or_all(texts: list[str | None]) -> Any:
+def _one_or_all(texts: list[str | None]) -> object:
     return texts[0] if len(texts) == 1 else texts
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Self
+from typing import Final, Self
 
 from turnout.engine.addresses import Addresses
 from turnout.engine.dead_letters import DESTINATION, LEFT_OUT, ORIGIN, SUBSCRIPTION
@@ -19,6 +19,7 @@ from turnout.nats.wire import Connection, ConnectionOptions, Range, streams_of
 from turnout.nats.wire.per_filter_reader import RangeReader, reader_of
 from turnout.nats.wire.positions import Place, place_of, resolve, state_of
 from turnout.nats.wire.read_strategy import observer_strategy
+from turnout.records.types import Fields, JsonObject
 from turnout.routes import Route
 from turnout.routes.endpoints import NatsSink, NatsSource
 from turnout.untrusted import LARGEST_SEQUENCE, decimal, is_whole
@@ -36,7 +37,7 @@ class DeadLetter:
         sequence: its own there.
         message_id: its own; "" for none.
         stored: when it was set aside, in microseconds since 1970.
-        record: as it was read: its own place and headers. Its key is not in a letter from NATS, its time in none.
+        record: as it was read: its own position and headers. Its key is not in a letter from NATS, its time in none.
         whole: whether the letter has the value and every header; some are too large, or cannot be written.
         stage: where it failed, as Connect names stages; None for a record that no subscription wanted.
         reason: the first one.
@@ -68,7 +69,7 @@ class DeadLetter:
     @classmethod
     def of(
         cls,
-        row: Mapping[str, Any],
+        row: Fields,
         headers: LetterHeaders,
         stream: str,
         sources: Sequence[str] = (),
@@ -87,8 +88,8 @@ class DeadLetter:
         verified = headers.sealed(secret, row["value"])
         id_ = (row["key"] or b"").decode("utf-8", "replace")
         offset = _number(block.get(f"{CONNECT_PREFIX}offset"))
-        # The seal covers the place, and not the letter's own id.
-        place = f"{block[ORIGIN]}:" if verified and secret is not None else id_
+        # The seal covers the origin, and not the letter's own id.
+        origin = f"{block[ORIGIN]}:" if verified and secret is not None else id_
         record = SampleRecord(
             topic=block.get(f"{CONNECT_PREFIX}topic", ""),
             value=row["value"],
@@ -96,7 +97,7 @@ class DeadLetter:
             partition=_number(block.get(f"{CONNECT_PREFIX}partition"), _LARGEST_INT) or 0,
             offset=offset,
             timestamp=row["timestamp"],
-            stream=_stream_of(place, offset, sources),
+            stream=_stream_of(origin, offset, sources),
         )
         return cls(
             stream,
@@ -121,9 +122,9 @@ def _number(text: str | None, largest: int = LARGEST_SEQUENCE) -> int | None:
     return None if text is None else decimal(text, largest)
 
 
-def _stream_of(place: str, offset: int | None, sources: Sequence[str]) -> str | None:
+def _stream_of(origin: str, offset: int | None, sources: Sequence[str]) -> str | None:
     """Return a record's stream: the one in a letter id ``STREAM:SEQUENCE:…``, else the only source."""
-    named = place.partition(f":{offset}:")[0]
+    named = origin.partition(f":{offset}:")[0]
     return named if named in sources else sources[0] if len(sources) == 1 else None
 
 
@@ -132,7 +133,7 @@ class LetterBox:
     """Streams and topics that hold a route's dead letters.
 
     Attributes:
-        sink: the place of the sink among the route's.
+        sink: index of the sink among the route's.
         endpoint: the sink.
         topic: of the letters.
         stream: that holds them.
@@ -160,8 +161,8 @@ class LetterBox:
         if not part.context_headers:
             problem = "is false: without these headers nobody knows which record a letter is"
             raise ConfigError([Mistake("deadLetter.contextHeaders", problem)])
-        place, topic = Addresses(route).split(part.topic)
-        endpoint = list(route.sinks.values())[place]
+        sink, topic = Addresses(route).split(part.topic)
+        endpoint = list(route.sinks.values())[sink]
         if not isinstance(endpoint, NatsSink):
             problem = f"expected a sink of format nats, whose letters can be read again, found {endpoint.format}"
             raise ConfigError([Mistake("deadLetter.topic", problem)])
@@ -171,7 +172,7 @@ class LetterBox:
                 stream = next(iter(streams_of(connection, topic)), None)
         if stream is None:
             raise StreamError(f"no stream takes the dead letters of {route.name}, on {topic!r}", code=404)
-        return cls(place, endpoint, topic, stream, part.secret)
+        return cls(sink, endpoint, topic, stream, part.secret)
 
     def connection(self) -> Connection:
         """A connection to the server of the letters."""
@@ -191,21 +192,21 @@ def read(
 
     Args:
         route: the route.
-        start: the first place in the stream of the letters: a sequence or a time.
-        end: the place after the last one.
+        start: the first position in the stream of the letters: a sequence or a time.
+        end: the position after the last one.
         stage: only those that failed in this stage.
         reason: only those with this text in their reason.
         done: also those that a redrive has delivered.
 
     Raises:
-        ConfigError: the route has none that can be read, or a place is none.
+        ConfigError: the route has none that can be read, or a position is none.
         StreamError: there is no such stream.
         ConnectionLostError: the server cannot be reached.
     """
     box = LetterBox.of(route)
-    places = place_of("start", start), place_of("end", end)
+    bounds = place_of("start", start), place_of("end", end)
     with box.connection() as connection:
-        first, last = (resolve(connection, box.stream, place) for place in places)
+        first, last = (resolve(connection, box.stream, bound) for bound in bounds)
         state = state_of(connection, box.stream)
         span = Range(box.stream, first, state.next, (box.topic,))
         rows = _rows(reader_of(connection, span, observer_strategy(state)))
@@ -214,13 +215,13 @@ def read(
     return [letter for letter in before if (done or not letter.done) and is_wanted(letter, stage, reason)]
 
 
-def _rows(reader: RangeReader) -> Iterator[dict[str, Any]]:
+def _rows(reader: RangeReader) -> Iterator[JsonObject]:
     for batch in reader.batches():
         at = batch.schema.get_field_index("timestamp")
         yield from batch.set_column(at, "timestamp", batch.column(at).cast("int64")).to_pylist()
 
 
-def of_messages(rows: Iterable[Mapping[str, Any]], route: Route, box: LetterBox) -> list[DeadLetter]:
+def of_messages(rows: Iterable[Fields], route: Route, box: LetterBox) -> list[DeadLetter]:
     """Return a route's letters among the messages on their topic, with the marks of its notes.
 
     Args:

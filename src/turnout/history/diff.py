@@ -22,6 +22,7 @@ from turnout.history.matrix import Matrix
 from turnout.history.moves import Changed, SentDeliveries, changed, sink_labels
 from turnout.history.outcome_watch import EndNumbers, OutcomeWatch
 from turnout.history.tally import Tally
+from turnout.records.types import ArrowBatch
 from turnout.routes import Route
 from turnout.subscriptions.index import Index
 
@@ -47,7 +48,7 @@ class Traced:
     cost: Cost = field(default_factory=Cost)
 
 
-def compare(old: Traced, new: Traced, batch: Any, *, examples: int = 5) -> Differences:
+def compare(old: Traced, new: Traced, batch: ArrowBatch, *, examples: int = 5) -> Differences:
     """Compare the results of two versions for the records of a batch.
 
     Args:
@@ -75,7 +76,7 @@ class Diff:
         self._examples = examples
         self._new_first = False
 
-    def of(self, batch: Any, old_index: Index | None = None, new_index: Index | None = None) -> Differences:
+    def of(self, batch: ArrowBatch, old_index: Index | None = None, new_index: Index | None = None) -> Differences:
         """Run both versions on a batch and compare the results.
 
         Args:
@@ -107,7 +108,7 @@ class _Version:
         self._labels = labels
         self._letters_to = None if route.dead_letter is None else route.dead_letter.topic
 
-    def traced(self, batch: Any, index: Index | None) -> Traced:
+    def traced(self, batch: ArrowBatch, index: Index | None) -> Traced:
         """Run the version on a batch; the result contains its cost."""
         watch = OutcomeWatch()
         begun = time.thread_time_ns()
@@ -126,7 +127,7 @@ class _BatchDiff:
         limit: how many examples are kept of each kind.
     """
 
-    def __init__(self, old: Traced, new: Traced, batch: Any, limit: int) -> None:
+    def __init__(self, old: Traced, new: Traced, batch: ArrowBatch, limit: int) -> None:
         self._old, self._new = old, new
         self._places = Places(batch)
         self._limit = limit
@@ -192,22 +193,22 @@ class _BatchDiff:
             self._show(kind, "", row, _delivery(whose, some.old[at]), _delivery(whose, some.new[at]))
 
     def _values(self, delivered: Delivered) -> tuple[int, Tally]:
-        places = delivered.other("value")
-        old, new = (side.take(places).to_pylist() for side in delivered.column("value"))
+        indices = delivered.other("value")
+        old, new = (side.take(indices).to_pylist() for side in delivered.column("value"))
         changes = (
-            (at, value_changes(*pair)) for at, pair in zip(places.tolist(), zip(old, new, strict=True), strict=True)
+            (at, value_changes(*pair)) for at, pair in zip(indices.tolist(), zip(old, new, strict=True), strict=True)
         )
         return self._changes("value", delivered.rows, changes)
 
     def _keys(self, delivered: Delivered) -> int:
-        places = delivered.other("key")
-        rows = delivered.rows[places]
+        indices = delivered.other("key")
+        rows = delivered.rows[indices]
         self._changed[rows] = True
         old, new = delivered.column("key")
         for at in self._places.first(rows, self._limit):
-            place = int(places[at])
-            self._show("key", "", int(rows[at]), _content(old[place].as_py()), _content(new[place].as_py()))
-        return len(places)
+            index = int(indices[at])
+            self._show("key", "", int(rows[at]), _content(old[index].as_py()), _content(new[index].as_py()))
+        return len(indices)
 
     def _changes(self, kind: str, rows: Rows, record_changes: Iterable[tuple[int, list[Change]]]) -> tuple[int, Tally]:
         """Note changes by name; return the number of changed records, and the changes by name."""

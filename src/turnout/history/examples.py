@@ -6,7 +6,7 @@ import heapq
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from turnout.history.comparison import ABSENT
 from turnout.history.text_report import plain
+from turnout.records.types import ArrowBatch
 
 _LONGEST = 300
 """How many characters of a value are shown."""
@@ -92,7 +93,7 @@ class Places:
         batch: as it was read.
     """
 
-    def __init__(self, batch: Any) -> None:
+    def __init__(self, batch: ArrowBatch) -> None:
         names = batch.schema.names
         self._batch = batch
         self._named = "stream" if "stream" in names else "topic"
@@ -124,7 +125,7 @@ class Places:
         return sorted(near, key=lambda at: (self.of(int(rows[at])), at))[:limit]
 
 
-def _numbers(batch: Any, name: str, unknown: int) -> Rows:
+def _numbers(batch: ArrowBatch, name: str, unknown: int) -> Rows:
     if name not in batch.schema.names:
         return np.full(batch.num_rows, unknown, np.int64)
     column = batch.column(name).cast(pa.int64())
@@ -132,7 +133,7 @@ def _numbers(batch: Any, name: str, unknown: int) -> Rows:
     return numbers
 
 
-def text_of(value: Any) -> str | None:
+def text_of(value: object) -> str | None:
     """Return a value as JSON, truncated if it is long; None if the value is absent."""
     if value is ABSENT:
         return None

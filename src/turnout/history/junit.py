@@ -24,9 +24,9 @@ def junit_xml(reports: Iterable[Report]) -> str:
 
 def _add(suite: ET.Element, report: Report, result: CaseResult) -> None:
     case = result.case
-    place = {} if case.file is None else {"file": str(case.file), "line": str(case.line or 1)}
+    location = {} if case.file is None else {"file": str(case.file), "line": str(case.line or 1)}
     names = {"classname": report.route, "name": _sayable(case.name)}
-    element = ET.SubElement(suite, "testcase", {**names, **place})
+    element = ET.SubElement(suite, "testcase", {**names, **location})
     if not result.passed:
         lines = [_sayable(line) for difference in result.differences for line in difference_lines(difference)]
         failure = ET.SubElement(element, "failure", message=lines[0])

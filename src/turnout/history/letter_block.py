@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Self
+from typing import Final, Self
 
 from turnout.engine.dead_letters import DESTINATION, LEFT_OUT, ORIGIN, SUBSCRIPTION
 from turnout.engine.messages import VALUE_DIGEST, VALUE_LEFT_OUT
 from turnout.engine.reserved import CONNECT_PREFIX
 from turnout.engine.sample_records import Header
 from turnout.engine.seal import SEAL, is_sealed
+from turnout.records.types import Fields
 
 REDRIVEN: Final = "Turnout-Redriven"
 """The header of a note among dead letters: how many of them it says something of."""
@@ -42,7 +43,7 @@ class LetterHeaders:
     all: Sequence[tuple[str, bytes]]
 
     @classmethod
-    def of(cls, row: Mapping[str, Any]) -> Self:
+    def of(cls, row: Fields) -> Self:
         """Split the headers of a message into their parts.
 
         The block is read from the end, each name once, to `ORIGIN`; letters of earlier versions have none, and theirs

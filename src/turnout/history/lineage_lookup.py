@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from turnout.engine import Program
 from turnout.errors import ConfigError, Mistake, StreamError, TurnoutError
@@ -13,6 +12,7 @@ from turnout.history.versions_in_git import versions_of
 from turnout.nats.protocol.positions import stream_and_sequence
 from turnout.nats.wire import Connection, ConnectionOptions, stored_message
 from turnout.nats.wire.records import with_stream
+from turnout.records.types import ArrowBatch
 from turnout.routes import Route, digest_of
 from turnout.routes.endpoints import NatsSink, NatsSource
 from turnout.routes.yaml_text import decoded
@@ -32,15 +32,15 @@ def walk(message: str, route: Route | None = None, *, server: str | None = None,
         git: look for the commit that had the route's file as it was.
 
     Raises:
-        ConfigError: neither route nor server is given, or the route has no NATS sink; the text is no place, or the
+        ConfigError: neither route nor server is given, or the route has no NATS sink; the text is no position, or the
             message says nothing of how it was made; git is asked for and does not know the file.
         StreamError: the message is not there.
         ConnectionLostError: a server cannot be reached.
     """
-    place = stream_and_sequence(message)
-    if place is None:
+    position = stream_and_sequence(message)
+    if position is None:
         raise ConfigError([Mistake("message", f"expected STREAM:SEQ, as in DELIVERED:17, found {message!r}")])
-    delivered = SourceRecord.of(place[0], _read(_sinks(route, server), *place))
+    delivered = SourceRecord.of(position[0], _read(_sinks(route, server), *position))
     walked = Lineage(delivered, Made.of(delivered))
     then = route
     if route is not None:
@@ -84,7 +84,7 @@ def _sinks(route: Route | None, server: str | None) -> list[dict[str, str]]:
     return [sink.options() for sink in sinks]
 
 
-def _read(servers: Sequence[Mapping[str, str]], stream: str, sequence: int) -> Any:
+def _read(servers: Sequence[Mapping[str, str]], stream: str, sequence: int) -> ArrowBatch:
     """A message from the first of some servers that has it."""
     for number, options in enumerate(servers, start=1):
         try:
@@ -96,16 +96,16 @@ def _read(servers: Sequence[Mapping[str, str]], stream: str, sequence: int) -> A
     raise AssertionError("there is a server to ask")
 
 
-def _record(origin: Made, route: Route | None, server: str | None) -> tuple[SourceRecord, Any]:
+def _record(origin: Made, route: Route | None, server: str | None) -> tuple[SourceRecord, ArrowBatch]:
     """Return the source record that the message's lineage headers name.
 
     Raises:
         TurnoutError: it is not in a stream, or not there any more, or cannot be read.
     """
-    place = origin.stream_place()
-    if place is None:
+    position = origin.stream_place()
+    if position is None:
         raise ConfigError([Mistake("source", "it is not from a stream of NATS")], what="cannot be read")
-    stream, sequence = place
+    stream, sequence = position
     options = {"servers": server or ""}
     if route is not None and isinstance(route.source, NatsSource):
         if stream not in route.source.streams:
@@ -116,7 +116,7 @@ def _record(origin: Made, route: Route | None, server: str | None) -> tuple[Sour
     return SourceRecord.of(stream, batch), with_stream(batch, stream)
 
 
-def _with_subscription(walked: Lineage, route: Route, batch: Any) -> Lineage:
+def _with_subscription(walked: Lineage, route: Route, batch: ArrowBatch) -> Lineage:
     """Return the lineage with the subscription that the message was made for."""
     then: tuple[Subscription, ...] = ()
     if walked.made.revision is not None:

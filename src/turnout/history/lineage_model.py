@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Self
+from typing import Self
 
 from turnout.conditions import format_condition
 from turnout.engine import Program
@@ -12,6 +12,7 @@ from turnout.engine.lineage import REVISION, ROUTE, SOURCE
 from turnout.errors import ConfigError, Mistake
 from turnout.nats.protocol.positions import stream_and_sequence
 from turnout.records.text import readable
+from turnout.records.types import ArrowBatch, JsonObject
 from turnout.subscriptions import Subscription
 from turnout.subscriptions.index import Index
 from turnout.untrusted import LARGEST_SEQUENCE, decimal
@@ -35,7 +36,7 @@ class SourceRecord:
     value: str | None
 
     @classmethod
-    def of(cls, stream: str, batch: Any) -> Self:
+    def of(cls, stream: str, batch: ArrowBatch) -> Self:
         """The only record of a batch."""
         (row,) = batch.to_pylist()
         headers = tuple((header["key"], readable(header["value"])) for header in row["headers"] or ())
@@ -151,13 +152,13 @@ class Lineage:
         """Return the lineage with one more gap."""
         return replace(self, gaps=(*self.gaps, gap))
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> JsonObject:
         """Return the lineage as plain values, for JSON."""
         return asdict(self)
 
 
 def cause_of(
-    program: Program, record: Any, subscriptions: Sequence[Subscription], message: SourceRecord
+    program: Program, record: ArrowBatch, subscriptions: Sequence[Subscription], message: SourceRecord
 ) -> tuple[bool, Subscription | None]:
     """Check if the route makes the message of the record, and for which subscription.
 

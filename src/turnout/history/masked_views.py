@@ -9,11 +9,12 @@ from typing import Final
 
 from turnout.conditions import Condition, leaves
 from turnout.engine.explain import Asked, LeafReport, RecordExplanation, SentMessage, Subscriber
+from turnout.engine.outcome import StageResult
 from turnout.engine.sample_records import Header
 from turnout.engine.stages import PredicateAnswer, StageReport
 from turnout.errors import ConfigError, Mistake
 from turnout.history.dead_letters import DeadLetter
-from turnout.history.masking import HIDDEN, Hidden, hidden_anywhere, hidden_places
+from turnout.history.masking import HIDDEN, Hidden, hidden_anywhere, hidden_by_stage
 from turnout.history.redrive import RedriveReport
 from turnout.records.paths import parse_path
 from turnout.routes import Route
@@ -73,17 +74,17 @@ def masked_report(report: RedriveReport, hidden: Hidden) -> RedriveReport:
 
 def masked_explanation(explanation: RecordExplanation, route: Route) -> RecordExplanation:
     """Return an explanation without what the route masks, in every part of it."""
-    places = hidden_places(route.chain)
+    hidden = hidden_by_stage(route.chain)
     anywhere = hidden_anywhere(route.chain)
     if not anywhere:
         return explanation
-    first, last = places[0], places[-1]
+    first, last = hidden[0], hidden[-1]
     seen = _Seen(route, last)
     failure = explanation.failure
     return replace(
         explanation,
         record=first.plain(explanation.record),
-        stages=tuple(_stages(explanation.stages, places, anywhere)),
+        stages=tuple(_stages(explanation.stages, hidden, anywhere)),
         metadata=masked_metadata(route, explanation.metadata),
         wanted=tuple(_subscriber(subscriber, seen) for subscriber in explanation.wanted),
         asked=None if explanation.asked is None else _asked(explanation.asked, seen),
@@ -92,16 +93,16 @@ def masked_explanation(explanation: RecordExplanation, route: Route) -> RecordEx
     )
 
 
-def _stages(reports: Iterable[StageReport], places: list[Hidden], anywhere: Hidden) -> Iterator[StageReport]:
+def _stages(reports: Iterable[StageReport], hidden: list[Hidden], anywhere: Hidden) -> Iterator[StageReport]:
     # What has failed, or was dropped, goes no further, and stays what it was there.
-    place = 0
+    stage = 0
     for report in reports:
-        before = places[place]
-        place += report.outcome in ("applied", "not matched")
+        before = hidden[stage]
+        stage += report.outcome in (StageResult.APPLIED, StageResult.NOT_MATCHED)
         yield replace(
             report,
             before=before.plain(report.before),
-            after=places[place].plain(report.after),
+            after=hidden[stage].plain(report.after),
             answers=tuple(_answer(answer, before) for answer in report.answers),
             error=None if report.error is None else anywhere.failure(report.error),
         )
@@ -169,22 +170,22 @@ def _asked(asked: Asked, seen: _Seen) -> Asked:
 
 def masked_metadata(route: Route, metadata: Mapping[str, str]) -> dict[str, str]:
     """Return what conditions see of a record behind all stages, without what is hidden there."""
-    seen = _Seen(route, hidden_places(route.chain)[-1])
+    seen = _Seen(route, hidden_by_stage(route.chain)[-1])
     return {key: seen.text(key, text) or "" for key, text in metadata.items()}
 
 
-def check_condition(route: Route, place: int, condition: Condition) -> None:
+def check_condition(route: Route, stage: int, condition: Condition) -> None:
     """Refuse a condition on hidden fields, as its matches would reveal their values.
 
     Args:
         route: whose records are looked at.
-        place: how many of its stages they have gone through.
+        stage: number of its stages that they have passed.
         condition: over the metadata as it is there.
 
     Raises:
         ConfigError: names what the condition may not look at.
     """
-    seen = _Seen(route, hidden_places(route.chain)[place])
+    seen = _Seen(route, hidden_by_stage(route.chain)[stage])
     keys = dict.fromkeys(leaf.key for leaf in leaves(condition) if seen.hides(leaf.key))
     problem = "the route masks what is there, and this token does not give the right to unmasked"
     if keys:

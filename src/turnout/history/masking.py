@@ -7,10 +7,11 @@ import json
 import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
-from turnout.records import Record
+from turnout.records import Record, Schema
 from turnout.records.text import iso_of, json_of, readable, text_of
+from turnout.records.types import Fields, JsonObject
 from turnout.transforms import Chain
 from turnout.transforms.chain import Stage
 from turnout.transforms.flow import HEADERS, KEY, VALUE, ContentPath, fits, same_name
@@ -35,7 +36,7 @@ class Hidden:
     def __bool__(self) -> bool:
         return bool(self.paths)
 
-    def seen(self, record: Record) -> dict[str, Any]:
+    def seen(self, record: Record) -> JsonObject:
         """Return a record as plain JSON, without what is hidden."""
         return {
             "topic": record.topic,
@@ -50,7 +51,7 @@ class Hidden:
             "timestamp": None if record.timestamp is None else iso_of(record.timestamp),
         }
 
-    def plain(self, record: Mapping[str, Any]) -> dict[str, Any]:
+    def plain(self, record: Fields) -> JsonObject:
         """Return a record that is plain JSON already, its key and what could not be decoded as text."""
         value = record["value"]
         shown = self.text(VALUE, value) if isinstance(value, str) else self._side(VALUE, value)
@@ -116,10 +117,10 @@ class Hidden:
     def _is_whole(self, side: str) -> bool:
         return (side,) in self.paths
 
-    def _content(self, side: str, content: Any, schema: Any) -> Any:
+    def _content(self, side: str, content: object, schema: Schema | None) -> object:
         return self.text(side, content) if isinstance(content, bytes) else self._side(side, json_of(content, schema))
 
-    def _side(self, side: str, plain: Any) -> Any:
+    def _side(self, side: str, plain: object) -> object:
         names = self._names(side)
         if plain is None or not (names or self._is_whole(side)):
             return plain
@@ -129,7 +130,7 @@ class Hidden:
     def _parents(self, side: str) -> frozenset[str]:
         return frozenset(name for path in self.paths if path[0] == side for name in path[1:-1])
 
-    def _without(self, side: str, plain: Any, *, expected: bool = False) -> Any:
+    def _without(self, side: str, plain: object, *, expected: bool = False) -> object:
         return _without(plain, self._names(side), self._parents(side), expected=expected)
 
 
@@ -137,7 +138,7 @@ def _is_named(name: str, names: Iterable[str]) -> bool:
     return any(same_name(name, hidden) for hidden in names)
 
 
-def _without(plain: Any, names: frozenset[str], parents: frozenset[str], *, expected: bool = False) -> Any:
+def _without(plain: object, names: frozenset[str], parents: frozenset[str], *, expected: bool = False) -> object:
     """Return plain JSON without the fields of these names.
 
     Args:
@@ -158,18 +159,18 @@ def _without(plain: Any, names: frozenset[str], parents: frozenset[str], *, expe
     return HIDDEN if expected and plain is not None else plain
 
 
-def _dumped(plain: Any) -> str:
+def _dumped(plain: object) -> str:
     text = json.dumps(plain, ensure_ascii=False, separators=(",", ":"))
     # JSON can name halves of a pair of surrogates, which no UTF-8 can hold.
     return text.encode("utf-8", "backslashreplace").decode()
 
 
-def _json_object(written: str | bytes) -> dict[str, Any] | None:
+def _json_object(written: str | bytes) -> JsonObject | None:
     plain = _json_of(written)
     return plain if isinstance(plain, dict) else None
 
 
-def _json_of(written: str | bytes) -> Any:
+def _json_of(written: str | bytes) -> object:
     try:
         return json.loads(written)
     except (ValueError, RecursionError):
@@ -181,11 +182,11 @@ def _placeholder(content: bytes) -> str:
     return f"{HIDDEN} ({len(content):,} bytes, fingerprint {fingerprint})"
 
 
-def _shown_text(value: Any, schema: Any) -> str | None:
+def _shown_text(value: object, schema: Schema | None) -> str | None:
     return readable(value) if isinstance(value, bytes) else text_of(value, schema)
 
 
-def hidden_places(chain: Chain) -> list[Hidden]:
+def hidden_by_stage(chain: Chain) -> list[Hidden]:
     """Return what is hidden of a record before each stage, and behind the last one.
 
     What a stage masks is followed back to where it is from, and from there on to every copy of it. A stage without a
@@ -194,25 +195,25 @@ def hidden_places(chain: Chain) -> list[Hidden]:
     """
     origins = _followed_back(chain.stages)
     paths = origins[0]
-    places = [Hidden(frozenset(paths))]
+    hidden = [Hidden(frozenset(paths))]
     for stage, masked_later in zip(chain.stages, origins[1:], strict=True):
         paths = _followed_on(stage, paths) | masked_later
-        places.append(Hidden(frozenset(paths) | (places[-1].paths if masked_later else frozenset())))
-    return places
+        hidden.append(Hidden(frozenset(paths) | (hidden[-1].paths if masked_later else frozenset())))
+    return hidden
 
 
-def hidden_at(chain: Chain, place: int) -> Hidden:
-    """Return the hidden fields of a record after the first *place* stages: fields that later stages mask."""
-    return hidden_places(chain)[place]
+def hidden_at(chain: Chain, stage: int) -> Hidden:
+    """Return the hidden fields of a record after the first *stage* stages: fields that later stages mask."""
+    return hidden_by_stage(chain)[stage]
 
 
 def hidden_anywhere(chain: Chain) -> Hidden:
     """Return the fields that are hidden at any stage, for a record at an unknown stage."""
-    return Hidden(frozenset[ContentPath]().union(*(hidden.paths for hidden in hidden_places(chain))))
+    return Hidden(frozenset[ContentPath]().union(*(hidden.paths for hidden in hidden_by_stage(chain))))
 
 
 def _followed_back(stages: tuple[Stage, ...]) -> list[set[ContentPath]]:
-    """Return for each place the paths of what later stages mask."""
+    """Return for each stage the paths of what later stages mask."""
     found: list[set[ContentPath]] = [set()]
     for stage in reversed(stages):
         before = {old for path in found[-1] for old in stage.transform.content_before(path)}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 
 from turnout.engine.outcome import Outcome
 from turnout.engine.trace import Trace
+from turnout.records.types import Strings
 from turnout.routes import Route
 
 Rows = NDArray[np.int64]
@@ -34,22 +34,22 @@ class SentDeliveries:
     """The deliveries of a batch, without dead letters and without messages that a run would not reach.
 
     Attributes:
-        places: of the messages in the trace.
+        indices: of the messages in the trace.
         rows: of their records.
         subscriptions: their ids; null for a record under its own topic.
         addresses: the topics, with the sink's label before them where it has one.
     """
 
-    places: Rows
+    indices: Rows
     rows: Rows
-    subscriptions: Any
-    addresses: Any
+    subscriptions: Strings
+    addresses: Strings
 
     @classmethod
     def of(cls, trace: Trace, labels: Sequence[str]) -> SentDeliveries:
         """Return the deliveries of a trace."""
         count = len(trace.rows) - trace.letters
-        places, rows = np.arange(count), trace.rows[:count]
+        indices, rows = np.arange(count), trace.rows[:count]
         messages = trace.messages
         whose, where = trace.subscriptions.slice(0, count), messages.topics.slice(0, count)
         if len(labels) > 1 or labels[0]:
@@ -57,10 +57,10 @@ class SentDeliveries:
             where = pc.binary_join_element_wise(leads.take(pa.array(messages.sinks[:count])), where, "")
         stopped = trace.outcomes == Outcome.STOPPED
         if not stopped.any():
-            return cls(places, rows, whose, where)
-        places = np.flatnonzero(~stopped[rows])
-        kept_places = pa.array(places)
-        return cls(places, rows[places], whose.take(kept_places), where.take(kept_places))
+            return cls(indices, rows, whose, where)
+        indices = np.flatnonzero(~stopped[rows])
+        kept = pa.array(indices)
+        return cls(indices, rows[indices], whose.take(kept), where.take(kept))
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +134,7 @@ class _Texts:
     codes: Rows
 
     @classmethod
-    def of(cls, old: Any, new: Any) -> _Texts:
+    def of(cls, old: Strings, new: Strings) -> _Texts:
         encoded = pa.concat_arrays([old, new]).dictionary_encode(null_encoding="encode")
         return cls(encoded.dictionary.to_pylist(), encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -12,6 +11,7 @@ from turnout.engine.sample_records import SampleRecord
 from turnout.errors import StreamError
 from turnout.history.dead_letters import DeadLetter
 from turnout.nats.wire import Connection, ConnectionOptions, PullReader, Range, stored_message
+from turnout.records.types import ArrowBatch, JsonObject
 from turnout.routes import Route
 from turnout.routes.endpoints import NatsSource
 
@@ -48,18 +48,18 @@ class _Stored:
 
     def __init__(self, connection: Connection, records: Sequence[SampleRecord]) -> None:
         self._connection = connection
-        self._rows: dict[tuple[str, int], dict[str, Any]] = {}
+        self._rows: dict[tuple[str, int], JsonObject] = {}
         self._complete: set[str] = set()
-        places: dict[str, set[int]] = {}
+        sequences_by_stream: dict[str, set[int]] = {}
         for record in records:
             if record.stream is not None and record.offset is not None:
-                places.setdefault(record.stream, set()).add(record.offset)
-        for stream, sequences in places.items():
+                sequences_by_stream.setdefault(record.stream, set()).add(record.offset)
+        for stream, sequences in sequences_by_stream.items():
             if len(sequences) > _FEW and max(sequences) - min(sequences) < _SPARSE * len(sequences):
                 self._read(stream, sequences)
 
     def _read(self, stream: str, sequences: set[int]) -> None:
-        read: dict[tuple[str, int], dict[str, Any]] = {}
+        read: dict[tuple[str, int], JsonObject] = {}
         requested = pa.array(sorted(sequences), pa.int64())
         try:
             reader = PullReader(self._connection, Range(stream, min(sequences), max(sequences) + 1))
@@ -96,7 +96,7 @@ class _Stored:
             record.stream,
         )
 
-    def _asked(self, stream: str, sequence: int) -> dict[str, Any] | None:
+    def _asked(self, stream: str, sequence: int) -> JsonObject | None:
         try:
             return _rows(stored_message(self._connection, stream, sequence))[0]
         except StreamError as failure:
@@ -105,7 +105,7 @@ class _Stored:
             return None
 
 
-def _rows(batch: Any) -> list[dict[str, Any]]:
+def _rows(batch: ArrowBatch) -> list[JsonObject]:
     at = batch.schema.get_field_index("timestamp")
-    rows: list[dict[str, Any]] = batch.set_column(at, "timestamp", batch.column(at).cast(pa.int64())).to_pylist()
+    rows: list[JsonObject] = batch.set_column(at, "timestamp", batch.column(at).cast(pa.int64())).to_pylist()
     return rows

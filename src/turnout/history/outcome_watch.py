@@ -37,7 +37,7 @@ class OutcomeWatch(Watch):
 
     Attributes:
         names: of the transforms, in order.
-        stages: by row, the place of a name; -1 where no transform ended the record.
+        stages: by row, the index of a name; -1 where no transform ended the record.
     """
 
     def __init__(self) -> None:

@@ -31,14 +31,14 @@ def ranges_of(route: Route, start: Place, end: Place, filters: Sequence[str] = (
     """Return the ranges of the route's streams from one position up to, not including, another.
 
     Raises:
-        ConfigError: a place is none, or the source is not NATS.
+        ConfigError: a position is none, or the source is not NATS.
         StreamError: a stream does not exist.
         ConnectionLostError: the server cannot be reached.
     """
     source = route.nats_source()
-    places = place_of("start", start), place_of("end", end)
+    bounds = place_of("start", start), place_of("end", end)
     with Connection.open(ConnectionOptions.from_mapping(source.options())) as connection:
-        return tuple(_ranges(connection, source.streams, *places, filters))
+        return tuple(_ranges(connection, source.streams, *bounds, filters))
 
 
 def _ranges(

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 
@@ -19,6 +19,7 @@ from turnout.history.dead_letters import DeadLetter, LetterBox
 from turnout.history.letter_marks import mark
 from turnout.history.originals import originals
 from turnout.history.sending import Sinks
+from turnout.records.types import ArrowBatch, JsonObject
 from turnout.routes import Route
 from turnout.routes.endpoints import NatsSource
 from turnout.runtime.preflight import preflight
@@ -83,7 +84,7 @@ class RedriveReport:
             known.setdefault((result.letter.stage, result.letter.reason), Counter())[result.outcome] += 1
         return [(*key, known[key]) for key in sorted(known, key=lambda key: -known[key].total())]
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> JsonObject:
         """The report as ``--json`` prints it."""
         return {
             "route": self.route,
@@ -116,10 +117,10 @@ def redrive(
 ) -> RedriveReport:
     """Put dead letters through the route as it is now, without Spark, and deliver what passes.
 
-    Each record has its own place again, as its letter tells it, so that its messages have the ids that they would have
-    had: a second redrive stores nothing twice within the duplicate window of the sink's stream. The letter of a single
-    delivery goes to its subscription alone: to its destination if the subscription still has it, else to those that it
-    has instead. A letter that fails again keeps its first reason.
+    Each record has its own position again, as its letter tells it, so that its messages have the ids that they would
+    have had: a second redrive stores nothing twice within the duplicate window of the sink's stream. The letter of a
+    single delivery goes to its subscription alone: to its destination if the subscription still has it, else to those
+    that it has instead. A letter that fails again keeps its first reason.
 
     Args:
         route: the route; the sinks that letters go to now are NATS.
@@ -127,7 +128,7 @@ def redrive(
         dry_run: deliver nothing and note nothing, and say what would pass.
         delete: delete letters that are delivered in place of noting that they are, see `turnout.history.letter_marks`.
         unverified: also redrive letters that lack the seal of the route's secret: what they hold, under ids of their
-            own, as the place that they name is only a claim and may be another record's.
+            own, as the position that they name is only a claim and may be another record's.
         subscriptions: to match with; those of the route's store if not given.
         index: of the subscriptions to match with, where somebody keeps one: a store of millions need not be read.
 
@@ -202,7 +203,7 @@ class _Redrive:
         if not self._dry_run:
             ways = self._sent(trace.messages, ways)
         pairs = zip(letters, ways, strict=True)
-        results = [Redriven(letter, way.outcome, way.reason, len(way.places)) for letter, way in pairs]
+        results = [Redriven(letter, way.outcome, way.reason, len(way.indices)) for letter, way in pairs]
         self.results += results
         if not self._dry_run:
             delivered, failed = (
@@ -222,10 +223,10 @@ class _Redrive:
 
     def _sent(self, messages: Messages, ways: Sequence[_Way]) -> list[_Way]:
         """Send what passes; what a server refuses has failed."""
-        places = [place for way in ways for place in way.places]
-        if not places:
+        indices = [index for way in ways for index in way.indices]
+        if not indices:
             return list(ways)
-        sent = self._sinks.send(messages, places)
+        sent = self._sinks.send(messages, indices)
         self.stored += sent.published.stored
         self.duplicates += sent.published.duplicates
         return [_unless_refused(way, sent.refused) for way in ways]
@@ -236,7 +237,7 @@ class _Way:
     """Action for one letter: the indices of the messages to send, or the reason why none is sent."""
 
     outcome: str
-    places: tuple[int, ...] = ()
+    indices: tuple[int, ...] = ()
     reason: str | None = None
 
 
@@ -244,16 +245,16 @@ _INCOMPLETE = _Way(FAILED, (), "the letter lacks a part of the record, which is 
 
 
 def _claimed(letter: DeadLetter) -> SampleRecord:
-    """The record of an unverified letter: what it holds, in the letter's own place, which is no record's."""
+    """The record of an unverified letter: what it holds, in the letter's own position, which is no record's."""
     return replace(letter.record, stream=letter.stream, partition=-1, offset=letter.sequence)
 
 
 def _unless_refused(way: _Way, refused: dict[int, str]) -> _Way:
-    reasons = [refused[place] for place in way.places if place in refused]
+    reasons = [refused[index] for index in way.indices if index in refused]
     return _Way(FAILED, (), reasons[0]) if reasons else way
 
 
-def _batch(route: Route, records: Sequence[SampleRecord]) -> Any:
+def _batch(route: Route, records: Sequence[SampleRecord]) -> ArrowBatch:
     """The records as a source brings them."""
     batch = record_batch([replace(record, stream=None) for record in records])
     if isinstance(route.source, NatsSource):
@@ -271,18 +272,18 @@ def _way(trace: Trace, row: int, letter: DeadLetter) -> _Way:
         return _Way(FAILED, (), failure.message)
     if outcome is not Outcome.DELIVERED:
         return _Way(outcome.label)
-    places = trace.messages_of(row).tolist()
+    indices = trace.messages_of(row).tolist()
     if letter.destination is None:
         # A delivery among its own that nobody can take becomes a letter of its own, as in a run.
-        return _Way(DELIVERED, tuple(places))
-    return _of_delivery(trace, places, letter, None if failure is None else failure.message)
+        return _Way(DELIVERED, tuple(indices))
+    return _of_delivery(trace, indices, letter, None if failure is None else failure.message)
 
 
-def _of_delivery(trace: Trace, places: Sequence[int], letter: DeadLetter, reason: str | None) -> _Way:
+def _of_delivery(trace: Trace, indices: Sequence[int], letter: DeadLetter, reason: str | None) -> _Way:
     """Return the action for a letter that is a single delivery: send to its subscription only."""
-    mine = [place for place in places if trace.subscriptions[place].as_py() == letter.subscription]
-    good = [place for place in mine if not trace.is_letter(place)]
-    same = [place for place in good if trace.destinations[place].as_py() == letter.destination]
+    mine = [index for index in indices if trace.subscriptions[index].as_py() == letter.subscription]
+    good = [index for index in mine if not trace.is_letter(index)]
+    same = [index for index in good if trace.destinations[index].as_py() == letter.destination]
     if same:
         return _Way(DELIVERED, tuple(same))
     if len(mine) > len(good):

@@ -8,7 +8,6 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from turnout.conditions import Condition, all_of, format_condition, parse
 from turnout.engine.replay import Replay
@@ -17,6 +16,7 @@ from turnout.errors import ConfigError, Mistake
 from turnout.history.ranges import StreamRange, ranges_of
 from turnout.history.replay_state import ReplayState
 from turnout.nats.wire.positions import Place
+from turnout.records.types import JsonObject
 from turnout.routes import Route
 from turnout.routes.endpoints import Endpoint
 from turnout.routes.other_sinks import with_sink
@@ -50,7 +50,7 @@ class ReplayPlan:
     ranges: tuple[StreamRange, ...]
     filters: tuple[str, ...]
     subscriptions: Snapshot | None = field(repr=False)
-    asked: dict[str, Any]
+    asked: JsonObject
     folder: Path
 
     @property
@@ -58,7 +58,7 @@ class ReplayPlan:
         """Upper bound of the records to read: their number now."""
         return sum(range_.records for range_ in self.ranges)
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> JsonObject:
         """The plan as ``--json`` prints it."""
         return {
             "id": self.replay.id,
@@ -105,8 +105,8 @@ def plan_replay(
 
     Args:
         route: whose history, and through what it goes.
-        start: the first place: a sequence, a time (a `datetime` or ISO text) or ``earliest``.
-        end: the place after the last one.
+        start: the first position: a sequence, a time (a `datetime` or ISO text) or ``earliest``.
+        end: the position after the last one.
         subscriptions: the ids of those to deliver to; all if not given.
         subscriptions_as_of: deliver to those that there were at this revision or time of their store; as they are now
             if not given. A replay that was interrupted goes on with those that it was begun with.
@@ -137,8 +137,8 @@ def plan_replay(
     if subscriptions_as_of is not None:
         request["subscriptionsAsOf"] = str(subscriptions_as_of)
     name = _name(request, id)
-    place = (Path(folder) if folder is not None else _beside(route)) / name
-    begun = ReplayState.unfinished(place, request, route.digest)
+    replay_folder = (Path(folder) if folder is not None else _beside(route)) / name
+    begun = ReplayState.unfinished(replay_folder, request, route.digest)
     chosen = _chosen(route, subscriptions, subscriptions_as_of if begun is None else begun.revision)
     conditions = [] if chosen is None else [subscription.condition for subscription in chosen]
     if condition is not None:
@@ -153,7 +153,7 @@ def plan_replay(
         filters,
         chosen,
         request,
-        place,
+        replay_folder,
     )
 
 
@@ -162,7 +162,7 @@ def _unread(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-def _name(request: dict[str, Any], name: str | None) -> str:
+def _name(request: JsonObject, name: str | None) -> str:
     if name is None:
         return hashlib.sha256(json.dumps(request, sort_keys=True).encode()).hexdigest()[:12]
     if not _ID.fullmatch(name):

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 from turnout.engine.counts import Counts
 from turnout.errors import ConfigError, Mistake
 from turnout.files import FileLock, replace_file
 from turnout.history.ranges import StreamRange
 from turnout.private_files import private_folder
+from turnout.records.types import Fields, JsonObject
 
 if TYPE_CHECKING:
     from turnout.history.replay_plan import ReplayPlan
@@ -34,7 +35,7 @@ class ReplayState:
         digest: of the route's file; "" for a route that was made in Python, which is not known again.
     """
 
-    asked: dict[str, Any]
+    asked: JsonObject
     ranges: tuple[StreamRange, ...]
     next: dict[str, int]
     revision: int | None = None
@@ -74,11 +75,11 @@ class ReplayState:
         if state is not None:
             return state
         revision = None if plan.subscriptions is None else plan.subscriptions.revision
-        places = {range_.stream: range_.start for range_ in plan.ranges}
-        return cls(plan.asked, plan.ranges, places, revision, digest=plan.route.digest)
+        starts = {range_.stream: range_.start for range_ in plan.ranges}
+        return cls(plan.asked, plan.ranges, starts, revision, digest=plan.route.digest)
 
     @classmethod
-    def unfinished(cls, folder: Path, asked: Mapping[str, Any], digest: str) -> Self | None:
+    def unfinished(cls, folder: Path, asked: Fields, digest: str) -> Self | None:
         """The state of a replay that was interrupted; None if the folder has none, or one that is done.
 
         Args:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from turnout.history.differences import Differences
 from turnout.history.examples import Example, Place
 from turnout.history.tally import Tally
+from turnout.records.types import JsonObject
 
 TITLES: Final = {
     "outcome": "end otherwise",
@@ -119,7 +120,7 @@ def _examples(differences: Differences) -> Iterator[str]:
         yield f"  and of {len(by_kind) - _SHOWN:,} more kinds; --json has them all"
 
 
-def _order(entry: tuple[tuple[str, str], Any]) -> tuple[int, str]:
+def _order(entry: tuple[tuple[str, str], object]) -> tuple[int, str]:
     (kind, name), _ = entry
     return tuple(TITLES).index(kind), name
 
@@ -139,7 +140,7 @@ def _side(text: str | None) -> str:
 # JSON
 
 
-def report_json(report: DiffReport) -> dict[str, Any]:
+def report_json(report: DiffReport) -> JsonObject:
     """The report as ``--json`` prints it."""
     differences = report.differences
     return {

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from turnout.engine.sample_records import PARTS
 from turnout.history.document import SuiteDocument
 from turnout.history.suite import STORE
+from turnout.records.types import JsonObject
 from turnout.routes.json_schema import DIALECT, model_schema
 
 _TEXT = {"type": ["string", "null"]}
-_PARTS: dict[str, dict[str, Any]] = {
+_PARTS: dict[str, JsonObject] = {
     "topic": {"type": "string", "description": "the subject, or the topic"},
     "partition": {"type": "integer", "default": 0, "description": "of Kafka"},
     "offset": {"type": "integer", "default": 0, "description": "or the sequence; weighted mappings draw by it"},
@@ -24,14 +23,14 @@ _PARTS: dict[str, dict[str, Any]] = {
 }
 
 
-def test_file_schema() -> dict[str, Any]:
+def test_file_schema() -> JsonObject:
     """The schema of ``NAME.test.yaml``."""
     suite = suite_schema()
     definitions = suite.pop("$defs")
     return {"$schema": DIALECT, "title": "Tests of a route of turnout", **suite, "$defs": definitions}
 
 
-def suite_schema() -> dict[str, Any]:
+def suite_schema() -> JsonObject:
     """Return the schema of a file of tests, or of ``tests`` in a route: an object, or a list of cases."""
     suite = model_schema(SuiteDocument)
     definitions = suite.pop("$defs")
@@ -50,7 +49,7 @@ def suite_schema() -> dict[str, Any]:
     return {"anyOf": [{"$ref": "#/$defs/Suite"}, cases], "$defs": {**definitions, "Suite": suite}}
 
 
-def _record() -> dict[str, Any]:
+def _record() -> JsonObject:
     return {
         "description": "what comes in",
         "type": "object",

@@ -41,8 +41,8 @@ class Sinks:
             SinkOptions.from_mapping(sink.options()) if isinstance(sink, NatsSink) else None for _, sink in self._sinks
         ]
 
-    def send(self, messages: Messages, places: Sequence[int]) -> SendResult:
-        """Publish the messages at some places, and wait until each is stored or refused.
+    def send(self, messages: Messages, indices: Sequence[int]) -> SendResult:
+        """Publish the messages at *indices*, and wait until each is stored or refused.
 
         Raises:
             ConfigError: one is for a sink that is not NATS.
@@ -50,25 +50,25 @@ class Sinks:
             ConnectionLostError: a server does not come back in time.
         """
         sent = SendResult()
-        chosen = np.array(sorted(places), np.int64)
+        chosen = np.array(sorted(indices), np.int64)
         for sink in np.unique(messages.sinks[chosen]).tolist():
             self._send_to(sink, messages, chosen[messages.sinks[chosen] == sink], sent)
         return sent
 
-    def _send_to(self, sink: int, messages: Messages, places: NDArray[np.int64], sent: SendResult) -> None:
+    def _send_to(self, sink: int, messages: Messages, indices: NDArray[np.int64], sent: SendResult) -> None:
         options = self._options[sink]
         name, endpoint = self._sinks[sink]
         if options is None:
             problem = f"is {endpoint.format}: messages go from this process to sinks of format nats alone"
             raise ConfigError([Mistake(f"sinks.{name}" if name else "sink", problem)])
-        some = messages.take(places)
+        some = messages.take(indices)
         lines = lines_of(some, options, with_ids=getattr(endpoint, "message_id", None) != "none")
         with Connection.open(options.connection) as connection:
             publisher = Publisher(connection, options.window, options.stream)
-            refuse = partial(_refuse, sent, places.tolist())
+            refuse = partial(_refuse, sent, indices.tolist())
             publisher.publish_columns(some.topics, some.column("value").fill_null(b""), lines, refuse)
             sent.published += publisher.flush()
 
 
-def _refuse(sent: SendResult, places: Sequence[int], at: int, reason: StreamError) -> None:
-    sent.refused[places[at]] = str(reason)
+def _refuse(sent: SendResult, indices: Sequence[int], at: int, reason: StreamError) -> None:
+    sent.refused[indices[at]] = str(reason)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path as FilePath
-from typing import Any, Final, Self
+from typing import Final, Self
 
 from pydantic import ValidationError
 
@@ -152,9 +152,9 @@ def _has_tests_alone(file: FilePath) -> bool:
 class _SuiteReader:
     """Reads one document of tests and collects what is wrong with it."""
 
-    def __init__(self, document: Any, lines: dict[Path, int], prefix: Path, route: Route, file: FilePath) -> None:
+    def __init__(self, document: object, lines: dict[Path, int], prefix: Path, route: Route, file: FilePath) -> None:
         self._is_list = isinstance(document, list)
-        self._document = {"cases": document} if self._is_list else document
+        self._document: object = {"cases": document} if self._is_list else document
         self._prefix = prefix
         self._lines = {self._inner(path): line for path, line in lines.items() if path[: len(prefix)] == prefix}
         self._route = route
@@ -181,7 +181,7 @@ class _SuiteReader:
 
     def _checked(self) -> SuiteDocument | None:
         document = self._document
-        if self._store:
+        if isinstance(document, dict) and self._store:
             document = {**document, "subscriptions": None}
         try:
             return SuiteDocument.model_validate(document)

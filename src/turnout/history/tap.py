@@ -6,7 +6,6 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -17,11 +16,12 @@ from turnout.engine.replay import Where
 from turnout.engine.trace import Trace
 from turnout.errors import ConfigError, Mistake
 from turnout.history.masked_views import check_condition
-from turnout.history.masking import Hidden, hidden_anywhere, hidden_places
+from turnout.history.masking import Hidden, hidden_anywhere, hidden_by_stage
 from turnout.history.tap_reading import StreamPart, parts
 from turnout.history.tap_watch import DELIVERED, MAPPED, SOURCE, Rows, TapWatch
 from turnout.nats.wire.positions import Place
 from turnout.records import ALIVE, Batch
+from turnout.records.types import ArrowBatch, JsonObject
 from turnout.routes import Route
 from turnout.runtime.preflight import preflight
 from turnout.subscriptions import open_store
@@ -61,7 +61,7 @@ class Tapped:
     Attributes:
         stream: where it was read.
         sequence: likewise.
-        stage: the place: ``source``, the name of a transform, ``mapped`` or ``delivered``.
+        stage: ``source``, the name of a transform, ``mapped`` or ``delivered``.
         outcome: of a transform ``changed``, ``unchanged``, ``filtered`` or ``failed``; of the source ``read`` or
             ``failed``; of the mappings ``changed``, ``unchanged`` or ``lost_by_weight``; of what is delivered as
             `turnout.engine.trace.Outcome` names it.
@@ -75,12 +75,12 @@ class Tapped:
     sequence: int
     stage: str
     outcome: str
-    before: dict[str, Any]
-    after: dict[str, Any] | None
+    before: JsonObject
+    after: JsonObject | None
     reason: str | None = None
     messages: tuple[TapMessage, ...] = ()
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> JsonObject:
         """Return the record as ``--json`` prints it."""
         messages = [
             {
@@ -130,9 +130,9 @@ def taps(
     Args:
         route: whose way; its source is NATS.
         stage: one of `stages_of`.
-        where: only records that meet this condition there, over the metadata as it is at that place.
+        where: only records that meet this condition there, over the metadata as it is at that stage.
         start: where to begin; what comes from now on if not given.
-        end: the place after the last record; without it there is no end.
+        end: the position after the last record; without it there is no end.
         rate: how many records a second at most. Of live records the others are passed over; a range is slowed down.
         limit: how many records in all.
         unmasked: show what the route masks.
@@ -224,12 +224,12 @@ class _Tap:
         paths = route.subscriptions.metadata if route.subscriptions else {}
         self._where = None if where is None else Where(where, paths)
         before, after = _around(route, stage)
-        places = hidden_places(route.chain)
-        self._hidden, self._hidden_after = (Hidden() if unmasked else places[at] for at in (before, after))
-        # What failed says what it saw at the place where it failed.
+        hidden = hidden_by_stage(route.chain)
+        self._hidden, self._hidden_after = (Hidden() if unmasked else hidden[at] for at in (before, after))
+        # What failed says what it saw at the stage where it failed.
         self._hidden_anywhere = Hidden() if unmasked else hidden_anywhere(route.chain)
 
-    def look(self, batch: Any, stream: str, most: int | None) -> list[Tapped]:
+    def look(self, batch: ArrowBatch, stream: str, most: int | None) -> list[Tapped]:
         """Return the observed records of a record batch, at most *most*."""
         watch = TapWatch(self._stage, partial(self._choose, most), self._hidden, self._hidden_after)
         trace = self._program.trace(batch, self._index, watch)
@@ -252,12 +252,12 @@ class _Tap:
         reason = None if failure is None else f"{failure.stage}: {self._hidden_anywhere.failure(failure.message)}"
         messages = tuple(
             TapMessage(
-                trace.messages.topics[place].as_py(),
-                trace.messages.ids[place].as_py(),
-                trace.subscriptions[place].as_py(),
-                trace.is_letter(place),
+                trace.messages.topics[number].as_py(),
+                trace.messages.ids[number].as_py(),
+                trace.subscriptions[number].as_py(),
+                trace.is_letter(number),
             )
-            for place in trace.messages_of(row).tolist()
+            for number in trace.messages_of(row).tolist()
         )
         after = record if outcome is Outcome.DELIVERED else None
         return Tapped(stream, sequence, DELIVERED, outcome.label, record, after, reason, messages)

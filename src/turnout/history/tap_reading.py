@@ -5,13 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from turnout.nats.wire import Connection, ConnectionOptions, Range
 from turnout.nats.wire.per_filter_reader import reader_of
 from turnout.nats.wire.positions import Place, place_of, resolve, state_of
 from turnout.nats.wire.read_strategy import BY_SEQUENCE, observer_strategy
 from turnout.nats.wire.records import with_stream
+from turnout.records.types import ArrowBatch
 from turnout.routes import Route
 from turnout.runtime.waiting import wait_for_more
 
@@ -26,7 +26,7 @@ class StreamPart:
     """Some records of one stream, as record batches."""
 
     stream: str
-    batches: Sequence[Any]
+    batches: Sequence[ArrowBatch]
 
 
 class _Stream:
@@ -54,13 +54,13 @@ def parts(
 
     Args:
         route: whose source.
-        start: the first place; what comes from now on if None.
-        end: the place after the last record; None for no end.
+        start: the first position; what comes from now on if None.
+        end: the position after the last record; None for no end.
         stop: set it to end.
         newest: of what came in the meantime, so many of the newest records are read; None for all of them.
 
     Raises:
-        ConfigError: the source is not NATS, or a place is none.
+        ConfigError: the source is not NATS, or a position is none.
         StreamError: a stream does not exist, or cannot be read beside its consumers.
         ConnectionLostError: the server cannot be reached.
     """
@@ -82,29 +82,29 @@ def _parts(
 ) -> Iterator[StreamPart]:
     with Connection.open(options) as connection:
         streams = [_Stream(connection, name, filters) for name in names]
-        places = {stream.name: resolve(connection, stream.name, first) for stream in streams}
+        next_sequences = {stream.name: resolve(connection, stream.name, first) for stream in streams}
         ends = None if last is None else {stream.name: resolve(connection, stream.name, last) for stream in streams}
         while not stop.is_set():
             idle = True
             for stream in streams:
                 state = state_of(connection, stream.name)
                 end = state.next if ends is None else min(state.next, ends[stream.name])
-                start = max(places[stream.name], state.first, 0 if newest is None else end - newest)
+                start = max(next_sequences[stream.name], state.first, 0 if newest is None else end - newest)
                 if start >= end:
                     continue
                 idle = False
-                places[stream.name] = min(end, start + _AT_ONCE)
-                yield stream.read(start, places[stream.name])
+                next_sequences[stream.name] = min(end, start + _AT_ONCE)
+                yield stream.read(start, next_sequences[stream.name])
             if idle and ends is not None:
                 return
             if idle:
-                _wait(connection, streams, places, filters, stop)
+                _wait(connection, streams, next_sequences, filters, stop)
 
 
 def _wait(
     connection: Connection,
     streams: Sequence[_Stream],
-    places: dict[str, int],
+    next_sequences: dict[str, int],
     filters: tuple[str, ...],
     stop: threading.Event,
 ) -> None:
@@ -112,4 +112,4 @@ def _wait(
     if any(stream.way == BY_SEQUENCE for stream in streams):
         stop.wait(_WAIT)
     else:
-        wait_for_more(connection, places, filters, 2 * _WAIT)
+        wait_for_more(connection, next_sequences, filters, 2 * _WAIT)

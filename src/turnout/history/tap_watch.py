@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from turnout.engine.outcome import Outcome, StageResult
 from turnout.engine.reading import Consumed
 from turnout.engine.trace import Watch
 from turnout.history.masking import Hidden
-from turnout.records import FAILED, FILTERED, Batch
+from turnout.records import FAILED, Batch
+from turnout.records.types import JsonObject
 from turnout.transforms.apply import StageRunner
 
 SOURCE: Final = "source"
@@ -29,8 +31,8 @@ class ObservedRecord(NamedTuple):
     """Record at the stage: its outcome there, its content before and after, and the reason of a failure."""
 
     outcome: str
-    before: dict[str, Any]
-    after: dict[str, Any] | None
+    before: JsonObject
+    after: JsonObject | None
     reason: str | None = None
 
 
@@ -38,7 +40,7 @@ class TapWatch(Watch):
     """Notes some records of a batch.
 
     Args:
-        stage: the place, as `turnout.history.tap` names it.
+        stage: the stage, as `turnout.history.tap` names it.
         choose: which of some rows of a batch to note.
         before: what is not shown of them there.
         after: what is not shown behind it.
@@ -52,8 +54,8 @@ class TapWatch(Watch):
         self._choose = choose
         self._hidden = before
         self._hidden_after = after
-        self._before: dict[int, dict[str, Any]] = {}
-        self._whole: dict[int, dict[str, Any]] = {}
+        self._before: dict[int, JsonObject] = {}
+        self._whole: dict[int, JsonObject] = {}
         self._topics: list[str | None] = []
         self._observed: dict[int, ObservedRecord] = {}
         self.rows: Rows = np.zeros(0, np.int64)
@@ -72,7 +74,7 @@ class TapWatch(Watch):
             if records.outcomes[row] == FAILED:
                 raw = {"key": consumed.keys[row], "value": consumed.values[row]}
                 record |= {side: self._hidden.text(side, content) for side, content in raw.items()}
-                self._observed[row] = ObservedRecord("failed", record, None, self._reason(records, row))
+                self._observed[row] = ObservedRecord(StageResult.FAILED, record, None, self._reason(records, row))
             else:
                 self._observed[row] = ObservedRecord("read", record, record)
 
@@ -89,14 +91,13 @@ class TapWatch(Watch):
         if stage.stage.name == self._stage:
             self._observed = {row: self._behind(records, row, before) for row, before in self._before.items()}
 
-    def _behind(self, records: Batch, row: int, before: dict[str, Any]) -> ObservedRecord:
-        if records.outcomes[row] == FAILED:
-            return ObservedRecord("failed", before, None, self._reason(records, row))
-        if records.outcomes[row] == FILTERED:
-            return ObservedRecord("filtered", before, None)
+    def _behind(self, records: Batch, row: int, before: JsonObject) -> ObservedRecord:
+        ended = StageResult.of_ended(records, row)
+        if ended is not None:
+            reason = self._reason(records, row) if ended is StageResult.FAILED else None
+            return ObservedRecord(ended, before, None, reason)
         record = records.record(row)
-        changed = _WHOLE.seen(record) != self._whole[row]
-        return ObservedRecord("changed" if changed else "unchanged", before, self._hidden_after.seen(record))
+        return ObservedRecord(_change(_WHOLE.seen(record) != self._whole[row]), before, self._hidden_after.seen(record))
 
     def transformed(self, records: Batch) -> None:
         """Note topics before they are mapped."""
@@ -114,9 +115,13 @@ class TapWatch(Watch):
         after = self._hidden.seen(records.record(row))
         before = {**after, "topic": self._topics[row]}
         if after["topic"] is None:
-            return ObservedRecord("lost_by_weight", before, None)
-        return ObservedRecord("unchanged" if after == before else "changed", before, after)
+            return ObservedRecord(Outcome.LOST_BY_WEIGHT.label, before, None)
+        return ObservedRecord(_change(after != before), before, after)
 
     def _reason(self, records: Batch, row: int) -> str:
         failure = records.failures[row]
         return f"{failure.stage}: {self._hidden.failure(failure.message)}"
+
+
+def _change(changed: bool) -> StageResult:
+    return StageResult.CHANGED if changed else StageResult.UNCHANGED

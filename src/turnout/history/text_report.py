@@ -5,14 +5,14 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterator
-from typing import Any
 
 from turnout.history.cases import CaseResult, Report
 from turnout.history.comparison import ABSENT, Difference
 from turnout.history.coverage import KINDS
+from turnout.records.types import JsonObject
 
 
-def plain(value: Any) -> Any:
+def plain(value: object) -> object:
     """A value of a difference as JSON takes it: bytes that are no text as base64, what is not there as null."""
     if value is ABSENT:
         return None
@@ -26,7 +26,7 @@ def difference_lines(difference: Difference) -> list[str]:
     return [*lines, f"    {difference.note}"] if difference.note else lines
 
 
-def _as_json(value: Any) -> str:
+def _as_json(value: object) -> str:
     if value is ABSENT:
         return "nothing"
     return json.dumps(plain(value), ensure_ascii=False, default=str)
@@ -50,7 +50,7 @@ def coverage_lines(report: Report) -> Iterator[str]:
 _SHOWN = 30
 
 
-def report_json(report: Report) -> dict[str, Any]:
+def report_json(report: Report) -> JsonObject:
     """The report as ``--json`` prints it."""
     items = report.coverage.items
     return {
@@ -63,7 +63,7 @@ def report_json(report: Report) -> dict[str, Any]:
     }
 
 
-def _result_json(result: CaseResult) -> dict[str, Any]:
+def _result_json(result: CaseResult) -> JsonObject:
     return {
         "name": result.case.name,
         "file": None if result.case.file is None else str(result.case.file),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -12,12 +11,13 @@ from turnout.engine import Program
 from turnout.engine.metadata import texts_of
 from turnout.engine.trace import Watch
 from turnout.records import Batch
+from turnout.records.types import ArrowBatch
 from turnout.subscriptions.analysis import AnchorCounter, AnchorTraffic, Loss, Traffic
 from turnout.subscriptions.index import Column, Index, Matches
 
 
 def traffic_of(
-    program: Program, batches: Iterable[Any], index: Index, ids: Iterable[str], anchors: AnchorTraffic
+    program: Program, batches: Iterable[ArrowBatch], index: Index, ids: Iterable[str], anchors: AnchorTraffic
 ) -> Traffic:
     """Take records through a route as far as to be matched, and count; nothing is sent.
 
@@ -83,7 +83,7 @@ class TrafficWatch(Watch):
     def mapped(self, records: Batch) -> None:
         """Match the mapped records, and count matches and deliveries by subscription."""
         rows = records.alive
-        kept = [place for place, row in enumerate(rows.tolist()) if records.topics[row] is not None]
+        kept = [number for number, row in enumerate(rows.tolist()) if records.topics[row] is not None]
         rows = rows[np.array(kept, np.intp)]
         columns = self._program.metadata.columns(records, rows, self._index.keys)
         self.records += len(rows)
@@ -96,9 +96,9 @@ class TrafficWatch(Watch):
         ids = self._index.subscription_ids(matches.subscriptions).to_pylist()
         self.fired.update(ids)
         row, message = -1, dict[str, str]()
-        for place, id_ in zip(matches.rows.tolist(), ids, strict=True):
-            if place != row:
-                row, message = place, texts_of(columns, place)
+        for number, id_ in zip(matches.rows.tolist(), ids, strict=True):
+            if number != row:
+                row, message = number, texts_of(columns, number)
             self._anchors.match(id_, message)
 
     def _count_deliveries(self, matches: Matches) -> None:

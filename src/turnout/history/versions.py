@@ -122,19 +122,19 @@ def _of_revision(revision: str, path: str, folder: Path, resources: ExitStack) -
     """
     top = _top(folder)
     whole = folder.resolve() / path
-    place = Path(os.path.relpath(whole, top))
-    if place.parts[:1] == ("..",):
+    relative = Path(os.path.relpath(whole, top))
+    if relative.parts[:1] == ("..",):
         raise ConfigError([Mistake(f"{revision}:{path}", f"lies outside of the repository {top}")])
-    name = f"{revision}:{place.as_posix()}"
+    name = f"{revision}:{relative.as_posix()}"
     commit = _git(folder, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
     if not commit:
         raise ConfigError([Mistake(name, f"git knows no revision {revision!r}")])
     tree = Path(resources.enter_context(tempfile.TemporaryDirectory(prefix="turnout-version-")))
     _check_out(top, commit, tree)
-    file = tree / place
+    file = tree / relative
     if not file.is_file():
         raise ConfigError([Mistake(name, "the revision has no such file")])
-    _link_missing(top / place.parent, file.parent)
+    _link_missing(top / relative.parent, file.parent)
     try:
         return _settled(name, Route.load(file))
     except RouteError as wrong:

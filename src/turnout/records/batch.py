@@ -13,6 +13,7 @@ from turnout.errors import RecordError
 from turnout.records.block import Block, Positions, group, rows_of, taking
 from turnout.records.headers import Header, Headers
 from turnout.records.schema import Schema
+from turnout.records.types import Column, Value
 
 ALIVE: Final = 0
 FILTERED: Final = 1
@@ -166,12 +167,12 @@ class Batch:
             key_schema, value_schema,
         )  # fmt: skip
 
-    def by_row(self, column: Sequence[Any], rows: Positions) -> Sequence[Any]:
+    def by_row(self, column: Column, rows: Positions) -> Column:
         """The items of a column of this batch at these rows."""
         return column if len(rows) == len(self) else taking(rows, len(self))(column)
 
 
-def _blocks(values: Sequence[tuple[Schema | None, Any]]) -> list[Block]:
+def _blocks(values: Sequence[tuple[Schema | None, Value]]) -> list[Block]:
     """Build blocks from single values, grouped by equal schemas."""
     together: list[tuple[Schema | None, list[int]]] = []
     for row, (schema, _) in enumerate(values):
@@ -194,9 +195,9 @@ def _blocks(values: Sequence[tuple[Schema | None, Any]]) -> list[Block]:
     ]
 
 
-def _at(side: Iterable[Block], row: int) -> tuple[Schema | None, Any]:
+def _at(side: Iterable[Block], row: int) -> tuple[Schema | None, Value]:
     for block in side:
-        place = int(np.searchsorted(block.rows, row))
-        if place < len(block) and block.rows[place] == row:
-            return block.schema, block.take(np.array([place], np.intp)).whole()[0]
+        index = int(np.searchsorted(block.rows, row))
+        if index < len(block) and block.rows[index] == row:
+            return block.schema, block.take(np.array([index], np.intp)).whole()[0]
     return None, None

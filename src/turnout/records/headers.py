@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 from turnout.records.block import Positions
 from turnout.records.schema import Schema
 from turnout.records.text import text_of
+from turnout.records.types import ArrowArray, Binaries, Column, Strings, Value
 
 ARROW = pa.list_(
     pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]), nullable=True)
@@ -37,7 +37,7 @@ class Header:
     """
 
     name: str
-    value: Any
+    value: Value
     schema: Schema | None = None
 
 
@@ -48,7 +48,7 @@ class _Appended:
     rows: Positions
     name: str
     schema: Schema | None
-    values: Sequence[Any]
+    values: Column
 
     def without(self, dead: NDArray[np.bool_]) -> _Appended:
         keep = np.flatnonzero(~dead[self.rows])
@@ -71,7 +71,11 @@ class Headers:
     """
 
     def __init__(
-        self, count: int, names: Any = None, values: Any = None, offsets: NDArray[np.integer[Any]] | None = None
+        self,
+        count: int,
+        names: Strings | None = None,
+        values: Binaries | None = None,
+        offsets: NDArray[np.int64] | None = None,
     ) -> None:
         self.count = count
         self._names = pa.array([], pa.string()) if names is None else names
@@ -83,7 +87,7 @@ class Headers:
         self._equal: dict[str, NDArray[np.bool_]] = {}
 
     @classmethod
-    def of_arrow(cls, column: Any) -> Headers:
+    def of_arrow(cls, column: ArrowArray) -> Headers:
         """Build headers from a column of lists of ``{key, value}``; a null list counts as empty."""
         if isinstance(column, pa.ChunkedArray):
             column = column.combine_chunks()
@@ -141,7 +145,7 @@ class Headers:
             appended.without(concerned) if appended.name in names else appended for appended in self._appended
         ]
 
-    def append(self, rows: Positions, name: str, schema: Schema | None, values: Sequence[Any]) -> None:
+    def append(self, rows: Positions, name: str, schema: Schema | None, values: Column) -> None:
         """Add a header behind the others of these records, with a value for each of them."""
         self._appended.append(_Appended(rows, name, schema, values))
 
@@ -161,10 +165,10 @@ class Headers:
 
     def of(self, row: int) -> list[Header]:
         """The headers of one record."""
-        places = np.flatnonzero(self._owners == row)
+        indices = np.flatnonzero(self._owners == row)
         if self._kept is not None:
-            places = places[self._kept[places]]
-        off_the_wire = [Header(self._names[at].as_py(), self._values[at].as_py()) for at in places.tolist()]
+            indices = indices[self._kept[indices]]
+        off_the_wire = [Header(self._names[at].as_py(), self._values[at].as_py()) for at in indices.tolist()]
         since = [
             Header(appended.name, appended.values[int(at)], appended.schema)
             for appended in self._appended
@@ -172,25 +176,25 @@ class Headers:
         ]
         return off_the_wire + since
 
-    def to_arrow(self, rows: Positions) -> Any:
+    def to_arrow(self, rows: Positions) -> ArrowArray:
         """The headers of these records, in their order, as `ARROW`: a value that has a type is written as text."""
-        place = np.full(self.count, -1, np.int64)
-        place[rows] = np.arange(len(rows))
-        mine = place[self._owners] >= 0
+        positions = np.full(self.count, -1, np.int64)
+        positions[rows] = np.arange(len(rows))
+        mine = positions[self._owners] >= 0
         if self._kept is not None:
             mine &= self._kept
         chosen = np.flatnonzero(mine)
         names = [self._names.take(pa.array(chosen))]
         values = [self._values.take(pa.array(chosen))]
-        owners = [place[self._owners[chosen]]]
+        owners = [positions[self._owners[chosen]]]
         for appended in self._appended:
-            at = np.flatnonzero(place[appended.rows] >= 0)
+            at = np.flatnonzero(positions[appended.rows] >= 0)
             if not len(at):
                 continue
             texts = [_bytes_of(appended.values[i], appended.schema) for i in at.tolist()]
             names.append(pa.repeat(pa.scalar(appended.name, pa.string()), len(at)))
             values.append(pa.array(texts, pa.binary()))
-            owners.append(place[appended.rows[at]])
+            owners.append(positions[appended.rows[at]])
         owner = np.concatenate(owners)
         name, value = pa.concat_arrays(names), pa.concat_arrays(values)
         if len(owners) > 1 or not _ascending(owner):
@@ -202,7 +206,7 @@ class Headers:
         return pa.ListArray.from_arrays(pa.array(offsets), pairs, type=ARROW)
 
 
-def has_match(pattern: re.Pattern[bytes], values: Any) -> bool:
+def has_match(pattern: re.Pattern[bytes], values: Binaries) -> bool:
     """Return True if a pattern of a single byte occurs in any value of a binary array, in one search over all bytes."""
     data = values.buffers()[2] if len(values) else None
     if data is None:
@@ -215,14 +219,14 @@ def _ascending(numbers: NDArray[np.int64]) -> bool:
     return len(numbers) < 2 or bool((numbers[1:] >= numbers[:-1]).all())
 
 
-def _texts(values: Any) -> list[str | None]:
+def _texts(values: Binaries) -> list[str | None]:
     try:
         return values.cast(pa.string()).to_pylist()  # type: ignore[no-any-return]
     except pa.ArrowInvalid:
         return [text_of(value) for value in values.to_pylist()]
 
 
-def _bytes_of(value: Any, schema: Schema | None) -> bytes | None:
+def _bytes_of(value: object, schema: Schema | None) -> bytes | None:
     if isinstance(value, bytes):
         return value
     text = text_of(value, schema)

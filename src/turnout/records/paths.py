@@ -9,6 +9,7 @@ from turnout.records.block import Block
 from turnout.records.scalars import Moment, Struct
 from turnout.records.schema import ANY, Schema
 from turnout.records.text import text_of
+from turnout.records.types import Column, Value
 
 _REPEATING = {int, bool, bytes, Moment}
 """Types of which values that are equal have equal texts; 0.0 and -0.0, or 1.0 and 1.00 as decimals, have not."""
@@ -84,7 +85,7 @@ def texts_at(blocks: Iterable[Block], steps: Sequence[str], count: int) -> list[
     return texts
 
 
-def _column(block: Block, steps: Sequence[str]) -> tuple[Schema | None, Sequence[Any]]:
+def _column(block: Block, steps: Sequence[str]) -> tuple[Schema | None, Column]:
     """Return the values at the path in a block, with their schema."""
     schema = block.schema
     if block.kind == "null":
@@ -104,7 +105,7 @@ def _column(block: Block, steps: Sequence[str]) -> tuple[Schema | None, Sequence
     return schema, column
 
 
-def _inside(schema: Schema | None, column: Sequence[Any], step: str) -> tuple[Schema | None, Sequence[Any]]:
+def _inside(schema: Schema | None, column: Column, step: str) -> tuple[Schema | None, Column]:
     """The field, or the entry of a map, of each value of a column; None where a value has none."""
     if schema is None or schema.type == ANY:
         return None, [_entry(value, step) for value in column]
@@ -116,7 +117,7 @@ def _inside(schema: Schema | None, column: Sequence[Any], step: str) -> tuple[Sc
     return inner, [value.get(step) if type(value) is dict else None for value in column]
 
 
-def _entry(value: Any, step: str) -> Any:
+def _entry(value: Value, step: str) -> Any:
     if type(value) is dict:
         return value.get(step)
     if isinstance(value, Struct):
@@ -129,7 +130,7 @@ class _Typed:
 
     __slots__ = ("schema", "value")
 
-    def __init__(self, value: Any, schema: Schema | None) -> None:
+    def __init__(self, value: Value, schema: Schema | None) -> None:
         self.value = value
         self.schema = schema
 
@@ -142,7 +143,7 @@ class _Typed:
         return None if column[0] is None else _Typed(column[0], schema)
 
 
-def _texts(schema: Schema | None, column: Sequence[Any]) -> list[str | None]:
+def _texts(schema: Schema | None, column: Column) -> list[str | None]:
     kinds = set(map(type, column))
     kinds.discard(type(None))
     if kinds <= {str}:
@@ -153,7 +154,7 @@ def _texts(schema: Schema | None, column: Sequence[Any]) -> list[str | None]:
     return [_seen_text(value, schema) for value in column]
 
 
-def _seen_text(value: Any, schema: Schema | None) -> str | None:
+def _seen_text(value: Value, schema: Schema | None) -> str | None:
     if type(value) is str:
         return value
     return text_of(value.value, value.schema) if isinstance(value, _Typed) else text_of(value, schema)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from base64 import b64decode, b64encode
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from decimal import Context, Decimal
 from typing import Any
 
 from turnout.epoch import MILLISECONDS_PER_DAY
+from turnout.records.types import Fields, JsonObject
 
 _DATA = "org.apache.kafka.connect.data."
 DATE = _DATA + "Date"
@@ -135,13 +135,13 @@ class Schema:
         """The same schema with some attributes changed."""
         return replace(self, **changes)
 
-    def to_json(self, *, numeric: bool = False) -> dict[str, Any]:
+    def to_json(self, *, numeric: bool = False) -> JsonObject:
         """The schema as Connect's JsonConverter writes it.
 
         Args:
             numeric: whether decimals among defaults stay `Decimal`, to be written as numbers (KIP-481), and not base64.
         """
-        document: dict[str, Any] = {"type": _JSON_NAMES.get(self.type, self.type), "optional": self.optional}
+        document: JsonObject = {"type": _JSON_NAMES.get(self.type, self.type), "optional": self.optional}
         if self.type == "struct":
             document["fields"] = [
                 {"field": field.name, **field.schema.to_json(numeric=numeric)} for field in self.fields
@@ -161,7 +161,7 @@ class Schema:
         return document
 
     @classmethod
-    def from_json(cls, document: Mapping[str, Any]) -> Schema:
+    def from_json(cls, document: Fields) -> Schema:
         """Read what `to_json` writes; fractions among defaults may be `Decimal`, so that decimals are exact.
 
         Raises:

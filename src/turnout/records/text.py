@@ -16,7 +16,7 @@ from turnout.records.scalars import Float32, Moment, Struct
 from turnout.records.schema import DATE, TIME, Schema
 
 
-def text_of(value: Any, schema: Schema | None = None) -> str | None:
+def text_of(value: object, schema: Schema | None = None) -> str | None:
     """The text of a value, None for null and for bytes that are not UTF-8.
 
     Strings as they are, numbers and booleans as Java prints them, times in ISO 8601 with a Z, anything nested as JSON.
@@ -47,7 +47,7 @@ def readable(raw: bytes | None) -> str | None:
     return None if raw is None else raw.decode("utf-8", "replace")
 
 
-def json_of(value: Any, schema: Schema | None = None) -> Any:
+def json_of(value: object, schema: Schema | None = None) -> Any:
     """The value as the standard library's JSON takes it: times in ISO 8601, bytes in base64, decimals as numbers."""
     if isinstance(value, Struct):
         return json_of(value.fields, value.schema)

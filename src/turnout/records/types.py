@@ -13,16 +13,22 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from turnout.records.scalars import Struct
-
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from turnout.records.scalars import Struct
 
 Value: TypeAlias = "bool | int | float | str | bytes | Decimal | Struct | Sequence[Value] | Mapping[Any, Value] | None"
 """A key, a value or a field of a record; see `turnout.records.scalars` for the integers and dates among them."""
 
 DynamicValue: TypeAlias = Any
 """A value whose type is known at run time only: by the schema beside it, or by a test that no type checker follows."""
+
+JsonObject: TypeAlias = dict[str, Any]
+"""A JSON object, or a row by column. The types of its values are known at run time only."""
+
+Fields: TypeAlias = Mapping[str, Any]
+"""Values by name, as of a `JsonObject`, that are only read."""
 
 Column: TypeAlias = Sequence[Any]
 """The values of one field. Their type is known from the schema at run time, and not to a type checker."""

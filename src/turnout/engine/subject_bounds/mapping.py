@@ -66,10 +66,10 @@ def _matching(form: SubjectForm, source: str) -> list[_Matched]:
 
 def _unified(form: SubjectForm, filter_tokens: Sequence[str]) -> Iterator[tuple[SubjectForm, list[Element]]]:
     tokens = form.tokens() or []
-    for place, want in enumerate(filter_tokens):
-        if place >= len(tokens):
+    for position, want in enumerate(filter_tokens):
+        if position >= len(tokens):
             return
-        token = tokens[place]
+        token = tokens[position]
         if want == FULL:
             yield form, tokens
             return
@@ -81,8 +81,8 @@ def _unified(form: SubjectForm, filter_tokens: Sequence[str]) -> Iterator[tuple[
         # As the server does: a token that only begins with a star matches any.
         if want.startswith(PARTIAL):
             continue
-        if isinstance(token, Token) and token.place is not None:
-            bound = form.bound({token.place: want})
+        if isinstance(token, Token) and token.position is not None:
+            bound = form.bound({token.position: want})
             if bound != form:
                 yield from _unified(bound, filter_tokens)
                 return

@@ -34,11 +34,11 @@ def _without_a_token(filters: set[str]) -> set[str]:
     split = [filter_.split(".") for filter_ in filters]
     tokens: dict[tuple[int, int], set[str]] = {}
     for parts in split:
-        for place, token in enumerate(parts):
+        for position, token in enumerate(parts):
             if token not in (PARTIAL, FULL):
-                tokens.setdefault((len(parts), place), set()).add(token)
+                tokens.setdefault((len(parts), position), set()).add(token)
     # Of several, the last: what stands before says more.
-    length, at = max(tokens, key=lambda place: (len(tokens[place]), place), default=(0, 0))
+    length, at = max(tokens, key=lambda position: (len(tokens[position]), position), default=(0, 0))
     if not tokens or len(tokens[length, at]) < 2:
         return _merged(split)
     return {

@@ -1,7 +1,7 @@
 """Intersection of a form with a pattern, run as an automaton over the topic; tokens that it fixes are bound.
 
-A pattern's state is the place that is compared next; several are possible at once behind a wildcard. Nothing that can
-match is left out; some that cannot may stay in.
+A pattern's state is the position that is compared next; several are possible at once behind a wildcard. Nothing that
+can match is left out; some that cannot may stay in.
 """
 
 from __future__ import annotations
@@ -39,26 +39,26 @@ class _Narrowing:
         """Yield a form for each way in which the pattern can match."""
         yield from self._from(0, self._closed({0}), {})
 
-    def _from(self, place: int, states: _States, bound: dict[int, str]) -> Iterator[SubjectForm]:
+    def _from(self, position: int, states: _States, bound: dict[int, str]) -> Iterator[SubjectForm]:
         topic = self._form.topic
-        while place < len(topic) and states:
-            element = topic[place]
-            following = topic[place + 1] if place + 1 < len(topic) else None
+        while position < len(topic) and states:
+            element = topic[position]
+            following = topic[position + 1] if position + 1 < len(topic) else None
             if element is REST and following is None:
                 for rest in self._rests(states, []):
                     yield self._form.bound(bound, rest)
                 return
-            if isinstance(element, Token) and element.place is not None:
-                known = bound.get(element.place)
+            if isinstance(element, Token) and element.position is not None:
+                known = bound.get(element.position)
                 if known is None:
                     for text, behind in self._choices(states, _ends(following)):
-                        more = bound if text is None else {**bound, element.place: text}
-                        yield from self._from(place + 1, behind, more)
+                        more = bound if text is None else {**bound, element.position: text}
+                        yield from self._from(position + 1, behind, more)
                     return
                 element = known
             states = self._behind(element, states)
-            place += 1
-        if place == len(topic) and len(self._glob) in states:
+            position += 1
+        if position == len(topic) and len(self._glob) in states:
             yield self._form.bound(bound)
 
     def _behind(self, element: Element, states: _States) -> _States:

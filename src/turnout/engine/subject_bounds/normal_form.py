@@ -27,10 +27,10 @@ class Token:
     """Single token, not empty and without a dot.
 
     Attributes:
-        place: of the source's token that it is a copy of, from 0; None for one that nothing is known of.
+        position: of the source's token that it is a copy of, from 0; None for one that nothing is known of.
     """
 
-    place: int | None
+    position: int | None
 
 
 Element: TypeAlias = str | Token | Wildcard | Rest
@@ -60,7 +60,7 @@ class SubjectForm:
     def of(cls, tokens: Iterable[str]) -> Self:
         """The subjects of a filter given by its tokens."""
         source = tuple(tokens)
-        return cls(source, joined(_dotted([[_element(place, token)] for place, token in enumerate(source)])))
+        return cls(source, joined(_dotted([[_element(position, token)] for position, token in enumerate(source)])))
 
     @property
     def filter(self) -> str:
@@ -71,24 +71,24 @@ class SubjectForm:
         """Return the form of the subjects that have these tokens.
 
         Args:
-            tokens: place → text.
+            tokens: position → text.
             rest: what the source's final ``>`` is to be, as tokens of a filter; as it is if not given.
         """
-        known = {place: text for place, text in tokens.items() if is_plain(text)}
+        known = {position: text for position, text in tokens.items() if is_plain(text)}
         behind = tuple(rest)
         first = len(self.source) - 1
         source = (*self.source[:first], *behind) if behind else self.source
-        instead = _dotted([[_element(first + place, token)] for place, token in enumerate(behind)])
+        instead = _dotted([[_element(first + position, token)] for position, token in enumerate(behind)])
         topic: list[Element] = []
         for element in self.topic:
-            if isinstance(element, Token) and element.place in known:
-                topic.append(known[element.place])
+            if isinstance(element, Token) and element.position in known:
+                topic.append(known[element.position])
             elif element is REST and behind:
                 topic += instead
             else:
                 topic.append(element)
         return SubjectForm(
-            tuple(known.get(place, token) for place, token in enumerate(source)), joined(topic), self.without
+            tuple(known.get(position, token) for position, token in enumerate(source)), joined(topic), self.without
         )
 
     @property
@@ -125,10 +125,10 @@ class SubjectForm:
         return tokens
 
 
-def _element(place: int, token: str) -> Element:
+def _element(position: int, token: str) -> Element:
     if token == FULL:
         return REST
-    return Token(place) if token == PARTIAL else token
+    return Token(position) if token == PARTIAL else token
 
 
 def _dotted(tokens: Iterable[Iterable[Element]]) -> list[Element]:
