@@ -16,7 +16,7 @@ import psutil
 import pyspark
 
 from turnout.embedded.nats_server import free_port
-from turnout.spark.session.java import find_java
+from turnout.runtime.java import find_java
 
 __all__ = ["SPARK", "StandaloneCluster"]
 

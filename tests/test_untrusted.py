@@ -9,6 +9,7 @@ from typing import Final
 
 import pytest
 from nats.errors import ProtocolError
+from turnout.spark.formats.kafka_limits import KafkaLimits
 
 from tests.test_linear_time import ROUTE, parsed_frames
 from turnout import Route
@@ -28,7 +29,6 @@ from turnout.routes.endpoints import KafkaSink
 from turnout.runtime.sink_options import SinkOptions
 from turnout.runtime.source_options import SourceOptions
 from turnout.server.durations import seconds_of
-from turnout.spark.formats.kafka_limits import KafkaLimits
 from turnout.subscriptions.address import url_problem
 from turnout.transforms.java.regex import JavaRegexError, check_java_regex
 from turnout.transforms.java.time_parse import time_parser

@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from turnout.routes.document import RouteDocument
-from turnout.routes.endpoints import Sink, Source
+from turnout.routes.endpoints import AnySink, AnySource
 from turnout.routes.json_schema.models import attribute_texts
 
 _HEAD = """# Keys of a route
@@ -44,7 +44,7 @@ def reference() -> str:
 def _lines() -> Iterator[str]:
     yield _HEAD
     yield from _block("The route", RouteDocument)
-    for name, ends in (("source", Source), ("sink", Sink)):
+    for name, ends in (("source", AnySource), ("sink", AnySink)):
         for model in _models(ends):
             formats = "`, `".join(get_args(model.model_fields["format"].annotation))
             yield from _block(f"{name}: `{formats}`", model)

@@ -15,8 +15,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from turnout.errors import TurnoutError
+from turnout.runtime.java import find_java
 from turnout.spark.formats.kafka import resolve_jars
-from turnout.spark.session.java import find_java
 
 HERE = Path(__file__).parent
 BENTO = "v1.20.0"

@@ -24,9 +24,9 @@ from turnout.engine.flow import Flow
 from turnout.nats.wire import Connection, ConnectionOptions, Publisher, create_stream, delete_stream
 from turnout.routes import Route
 from turnout.rpc.caller import Caller
+from turnout.runtime.endpoints import adapter_of
 from turnout.server.config import ServerConfig
 from turnout.server.serving import RouteServer
-from turnout.server.sources import last_records
 from turnout.server.state import MinutePace
 from turnout.server.supervisor import Phase
 from turnout.subscriptions.index import Index
@@ -172,7 +172,7 @@ def _deliver(server: RouteServer, route: Route) -> Counts:
     """Run the first records through the engine, and publish what it makes of them."""
     assert server.parts.subscriptions is not None
     index: Index = server.parts.subscriptions.live(Caller()).index()
-    batch = pa.Table.from_batches(list(last_records(route.source, ORDERS))).combine_chunks().to_batches()[0]  # type: ignore[arg-type]
+    batch = pa.Table.from_batches(list(adapter_of(route.source).last_records(ORDERS))).combine_chunks().to_batches()[0]  # type: ignore[arg-type]
     result = Program.of(route).run(batch.slice(0, _DONE), index)
     messages = result.messages
     columns = {name: messages.column(name).to_pylist() for name in ("value", "headers")}

@@ -11,8 +11,8 @@ from typing import Self
 
 from turnout.embedded.nats_server import free_port
 from turnout.errors import TurnoutError
+from turnout.runtime.java import find_java
 from turnout.spark.formats.kafka import kafka_properties, resolve_jars
-from turnout.spark.session.java import find_java
 
 BROKER = ("org.apache.kafka:kafka_2.13:3.9.1", "org.apache.kafka:kafka-tools:3.9.1")
 

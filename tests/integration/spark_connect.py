@@ -12,7 +12,7 @@ import pyspark
 
 import turnout
 from turnout.embedded.nats_server import free_port
-from turnout.spark.session.java import find_java
+from turnout.runtime.java import find_java
 
 __all__ = ["ConnectServer"]
 

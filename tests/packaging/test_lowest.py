@@ -23,7 +23,7 @@ from tests.packaging.processes import Process
 from tests.server.test_otlp import Collector
 from turnout.embedded import NatsServer
 from turnout.nats.wire import Connection, Publisher, create_stream, stream_info
-from turnout.spark.session.java import find_java
+from turnout.runtime.java import find_java
 
 # Each wait has a limit of its own, whose error says more.
 pytestmark = [pytest.mark.packaging, pytest.mark.timeout(3600)]

@@ -12,7 +12,7 @@ from tests.server.conftest import Bench, client_of
 from tests.server.test_offsets import checkpoint
 from turnout.embedded import NatsServer
 from turnout.routes import Route
-from turnout.server.sources import resolved
+from turnout.server.offsets import resolved
 from turnout.server.supervisor import Phase
 
 ROUTE = """name: a

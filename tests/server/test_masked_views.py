@@ -22,11 +22,11 @@ from turnout.errors import RunError
 from turnout.nats.wire import Connection, Publisher, create_stream, delete_stream
 from turnout.rpc.caller import USUAL_RIGHTS, Caller, Right
 from turnout.rpc.tokens import entry_of, new_token
+from turnout.runtime.endpoints import adapter_of
 from turnout.server.app import build_app
 from turnout.server.config import RestartsPart, ServerConfig
 from turnout.server.security import TokenFile
 from turnout.server.serving import RouteServer
-from turnout.server.sources import last_records
 from turnout.server.supervisor import Phase
 
 __all__ = ["bench"]
@@ -231,7 +231,7 @@ def _set_aside(server: RouteServer) -> None:
     route = server.routes.entry("cards").version.route  # type: ignore[union-attr]
     index = server.parts.subscriptions.live(Caller()).index()
     with Connection.open(route.source.options()["servers"]) as connection, Publisher(connection) as publisher:
-        for batch in last_records(route.source, 10):  # type: ignore[arg-type]
+        for batch in adapter_of(route.source).last_records(10):
             messages = Program.of(route).run(batch, index).messages
             parts = (messages.column(name).to_pylist() for name in ("value", "headers"))
             for topic, id_, value, headers in zip(

@@ -13,7 +13,7 @@ from tests.spark.reads import RecordedReads
 from turnout.embedded import NatsServer
 from turnout.nats.wire import Connection, create_stream, delete_stream, stream_info
 from turnout.routes.endpoints import FileSink, FileSource, NatsSink, NatsSource
-from turnout.spark.endpoints import read, write
+from turnout.spark.endpoints import ReadOptions, endpoint_of
 from turnout.spark.formats.nats.source import register
 
 
@@ -29,7 +29,7 @@ def test_low_latency_reaches_the_source(latency: str | None, own: dict[str, Any]
     """The trigger alone is enough; what the source names itself goes before."""
     source = NatsSource.model_validate({"format": "nats", "servers": "nats://a", "stream": "S", **own})
     reads = RecordedReads()
-    read(reads.session, source, latency=latency)
+    endpoint_of(source).read(reads.session, ReadOptions(latency=latency))
 
     usual = {"servers": "nats://a", "stream": "S", "startingOffsets": "earliest", "includeStream": "true"}
     assert reads.given == usual | expected
@@ -40,7 +40,7 @@ def test_a_source_that_waits(own: dict[str, Any], expected: str) -> None:
     """It waits at the server for the next message, as long as its own options say."""
     source = NatsSource.model_validate({"format": "nats", "servers": "nats://a", "stream": "S", **own})
     reads = RecordedReads()
-    read(reads.session, source, wait=True)
+    endpoint_of(source).read(reads.session, ReadOptions(wait=True))
 
     assert reads.given["pollWait"] == expected
     assert "partitions" not in reads.given
@@ -61,7 +61,7 @@ def test_a_sink_without_ids(spark: SparkSession, nats_server: NatsServer) -> Non
         try:
             for format_ in (None, None, "none"):
                 options = {"format": "nats", "servers": nats_server.url, "stream": "ENDS", "messageId": format_}
-                write(rows, NatsSink.model_validate(options), "_message_id")
+                endpoint_of(NatsSink.model_validate(options)).write(rows, "_message_id")
                 stored.append(stream_info(connection, "ENDS")["state"]["messages"])
         finally:
             delete_stream(connection, "ENDS")
@@ -84,8 +84,8 @@ def test_files_are_read_as_they_were_written(spark: SparkSession, tmp_path: Path
     )  # fmt: skip
     place = {"format": kind, "path": str(tmp_path / "files")}
 
-    write(messages, FileSink.model_validate(place), "offset")
-    records = read(spark, FileSource.model_validate(place)).orderBy("topic").collect()
+    endpoint_of(FileSink.model_validate(place)).write(messages, "offset")
+    records = endpoint_of(FileSource.model_validate(place)).read(spark, ReadOptions()).orderBy("topic").collect()
 
     as_text = messages.withColumn("value", F.col("value").cast("string")).orderBy("topic").collect()
     assert [row.asDict(recursive=True) for row in records] == [row.asDict(recursive=True) for row in as_text]

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import os
-import socket
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from turnout.cli._nats_probes import NatsProbe
 from turnout.errors import TurnoutError
-from turnout.routes.endpoints import Endpoint, FileSink, FileSource, KafkaSink, KafkaSource, NatsSink, NatsSource
-from turnout.routes.values import listed
+from turnout.runtime.endpoints import EndpointProbe, adapter_of
 from turnout.secrets import masked_url
 from turnout.suggestions import did_you_mean, nearest
 
 if TYPE_CHECKING:
     from turnout.engine import Result
     from turnout.routes import Route
+    from turnout.routes.endpoints import Sink, Source
     from turnout.subscriptions.index import Index
 
 _SECONDS = 5.0
@@ -83,7 +79,7 @@ class _Probing:
             store = self._attempt("subscriptions", self._store)
             readable = store.ok
             yield store
-            if readable and isinstance(route.source, NatsSource) and route.source.push_down:
+            if readable and route.source.pushes_down:
                 yield self._attempt("push-down", self._pushed_down)
         if self.batches and readable:
             yield self._attempt("sample", self._sample)
@@ -98,40 +94,26 @@ class _Probing:
         except (TurnoutError, OSError) as failure:
             return Probed(name, False, masked_url(str(failure)).replace("\n", "; "))
 
-    # Ends
+    # Endpoints
 
-    def _of_source(self, source: Endpoint) -> Iterator[Probed]:
-        if isinstance(source, NatsSource):
-            probe = NatsProbe(source, _SECONDS)
+    def _of_source(self, source: Source) -> Iterator[Probed]:
+        with closing(adapter_of(source).probe(_SECONDS)) as probe:
             reached = self._attempt("source", probe.reach)
             yield reached
             for name in source.streams if reached.ok else ():
                 yield self._attempt(f"stream {name}", partial(self._read, probe, name))
-            probe.close()
-        elif isinstance(source, KafkaSource):
-            yield self._attempt("source", lambda: _brokers(source.servers))
-        elif isinstance(source, FileSource):
-            yield self._attempt("source", lambda: _folder(source.path, os.R_OK))
 
-    def _read(self, probe: NatsProbe, stream: str) -> str:
+    def _read(self, probe: EndpointProbe, stream: str) -> str:
         batches, detail = probe.latest(stream, self.records)
         self.batches += batches
         return detail
 
-    def _of_sink(self, name: str, sink: Endpoint, place: int) -> Iterator[Probed]:
-        if isinstance(sink, NatsSink):
-            probe = NatsProbe(sink, _SECONDS)
+    def _of_sink(self, name: str, sink: Sink, place: int) -> Iterator[Probed]:
+        with closing(adapter_of(sink).probe(_SECONDS)) as probe:
             reached = self._attempt(name, probe.reach)
             yield reached
-            if reached.ok:
-                topics = sorted(self._topics(place))
-                yield self._attempt(f"{name}, streams", lambda: probe.streams_taking(topics, sink.stream))
-                yield self._attempt(f"{name}, permissions", lambda: probe.may_publish(topics))
-            probe.close()
-        elif isinstance(sink, KafkaSink):
-            yield self._attempt(name, lambda: _brokers(sink.servers))
-        elif isinstance(sink, FileSink):
-            yield self._attempt(name, lambda: _folder(sink.path, os.W_OK))
+            for label, check in probe.sink_checks(sorted(self._topics(place))) if reached.ok else ():
+                yield self._attempt(f"{name}, {label}", check)
 
     def _topics(self, place: int) -> set[str]:
         """Return the topics of the sink at index *place*: those of the sample's messages, and the dead letter's."""
@@ -163,7 +145,6 @@ class _Probing:
         from turnout.subscriptions.address import existing
 
         assert self.route.subscriptions is not None
-        assert isinstance(self.route.source, NatsSource)
         filters = SubjectFilters(self.route, self.route.source.filters)
         with closing(open_store(existing(self.route.subscriptions.store))) as store:
             chosen = filters.of(filters.asked(subscription.condition) for subscription in store.snapshot())
@@ -221,32 +202,3 @@ def _reasons(results: list[Result]) -> str:
         f"{line['stage']}: {line['message']}" for result in results for line in result.failures if "message" in line
     )
     return "; ".join(f"{count:,} failed at {reason}" for reason, count in reasons.most_common(_SHOWN))
-
-
-def _brokers(servers: str | list[str]) -> str:
-    """Check that one of Kafka's bootstrap servers accepts connections; its protocol is not used."""
-    failures = []
-    for address in listed(servers):
-        host, _, port = address.rpartition("://")[2].rpartition(":")
-        try:
-            socket.create_connection((host.strip("[]"), int(port)), timeout=_SECONDS).close()
-        except OSError as failure:
-            failures.append(f"{address}: {failure.strerror or failure}")
-        else:
-            return f"{address} can be reached; topics and permissions were not asked for"
-    raise _FailedError("; ".join(failures))
-
-
-def _folder(path: str, right: int) -> str:
-    """Check the access to a local folder; remote ones are not checked."""
-    if "://" in path and not path.startswith("file://"):
-        return f"{path} was not looked at: it is not on this machine"
-    place = Path(path.removeprefix("file://")).absolute()
-    if right == os.W_OK:
-        # The writer makes the folder, and those above it.
-        place = next(folder for folder in (place, *place.parents) if folder.exists())
-    elif not place.exists() and not any(sign in path for sign in "*?[{"):
-        raise _FailedError(f"there is nothing at {place}")
-    if place.exists() and not os.access(place, right):
-        raise _FailedError(f"{place} may not be {'written' if right == os.W_OK else 'read'}")
-    return f"{path} may be {'written' if right == os.W_OK else 'read'}"

@@ -52,7 +52,7 @@ def register(app: typer.Typer) -> None:
 def _demo(limit: int | None, subscriptions: int, *, keep: bool, master: str, as_json: bool, shown: bool) -> DemoResult:
     from turnout.demo.year import Demo
     from turnout.embedded import find_nats_server
-    from turnout.spark.session.java import find_java
+    from turnout.runtime.java import find_java
     from turnout.startup import block_pandas_import
 
     block_pandas_import()

@@ -64,7 +64,6 @@ def register(app: typer.Typer) -> None:
 def _written_record(route: Route, file: Path | None) -> Any:
     """Return the record in a file or on standard input, as a batch."""
     from turnout.engine.sample_records import SampleRecord, record_batch
-    from turnout.routes.endpoints import NatsSource
 
     text = sys.stdin.read() if file is None else file.read_text(encoding="utf-8")
     name = "standard input" if file is None else str(file)
@@ -74,22 +73,17 @@ def _written_record(route: Route, file: Path | None) -> Any:
         raise ConfigError([Mistake(name, f"is not JSON: {error}")], what="bad record") from None
     if not isinstance(document, dict):
         raise ConfigError([Mistake(name, "expected a JSON object with topic, value …")], what="bad record")
-    source = route.source
-    stream = source.only_stream if isinstance(source, NatsSource) else None
-    return record_batch([SampleRecord.of(document, stream=stream, route=route)])
+    return record_batch([SampleRecord.of(document, stream=route.source.only_stream, route=route)])
 
 
 def _stored(route: Route, place: str) -> Any:
     """Return a message of the route's source, as a run reads it."""
-    from turnout.nats.wire import Connection, ConnectionOptions, stored_message
-    from turnout.nats.wire.records import with_stream
-    from turnout.routes.endpoints import NatsSource
+    from turnout.runtime.endpoints import adapter_of
 
-    if not isinstance(route.source, NatsSource):
+    if not route.source.streams:
         raise ConfigError([Mistake("--record", f"the route's source is {route.source.format}: give --file")])
     try:
         stream, sequence = route.source.message(place)
     except ValueError as wrong:
         raise ConfigError([Mistake("--record", str(wrong))]) from None
-    with Connection.open(ConnectionOptions.from_mapping(route.source.options())) as connection:
-        return with_stream(stored_message(connection, stream, sequence), stream)
+    return adapter_of(route.source).record_at(stream, sequence)

@@ -100,9 +100,9 @@ class _Answers:
         return str(typer.prompt(question, default=proposed, show_default=shown, err=True))
 
     def _look(self, end: dict[str, Any], sample: int) -> SampledStream:
-        from turnout.cli._nats_probes import NatsProbe
         from turnout.routes.drafts import SampledMessage, SampledStream
         from turnout.routes.endpoints import NatsSource
+        from turnout.runtime.endpoints.nats_probe import NatsProbe
 
         probe = NatsProbe(NatsSource.model_validate({**end, "format": "nats"}), _SECONDS)
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from turnout.nats.wire import Connection, ConnectionOptions, Range
+from turnout.nats.wire import Connection, Range
 from turnout.nats.wire.per_filter_reader import reader_of
 from turnout.nats.wire.positions import place_of, resolve, state_of
 from turnout.nats.wire.read_strategy import observer_strategy
@@ -30,7 +30,7 @@ def records_between(route: Route, begin: str, end: str | None, option: str = "--
     """
     source = route.nats_source(option)
     first, last = place_of("--from", begin), place_of("--to", "latest" if end is None else end)
-    with Connection.open(ConnectionOptions.from_mapping(source.options())) as connection:
+    with Connection.open(source.connection) as connection:
         for stream in source.streams:
             state = state_of(connection, stream)
             start, stop = (min(resolve(connection, stream, place), state.next) for place in (first, last))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from turnout.engine.addresses import Addresses
-from turnout.nats.wire import Connection, ConnectionOptions
-from turnout.routes.endpoints import NatsSink
+from turnout.nats.wire import Connection
+from turnout.runtime.endpoints import adapter_of
+from turnout.runtime.endpoints.nats import stored_subjects
 from turnout.subjects.pattern import matches
 
 if TYPE_CHECKING:
@@ -25,7 +26,8 @@ def unread_at(server: str, subscriptions: Iterable[Subscription]) -> Whose:
     Raises:
         TurnoutError: the server cannot be asked.
     """
-    subjects = _subjects_of({"servers": server})
+    with Connection.open(server) as connection:
+        subjects = _split(stored_subjects(connection))
     unread = {
         name: ids for name, ids in _whose(subscriptions).items() if not _is_read(name.rpartition(":")[2], subjects)
     }
@@ -40,9 +42,9 @@ def unread_of(route: Route, subscriptions: Iterable[Subscription]) -> Whose:
     """
     addresses = Addresses(route)
     subjects = {
-        place: _subjects_of(sink.options())
+        place: _split(stored)
         for place, sink in enumerate(route.sinks.values())
-        if isinstance(sink, NatsSink)
+        if (stored := adapter_of(sink).stored_topics()) is not None
     }
     unread: Whose = {}
     for name, ids in sorted(_whose(subscriptions).items()):
@@ -65,18 +67,7 @@ def _is_read(subject: str, patterns: tuple[frozenset[str], tuple[str, ...]]) -> 
     return subject in exact or any(matches(pattern, subject) for pattern in wild)
 
 
-def _subjects_of(options: Mapping[str, str]) -> tuple[frozenset[str], tuple[str, ...]]:
-    """Return the subjects that the server's streams capture: literal subjects, and patterns with wildcards."""
-    subjects: set[str] = set()
-    offset = 0
-    with Connection.open(ConnectionOptions.from_mapping(options)) as connection:
-        while True:
-            answer = connection.api("STREAM.LIST", {"offset": offset})
-            streams = answer.get("streams") or []
-            offset += len(streams)
-            for stream in streams:
-                subjects.update(stream["config"].get("subjects") or ())
-            if not streams or offset >= answer.get("total", 0):
-                break
+def _split(subjects: frozenset[str]) -> tuple[frozenset[str], tuple[str, ...]]:
+    """Return the literal subjects, and the patterns with wildcards."""
     wild = tuple(sorted(subject for subject in subjects if "*" in subject or ">" in subject))
-    return frozenset(subjects.difference(wild)), wild
+    return subjects.difference(wild), wild

@@ -9,9 +9,8 @@ from turnout.engine import Program
 from turnout.engine.metadata import texts_of
 from turnout.history.masked_views import check_condition
 from turnout.routes import Route
-from turnout.routes.endpoints import NatsSource
+from turnout.runtime.endpoints import adapter_of
 from turnout.server.errors import ConflictError
-from turnout.server.sources import last_records
 from turnout.subscriptions import Subscription
 from turnout.subscriptions.index import Index
 
@@ -52,7 +51,7 @@ def trial_of(route: Route, condition: Condition, count: int, *, masked: bool = F
         StreamError: a stream is not there.
         ConnectionLostError: the server is away.
     """
-    if not isinstance(route.source, NatsSource):
+    if not route.source.streams:
         raise ConflictError(f"route {route.name} does not read a stream: it has no last records to try")
     if masked:
         check_condition(route, len(route.chain.stages), condition)
@@ -61,7 +60,7 @@ def trial_of(route: Route, condition: Condition, count: int, *, masked: bool = F
     keys = sorted({leaf.key for leaf in leaves(condition)})
     records = gone = matched = 0
     hits: list[Hit] = []
-    for batch in last_records(route.source, count):
+    for batch in adapter_of(route.source).last_records(count):
         transformed = program.transformed(batch)
         alive = transformed.alive
         columns = program.metadata.columns(transformed, alive, keys)

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from turnout.errors import TurnoutError
 from turnout.routes import Route
-from turnout.routes.endpoints import NatsSource
+from turnout.runtime.endpoints import adapter_of
+from turnout.runtime.endpoints.changes import Change
 from turnout.secrets import masked_url
-from turnout.server.compatibility import Change, is_safe
-from turnout.server.sources import opened, sequences_of, stream_ends
+from turnout.server.compatibility import is_safe
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +34,12 @@ def beginnings_of(route: Route) -> list[Beginning]:
         ConnectionLostError: the server is away.
     """
     source = route.source
-    if not isinstance(source, NatsSource) or source.ack_consumer is not None:
+    adapter = adapter_of(source)
+    if not source.streams or adapter.fixed_start is not None:
         return []
-    start = sequences_of(source, source.start)
-    with opened(source) as connection:
-        ends = stream_ends(connection, source)
+    start = adapter.sequences()
+    with adapter.session() as session:
+        ends = session.ends(source.streams)
     begins = {stream: max(end.first, start[stream]) for stream, end in ends.items()}
     return [Beginning(stream, begins[stream], max(0, end.next - begins[stream])) for stream, end in ends.items()]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from turnout.errors import ConfigError, Mistake
-from turnout.routes.endpoints import NatsSource
-from turnout.server.offsets import Start, checked_start
+from turnout.runtime.endpoints import adapter_of
+from turnout.runtime.endpoints.adapter import Start
+from turnout.server.offsets import checked_start
 from turnout.server.routes import Routes
 from turnout.server.sandbox import route_of
-from turnout.server.sources import opened, sequences_of, stream_ends
 from turnout.untrusted import decimal
 
 
@@ -61,14 +61,15 @@ def replay_of(routes: Routes, name: str, written: str) -> list[StreamReplay]:
     route = route_of(routes.entry(name))
     if not written.strip():
         raise ConfigError([Mistake("to", "expected earliest, latest, a sequence or an ISO time")])
-    start = checked_start(route, place_of(written))
     source = route.source
-    if not isinstance(source, NatsSource):
+    adapter = adapter_of(source)
+    start = checked_start(route, place_of(written))
+    if not source.streams:
         return []
-    begins = sequences_of(source, start)
+    begins = adapter.sequences(start)
     done = routes.offsets(name)
-    with opened(source) as connection:
-        ends = stream_ends(connection, source)
+    with adapter.session() as session:
+        ends = session.ends(source.streams)
     return [
         StreamReplay(stream, max(end.first, begins[stream]), max(end.first, done.sequence(stream)), end.next)
         for stream, end in ends.items()

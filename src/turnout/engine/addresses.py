@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from turnout.routes import Route
-from turnout.routes.endpoints import Endpoint, KafkaSink, KafkaSource, NatsSink
+from turnout.routes.endpoints import Sink
 from turnout.routes.reader import DEFAULT_SINK
-from turnout.routes.values import listed
-from turnout.subjects import matches
 from turnout.subscriptions.destinations import Rights, problem_of
-from turnout.transforms.java.regex import JavaRegex
-from turnout.transforms.java.regex_characters import JavaRegexError
 
-_KAFKA_TOPIC = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}")
-_KAFKA_OWN = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 _REMEMBERED = 200_000
 """How many destinations are remembered; beyond them all are forgotten."""
 
@@ -48,7 +40,8 @@ class Addresses:
         self.named = self.sinks != [DEFAULT_SINK]
         self._endpoints = list(route.sinks.values())
         self._rights = [
-            Rights(getattr(sink, "allow", None), _reads(route, name, sink)) for name, sink in route.sinks.items()
+            Rights(sink.allow, route.source.returned_by(sink, route.reads.get(name, ())))
+            for name, sink in route.sinks.items()
         ]
         self._dead_letters = None if route.dead_letter is None else self.split(route.dead_letter.topic)
         self._destinations: dict[str, Address] = {}
@@ -83,7 +76,7 @@ class Addresses:
 
     def _resolved(self, text: str | None) -> Address:
         if text is None:
-            problem = "a message needs a topic" if isinstance(self._endpoints[0], NatsSink | KafkaSink) else None
+            problem = "a message needs a topic" if self._endpoints[0].topics_are_addresses else None
             return Address(0, None, problem)
         name, colon, _ = text.partition(":")
         if self.named and colon and name not in self.sinks:
@@ -91,52 +84,18 @@ class Addresses:
         sink, topic = self.split(text)
         return Address(sink, topic, self._problem(sink, topic))
 
-    def _problem(self, sink: int, topic: str) -> str | None:
-        match self._endpoints[sink]:
-            case NatsSink():
-                problem = problem_of(topic)
-                if problem is None and self._takes_dead_letters(sink, topic):
-                    problem = "is not allowed: the route's dead letters go there, and nothing else"
-            case KafkaSink():
-                problem = _kafka_problem(topic)
-            case _:
-                # The name of a topic is a value in a file; who may write which is all that can be asked.
-                return self._rights[sink].refusal(topic) if self._rights[sink].allow is not None else None
-        return problem or self._rights[sink].refusal(topic)
+    def _problem(self, place: int, topic: str) -> str | None:
+        sink, rights = self._endpoints[place], self._rights[place]
+        if not sink.topics_are_addresses:
+            # The name of a topic is a value in a file; who may write which is all that can be asked.
+            return rights.refusal(topic) if rights.allow is not None else None
+        problem = sink.topic_problem(topic)
+        if problem is None and self._takes_dead_letters(sink, topic):
+            problem = "is not allowed: the route's dead letters go there, and nothing else"
+        return problem or rights.refusal(topic)
 
-    def _takes_dead_letters(self, sink: int, topic: str) -> bool:
+    def _takes_dead_letters(self, sink: Sink, topic: str) -> bool:
         """Return True if a message there could pass for one of the route's dead letters."""
         if self._dead_letters is None or topic != self._dead_letters[1]:
             return False
-        sinks = (self._endpoints[sink], self._endpoints[self._dead_letters[0]])
-        servers = [set(listed(sink.servers)) for sink in sinks if isinstance(sink, NatsSink)]
-        return len(servers) == len(sinks) and not servers[0].isdisjoint(servers[1])
-
-
-def _kafka_problem(topic: str) -> str | None:
-    if not _KAFKA_TOPIC.fullmatch(topic):
-        return "cannot be published to: a Kafka topic has up to 249 letters, digits, '.', '_' and '-'"
-    return "is not allowed: it is the broker's own" if topic in _KAFKA_OWN else None
-
-
-def _reads(route: Route, name: str, sink: Endpoint) -> Callable[[str], bool] | None:
-    """Return a test for topics of this sink that the route itself reads; None if it reads none."""
-    source = route.source
-    if isinstance(source, KafkaSource) and isinstance(sink, KafkaSink):
-        if set(listed(source.servers)).isdisjoint(listed(sink.servers)):
-            return None
-        return _subscribed(source)
-    patterns = route.reads.get(name, ())
-    if not patterns:
-        return None
-    return lambda subject: any(matches(pattern, subject) for pattern in patterns)
-
-
-def _subscribed(source: KafkaSource) -> Callable[[str], bool] | None:
-    if source.topic_pattern is not None:
-        try:
-            return JavaRegex.of(source.topic_pattern).matches
-        except JavaRegexError:
-            # Spark says so when it reads.
-            return None
-    return frozenset(listed(source.topics)).__contains__
+        return self._endpoints[self._dead_letters[0]].shares_letters_with(sink)

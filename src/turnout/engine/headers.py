@@ -13,7 +13,6 @@ from turnout.records import Failure
 from turnout.records.headers import ARROW, has_match
 from turnout.records.types import ArrowArray, Strings
 from turnout.routes import Route
-from turnout.routes.endpoints import NatsSink
 
 _UNFIT_NAME = re.compile(r"[\s:]|^$", re.ASCII)
 _BREAK = re.compile(rb"[\r\n]")
@@ -25,11 +24,11 @@ class HeaderRules:
     """Header restrictions of a route's sinks; each name is checked once.
 
     Args:
-        route: of its sinks NATS alone has such rules.
+        route: some of its sinks may have no such rules.
     """
 
     def __init__(self, route: Route) -> None:
-        self._apply = any(isinstance(sink, NatsSink) for sink in route.sinks.values())
+        self._apply = any(sink.restricts_headers for sink in route.sinks.values())
         self._fit: set[str] = set()
 
     def unfit(self, headers: ArrowArray) -> NDArray[np.bool_] | None:

@@ -14,7 +14,6 @@ from turnout.errors import RecordError
 from turnout.records import Batch, Block, Failure
 from turnout.records.types import ArrowArray
 from turnout.routes import Route
-from turnout.routes.endpoints import NatsSink
 
 Rows = NDArray[np.int64]
 Bodies = dict[int, bytes | None]
@@ -54,8 +53,7 @@ class Writer:
         self._drops = route.errors.bad_headers == "drop"
         self._key = key
         self._value = value
-        # JetStream messages have no key.
-        self._needs_keys = any(not isinstance(sink, NatsSink) for sink in route.sinks.values())
+        self._needs_keys = any(sink.takes_keys for sink in route.sinks.values())
 
     def written(self, records: Batch, rows: Rows) -> Outgoing:
         """Encode the records at *rows*; records that cannot be written fail and are left out."""

@@ -15,13 +15,13 @@ from turnout.engine.reserved import CONNECT_PREFIX
 from turnout.engine.sample_records import Header, SampleRecord
 from turnout.errors import ConfigError, Mistake, StreamError
 from turnout.history.letter_block import CONNECTOR, TRIES, LetterHeaders
-from turnout.nats.wire import Connection, ConnectionOptions, Range, streams_of
+from turnout.nats.wire import Connection, Range, streams_of
 from turnout.nats.wire.per_filter_reader import RangeReader, reader_of
 from turnout.nats.wire.positions import Place, place_of, resolve, state_of
 from turnout.nats.wire.read_strategy import observer_strategy
 from turnout.records.types import Fields, JsonObject
 from turnout.routes import Route
-from turnout.routes.endpoints import NatsSink, NatsSource
+from turnout.routes.endpoints import NatsSink
 from turnout.untrusted import LARGEST_SEQUENCE, decimal, is_whole
 
 _LARGEST_INT: Final = (1 << 31) - 1
@@ -168,7 +168,7 @@ class LetterBox:
             raise ConfigError([Mistake("deadLetter.topic", problem)])
         stream = endpoint.stream
         if stream is None:
-            with Connection.open(ConnectionOptions.from_mapping(endpoint.options())) as connection:
+            with Connection.open(endpoint.connection) as connection:
                 stream = next(iter(streams_of(connection, topic)), None)
         if stream is None:
             raise StreamError(f"no stream takes the dead letters of {route.name}, on {topic!r}", code=404)
@@ -176,7 +176,7 @@ class LetterBox:
 
     def connection(self) -> Connection:
         """A connection to the server of the letters."""
-        return Connection.open(ConnectionOptions.from_mapping(self.endpoint.options()))
+        return Connection.open(self.endpoint.connection)
 
 
 def read(
@@ -229,7 +229,7 @@ def of_messages(rows: Iterable[Fields], route: Route, box: LetterBox) -> list[De
         route: the route.
         box: where the messages are.
     """
-    sources = route.source.streams if isinstance(route.source, NatsSource) else ()
+    sources = route.source.streams
     letters, noted = [], _Noted(box.stream)
     for row in rows:
         headers = LetterHeaders.of(row)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from turnout.engine import Program
@@ -14,7 +14,7 @@ from turnout.nats.wire import Connection, ConnectionOptions, stored_message
 from turnout.nats.wire.records import with_stream
 from turnout.records.types import ArrowBatch
 from turnout.routes import Route, digest_of
-from turnout.routes.endpoints import NatsSink, NatsSource
+from turnout.routes.endpoints import NatsSink
 from turnout.routes.yaml_text import decoded
 from turnout.subscriptions import Subscription
 from turnout.subscriptions.as_of import snapshot_of
@@ -72,23 +72,23 @@ def _route_then(present: Route, origin: Made, git: bool) -> tuple[Route | None, 
     return then, RouteThen(name, same)
 
 
-def _sinks(route: Route | None, server: str | None) -> list[dict[str, str]]:
+def _sinks(route: Route | None, server: str | None) -> list[ConnectionOptions]:
     """Return the connection options of the servers that may have the message."""
     if server is not None:
-        return [{"servers": server}]
+        return [ConnectionOptions.of(server)]
     if route is None:
         raise ConfigError([Mistake("lineage", "give a route, a server or both: where to look for the message")])
     sinks = [sink for sink in route.sinks.values() if isinstance(sink, NatsSink)]
     if not sinks:
         raise ConfigError([Mistake("route", f"{route.name} has no sink of the format nats: give the server")])
-    return [sink.options() for sink in sinks]
+    return [sink.connection for sink in sinks]
 
 
-def _read(servers: Sequence[Mapping[str, str]], stream: str, sequence: int) -> ArrowBatch:
+def _read(servers: Sequence[ConnectionOptions], stream: str, sequence: int) -> ArrowBatch:
     """A message from the first of some servers that has it."""
     for number, options in enumerate(servers, start=1):
         try:
-            with Connection.open(ConnectionOptions.from_mapping(options)) as connection:
+            with Connection.open(options) as connection:
                 return stored_message(connection, stream, sequence)
         except StreamError:
             if number == len(servers):
@@ -106,12 +106,13 @@ def _record(origin: Made, route: Route | None, server: str | None) -> tuple[Sour
     if position is None:
         raise ConfigError([Mistake("source", "it is not from a stream of NATS")], what="cannot be read")
     stream, sequence = position
-    options = {"servers": server or ""}
-    if route is not None and isinstance(route.source, NatsSource):
+    if route is not None and route.source.streams:
         if stream not in route.source.streams:
             # The header may be of another publisher, and name any stream that the route's user may read.
             raise ConfigError([Mistake("source", "the route does not read this stream")], what="is not read")
-        options = route.source.options()
+        options = route.nats_source().connection
+    else:
+        options = ConnectionOptions.from_mapping({"servers": server or ""})
     batch = _read([options], stream, sequence)
     return SourceRecord.of(stream, batch), with_stream(batch, stream)
 

@@ -10,10 +10,9 @@ import pyarrow.compute as pc
 from turnout.engine.sample_records import SampleRecord
 from turnout.errors import StreamError
 from turnout.history.dead_letters import DeadLetter
-from turnout.nats.wire import Connection, ConnectionOptions, PullReader, Range, stored_message
+from turnout.nats.wire import Connection, PullReader, Range, stored_message
 from turnout.records.types import ArrowBatch, JsonObject
 from turnout.routes import Route
-from turnout.routes.endpoints import NatsSource
 
 _FORBIDDEN, _GONE = 403, 404
 _FEW = 20
@@ -32,9 +31,9 @@ def originals(route: Route, letters: Sequence[DeadLetter]) -> list[SampleRecord]
     Raises:
         ConnectionLostError: the server of the source cannot be reached.
     """
-    if not letters or not isinstance(route.source, NatsSource):
+    if not letters or not route.source.streams:
         return [letter.record for letter in letters]
-    with Connection.open(ConnectionOptions.from_mapping(route.source.options())) as connection:
+    with Connection.open(route.nats_source().connection) as connection:
         stored = _Stored(connection, [letter.record for letter in letters])
         return [stored.original(letter.record) or letter.record for letter in letters]
 

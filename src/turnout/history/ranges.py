@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from turnout.nats.wire import Connection, ConnectionOptions
+from turnout.nats.wire import Connection
 from turnout.nats.wire.positions import Place, count_about, count_exactly, place_of, resolve, state_of
 from turnout.routes import Route
 
@@ -37,7 +37,7 @@ def ranges_of(route: Route, start: Place, end: Place, filters: Sequence[str] = (
     """
     source = route.nats_source()
     bounds = place_of("start", start), place_of("end", end)
-    with Connection.open(ConnectionOptions.from_mapping(source.options())) as connection:
+    with Connection.open(source.connection) as connection:
         return tuple(_ranges(connection, source.streams, *bounds, filters))
 
 

@@ -21,7 +21,6 @@ from turnout.history.originals import originals
 from turnout.history.sending import Sinks
 from turnout.records.types import ArrowBatch, JsonObject
 from turnout.routes import Route
-from turnout.routes.endpoints import NatsSource
 from turnout.runtime.preflight import preflight
 from turnout.subscriptions import Store, Subscription, open_store
 from turnout.subscriptions.address import existing
@@ -257,7 +256,7 @@ def _unless_refused(way: _Way, refused: dict[int, str]) -> _Way:
 def _batch(route: Route, records: Sequence[SampleRecord]) -> ArrowBatch:
     """The records as a source brings them."""
     batch = record_batch([replace(record, stream=None) for record in records])
-    if isinstance(route.source, NatsSource):
+    if route.source.streams:
         batch = batch.append_column("stream", pa.array([record.stream for record in records], pa.string()))
     return batch
 

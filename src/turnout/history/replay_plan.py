@@ -18,7 +18,7 @@ from turnout.history.replay_state import ReplayState
 from turnout.nats.wire.positions import Place
 from turnout.records.types import JsonObject
 from turnout.routes import Route
-from turnout.routes.endpoints import Endpoint
+from turnout.routes.endpoints import Sink
 from turnout.routes.other_sinks import with_sink
 from turnout.runtime.checkpoint import checkpoint_of, local_folder
 from turnout.runtime.preflight import preflight
@@ -97,7 +97,7 @@ def plan_replay(
     subscriptions: Sequence[str] | None = None,
     subscriptions_as_of: Moment | None = None,
     where: str | Condition | None = None,
-    sink: str | Endpoint | None = None,
+    sink: str | Sink | None = None,
     id: str | None = None,  # noqa: A002 - what it is called everywhere
     folder: str | Path | None = None,
 ) -> ReplayPlan:

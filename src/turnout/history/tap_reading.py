@@ -67,8 +67,7 @@ def parts(
     source = route.nats_source()
     first = place_of("start", "latest" if start is None else start)
     last = None if end is None else place_of("end", end)
-    options = ConnectionOptions.from_mapping(source.options())
-    return _parts(options, source.streams, source.filters, first, last, stop, newest)
+    return _parts(source.connection, source.streams, source.filters, first, last, stop, newest)
 
 
 def _parts(

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from turnout.routes.endpoints import NatsSource, Part, Sink, Source
+from turnout.routes.endpoints import AnySink, AnySource, Part
 from turnout.routes.values import StoreUrl, interval
 from turnout.transforms import ErrorPolicy
 
@@ -122,7 +122,7 @@ class RouteDocument(Part):
     """
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")
-    source: Source
+    source: AnySource
     key: dict[str, Any] = Field(default_factory=lambda: {"format": "raw"})
     value: dict[str, Any] = Field(default_factory=lambda: {"format": "raw"})
     transforms: list[Any] | dict[str, Any] | str | None = None
@@ -130,8 +130,8 @@ class RouteDocument(Part):
     cluster: str | None = None
     subscriptions: SubscriptionsPart | None = None
     unmatched: Literal["drop", "pass", "deadLetter"] | None = None
-    sink: Sink | None = None
-    sinks: dict[str, Sink] | None = None
+    sink: AnySink | None = None
+    sinks: dict[str, AnySink] | None = None
     dead_letter: DeadLetterPart | None = None
     errors: ErrorsPart | None = None
     trigger: TriggerPart = Field(default_factory=TriggerPart)
@@ -159,7 +159,7 @@ class RouteDocument(Part):
             wrong.append("unmatched: has a meaning only with subscriptions")
         if self.unmatched == "deadLetter" and self.dead_letter is None:
             wrong.append("unmatched: deadLetter needs a deadLetter block")
-        if isinstance(self.source, NatsSource) and self.source.push_down:
+        if self.source.pushes_down:
             if self.subscriptions is None:
                 wrong.append("source: pushDown needs subscriptions, which say what can be left unread")
             elif self.unmatched not in (None, "drop"):

@@ -8,17 +8,17 @@ import yaml
 from pydantic import ValidationError
 
 from turnout.errors import ConfigError, Mistake
-from turnout.routes.endpoints import Endpoint, Part, Sink
+from turnout.routes.endpoints import AnySink, Part, Sink
 from turnout.routes.mistakes import from_validation
 from turnout.routes.route import Route
 from turnout.yaml_values import load
 
 
 class _Document(Part):
-    sink: Sink
+    sink: AnySink
 
 
-def with_sink(route: Route, sink_or_name: str | Endpoint) -> Route:
+def with_sink(route: Route, sink_or_name: str | Sink) -> Route:
     """Return the route with all messages directed to one sink, regardless of the sink a destination names.
 
     Args:
@@ -33,7 +33,7 @@ def with_sink(route: Route, sink_or_name: str | Endpoint) -> Route:
     return replace(route, sinks=dict.fromkeys(route.sinks, sink or _parsed(str(sink_or_name), route)))
 
 
-def _parsed(text: str, route: Route) -> Endpoint:
+def _parsed(text: str, route: Route) -> Sink:
     try:
         block = load(text)
     except yaml.YAMLError as failure:

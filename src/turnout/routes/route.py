@@ -14,7 +14,7 @@ from turnout.errors import ConfigError, Mistake, RouteError
 from turnout.file_reading import MAX_BYTES
 from turnout.routes.caller_limits import CallerLimits
 from turnout.routes.document import DeadLetterPart, SubscriptionsPart, TriggerPart
-from turnout.routes.endpoints import Endpoint, NatsSource
+from turnout.routes.endpoints import NatsSource, Sink, Source
 from turnout.routes.reader import RouteReader
 from turnout.routes.variables import Variables
 from turnout.routes.yaml_text import YamlText, decoded
@@ -74,11 +74,11 @@ class Route:
     """
 
     name: str
-    source: Endpoint
+    source: Source
     value: Format
     chain: Chain
     mappings: MappingTable
-    sinks: Mapping[str, Endpoint]
+    sinks: Mapping[str, Sink]
     key: Format = field(default_factory=Format)
     cluster: str | None = None
     subscriptions: SubscriptionsPart | None = None

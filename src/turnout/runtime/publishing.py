@@ -32,12 +32,10 @@ class Publishers:
 
     Args:
         sinks: how to publish to each of the route's sinks.
-        with_ids: whether messages to it get their ids.
     """
 
-    def __init__(self, sinks: tuple[SinkOptions | None, ...], with_ids: tuple[bool, ...]) -> None:
+    def __init__(self, sinks: tuple[SinkOptions | None, ...]) -> None:
         self._sinks = sinks
-        self._with_ids = with_ids
         self._open: dict[int, Publisher] = {}
         self._connections = ExitStack()
         self._refused: dict[int, tuple[Result, dict[int, str]]] = {}
@@ -104,7 +102,7 @@ class Publishers:
         values = messages.column("value").fill_null(b"")
         options = self._sinks[sink]
         assert options is not None, "messages for another sink than NATS are rows"
-        lines = lines_of(messages, options, with_ids=self._with_ids[sink])
+        lines = lines_of(messages, options)
         self._publisher(sink, options).publish_columns(messages.topics, values, lines, refuse)
 
     def _refuse(
@@ -129,9 +127,9 @@ class Publishers:
         return publisher
 
 
-def lines_of(messages: Messages, options: SinkOptions, *, with_ids: bool) -> Any:
+def lines_of(messages: Messages, options: SinkOptions) -> Any:
     """Return the header lines of each message, None if no message has any; those of a record are encoded once."""
-    parts = [id_lines(messages.ids)] if with_ids and messages.ids.null_count < len(messages) else []
+    parts = [id_lines(messages.ids)] if options.message_id != "none" and messages.ids.null_count < len(messages) else []
     headers = messages.records.column("headers")
     if headers.null_count < len(headers):
         parts.append(header_lines(headers, options.withholds).take(pa.array(messages.rows)))

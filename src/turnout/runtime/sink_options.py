@@ -9,10 +9,12 @@ from dataclasses import dataclass
 from turnout.errors import ConfigError, Mistake
 from turnout.nats.protocol.options import CONNECTION_OPTIONS
 from turnout.nats.wire import ConnectionOptions
+from turnout.routes.endpoints import NatsSink
 from turnout.runtime.source_options import check_names
 from turnout.untrusted import decimal
 
 _WRITE_OPTIONS = ("stream", "window", "messageId", "forwardHeaders")
+_WINDOW = 4000
 _MESSAGE_IDS = ("auto", "key", "offset", "none")
 
 NOT_FORWARDED = (
@@ -56,7 +58,7 @@ class SinkOptions:
 
     connection: ConnectionOptions
     stream: str | None = None
-    window: int = 4000
+    window: int = _WINDOW
     message_id: str = "auto"
     forward_headers: frozenset[str] = frozenset()
 
@@ -64,6 +66,17 @@ class SinkOptions:
         """Return True if headers of this name are left out."""
         # A client or a proxy may write names in another case than the server's.
         return _WITHHELD.fullmatch(name) is not None and name.lower() not in self.forward_headers
+
+    @classmethod
+    def of(cls, sink: NatsSink) -> SinkOptions:
+        """Return the options of a route's sink, whose messages have computed ids or none.
+
+        Raises:
+            ConfigError: lists every mistake of the connection.
+        """
+        forward = frozenset(name.strip().lower() for name in sink.forward_headers or ()) - {""}
+        message_id = "auto" if sink.with_ids else "none"
+        return cls(sink.connection, sink.stream, sink.window or _WINDOW, message_id, forward)
 
     @classmethod
     def from_mapping(cls, options: Mapping[str, str]) -> SinkOptions:
@@ -77,7 +90,7 @@ class SinkOptions:
             connection = ConnectionOptions.from_mapping(options)
         except ConfigError as wrong:
             mistakes += wrong.mistakes
-        window = decimal(options.get("window", "4000"), 10_000) or 0
+        window = decimal(options.get("window", str(_WINDOW)), 10_000) or 0
         if not window:
             mistakes.append(Mistake("window", f"is a number from 1 to 10000, not {options['window']!r}"))
         message_id = options.get("messageId", "auto").lower()

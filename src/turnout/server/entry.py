@@ -7,7 +7,7 @@ from pathlib import Path
 
 from turnout.errors import Mistake
 from turnout.runtime.checkpoint import checkpoint_of, local_folder
-from turnout.server.compatibility import Change
+from turnout.runtime.endpoints.changes import Change
 from turnout.server.supervisor import Phase, RouteStatus, RouteVersion, Supervisor
 from turnout.server.watch import RouteFile
 

@@ -20,7 +20,7 @@ from turnout.errors import TurnoutError
 from turnout.suggestions import did_you_mean
 
 if TYPE_CHECKING:
-    from turnout.server.compatibility import Change
+    from turnout.runtime.endpoints.changes import Change
 
 
 class ServerError(TurnoutError):

@@ -10,13 +10,11 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 from turnout.errors import ConnectionLostError, StreamError, TurnoutError
-from turnout.nats.protocol.options import CONNECTION_OPTIONS
-from turnout.nats.wire import Connection
-from turnout.routes.endpoints import Endpoint, NatsSink, NatsSource
+from turnout.routes.endpoints import Endpoint, Source
+from turnout.runtime.endpoints import SourceSession, adapter_of
 from turnout.secrets import masked_url
 from turnout.server.entry import RouteEntry
 from turnout.server.offsets import committed
-from turnout.server.sources import address_of, knock, oldest, opened, seconds_since, stream_ends
 from turnout.server.supervisor import Phase
 
 _log = logging.getLogger("turnout.server")
@@ -123,11 +121,11 @@ class Survey:
     def _lag(self, entry: RouteEntry, servers: _Servers) -> Lag | None:
         assert entry.version is not None
         source = entry.version.route.source
-        if not isinstance(source, NatsSource):
+        if not source.streams:
             servers.reach(source)
             return None
-        connection = servers.connection(source)
-        ends = stream_ends(connection, source)
+        session = servers.session(source)
+        ends = session.ends(source.streams)
         if entry.checkpoint is None:
             return None
         done = committed(entry.checkpoint)
@@ -135,10 +133,10 @@ class Survey:
         records = {stream: max(0, end.next - places[stream]) for stream, end in ends.items()}
         ages: list[float] = []
         for stream in (stream for stream, count in records.items() if count):
-            message = oldest(connection, stream, places[stream])
-            if message is None:
+            age = session.age(stream, places[stream], self._clock())
+            if age is None:
                 return Lag(records, None)
-            ages.append(seconds_since(message, self._clock()))
+            ages.append(age)
         return Lag(records, max(ages, default=0.0))
 
 
@@ -147,30 +145,25 @@ class _Servers:
 
     def __init__(self, resources: ExitStack) -> None:
         self._resources = resources
-        self._connections: dict[tuple[str, ...], Connection] = {}
+        self._sessions: dict[tuple[str, ...], SourceSession] = {}
         self._reached: dict[tuple[str, ...], TurnoutError | None] = {}
 
     def reach(self, endpoint: Endpoint) -> None:
-        key = _key(endpoint)
+        adapter = adapter_of(endpoint)
+        key = adapter.identity
         if key not in self._reached:
             self._reached[key] = None
             try:
-                knock(endpoint)
+                adapter.ping()
             except (ConnectionLostError, StreamError) as failure:
                 self._reached[key] = failure
         if (before := self._reached[key]) is not None:
             raise before
 
-    def connection(self, source: NatsSource) -> Connection:
+    def session(self, source: Source) -> SourceSession:
         self.reach(source)
-        key = _key(source)
-        if key not in self._connections:
-            self._connections[key] = self._resources.enter_context(opened(source))
-        return self._connections[key]
-
-
-def _key(endpoint: Endpoint) -> tuple[str, ...]:
-    """Return the key of a connection: the address and the credentials."""
-    if not isinstance(endpoint, NatsSource | NatsSink):
-        return address_of(endpoint)
-    return tuple(f"{name}={value}" for name, value in sorted(endpoint.options().items()) if name in CONNECTION_OPTIONS)
+        adapter = adapter_of(source)
+        key = adapter.identity
+        if key not in self._sessions:
+            self._sessions[key] = self._resources.enter_context(adapter.session())
+        return self._sessions[key]

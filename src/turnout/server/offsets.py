@@ -7,22 +7,13 @@ that it was planned to, a line of JSON for each source.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import TypeAlias
 
-from turnout.errors import ConfigError, Mistake
 from turnout.routes import Route
-from turnout.routes.endpoints import FileSource, KafkaSource, NatsSource
+from turnout.runtime.endpoints import adapter_of
+from turnout.runtime.endpoints.adapter import Start
 from turnout.server.errors import ConflictError
-from turnout.untrusted import decimal, is_whole
-
-_LARGEST_PARTITION = (1 << 31) - 1
-
-Start: TypeAlias = str | int | Mapping[str, object]
-"""Where to begin: ``earliest``, ``latest``, a sequence, an ISO time, or places by stream or topic."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,86 +69,25 @@ def checked_start(route: Route, start: Start) -> Start:
         ConfigError: it is no place of this source.
         ConflictError: this source cannot be told where to begin.
     """
-    source = route.source
-    if isinstance(source, NatsSource):
-        if source.ack_consumer is not None:
-            raise ConflictError(f"route {route.name}: the consumer {source.ack_consumer} knows where to go on")
-        return _nats_start(source, start)
-    if isinstance(source, KafkaSource):
-        return _kafka_start(start)
-    assert isinstance(source, FileSource)
-    if not source.stream:
-        raise ConflictError(f"route {route.name}: its source is read once, as a whole")
-    if start != "earliest":
-        raise ConfigError([Mistake("to", f"files begin at earliest, found {start!r}")], what="bad offsets")
-    return start
+    adapter = adapter_of(route.source)
+    if adapter.fixed_start is not None:
+        raise ConflictError(f"route {route.name}: {adapter.fixed_start}")
+    return adapter.checked_start(start)
 
 
-def _nats_start(source: NatsSource, start: Start) -> Start:
-    streams = source.streams
-    if isinstance(start, dict):
-        wrong = [name for name in start if name not in streams]
-        missing = [name for name in streams if name not in start]
-        mistakes = [Mistake(f"to.{name}", f"the route reads {', '.join(streams)}") for name in wrong]
-        mistakes += [Mistake(f"to.{name}", "a sequence is missing") for name in missing]
-        mistakes += [
-            Mistake(f"to.{name}", f"expected a sequence above 0, found {value!r}")
-            for name, value in start.items()
-            if not _is_sequence(value)
-        ]
-        if mistakes:
-            raise ConfigError(mistakes, what="bad offsets")
-        return start
-    if start in ("earliest", "latest") or _is_sequence(start):
-        return start
-    return _time(start).isoformat()
+def resolved(route: Route, start: Start) -> Start:
+    """Return the start with a lasting meaning: of NATS as sequences, as ``latest`` and times change theirs.
 
-
-def _kafka_start(start: Start) -> Start:
-    if isinstance(start, dict):
-        mistakes = list(_wrong_offsets(start))
-        if mistakes:
-            raise ConfigError(mistakes, what="bad offsets")
-        return start
-    if start in ("earliest", "latest"):
-        return start
-    return _time(start).isoformat()
-
-
-def _wrong_offsets(start: Mapping[str, object]) -> Iterator[Mistake]:
-    """Yield a mistake for each topic without offsets by partition; -2 is the earliest offset, -1 the latest one."""
-    for topic, offsets in start.items():
-        if not isinstance(offsets, dict):
-            yield Mistake(f"to.{topic}", f"expected offsets by partition, found {offsets!r}")
-            continue
-        for partition, offset in offsets.items():
-            if decimal(partition, _LARGEST_PARTITION) is None or not is_whole(offset, -2):
-                yield Mistake(f"to.{topic}.{partition}", f"expected a partition and its offset, found {offset!r}")
-
-
-def _is_sequence(value: object) -> bool:
-    return is_whole(value, 1)
-
-
-def _time(start: object) -> datetime:
-    try:
-        moment = datetime.fromisoformat(str(start))
-    except ValueError:
-        problem = f"expected earliest, latest, a sequence, an ISO time or places by name, found {start!r}"
-        raise ConfigError([Mistake("to", problem)], what="bad offsets") from None
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    Raises:
+        ConnectionLostError: the server is away.
+        StreamError: a stream does not exist.
+    """
+    return adapter_of(route.source).resolved(start)
 
 
 def begun_at(route: Route, start: Start | None) -> Route:
     """Return the route with another start; it has an effect only without a checkpoint."""
-    source = route.source
-    if start is None or isinstance(source, FileSource):
-        return route
-    if isinstance(source, KafkaSource) and isinstance(start, str) and start not in ("earliest", "latest"):
-        milliseconds = int(_time(start).timestamp() * 1000)
-        options = {**source.options_, "startingTimestamp": milliseconds}
-        return replace(route, source=source.model_copy(update={"options_": options}))
-    return replace(route, source=source.model_copy(update={"start": start}))
+    return route if start is None else replace(route, source=adapter_of(route.source).begun_at(start))
 
 
 def set_aside(checkpoint: Path) -> Path | None:

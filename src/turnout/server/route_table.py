@@ -8,7 +8,8 @@ from pathlib import Path
 
 from turnout.errors import Mistake
 from turnout.routes import Route
-from turnout.server.compatibility import Change, compatibility, is_safe
+from turnout.runtime.endpoints.changes import Change
+from turnout.server.compatibility import compatibility, is_safe
 from turnout.server.config import RestartsPart
 from turnout.server.entry import Pending, RouteEntry
 from turnout.server.errors import ConflictError, RouteNotFoundError

@@ -12,16 +12,17 @@ from pathlib import Path
 from turnout.errors import Mistake, RouteError
 from turnout.files import replace_file
 from turnout.routes import Route
-from turnout.server.compatibility import Change, is_safe
+from turnout.runtime.endpoints.adapter import Start
+from turnout.runtime.endpoints.changes import Change
+from turnout.server.compatibility import is_safe
 from turnout.server.config import RestartsPart
 from turnout.server.entry import RouteEntry
 from turnout.server.errors import ConflictError, StaleError, UnsafeChangeError
-from turnout.server.offsets import Offsets, Start, checked_start, committed
+from turnout.server.offsets import Offsets, checked_start, committed, resolved
 from turnout.server.recorder import Recorder
 from turnout.server.route_files import Author, RouteTexts
 from turnout.server.route_table import RouteTable
 from turnout.server.runner import Runner
-from turnout.server.sources import resolved
 from turnout.server.state import State
 from turnout.server.supervisor import Phase, RouteVersion
 from turnout.server.watch import Files, RouteFile, digest_of, is_route

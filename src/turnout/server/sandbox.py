@@ -11,11 +11,10 @@ from turnout.errors import ConfigError, Mistake
 from turnout.history.masked_views import masked_explanation
 from turnout.records.types import ArrowBatch
 from turnout.routes import Route
-from turnout.routes.endpoints import NatsSource
+from turnout.runtime.endpoints import adapter_of
 from turnout.server.entry import RouteEntry
 from turnout.server.errors import ConflictError
 from turnout.server.matchers import Matchers, StoredSubscriptions
-from turnout.server.sources import record_at
 
 
 def route_of(entry: RouteEntry) -> Route:
@@ -35,8 +34,7 @@ def batch_of(route: Route, record: Mapping[str, object]) -> ArrowBatch:
     Raises:
         ConfigError: it is no record; lists every mistake.
     """
-    stream = route.source.only_stream if isinstance(route.source, NatsSource) else None
-    return record_batch([SampleRecord.of(record, stream=stream, route=route)])
+    return record_batch([SampleRecord.of(record, stream=route.source.only_stream, route=route)])
 
 
 def batch_at(route: Route, place: str) -> ArrowBatch:
@@ -49,13 +47,13 @@ def batch_at(route: Route, place: str) -> ArrowBatch:
         ConnectionLostError: the server is away.
     """
     source = route.source
-    if not isinstance(source, NatsSource):
+    if not source.streams:
         raise ConflictError(f"route {route.name} does not read a stream: give the record itself")
     try:
         stream, sequence = source.message(place)
     except ValueError as wrong:
         raise ConfigError([Mistake("at", str(wrong))], what="bad place") from None
-    return record_at(source, stream, sequence)
+    return adapter_of(source).record_at(stream, sequence)
 
 
 def explained(

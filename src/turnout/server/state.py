@@ -19,8 +19,8 @@ from turnout.engine.counts import Counts
 from turnout.engine.flow import Flow
 from turnout.errors import TurnoutError
 from turnout.files import FileLock
+from turnout.runtime.endpoints.adapter import Start
 from turnout.server.config import RetentionPart
-from turnout.server.offsets import Start
 
 N = TypeVar("N", int, float)
 

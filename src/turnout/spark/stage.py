@@ -22,11 +22,11 @@ from turnout.engine.messages import RECORDS
 from turnout.errors import StreamError
 from turnout.gc_tools import paused_gc
 from turnout.routes import Route
-from turnout.routes.endpoints import KafkaSink, NatsSink
 from turnout.runtime.index.location import IndexPlace
+from turnout.runtime.kafka_limits import KafkaLimits, fitting
 from turnout.runtime.publishing import Publishers
 from turnout.runtime.sink_options import SinkOptions
-from turnout.spark.formats.kafka_limits import KafkaLimits, fitting
+from turnout.spark.endpoints import endpoint_of
 from turnout.spark.formats.nats.rows import readers_of
 
 if TYPE_CHECKING:
@@ -106,7 +106,6 @@ class SparkStage:
         route: the pickled route, and the replay that this is: workers read them once, and not for each task.
         key: what tells them from others.
         sinks: how to publish to each of the route's sinks; None for those that are not NATS.
-        with_ids: whether messages to that sink get their ids.
         limits: of the sizes that each of the route's sinks takes; None for those that are not Kafka.
     """
 
@@ -116,7 +115,6 @@ class SparkStage:
     route: bytes = field(repr=False)
     key: str
     sinks: tuple[SinkOptions | None, ...] = field(repr=False)
-    with_ids: tuple[bool, ...]
     limits: tuple[KafkaLimits | None, ...] = ()
 
     @classmethod
@@ -127,13 +125,10 @@ class SparkStage:
             ConfigError: an option of a sink is wrong.
         """
         pickled = cloudpickle.dumps((route, replay))  # type: ignore[no-untyped-call]
-        sinks = tuple(
-            SinkOptions.from_mapping(sink.options()) if isinstance(sink, NatsSink) else None
-            for sink in route.sinks.values()
-        )
-        with_ids = tuple(getattr(sink, "message_id", None) != "none" for sink in route.sinks.values())
-        limits = tuple(KafkaLimits.of(sink) if isinstance(sink, KafkaSink) else None for sink in route.sinks.values())
-        return cls(splits, None, None, pickled, hashlib.sha256(pickled).hexdigest(), sinks, with_ids, limits)
+        endpoints = [endpoint_of(sink) for sink in route.sinks.values()]
+        sinks = tuple(endpoint.publishing() for endpoint in endpoints)
+        limits = tuple(endpoint.limits() for endpoint in endpoints)
+        return cls(splits, None, None, pickled, hashlib.sha256(pickled).hexdigest(), sinks, limits)
 
     def at(self, revision: int) -> Self:
         """Return the stage for records that are matched with this revision."""
@@ -157,7 +152,7 @@ class SparkStage:
             StreamError: a server takes no messages at all; what was stored stays, and a retry with ids does no harm.
         """
         tally = TaskTally()
-        with paused_gc(freeze=True), Publishers(self.sinks, self.with_ids) as publishers:
+        with paused_gc(freeze=True), Publishers(self.sinks) as publishers:
             for result in self.results(batches):
                 tally.add(result, *publishers.publish(result))
             tally.add(*publishers.flush())

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from turnout.runtime.java import Java, find_java, names_jars_once
 from turnout.spark.session import cds
 from turnout.spark.session.cds import archive_options, jars_of_spark
-from turnout.spark.session.java import Java, find_java, names_jars_once
 
 
 @pytest.fixture

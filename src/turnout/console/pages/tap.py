@@ -7,7 +7,6 @@ from fastapi.responses import HTMLResponse
 
 from turnout.console.render import page, page_router
 from turnout.history.tap import stages_of
-from turnout.routes.endpoints import NatsSource
 from turnout.server.rest.dependencies import PartsDep, Reads
 from turnout.server.sandbox import route_of
 
@@ -17,9 +16,9 @@ router = page_router()
 @router.get("/tap")
 def tap(request: Request, parts: PartsDep, _: Reads, route: str = "") -> HTMLResponse:
     versions = [(entry.name, entry.version) for entry in parts.routes.entries()]
-    names = [name for name, version in versions if version and isinstance(version.route.source, NatsSource)]
+    names = [name for name, version in versions if version and version.route.source.streams]
     stages: tuple[str, ...] = ()
     if route:
         chosen = route_of(parts.routes.entry(route))
-        stages = stages_of(chosen) if isinstance(chosen.source, NatsSource) else ()
+        stages = stages_of(chosen) if chosen.source.streams else ()
     return page(request, "tap.html", names=names, route=route, stages=stages)

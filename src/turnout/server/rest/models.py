@@ -10,8 +10,8 @@ from pydantic.config import JsonDict, JsonValue
 from starlette.convertors import Convertor, PathConvertor, register_url_convertor
 
 from turnout.errors import Mistake
+from turnout.runtime.endpoints.changes import Change
 from turnout.secrets import masked_url
-from turnout.server.compatibility import Change
 from turnout.server.entry import RouteEntry
 from turnout.server.rest.dependencies import Parts
 from turnout.server.supervisor import Phase

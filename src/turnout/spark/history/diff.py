@@ -25,10 +25,10 @@ from turnout.gc_tools import paused_gc
 from turnout.history.differences import Differences
 from turnout.history.report import DiffReport
 from turnout.routes import Route
-from turnout.routes.endpoints import NatsSource
 from turnout.runtime.index.location import IndexPlace
 from turnout.runtime.java_failures import run_error
 from turnout.runtime.preflight import preflight
+from turnout.spark.endpoints import reads_splits
 from turnout.spark.formats.nats.rows import records_of
 from turnout.spark.history.recorded import RecordSpan, ask, recorded, same_source
 from turnout.spark.running.matching import RunMatching
@@ -217,7 +217,7 @@ class _Stage:
     ) -> _Stage:
         """The stage of two versions."""
         pickled = cloudpickle.dumps((old, new, examples))  # type: ignore[no-untyped-call]
-        return cls(isinstance(new.source, NatsSource), indexes, pickled, hashlib.sha256(pickled).hexdigest())
+        return cls(reads_splits(new.source), indexes, pickled, hashlib.sha256(pickled).hexdigest())
 
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
         """Compare both versions on a task's records."""

@@ -9,18 +9,16 @@ from datetime import datetime
 from typing import Any, Final, Self
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 from turnout.errors import ConfigError, Mistake
 from turnout.nats.protocol.options import ConnectionSettings
 from turnout.nats.wire.positions import Place, parse_place
 from turnout.routes import Route
-from turnout.routes.endpoints import Endpoint, FileSource, KafkaSource, NatsSource
+from turnout.routes.endpoints import Endpoint, Source
 from turnout.routes.values import listed
 from turnout.runtime.preflight import preflight
 from turnout.secrets import masked_url
-from turnout.spark.endpoints import RECORD_COLUMNS, read
-from turnout.spark.formats.nats.source import register
+from turnout.spark.endpoints import endpoint_of
 
 _WHERE: Final = frozenset({"servers", "api_prefix", "domain"})
 _HOW: Final = {field.name for field in fields(ConnectionSettings)} - _WHERE | {
@@ -69,7 +67,21 @@ class RecordSpan:
         return cls(*places)
 
     def __str__(self) -> str:
-        return f"from {_option_text(self.start)} to {_option_text(self.end)}"
+        return f"from {self.begin} to {self.limit}"
+
+    @property
+    def begin(self) -> str:
+        """The start as an option of Spark's sources."""
+        return _option_text(self.start)
+
+    @property
+    def limit(self) -> str:
+        """The end as an option of Spark's sources."""
+        return _option_text(self.end)
+
+    def options_of(self, source: Endpoint) -> dict[str, str]:
+        """Return a source's options for a bounded read, without places and without those of streaming reads."""
+        return {name: text for name, text in source.options().items() if name not in _STREAMING_ONLY | _PLACES}
 
 
 def _place(value: object) -> Place | None:
@@ -84,7 +96,7 @@ def _option_text(place: Place) -> str:
     return place.isoformat() if isinstance(place, datetime) else str(place)
 
 
-def same_source(old: Endpoint, new: Endpoint) -> None:
+def same_source(old: Source, new: Source) -> None:
     """Check that two versions read the same records; logins and read limits may differ.
 
     Raises:
@@ -100,10 +112,11 @@ def same_source(old: Endpoint, new: Endpoint) -> None:
         raise ConfigError(mistakes, what="the versions do not read the same records")
 
 
-def _what(source: Endpoint) -> dict[str, Any]:
+def _what(source: Source) -> dict[str, Any]:
     options = source.model_dump(by_alias=False)
-    if isinstance(source, FileSource):
-        options.pop("stream")
+    if not source.streams:
+        # Of files it says how they are read.
+        options.pop("stream", None)
     # Names may be given in a list or in one text.
     return {
         name: listed(value) if name in _NAMES and value is not None else value
@@ -129,48 +142,10 @@ def ask(route: Route) -> None:
     preflight(replace(route, sinks={}))
 
 
-def recorded(spark: SparkSession, source: Endpoint, span: RecordSpan) -> DataFrame:
+def recorded(spark: SparkSession, source: Source, span: RecordSpan) -> DataFrame:
     """Read a span of a source; from NATS as splits, which the next stage reads.
 
     Raises:
         ConfigError: the source does not know such places.
     """
-    if isinstance(source, NatsSource):
-        register(spark)
-        places = {"startingOffsets": _option_text(span.start), "endingOffsets": _option_text(span.end)}
-        options = _without_streaming(source) | places
-        return spark.read.format("nats").options(**options).option("splits", "true").load()
-    if isinstance(source, KafkaSource):
-        options = _without_streaming(source) | _kafka_place("starting", span.start) | _kafka_place("ending", span.end)
-        loaded = spark.read.format("kafka").options(**options).option("includeHeaders", "true").load()
-        return loaded.select(*RECORD_COLUMNS)
-    assert isinstance(source, FileSource)
-    rows = read(spark, source.model_copy(update={"stream": False, "max_files_per_trigger": None}))
-    return _between(rows, span)
-
-
-def _without_streaming(source: Endpoint) -> dict[str, str]:
-    return {name: value for name, value in source.options().items() if name not in _STREAMING_ONLY | _PLACES}
-
-
-def _kafka_place(side: str, place: Place) -> dict[str, str]:
-    """An option of Spark's Kafka source."""
-    if isinstance(place, datetime):
-        return {f"{side}Timestamp": str(int(place.timestamp() * 1000))}
-    if isinstance(place, int):
-        problem = f"{place} is no place in Kafka, where each partition has offsets of its own: give a time"
-        raise ConfigError([Mistake("from" if side == "starting" else "to", problem)], what="bad range")
-    return {f"{side}Offsets": _option_text(place)}
-
-
-def _between(rows: DataFrame, span: RecordSpan) -> DataFrame:
-    """Return the rows of a file in a span; a bound excludes rows without its offset or timestamp."""
-    for place, name in ((span.start, "from"), (span.end, "to")):
-        if isinstance(place, str):
-            continue
-        if isinstance(place, Mapping):
-            problem = "files have no streams: give an offset or a time"
-            raise ConfigError([Mistake(name, problem)], what="bad range")
-        column = F.col("timestamp") if isinstance(place, datetime) else F.col("offset")
-        rows = rows.where(column >= F.lit(place) if name == "from" else column < F.lit(place))
-    return rows
+    return endpoint_of(source).recorded(spark, span)

@@ -20,7 +20,6 @@ from turnout.engine.counts import Counts
 from turnout.errors import RunError, TurnoutError
 from turnout.private_files import scratch_folder
 from turnout.routes import Route
-from turnout.routes.endpoints import KafkaSink, NatsSource
 from turnout.runtime.checkpoint import BatchRevisions, checkpoint_of, keep_private, local_folder
 from turnout.runtime.checkpoint_lock import claimed
 from turnout.runtime.checkpoint_repair import mend
@@ -28,11 +27,10 @@ from turnout.runtime.failure_log import log_failures
 from turnout.runtime.java_failures import run_error
 from turnout.runtime.preflight import preflight
 from turnout.runtime.progress import Progress, RunResult
-from turnout.spark.endpoints import activate, is_batch, read
-from turnout.spark.formats.kafka_broker_limits import with_broker_limits
+from turnout.spark.endpoints import ReadOptions, activate, endpoint_of, publishes, reads_splits
 from turnout.spark.running.failure_messages import ending_in_words
 from turnout.spark.running.matching import RunMatching
-from turnout.spark.running.plan import OBSERVED, published, publishes, write_all
+from turnout.spark.running.plan import OBSERVED, published, write_all
 from turnout.spark.running.reports import Reports, counts_of, ended_at, metrics_of, revision_of, within
 from turnout.spark.running.warming import warm_up
 from turnout.spark.session.connect import is_connect
@@ -85,7 +83,7 @@ def run(
         _refuse_over_connect(route, checkpoint)
     route = preflight(route)
     folder = str(checkpoint or checkpoint_of(route))
-    streaming = not is_batch(route.source)
+    streaming = not route.source.is_bounded
     # A Connect server's checkpoint is not to be looked for on this machine.
     beside = local_folder(folder) if streaming and not remote else None
     with ending_in_words(route.name, spark, beside), ExitStack() as resources:
@@ -100,7 +98,7 @@ def run(
 def _refuse_over_connect(route: Route, checkpoint: str | Path | None) -> None:
     """Raise if Spark Connect cannot run the route: no Python beside Spark's driver, or no checkpoint."""
     cannot = f"the route {route.name!r} cannot run in a session of Spark Connect"
-    if not (isinstance(route.source, NatsSource) and publishes(route)):
+    if not (reads_splits(route.source) and publishes(route.sinks)):
         raise RunError(
             f"{cannot}: only from NATS to NATS does Spark run a route by itself, and other ends are written from the "
             "process of Spark's driver; run it with a classic session, as `turnout run` does"
@@ -128,7 +126,7 @@ class _StoppedError(Exception):
 def _held_to_limits(stage: SparkStage, route: Route, spark: SparkSession) -> SparkStage:
     """The stage of a route, with the sizes that the brokers of its Kafka sinks take."""
     limits = [
-        with_broker_limits(limit, spark, sink) if limit is not None and isinstance(sink, KafkaSink) else limit
+        None if limit is None else endpoint_of(sink).broker_limits(limit, spark)
         for limit, sink in zip(stage.limits, route.sinks.values(), strict=True)
     ]
     return stage.with_limits(tuple(limits))
@@ -158,17 +156,17 @@ class _Run:
         scratch = resources.enter_context(scratch_folder("run"))
         self.remote = is_connect(spark)
         self.pause = scratch / "pause"
-        self.stage = _held_to_limits(SparkStage.of(route, splits=isinstance(route.source, NatsSource)), route, spark)
+        self.stage = _held_to_limits(SparkStage.of(route, splits=reads_splits(route.source)), route, spark)
         warm_up(spark, self.stage)
         self.matching: RunMatching | None = None
         if route.subscriptions is not None:
             # Beside the checkpoint its revisions outlive the run, as the offsets do that name them.
-            beside = None if is_batch(route.source) or self.remote else local_folder(checkpoint)
+            beside = None if route.source.is_bounded or self.remote else local_folder(checkpoint)
             self.matching = RunMatching(route, spark, (beside or scratch) / "subscriptions", lasting=beside is not None)
             resources.callback(self.matching.close)
             self.stage = self.stage.with_index(self.matching.place)
-        self.batch_revisions = BatchRevisions.beside(None if is_batch(route.source) or self.remote else checkpoint)
-        self.whole = self.stage.splits and publishes(route)
+        self.batch_revisions = BatchRevisions.beside(None if route.source.is_bounded or self.remote else checkpoint)
+        self.whole = self.stage.splits and publishes(route.sinks)
         self.reports = Reports()
         self.between_batches = threading.Lock()
         self.written: dict[int, _AcknowledgedBatch] = {}
@@ -221,7 +219,7 @@ class _Run:
     def batch(self) -> RunResult:
         """Run one pass over a bounded source."""
         try:
-            self.deliver(read(self.spark, self.route.source), 0)
+            self.deliver(endpoint_of(self.route.source).read(self.spark, ReadOptions()), 0)
         except PySparkException as failure:
             raise run_error(f"route {self.route.name} failed", failure) from failure
         self._complete(0, self.written.pop(0))
@@ -265,17 +263,15 @@ class _Run:
         return writer.start()
 
     def _read(self) -> DataFrame:
-        more = {} if self.matching is None else self.matching.options
-        return read(
-            self.spark,
-            self.route.source,
+        options = ReadOptions(
             latency=self.route.trigger.latency,
             # A route that is asked every so often has its own pause.
             wait=self.route.trigger.processing_time is None,
             pause_file=str(self.pause) if self.whole and not self.remote else None,
             splits=self.stage.splits,
-            more=more,
+            more={} if self.matching is None else self.matching.options,
         )
+        return endpoint_of(self.route.source).read(self.spark, options)
 
     def _writer(self, rows: DataFrame) -> DataStreamWriter:
         if self.whole:

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from pyspark.sql import SparkSession
 
 from turnout.engine import Program
 from turnout.engine.subject_filters import SubjectFilters
 from turnout.errors import StreamError
-from turnout.nats.wire import Connection, ConnectionOptions, sample
 from turnout.routes import Route
-from turnout.routes.endpoints import NatsSource
+from turnout.runtime.endpoints import adapter_of
 from turnout.runtime.index.location import IndexPlace
 from turnout.runtime.index.revisions import Revisions
 from turnout.runtime.index.server import IndexServer
@@ -59,8 +57,8 @@ class RunMatching:
         self._route = route
         self._resources = ExitStack()
         source = route.source
-        self.pushes_down = isinstance(source, NatsSource) and bool(source.push_down) and route.unmatched == "drop"
-        filters = SubjectFilters(route, source.filters) if self.pushes_down and isinstance(source, NatsSource) else None
+        self.pushes_down = source.pushes_down and route.unmatched == "drop"
+        filters = SubjectFilters(route, source.filters) if self.pushes_down else None
         self.revisions = Revisions(route.subscriptions.store, folder, lasting=lasting, pinned=pinned, filters=filters)
         self._resources.callback(self.revisions.close)
         server = self._resources.enter_context(IndexServer(self.revisions, _address(spark)))
@@ -83,11 +81,10 @@ class RunMatching:
         and what never occurs in the sample passes for rare. Only speed depends on them. Nothing is learnt from an empty
         stream, or from a source that is not NATS, or one whose messages this user may read by a consumer only.
         """
-        source = self._route.source
-        if len(self.revisions) < _WORTH_LEARNING or not isinstance(source, NatsSource):
+        if len(self.revisions) < _WORTH_LEARNING:
             return
         try:
-            batches = list(_messages(source))
+            batches = list(adapter_of(self._route.source).sample(_ENOUGH))
         except StreamError as failure:
             if failure.code != _FORBIDDEN:
                 raise
@@ -107,14 +104,3 @@ def _address(spark: SparkSession) -> str:
     if is_connect(spark):
         return own_address(spark)
     return str(spark.conf.get("spark.driver.host", None) or "127.0.0.1")
-
-
-def _messages(source: NatsSource) -> Iterator[Any]:
-    """A record batch from each stream."""
-    # Of several subjects any may be typical, and one question to the server names one.
-    subject = source.filters[0] if len(source.filters) == 1 else ">"
-    with Connection.open(ConnectionOptions.from_mapping(source.options())) as connection:
-        for stream in source.streams:
-            batch = sample(connection, stream, _ENOUGH // len(source.streams), subject)
-            if batch.num_rows:
-                yield batch

@@ -15,11 +15,10 @@ from pyspark.sql import SparkSession
 
 from turnout.private_files import append_privately, lasting_folder, private_folder
 from turnout.routes import Route
-from turnout.routes.endpoints import KafkaSink, KafkaSource, NatsSource
-from turnout.spark.formats.kafka import CONNECTOR, brings_connector, kafka_properties
+from turnout.runtime.java import Java, use_java
+from turnout.spark.endpoints import SparkEndpoint, endpoint_of, reads_splits
 from turnout.spark.session.cds import archive_options, jars_of_spark
 from turnout.spark.session.connect import connect, is_connect
-from turnout.spark.session.java import Java, use_java
 from turnout.spark.session.jvm import (
     forget_jvm,
     how_jvm_ended,
@@ -162,7 +161,7 @@ def route_session(route: Route, *, master: str = "local[*]", log: Path | None = 
     leave_last_words_unsaid()
     with _children_write_to(log), out_of_reach_of_sigterm():
         conf = {**_needs(route), **asking_less(route), **route.spark}
-        carrier = isinstance(route.source, NatsSource) and master.startswith("local")
+        carrier = reads_splits(route.source) and master.startswith("local")
         session = build_session(route.name, master=master, conf=conf, carrier=carrier)
     try:
         yield session
@@ -187,7 +186,7 @@ def server_session(
     needed: dict[str, str] = {}
     for route in routes:
         needed |= _needs(route)
-    streams_only = bool(routes) and all(isinstance(route.source, NatsSource) for route in routes)
+    streams_only = bool(routes) and all(reads_splits(route.source) for route in routes)
     carrier = streams_only and master.startswith("local")
     with _children_write_to(log):
         return build_session("turnout", master=master, conf={**needed, **properties}, carrier=carrier)
@@ -209,8 +208,8 @@ def missing_properties(spark: SparkSession, route: Route) -> dict[str, str]:
     """
     required = dict(route.spark)
     settings = spark.sparkContext.getConf()
-    if _uses_kafka(route) and not brings_connector({**dict(settings.getAll()), **route.spark}):
-        required["spark.jars.packages"] = CONNECTOR
+    for endpoint in _endpoints(route):
+        required |= endpoint.lacks({**dict(settings.getAll()), **route.spark})
     return {
         name: value
         for name, value in required.items()
@@ -218,15 +217,15 @@ def missing_properties(spark: SparkSession, route: Route) -> dict[str, str]:
     }
 
 
-def _uses_kafka(route: Route) -> bool:
-    return any(isinstance(end, KafkaSource | KafkaSink) for end in (route.source, *route.sinks.values()))
+def _endpoints(route: Route) -> list[SparkEndpoint]:
+    return [endpoint_of(endpoint) for endpoint in (route.source, *route.sinks.values())]
 
 
 def _needs(route: Route) -> dict[str, str]:
-    """Return the Spark properties for the route's endpoints and trigger: Kafka connector, short micro-batches."""
+    """Return the Spark properties for the route's endpoints and trigger: connectors, short micro-batches."""
     needed: dict[str, str] = {}
-    if _uses_kafka(route) and not brings_connector(route.spark):
-        needed.update(kafka_properties())
+    for endpoint in _endpoints(route):
+        needed |= endpoint.needs({**route.spark, **needed})
     if route.trigger.latency == "low":
         needed.update(low_latency_session())
     return needed

@@ -20,7 +20,7 @@ from typing import Final
 
 import pyspark
 
-from turnout.spark.session.java import Java, counts_jars_twice
+from turnout.runtime.java import Java, counts_jars_twice
 
 _SINCE: Final = 13
 """The first JDK whose JVM archives at its exit."""

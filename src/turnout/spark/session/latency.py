@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from turnout.routes import Route
-from turnout.routes.endpoints import NatsSource
+from turnout.spark.endpoints import reads_splits
 
 _WAIT: Final = {"pollWait": "1"}
 
@@ -54,7 +54,6 @@ def asking_less(route: Route) -> dict[str, str]:
     comes to an idle route is seen 0.05 s later on average. Not with ``trigger: {latency: low}``, and not with
     ``processingTime``, which asks once in that time anyway.
     """
-    waits = isinstance(route.source, NatsSource)
-    if waits or route.trigger.latency == "low" or route.trigger.processing_time is not None:
+    if reads_splits(route.source) or route.trigger.latency == "low" or route.trigger.processing_time is not None:
         return {}
     return {"spark.sql.streaming.pollingDelay": "100ms"}

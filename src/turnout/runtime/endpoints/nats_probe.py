@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 from turnout.errors import ConnectionLostError, StreamError
 from turnout.nats.protocol.pull_requests import ephemeral_config
 from turnout.nats.wire import (
     Connection,
-    ConnectionOptions,
     DirectReader,
     PullReader,
     Range,
@@ -21,6 +20,7 @@ from turnout.nats.wire import (
 )
 from turnout.nats.wire.records import with_stream
 from turnout.routes.endpoints import NatsSink, NatsSource
+from turnout.runtime.endpoints.adapter import CheckOutput, EndpointProbe
 from turnout.subjects import matches
 
 _SHOWN = 5
@@ -31,7 +31,7 @@ _STREAM_NOT_FOUND = 10059
 _INACTIVE_SECONDS = 10
 
 
-class NatsProbe:
+class NatsProbe(EndpointProbe):
     """Probe of one NATS source or sink.
 
     Args:
@@ -55,7 +55,7 @@ class NatsProbe:
         Raises:
             TurnoutError: no server can be reached, or it refuses the credentials.
         """
-        options = ConnectionOptions.from_mapping(self.end.options())
+        options = self.end.connection
         options = replace(
             options,
             timeout=min(options.timeout, self.seconds),
@@ -71,6 +71,10 @@ class NatsProbe:
         assert self.connection is not None
         return self.connection
 
+    @property
+    def _source(self) -> NatsSource:
+        return cast("NatsSource", self.end)
+
     # Reading
 
     def latest(self, stream: str, count: int) -> tuple[list[Any], str]:
@@ -79,11 +83,10 @@ class NatsProbe:
         Raises:
             TurnoutError: the stream is not there, or may not be read.
         """
-        assert isinstance(self.end, NatsSource)
         state = self._info(stream)["state"]
         first, end = max(1, state["first_seq"]), state["last_seq"] + 1
-        latest_range = Range(stream, max(first, end - count), end, self.end.filters)
-        by_sequence = self.end.ack_consumer is not None
+        latest_range = Range(stream, max(first, end - count), end, self._source.filters)
+        by_sequence = self._source.ack_consumer is not None
         if latest_range.end <= latest_range.start and not by_sequence:
             self._try_consumer(latest_range)
         reader = DirectReader(self._open, latest_range) if by_sequence else PullReader(self._open, latest_range)
@@ -120,7 +123,7 @@ class NatsProbe:
 
     def _acks(self, stream: str) -> str:
         """Describe the durable consumer that acknowledges, if one is configured."""
-        name = self.end.ack_consumer if isinstance(self.end, NatsSource) else None
+        name = self._source.ack_consumer
         if name is None:
             return ""
         try:
@@ -132,6 +135,12 @@ class NatsProbe:
         return f"; the consumer {name} has acknowledged up to {floor}"
 
     # Publishing
+
+    def sink_checks(self, topics: Sequence[str]) -> Iterator[tuple[str, CheckOutput]]:
+        """Yield the checks of the streams and of the permissions."""
+        stream = cast("NatsSink", self.end).stream
+        yield "streams", lambda: self.streams_taking(topics, stream)
+        yield "permissions", lambda: self.may_publish(topics)
 
     def streams_taking(self, topics: Sequence[str], stream: str | None) -> str:
         """Check that a stream, the requested one if any, captures each of these topics.

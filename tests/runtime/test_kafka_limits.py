@@ -12,7 +12,7 @@ from turnout.engine.messages import VALUE_LEFT_OUT
 from turnout.errors import ConfigError, RunError
 from turnout.records.headers import ARROW
 from turnout.routes import Route
-from turnout.spark.formats.kafka_limits import KafkaLimits, fitting, record_sizes
+from turnout.runtime.kafka_limits import KafkaLimits, fitting, record_sizes
 
 ROUTE = 'name: r\nsource: {format: nats, servers: "nats://a", stream: S}\nvalue: {format: raw}\n'
 SINK = 'sink: {format: kafka, servers: "a:1"}\n'

@@ -1,0 +1,171 @@
+"""Base of sources and sinks, and what they tell the engine of their format."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+from turnout.nats.protocol.positions import stream_and_sequence
+from turnout.routes.values import listed
+from turnout.secrets import is_secret, masked_url
+from turnout.subjects import matches
+from turnout.subscriptions.destinations import check_pattern
+
+
+class Part(BaseModel):
+    """A block of the route file: keys in camelCase, unknown ones refused, frozen once read."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, alias_generator=to_camel, hide_input_in_errors=True, strict=False
+    )
+
+
+class Endpoint(Part):
+    """A source or a sink. Its fields are options of the Spark format of the same name, under the same name.
+
+    Attributes:
+        format: what is at the other end.
+    """
+
+    format: str
+
+    renamed: ClassVar[dict[str, str]] = {}
+    """Keys that Spark knows by another name."""
+
+    def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
+        """Return the fields that a printed endpoint shows, without secrets."""
+        for name, value in super().__repr_args__():
+            secret = name is not None and is_secret(name) and value is not None
+            yield name, "***" if secret else masked_url(value) if isinstance(value, str) else value
+
+    def options(self) -> dict[str, str]:
+        """Return the options for Spark's reader or writer, without options that are not set."""
+        written = self.model_dump(by_alias=True, exclude_none=True, exclude={"format", "allow", "lineage", "push_down"})
+        written.update(written.pop("options", {}))
+        return {self.renamed.get(key, key): _option(value) for key, value in written.items()}
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """Addresses of the servers, without credentials; empty for formats without servers."""
+        return tuple(url.rpartition("://")[2].rpartition("@")[2] for url in listed(getattr(self, "servers", None)))
+
+
+class Source(Endpoint):
+    """Options of every source, and its abilities; the defaults are those of a format without streams."""
+
+    @property
+    def streams(self) -> tuple[str, ...]:
+        """Names of the streams, whose history can be read by sequence; empty for formats without streams."""
+        return ()
+
+    @property
+    def only_stream(self) -> str | None:
+        """Name of the only stream, so that records need not name it; None if there are several, or none."""
+        return self.streams[0] if len(self.streams) == 1 else None
+
+    @property
+    def filters(self) -> tuple[str, ...]:
+        """Patterns of the subjects that are read; empty for all."""
+        return ()
+
+    @property
+    def is_bounded(self) -> bool:
+        """True if the source is read once, as a whole."""
+        return False
+
+    @property
+    def pushes_down(self) -> bool:
+        """True if records that no subscription can want are left at the server."""
+        return False
+
+    def message(self, place: str) -> tuple[str, int]:
+        """Return the stream and the sequence named by STREAM:SEQ, or by SEQ alone if the source has one stream.
+
+        Raises:
+            ValueError: it names no message of these streams.
+        """
+        place = place.strip()
+        named = f"{self.only_stream}:{place}" if self.only_stream and ":" not in place else place
+        message = stream_and_sequence(named)
+        if message is None or message[0] not in self.streams:
+            expected = f"expected STREAM:SEQ with a stream of {', '.join(self.streams)}, as in {self.streams[0]}:17"
+            raise ValueError(f"{expected}; found {place!r}")
+        return message
+
+    def returned_by(self, sink: Sink, patterns: tuple[str, ...]) -> Callable[[str], bool] | None:  # noqa: ARG002 - for others
+        """Return a test for topics of a sink that this source reads itself; None if it reads none.
+
+        Args:
+            sink: a sink of the same route.
+            patterns: of its topics that are known to be fed back, see `turnout.runtime.preflight`.
+        """
+        return (lambda topic: any(matches(pattern, topic) for pattern in patterns)) if patterns else None
+
+
+class Sink(Endpoint):
+    """Options of every sink, in addition to the options of its format, and its abilities."""
+
+    takes_keys: ClassVar[bool] = True
+    """False if messages have no key."""
+
+    restricts_headers: ClassVar[bool] = False
+    """True if some names and values of headers cannot be written."""
+
+    topics_are_addresses: ClassVar[bool] = True
+    """False if a topic is a mere value, so that a message needs none and no topic is protected."""
+
+    allow: list[Annotated[str, AfterValidator(check_pattern)]] | None = Field(
+        None, description="patterns of the destinations that may be reached; null for all that are not protected"
+    )
+    lineage: bool | None = Field(
+        None, description="true: messages say by headers which route, revision and record they were made from"
+    )
+
+    @property
+    def with_ids(self) -> bool:
+        """True if messages get ids, as far as the format has them."""
+        return True
+
+    def topic_problem(self, topic: str) -> str | None:  # noqa: ARG002 - for other formats
+        """Return the reason that no message can have this topic; None if one can."""
+        return None
+
+    def shares_letters_with(self, other: Sink) -> bool:  # noqa: ARG002 - for other formats
+        """Return True if a message for the other sink could pass for a dead letter that is read from this one."""
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointFormat:
+    """Format of sources and sinks, or a family of formats with the same options.
+
+    The adapters are named, not imported: each belongs to a layer above this one.
+
+    Attributes:
+        tag: name of the family, unlike that of any option.
+        names: values of ``format`` that mean it.
+        source: model of a source.
+        sink: model of a sink.
+        adapter: ``module:class`` of its `turnout.runtime.endpoints.EndpointAdapter`.
+        spark: ``module:class`` of its `turnout.spark.endpoints.SparkEndpoint`.
+    """
+
+    tag: str
+    names: tuple[str, ...]
+    source: type[Source]
+    sink: type[Sink]
+    adapter: str
+    spark: str
+
+
+def _option(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list):
+        return ",".join(str(item) for item in value)
+    return json.dumps(value) if isinstance(value, dict) else str(value)

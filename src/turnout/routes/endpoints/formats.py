@@ -1,0 +1,92 @@
+"""Registry of endpoint formats: the models of sources and sinks, and their adapters in the layers above."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import reduce
+from importlib.metadata import entry_points
+from operator import or_
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import Discriminator, Tag
+
+from turnout.routes.endpoints.base import Endpoint, EndpointFormat, Sink, Source
+from turnout.routes.endpoints.files import FileSink, FileSource
+from turnout.routes.endpoints.kafka import KafkaSink, KafkaSource
+from turnout.routes.endpoints.nats import NatsSink, NatsSource
+
+ENTRY_POINT = "turnout.endpoints"
+"""The entry point group in which a package names its endpoint formats, each an `EndpointFormat`.
+
+Its module imports `turnout.routes.endpoints.base` alone; the adapters are in modules of their own.
+"""
+
+
+_BUILT_IN = (
+    EndpointFormat(
+        "nats",
+        ("nats",),
+        NatsSource,
+        NatsSink,
+        "turnout.runtime.endpoints.nats:NatsAdapter",
+        "turnout.spark.formats.nats.endpoint:NatsEndpoint",
+    ),
+    EndpointFormat(
+        "kafka",
+        ("kafka",),
+        KafkaSource,
+        KafkaSink,
+        "turnout.runtime.endpoints.kafka:KafkaAdapter",
+        "turnout.spark.formats.kafka:KafkaEndpoint",
+    ),
+    EndpointFormat(
+        "files",
+        ("json", "parquet", "csv"),
+        FileSource,
+        FileSink,
+        "turnout.runtime.endpoints.files:FileAdapter",
+        "turnout.spark.formats.files:FileEndpoint",
+    ),
+)
+_ALL: tuple[EndpointFormat, ...] = (
+    *_BUILT_IN,
+    *(entry_point.load() for entry_point in entry_points(group=ENTRY_POINT)),
+)
+_BY_NAME: dict[str, EndpointFormat] = {name: format_ for format_ in reversed(_ALL) for name in format_.names}
+
+FORMATS = tuple(name for format_ in _ALL for name in format_.names)
+"""Values of ``format``."""
+
+TAGS = tuple(format_.tag for format_ in _ALL)
+"""Names of the families in the paths of pydantic's errors; not part of the author's path."""
+
+SECRETS = frozenset({"password", "token", "nkeySeed", "servers"})
+"""Keys whose values are not shown in errors; a server's address may hold a password."""
+
+
+def format_of(endpoint: Endpoint) -> EndpointFormat:
+    """Return the format of an endpoint."""
+    return _BY_NAME[endpoint.format]
+
+
+def adapter_class(name: str) -> Callable[[Any], Any]:
+    """Import the class that a format names as its adapter."""
+    found: Callable[[Any], Any] = resolve_name(name)
+    return found
+
+
+def kind_of(endpoint: object) -> str | None:
+    """Return the discriminator of an endpoint's block, for pydantic to choose the model."""
+    name = endpoint.get("format") if isinstance(endpoint, dict) else getattr(endpoint, "format", None)
+    if not isinstance(name, str):
+        return None
+    return _BY_NAME[name].tag if name in _BY_NAME else name
+
+
+if TYPE_CHECKING:
+    AnySource = Source
+    AnySink = Sink
+else:
+    AnySource = Annotated[reduce(or_, (Annotated[one.source, Tag(one.tag)] for one in _ALL)), Discriminator(kind_of)]
+    AnySink = Annotated[reduce(or_, (Annotated[one.sink, Tag(one.tag)] for one in _ALL)), Discriminator(kind_of)]

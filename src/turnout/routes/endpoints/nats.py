@@ -1,0 +1,153 @@
+"""JetStream streams as a source and as a sink."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, Literal, get_type_hints
+
+from pydantic import Field, create_model, model_validator
+
+from turnout.nats.protocol.options import LOGINS, REQUIRED_WITH, ConnectionOptions, ConnectionSettings, option_of
+from turnout.routes.endpoints.base import Endpoint, Sink, Source
+from turnout.routes.values import Filters, NatsServers, Prefix, StreamName, StreamNames, StreamStart, listed
+from turnout.subscriptions.destinations import problem_of
+
+if TYPE_CHECKING:
+
+    class _Connecting(ConnectionSettings, Endpoint): ...
+
+else:
+    # A field of the model for each of the settings, with its type, its default and what is said of it.
+    _Connecting = create_model(
+        "_Connecting",
+        __base__=Endpoint,
+        __doc__=ConnectionSettings.__doc__,
+        **{
+            name: (kind, getattr(ConnectionSettings, name, ...))
+            for name, kind in get_type_hints(ConnectionSettings).items()
+        },
+    )
+
+
+class _Nats(_Connecting):
+    """Connection to a nats-server; see docs/nats.md for each option."""
+
+    format: Literal["nats"]
+    servers: NatsServers
+    api_prefix: Prefix = None
+    domain: StreamName = None
+    inbox_prefix: Prefix = None
+    timeout: float | None = Field(None, gt=0)
+    connect_timeout: float | None = Field(None, gt=0)
+    reconnect_timeout: float | None = Field(None, gt=0)
+
+    @model_validator(mode="after")
+    def _one_way_in(self) -> _Nats:
+        if self.api_prefix is not None and self.domain is not None:
+            raise ValueError("apiPrefix and domain exclude each other: a domain is the prefix $JS.<domain>.API")
+        logins = [option_of(name) for name in LOGINS if getattr(self, name) is not None]
+        if len(logins) > 1:
+            raise ValueError(f"{' and '.join(logins)} exclude each other: one way to log in is enough")
+        for name, other in REQUIRED_WITH:
+            if getattr(self, name) is not None and getattr(self, other) is None:
+                raise ValueError(f"{option_of(name)} needs {option_of(other)} beside it")
+        return self
+
+    @property
+    def connection(self) -> ConnectionOptions:
+        """Options of a connection to the server; files with credentials are read anew each time.
+
+        Raises:
+            ConfigError: lists every mistake, such as a file that cannot be read.
+        """
+        return ConnectionOptions.from_mapping(self.options())
+
+
+class NatsSource(_Nats, Source):
+    """A JetStream stream, read in sequence order.
+
+    Attributes:
+        filter_subject: only these subjects, wildcards allowed.
+        max_records_per_trigger: the most sequences in a micro-batch, over all streams.
+        max_bytes_per_trigger: the same in bytes, by the mean size of the stream's messages.
+        fail_on_data_loss: fail when messages that were to be read are gone (the default), or warn and go on.
+    """
+
+    stream: StreamNames = Field(description="the name of the stream, or a list of names")
+    start: StreamStart = Field(
+        "earliest", description="earliest, latest, a sequence, an ISO time, or a sequence for each stream"
+    )
+    filter_subject: Filters = None
+    max_records_per_trigger: int | None = Field(None, gt=0)
+    max_bytes_per_trigger: int | None = Field(None, gt=0)
+    partitions: int | None = Field(None, gt=0, description="tasks that read at the same time, at most")
+    fail_on_data_loss: bool | None = None
+    poll_wait: int | None = Field(None, gt=0, description="seconds to wait at the server for the next message")
+    ack_consumer: StreamName = Field(None, description="acknowledge what is committed, as this durable consumer")
+    push_down: bool | None = Field(
+        None, description="true: leave records at the server whose subjects no subscription can want; false by default"
+    )
+
+    renamed: ClassVar[dict[str, str]] = {"start": "startingOffsets"}
+
+    @property
+    def streams(self) -> tuple[str, ...]:
+        """The names of the streams."""
+        return listed(self.stream)
+
+    @property
+    def filters(self) -> tuple[str, ...]:
+        """The subjects that are read; none for all."""
+        return listed(self.filter_subject)
+
+    @property
+    def pushes_down(self) -> bool:
+        """True if records that no subscription can want are left at the server."""
+        return bool(self.push_down)
+
+    @model_validator(mode="after")
+    def _push_down_fits(self) -> NatsSource:
+        if self.push_down and self.ack_consumer is not None:
+            raise ValueError("pushDown and ackConsumer exclude each other: what is acknowledged is read by sequence")
+        return self
+
+    @model_validator(mode="after")
+    def _start_fits(self) -> NatsSource:
+        if isinstance(self.start, dict) and set(self.streams) != set(self.start):
+            start = ", ".join(self.start) or "none"
+            names = ", ".join(sorted(set(self.streams)))
+            raise ValueError(f"start: found sequences for {start}, expected one for each of {names}")
+        return self
+
+
+class NatsSink(_Nats, Sink):
+    """JetStream: every message is acknowledged before a micro-batch counts as done."""
+
+    takes_keys: ClassVar[bool] = False
+    restricts_headers: ClassVar[bool] = True
+
+    stream: StreamName = Field(None, description="the stream that must take the messages; null for any")
+    window: int | None = Field(None, gt=0, le=10_000, description="messages in flight per task")
+    message_id: Literal["origin", "none"] | None = Field(
+        None, description="origin: an id from where the record came from, so that nothing is stored twice; none: no id"
+    )
+
+    forward_headers: list[str] | None = Field(
+        None, description="names of headers that instruct the server and go on all the same: Nats-TTL"
+    )
+
+    def options(self) -> dict[str, str]:
+        """Return the format's options; its ``messageId`` names a column, which here is computed from the origin."""
+        return {key: value for key, value in super().options().items() if key != "messageId"}
+
+    @property
+    def with_ids(self) -> bool:
+        """True if messages get ids, so that the server stores none twice."""
+        return self.message_id != "none"
+
+    def topic_problem(self, topic: str) -> str | None:
+        """Return the reason that no message can be published on this subject; None if one can."""
+        return problem_of(topic)
+
+    def shares_letters_with(self, other: Sink) -> bool:
+        """Return True if both sinks name a server in common."""
+        return isinstance(other, NatsSink) and not set(listed(self.servers)).isdisjoint(listed(other.servers))

@@ -1,0 +1,18 @@
+"""Adapters of endpoint formats: everything that a format's servers are asked for without Spark.
+
+A format registers its adapter in `turnout.routes.endpoints.formats`; other modules ask `adapter_of` and know no format.
+"""
+
+from __future__ import annotations
+
+from turnout.routes.endpoints import Endpoint
+from turnout.routes.endpoints.formats import adapter_class, format_of
+from turnout.runtime.endpoints.adapter import EndpointAdapter, EndpointProbe, SourceSession, StreamEnd
+
+__all__ = ["EndpointAdapter", "EndpointProbe", "SourceSession", "StreamEnd", "adapter_of"]
+
+
+def adapter_of(endpoint: Endpoint) -> EndpointAdapter:
+    """Return the adapter of an endpoint, by its format."""
+    adapter: EndpointAdapter = adapter_class(format_of(endpoint).adapter)(endpoint)
+    return adapter

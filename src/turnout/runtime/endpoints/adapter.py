@@ -1,0 +1,264 @@
+"""Interface of the adapters: what may be asked of an endpoint; the defaults are those of a format that has nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+from turnout.errors import ConfigError, Mistake
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from turnout.engine import Messages
+    from turnout.errors import StreamError
+    from turnout.nats.wire import Published
+    from turnout.routes.endpoints import Endpoint, Source
+    from turnout.runtime.endpoints.changes import Change
+    from turnout.runtime.endpoints.source_streams import SourceStreams
+
+Start: TypeAlias = str | int | Mapping[str, object]
+"""Where to begin: ``earliest``, ``latest``, a sequence, an ISO time, or places by stream or topic."""
+
+CheckOutput = Callable[[], str]
+
+Refuse = Callable[[int, "StreamError"], None]
+"""Called with the index of a refused message, and the reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamEnd:
+    """Bounds of a stream: its first sequence, and its next one."""
+
+    first: int
+    next: int
+
+
+class SourceSession(Protocol):
+    """Connection to the server of a source with streams."""
+
+    def ends(self, streams: Sequence[str]) -> dict[str, StreamEnd]:
+        """Return the bounds of each stream.
+
+        Raises:
+            StreamError: a stream does not exist.
+            ConnectionLostError: the server has gone.
+        """
+
+    def age(self, stream: str, sequence: int, now: float) -> float | None:
+        """Return the seconds since the first message with at least *sequence*; None if none may be read.
+
+        Raises:
+            ConnectionLostError: the server has gone.
+        """
+
+
+class EndpointProbe:
+    """Checks of one endpoint for ``turnout check --connect``, which change nothing."""
+
+    def reach(self) -> str:
+        """Contact a server, and return what was found.
+
+        Raises:
+            TurnoutError: no server can be reached, or it refuses the credentials.
+        """
+        raise NotImplementedError
+
+    def latest(self, stream: str, count: int) -> tuple[list[pa.RecordBatch], str]:
+        """Return the latest messages of a stream of the source, and a summary.
+
+        Raises:
+            TurnoutError: the stream does not exist, or may not be read.
+        """
+        raise NotImplementedError
+
+    def sink_checks(self, topics: Sequence[str]) -> Iterator[tuple[str, CheckOutput]]:  # noqa: ARG002
+        """Yield more checks of a sink that can be reached, each with its name; none by default.
+
+        Args:
+            topics: of the messages for it.
+        """
+        yield from ()
+
+    def close(self) -> None:
+        """Close the connection, if one is open."""
+
+
+class EndpointAdapter:
+    """Requests to one endpoint.
+
+    Args:
+        endpoint: the source or the sink.
+    """
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self.endpoint = endpoint
+
+    @property
+    def label(self) -> str:
+        """Noun for a source of this format in messages, with its article."""
+        return f"an endpoint of format {self.endpoint.format}"
+
+    # Servers
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        """Identity of a connection: endpoints with equal ones can share it."""
+        return self.endpoint.hosts
+
+    def ping(self) -> None:
+        """Check that a server answers; nothing by default.
+
+        Raises:
+            ConnectionLostError: none does.
+            StreamError: a server refuses the credentials.
+        """
+
+    def probe(self, seconds: float) -> EndpointProbe:  # noqa: ARG002 - for formats with servers
+        """Return checks of this endpoint that wait at most so long for an answer."""
+        return EndpointProbe()
+
+    # Before a run
+
+    def source_streams(self) -> SourceStreams | None:
+        """Check the streams of the source and return them; None for a source without streams.
+
+        Raises:
+            ConnectionLostError: the server cannot be reached.
+            StreamError: a stream does not exist.
+        """
+        return None
+
+    def feeds(self, streams: SourceStreams | None) -> bool:  # noqa: ARG002 - for formats with streams
+        """Check the sink, and return True if its messages may reach these streams of the route's source.
+
+        Raises:
+            ConnectionLostError: the server cannot be reached.
+            StreamError: the sink's stream does not exist.
+        """
+        return False
+
+    def sample(self, count: int) -> Iterator[pa.RecordBatch]:  # noqa: ARG002 - for formats with streams
+        """Yield about *count* typical records of the source; none by default.
+
+        Raises:
+            StreamError: a stream does not exist, or may not be read.
+        """
+        yield from ()
+
+    # Positions of a source
+
+    @property
+    def fixed_start(self) -> str | None:
+        """Reason that the source cannot be told where to begin; None if it can."""
+        return None
+
+    def checked_start(self, start: Start) -> Start:
+        """Return the start position if the source can begin there.
+
+        Raises:
+            ConfigError: it is no position of this source.
+        """
+        return start
+
+    def begun_at(self, start: Start) -> Source:
+        """Return the source with another start."""
+        source: Source = self.endpoint.model_copy(update={"start": start})  # type: ignore[assignment]
+        return source
+
+    def resolved(self, start: Start) -> Start:
+        """Return the start with a lasting meaning, as ``latest`` and times change theirs.
+
+        Raises:
+            ConnectionLostError: the server is away.
+            StreamError: a stream does not exist.
+        """
+        return start
+
+    def sequences(self, start: Start | None = None) -> dict[str, int]:  # noqa: ARG002 - for formats with streams
+        """Return the sequence that a start, or the source's own one, means in each stream now.
+
+        Raises:
+            ConnectionLostError: the server is away.
+            StreamError: a stream does not exist.
+        """
+        raise self._without("source", "streams")
+
+    def changes(self, new: Any) -> Iterator[Change]:
+        """Yield the effects of a new version of the source, of the same format, on the checkpoint."""
+        raise NotImplementedError
+
+    # Streams of a source
+
+    def session(self) -> AbstractContextManager[SourceSession]:
+        """Open a connection with short timeouts, as a caller waits for the answer.
+
+        Raises:
+            ConfigError: the source has no streams.
+            ConnectionLostError: no server answers.
+        """
+        raise self._without("source", "streams")
+
+    def record_at(self, stream: str, sequence: int) -> pa.RecordBatch:  # noqa: ARG002 - for formats with streams
+        """Return a message of a stream as a record batch, as a run reads it.
+
+        Raises:
+            StreamError: there is no such message, or no such stream.
+            ConnectionLostError: the server is away.
+        """
+        raise self._without("source", "streams")
+
+    def last_records(self, count: int) -> Iterator[pa.RecordBatch]:  # noqa: ARG002 - for formats with streams
+        """Return the last *count* sequences of each stream as record batches, in order.
+
+        Raises:
+            StreamError: a stream does not exist.
+            ConnectionLostError: the server is away.
+        """
+        raise self._without("source", "streams")
+
+    # Messages of a sink
+
+    def send(self, messages: Messages, refuse: Refuse, name: str) -> Published:  # noqa: ARG002 - as above
+        """Publish messages from this process, and wait until each is stored or refused.
+
+        Args:
+            messages: of this sink.
+            refuse: called with the index of a refused message, and the reason.
+            name: of the sink in the route.
+
+        Raises:
+            ConfigError: only Spark can write to this sink.
+            StreamError: a server takes no messages at all.
+            ConnectionLostError: a server does not come back in time.
+        """
+        problem = f"is {self.endpoint.format}: messages go from this process to sinks of format nats alone"
+        raise ConfigError([Mistake(f"sinks.{name}" if name else "sink", problem)])
+
+    def stored_topics(self) -> frozenset[str] | None:
+        """Return the topics and patterns of topics that the servers store; None if that is unknown.
+
+        Raises:
+            TurnoutError: a server cannot be asked.
+        """
+        return None
+
+    def _without(self, place: str, ability: str) -> ConfigError:
+        return ConfigError([Mistake(place, f"the format {self.endpoint.format} has no {ability}")])
+
+
+def time_of(start: object) -> datetime:
+    """Parse an ISO time as a start; without a zone it is in UTC.
+
+    Raises:
+        ConfigError: it is none.
+    """
+    try:
+        moment = datetime.fromisoformat(str(start))
+    except ValueError:
+        problem = f"expected earliest, latest, a sequence, an ISO time or places by name, found {start!r}"
+        raise ConfigError([Mistake("to", problem)], what="bad offsets") from None
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

@@ -1,0 +1,254 @@
+"""Adapter of NATS: streams of JetStream, read and published to without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from turnout.errors import ConfigError, ConnectionLostError, Mistake, StreamError
+from turnout.nats.protocol.options import CONNECTION_OPTIONS
+from turnout.nats.wire import Connection, Publisher, Range, sample, stored_message, stream_info
+from turnout.nats.wire.per_filter_reader import reader_of
+from turnout.nats.wire.positions import resolve, state_of
+from turnout.nats.wire.read_strategy import observer_strategy
+from turnout.nats.wire.records import with_stream
+from turnout.routes.endpoints import NatsSink, NatsSource
+from turnout.runtime.endpoints.adapter import (
+    EndpointAdapter,
+    EndpointProbe,
+    Refuse,
+    Start,
+    StreamEnd,
+    time_of,
+)
+from turnout.runtime.endpoints.changes import Change, other_changes, safe_change, server_changes, unsafe_change
+from turnout.runtime.endpoints.nats_probe import NatsProbe
+from turnout.runtime.endpoints.source_streams import SourceStreams
+from turnout.runtime.publishing import lines_of
+from turnout.runtime.sink_options import SinkOptions
+from turnout.untrusted import is_whole
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from turnout.engine import Messages
+    from turnout.nats.wire import Published
+
+_SECONDS: Final = 3.0
+
+
+class NatsAdapter(EndpointAdapter):
+    """Access to a nats-server."""
+
+    endpoint: NatsSource | NatsSink
+
+    @property
+    def label(self) -> str:
+        """Noun for a source of this format in messages."""
+        return "a stream"
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        """Addresses, credentials, and everything else of the connection."""
+        options = self.endpoint.options()
+        return tuple(f"{name}={value}" for name, value in sorted(options.items()) if name in CONNECTION_OPTIONS)
+
+    def _opened(self) -> Connection:
+        """Open a connection with short timeouts."""
+        options = self.endpoint.connection
+        return Connection.open(replace(options, timeout=_SECONDS, connect_timeout=_SECONDS, reconnect_timeout=_SECONDS))
+
+    def ping(self) -> None:
+        """Check that a server answers, and accepts the credentials.
+
+        Raises:
+            ConnectionLostError: none does.
+            StreamError: a server refuses the credentials.
+        """
+        with self._opened() as connection:
+            if not connection.ping(_SECONDS):
+                raise ConnectionLostError(f"no server of {', '.join(self.endpoint.hosts)} answers")
+
+    def probe(self, seconds: float) -> EndpointProbe:
+        """Return checks of the server, its streams and permissions."""
+        return NatsProbe(self.endpoint, seconds)
+
+    # Before a run
+
+    def source_streams(self) -> SourceStreams:
+        """Return the source's streams."""
+        source = self._source
+        with Connection.open(source.connection) as connection:
+            return SourceStreams.of(connection, source)
+
+    def feeds(self, streams: SourceStreams | None) -> bool:
+        """Check the sink's stream, and return True if its messages may reach these streams."""
+        with Connection.open(self.endpoint.connection) as connection:
+            if isinstance(self.endpoint.stream, str):
+                stream_info(connection, self.endpoint.stream)
+            return streams is not None and streams.is_fed_by(connection)
+
+    def sample(self, count: int) -> Iterator[pa.RecordBatch]:
+        """Yield a batch of each stream, its records from places of their own."""
+        source = self._source
+        # Of several subjects any may be typical, and one question to the server names one.
+        subject = source.filters[0] if len(source.filters) == 1 else ">"
+        with Connection.open(source.connection) as connection:
+            for stream in source.streams:
+                batch = sample(connection, stream, count // len(source.streams), subject)
+                if batch.num_rows:
+                    yield batch
+
+    # Positions
+
+    @property
+    def _source(self) -> NatsSource:
+        return cast("NatsSource", self.endpoint)
+
+    @property
+    def fixed_start(self) -> str | None:
+        """Reason that a consumer which acknowledges determines the start."""
+        consumer = self._source.ack_consumer
+        return None if consumer is None else f"the consumer {consumer} knows where to go on"
+
+    def checked_start(self, start: Start) -> Start:
+        """Return the start position if the streams can be read from there.
+
+        Raises:
+            ConfigError: it is no such position.
+        """
+        if isinstance(start, Mapping):
+            mistakes = list(_wrong_sequences(start, self._source.streams))
+            if mistakes:
+                raise ConfigError(mistakes, what="bad offsets")
+            return start
+        if start in ("earliest", "latest") or is_whole(start, 1):
+            return start
+        return time_of(start).isoformat()
+
+    def resolved(self, start: Start) -> Start:
+        """Return the start as sequences."""
+        return self.sequences(start)
+
+    def sequences(self, start: Start | None = None) -> dict[str, int]:
+        """Return the sequence of each stream that a start means now."""
+        place: Any = self._source.start if start is None else start
+        if isinstance(place, str) and place not in ("earliest", "latest"):
+            place = datetime.fromisoformat(place)
+        with self._opened() as connection:
+            return {stream: resolve(connection, stream, place) for stream in self._source.streams}
+
+    def changes(self, new: NatsSource) -> Iterator[Change]:
+        """Yield the effects of a new version on the sequences in the checkpoint."""
+        old = self._source
+        yield from server_changes(old, new, "sequences of another server's stream are not those of this one")
+        if (old.api_prefix, old.domain) != (new.api_prefix, new.domain):
+            reason = "another JetStream answers under another prefix, with other sequences"
+            yield unsafe_change("source.apiPrefix", reason)
+        removed = [name for name in old.streams if name not in new.streams]
+        added = [name for name in new.streams if name not in old.streams]
+        if removed:
+            reason = f"the checkpoint holds the place in {', '.join(removed)}, which would be forgotten"
+            yield unsafe_change("source.stream", reason)
+        if added and not removed:
+            reason = f"{', '.join(added)} begins at {new.start}; the others go on where they are"
+            yield safe_change("source.stream", reason)
+        if old.filters != new.filters:
+            reason = "the place is a sequence: the filter holds for messages behind it"
+            yield safe_change("source.filterSubject", reason)
+        yield from other_changes(old, new, {"servers", "apiPrefix", "domain", "stream", "filterSubject"})
+
+    # Streams
+
+    @contextmanager
+    def session(self) -> Iterator[NatsSession]:
+        """Open a connection with short timeouts."""
+        with self._opened() as connection:
+            yield NatsSession(connection)
+
+    def record_at(self, stream: str, sequence: int) -> pa.RecordBatch:
+        """Return a message of a stream."""
+        with self._opened() as connection:
+            return with_stream(stored_message(connection, stream, sequence), stream)
+
+    def last_records(self, count: int) -> Iterator[pa.RecordBatch]:
+        """Yield the last sequences of each stream."""
+        source = self._source
+        with self._opened() as connection:
+            for stream, end in NatsSession(connection).ends(source.streams).items():
+                span = Range(stream, max(end.first, end.next - count), end.next, source.filters)
+                if span.start >= span.end:
+                    continue
+                strategy = observer_strategy(state_of(connection, stream))
+                for batch in reader_of(connection, span, strategy).batches():
+                    yield with_stream(batch, stream)
+
+    # Messages
+
+    def send(self, messages: Messages, refuse: Refuse, name: str) -> Published:  # noqa: ARG002
+        """Publish messages, and wait until each is stored or refused."""
+        options = SinkOptions.of(cast("NatsSink", self.endpoint))
+        lines = lines_of(messages, options)
+        with Connection.open(options.connection) as connection:
+            publisher = Publisher(connection, options.window, options.stream)
+            publisher.publish_columns(messages.topics, messages.column("value").fill_null(b""), lines, refuse)
+            return publisher.flush()
+
+    def stored_topics(self) -> frozenset[str]:
+        """Return the subjects of all streams of the server."""
+        with Connection.open(self.endpoint.connection) as connection:
+            return stored_subjects(connection)
+
+
+@dataclass(frozen=True, slots=True)
+class NatsSession:
+    """Requests over one connection."""
+
+    connection: Connection
+
+    def ends(self, streams: Sequence[str]) -> dict[str, StreamEnd]:
+        """Return the bounds of each stream."""
+        states = {stream: stream_info(self.connection, stream)["state"] for stream in streams}
+        return {name: StreamEnd(max(1, state["first_seq"]), state["last_seq"] + 1) for name, state in states.items()}
+
+    def age(self, stream: str, sequence: int, now: float) -> float | None:
+        """Return the seconds since the first message with at least *sequence* was stored."""
+        try:
+            answer = self.connection.api(f"STREAM.MSG.GET.{stream}", {"seq": sequence, "next_by_subj": ">"})
+        except StreamError:
+            return None
+        message = answer.get("message")
+        if message is None:
+            return None
+        # Truncated from nanoseconds.
+        stored = datetime.fromisoformat(str(message["time"])[:26].rstrip("Z") + "+00:00")
+        return max(0.0, now - stored.timestamp())
+
+
+def stored_subjects(connection: Connection) -> frozenset[str]:
+    """Return the subjects and patterns of subjects that the server's streams capture."""
+    subjects: set[str] = set()
+    offset = 0
+    while True:
+        answer = connection.api("STREAM.LIST", {"offset": offset})
+        streams = answer.get("streams") or []
+        offset += len(streams)
+        for stream in streams:
+            subjects.update(stream["config"].get("subjects") or ())
+        if not streams or offset >= answer.get("total", 0):
+            return frozenset(subjects)
+
+
+def _wrong_sequences(start: Mapping[str, object], streams: Sequence[str]) -> Iterator[Mistake]:
+    for name in start:
+        if name not in streams:
+            yield Mistake(f"to.{name}", f"the route reads {', '.join(streams)}")
+    for name in streams:
+        if name not in start:
+            yield Mistake(f"to.{name}", "a sequence is missing")
+    for name, value in start.items():
+        if not is_whole(value, 1):
+            yield Mistake(f"to.{name}", f"expected a sequence above 0, found {value!r}")

@@ -1,0 +1,53 @@
+"""NATS as a source and as a sink of a route in Spark."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, cast
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from turnout.routes.endpoints import NatsSink, NatsSource
+from turnout.runtime.sink_options import SinkOptions
+from turnout.spark.endpoints import ReadOptions, SparkEndpoint, activate
+from turnout.spark.formats.nats.source import register
+from turnout.spark.session.latency import low_latency_source, waiting_source
+
+if TYPE_CHECKING:
+    from turnout.spark.history.recorded import RecordSpan
+
+
+class NatsEndpoint(SparkEndpoint):
+    """Streams of JetStream: the stage reads and publishes itself, so that records do not pass through the JVM."""
+
+    endpoint: NatsSource | NatsSink
+    reads_splits: ClassVar[bool] = True
+    publishes: ClassVar[bool] = True
+
+    def read(self, spark: SparkSession, options: ReadOptions) -> DataFrame:
+        """Return the records of the streams, or their splits."""
+        register(spark)
+        usual = low_latency_source() if options.latency == "low" else waiting_source() if options.wait else {}
+        settings = {**usual, **self.endpoint.options(), **options.more}
+        if options.pause_file is not None:
+            settings["pauseFile"] = options.pause_file
+        shape = "splits" if options.splits else "includeStream"
+        return spark.readStream.format("nats").options(**settings).option(shape, "true").load()
+
+    def recorded(self, spark: SparkSession, span: RecordSpan) -> DataFrame:
+        """Return the splits of a span."""
+        register(spark)
+        options = span.options_of(self.endpoint) | {"startingOffsets": span.begin, "endingOffsets": span.limit}
+        return spark.read.format("nats").options(**options).option("splits", "true").load()
+
+    def write(self, messages: DataFrame, message_id: str) -> None:
+        """Publish the messages by the format's own sink."""
+        sink = cast("NatsSink", self.endpoint)
+        activate(messages.sparkSession)
+        ids = [F.col(message_id).alias("key")] if sink.with_ids else []
+        rows = messages.select("topic", "value", "headers", *ids)
+        rows.write.format("nats").options(**sink.options()).mode("append").save()
+
+    def publishing(self) -> SinkOptions:
+        """Return the options of the sink."""
+        return SinkOptions.of(cast("NatsSink", self.endpoint))
