@@ -81,7 +81,7 @@ except RouteError as error:
 
 
 def test_a_format_of_another_package(tmp_path: Path) -> None:
-    """A model, an adapter and an entry point: routes, their schema, destinations, `check` and changes know the format."""
+    """A model, an adapter, an entry point: routes, schema, destinations, `check` and changes know the format."""
     (tmp_path / "pigeons.py").write_text(_PLUGIN, encoding="utf-8")
     (tmp_path / "pigeon_adapter.py").write_text(_ADAPTER, encoding="utf-8")
     metadata = tmp_path / "pigeons-1.dist-info"
