@@ -19,7 +19,7 @@ from pyspark.sql import types as T
 
 from turnout.errors import ConfigError
 from turnout.spark.frames import ERROR_TYPE, apply_chain
-from turnout.spark.schemas import METADATA_KEY
+from turnout.spark.frames.columns import METADATA_KEY
 from turnout.transforms import Chain, registry
 
 RECORD = (

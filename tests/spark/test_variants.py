@@ -16,7 +16,7 @@ from pyspark.sql.types import VariantVal
 from turnout.errors import RecordError
 from turnout.records import BigInt, Field, Float32, Moment, Schema, Struct
 from turnout.records.schema import DATE, DECIMAL, TIME, TIMESTAMP
-from turnout.spark.frames.variant import decode, encode
+from turnout.runtime.frames.variant import decode, encode
 
 VALUES: list[Any] = [
     None,

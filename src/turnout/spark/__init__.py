@@ -14,10 +14,7 @@ if TYPE_CHECKING:
     from turnout.spark.formats.nats.source import register
     from turnout.spark.frames import Applied, apply_chain, match, subscriptions_table
     from turnout.spark.history.diff import DiffResult, diff
-    from turnout.spark.history.lineage import lineage
-    from turnout.spark.history.redrive import RedriveResult, redrive
     from turnout.spark.history.replay import replay
-    from turnout.spark.history.tap import tap
     from turnout.spark.running.job import run
     from turnout.spark.session.build import build_session
     from turnout.spark.subjects import map_subject, map_subjects, subject_matches, transform_subject
@@ -27,22 +24,18 @@ __all__ = [
     "Counts",
     "DiffResult",
     "Progress",
-    "RedriveResult",
     "RunResult",
     "apply_chain",
     "build_session",
     "diff",
-    "lineage",
     "map_subject",
     "map_subjects",
     "match",
-    "redrive",
     "register",
     "replay",
     "run",
     "subject_matches",
     "subscriptions_table",
-    "tap",
     "transform_subject",
 ]
 
@@ -50,19 +43,28 @@ _HOMES = {
     "turnout.engine.counts": ("Counts",),
     "turnout.spark.frames": ("Applied", "apply_chain", "match", "subscriptions_table"),
     "turnout.spark.history.diff": ("DiffResult", "diff"),
-    "turnout.spark.history.lineage": ("lineage",),
-    "turnout.spark.history.redrive": ("RedriveResult", "redrive"),
     "turnout.spark.history.replay": ("replay",),
-    "turnout.spark.history.tap": ("tap",),
     "turnout.spark.running.job": ("Progress", "RunResult", "run"),
     "turnout.spark.session.build": ("build_session",),
     "turnout.spark.formats.nats.source": ("register",),
     "turnout.spark.subjects": ("map_subject", "map_subjects", "subject_matches", "transform_subject"),
 }
 
+_REMOVED = {
+    "RedriveResult": "redrive.RedriveReport",
+    "lineage": "lineage_lookup.walk",
+    "redrive": "redrive.redrive",
+    "tap": "tap.taps",
+}
+"""Wrappers of `turnout.history` that are gone; until the next release their names say so."""
+
 
 def __getattr__(name: str) -> Any:
     for home, names in _HOMES.items():
         if name in names:
             return getattr(import_module(home), name)
+    if name in _REMOVED:
+        from turnout.errors import TurnoutError
+
+        raise TurnoutError(f"turnout.spark.{name} is gone: turnout.history.{_REMOVED[name]} needs no Spark")
     raise AttributeError(f"module 'turnout.spark' has no attribute {name!r}")

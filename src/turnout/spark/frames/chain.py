@@ -15,6 +15,8 @@ from pyspark.sql import types as T
 from turnout.errors import RecordError, RunError
 from turnout.records import Batch, Failure, Headers, Positions, Schema
 from turnout.records.headers import ARROW as HEADERS_ARROW
+from turnout.runtime.frames.reading import blocks_of, millis_of, whole
+from turnout.runtime.frames.writing import UTC_MICROS, Written
 from turnout.spark.frames.columns import (
     ERROR,
     ERROR_TYPE,
@@ -26,8 +28,6 @@ from turnout.spark.frames.columns import (
     schemas_of,
     value_field,
 )
-from turnout.spark.frames.reading import blocks_of, millis_of, whole
-from turnout.spark.frames.writing import UTC_MICROS, Written
 from turnout.spark.workers.map_in_arrow import map_in_arrow
 from turnout.transforms.apply import ChainRunner
 from turnout.transforms.chain import Chain

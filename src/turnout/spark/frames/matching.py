@@ -19,10 +19,12 @@ from turnout.private_files import lasting_folder
 from turnout.spark.frames.metadata import FrameMetadata
 from turnout.spark.workers.map_in_arrow import map_in_arrow
 from turnout.subscriptions import Snapshot, Store
+from turnout.subscriptions.analysis.table import table_of
 from turnout.subscriptions.index.anchor_costs import Costs
 from turnout.subscriptions.index.build import build
 from turnout.subscriptions.index.index import Index, Layer
 from turnout.subscriptions.index.segment import Segment
+from turnout.subscriptions.past import PastStore
 
 _ADDED: Final = (
     T.StructField("subscription_id", T.StringType()),
@@ -112,3 +114,17 @@ class _Match:
                 columns = arrow.take(pa.array(deliveries.rows)).columns
                 added = [index.subscription_ids(deliveries.subscriptions), index.destinations(deliveries.destinations)]
                 yield pa.RecordBatch.from_arrays([*columns, *added], names=list(self.names))
+
+
+def subscriptions_table(spark: SparkSession, store: Store | PastStore | Snapshot) -> DataFrame:
+    """Return one row for each subscription; see `turnout.subscriptions.analysis.table.TABLE` for the columns.
+
+    The driver reads and normalises them all: a million take some minutes and gigabytes there.
+
+    Args:
+        spark: the session.
+        store: the subscriptions; ``store.as_of(…)`` for those of then, of which it is not told when they were created.
+    """
+    births = store.births() if isinstance(store, Store) else {}
+    snapshot = store if isinstance(store, Snapshot) else store.snapshot()
+    return spark.createDataFrame(table_of(snapshot, births))

@@ -14,9 +14,8 @@ from turnout.errors import ConfigError, Mistake
 from turnout.records import Batch, Block, Headers, Schema
 from turnout.records.block import rows_of
 from turnout.records.paths import PathError, parse_path, texts_at
-from turnout.spark.frames.columns import HEADERS, foreign, is_headers
-from turnout.spark.frames.reading import blocks_of, millis_of, whole
-from turnout.spark.schemas import schema_of
+from turnout.runtime.frames.reading import blocks_of, millis_of, whole
+from turnout.spark.frames.columns import HEADERS, foreign, is_headers, schema_of
 from turnout.subscriptions.index import Column
 
 _SIDES = ("key", "value")

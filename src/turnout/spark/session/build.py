@@ -22,12 +22,12 @@ from turnout.spark.session.connect import connect, is_connect
 from turnout.spark.session.jvm import (
     forget_jvm,
     how_jvm_ended,
+    launch_jvm,
     leave_last_words_unsaid,
     out_of_reach_of_sigterm,
     own_interrupts,
 )
 from turnout.spark.session.latency import asking_less, low_latency_session
-from turnout.spark.session.launch import launch_jvm
 from turnout.spark.workers.daemon import ROUTES_ONLY
 from turnout.spark.workers.python import worker_python
 

@@ -17,11 +17,11 @@ from turnout.spark.subjects.functions import CUTS, split
 from turnout.spark.subjects.lookup import constant, looked_up
 from turnout.spark.subjects.mapper import is_too_large, mapped_in_python
 from turnout.spark.subjects.partition import fnv1a, hash_by_loop
-from turnout.spark.subjects.program import KEPT, LOST, MappingProgram, TargetForm
 from turnout.spark.subjects.text import join, let, literal, split_tokens
 from turnout.spark.subjects.transform import tail_of
 from turnout.subjects.index import FIXED, STAR, SourceShape
 from turnout.subjects.mapping import MappingTable
+from turnout.subjects.mapping_program import KEPT, LOST, MappingProgram, TargetForm
 from turnout.subjects.tokens import FULL, PARTIAL
 
 _TOKENS, _BITS, _TARGET = "__turnout_tokens", "__turnout_bits", "__turnout_target"

@@ -24,8 +24,7 @@ from turnout.runtime.gaps import HoleCounter, lost
 from turnout.runtime.index.client import AskedRevisions
 from turnout.runtime.source_options import SourceOptions
 from turnout.runtime.waiting import wait_for_more
-from turnout.spark.formats.nats.push_down import only
-from turnout.spark.formats.nats.reading import Split, planned, split
+from turnout.spark.formats.nats.reading import Split, only, planned, split
 from turnout.spark.formats.nats.rows import Rows
 
 REVISION: Final = "subscriptions.revision"

@@ -15,7 +15,7 @@ from turnout.epoch import MILLISECONDS_PER_DAY
 from turnout.errors import RecordError
 from turnout.records import Block, Positions, Schema, Struct
 from turnout.records.schema import ANY, DATE, DECIMAL, TIME, TIMESTAMP
-from turnout.spark.frames.variant import encode
+from turnout.runtime.frames.variant import encode
 
 VARIANT: Final = pa.struct(
     [
@@ -45,7 +45,7 @@ _UNFIT = (pa.ArrowException, OverflowError, RecordError, TypeError, ValueError, 
 
 
 def arrow_type(schema: Schema | None) -> Any:
-    """Return the Arrow type that corresponds to the type from `turnout.spark.schemas.spark_type`."""
+    """Return the Arrow type that corresponds to the type from `turnout.spark.frames.columns.spark_type`."""
     if schema is None or schema.type == ANY:
         return VARIANT
     if schema.logical == DECIMAL:

@@ -14,7 +14,7 @@ from turnout.errors import RecordError
 from turnout.records import Block, Moment, Schema, group
 from turnout.records.block import rows_of
 from turnout.records.schema import ANY, DATE, DECIMAL, TIME
-from turnout.spark.frames.variant import decode
+from turnout.runtime.frames.variant import decode
 
 _MILLI: Final = 1000
 
@@ -24,7 +24,7 @@ def blocks_of(column: Any, schema: Schema | None) -> tuple[list[Block], dict[int
 
     Args:
         column: an Arrow array of the Spark type of *schema*.
-        schema: what `turnout.spark.schemas.schema_of` says of the column; None for a VARIANT.
+        schema: what `turnout.spark.frames.columns.schema_of` says of the column; None for a VARIANT.
     """
     column = whole(column)
     if column.null_count == len(column):

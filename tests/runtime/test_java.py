@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from turnout.errors import TurnoutError
-from turnout.spark.session import java
+from turnout.runtime import java
 
 
 @pytest.fixture(autouse=True)
