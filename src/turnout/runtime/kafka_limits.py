@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Self
+from typing import Final, Self
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
@@ -71,7 +72,7 @@ class KafkaLimits:
         return self.producer, "max.request.size of the producer"
 
 
-def record_sizes(records: Any) -> NDArray[np.int64]:
+def record_sizes(records: pa.RecordBatch) -> NDArray[np.int64]:
     """Return the upper bound of each record's size, as ``KafkaProducer`` estimates it before it sends.
 
     Args:
@@ -148,7 +149,7 @@ def _too_large(messages: Messages, limits: tuple[KafkaLimits | None, ...]) -> di
     return reasons
 
 
-def _field_sizes(column: Any) -> NDArray[np.int64]:
+def _field_sizes(column: pa.Array) -> NDArray[np.int64]:
     """Length and bytes of each key, value, or part of a header; a null is a length alone."""
     lengths: NDArray[np.int64] = pc.fill_null(pc.binary_length(column), 0).to_numpy(zero_copy_only=False)
     lengths = lengths.astype(np.int64)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 import numpy as np
 import pyarrow as pa
@@ -127,7 +127,7 @@ class Publishers:
         return publisher
 
 
-def lines_of(messages: Messages, options: SinkOptions) -> Any:
+def lines_of(messages: Messages, options: SinkOptions) -> pa.Array | None:
     """Return the header lines of each message, None if no message has any; those of a record are encoded once."""
     parts = [id_lines(messages.ids)] if options.message_id != "none" and messages.ids.null_count < len(messages) else []
     headers = messages.records.column("headers")

@@ -9,7 +9,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 import pyarrow as pa
 from pyspark import cloudpickle
@@ -144,7 +144,7 @@ class SparkStage:
 
     # For mapInArrow
 
-    def publish(self, batches: Iterable[Any]) -> Iterator[Any]:
+    def publish(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Publish to NATS, and give the task's counts when every message is acknowledged.
 
         Raises:
@@ -159,7 +159,7 @@ class SparkStage:
             tally.waited(publishers.delivery)
         yield tally.rows()
 
-    def rows(self, batches: Iterable[Any]) -> Iterator[Any]:
+    def rows(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Give the messages, and behind them the task's counts.
 
         Raises:
@@ -177,12 +177,12 @@ class SparkStage:
         columns = nulls | dict(zip(counted.schema.names, counted.columns, strict=True))
         yield pa.RecordBatch.from_arrays(list(columns.values()), schema=_MESSAGES_SCHEMA)
 
-    def nothing(self) -> Iterator[Any]:
+    def nothing(self) -> Iterator[pa.RecordBatch]:
         """Make this worker's program of the route, and give the counts of no record."""
         self._program()
         yield TaskTally().rows()
 
-    def results(self, batches: Iterable[Any]) -> Iterator[Result]:
+    def results(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Result]:
         """Yield the result of each batch, without publishing it."""
         from turnout.engine import Messages, Result
 
@@ -197,7 +197,7 @@ class SparkStage:
                 if reader.not_read:
                     yield Result(Counts(not_read=reader.not_read), Messages.none())
 
-    def _outcomes(self, records: Any, index: Index | None) -> Iterator[Result]:
+    def _outcomes(self, records: pa.RecordBatch, index: Index | None) -> Iterator[Result]:
         from turnout.engine import pieces
 
         program = self._program()
@@ -219,7 +219,7 @@ class SparkStage:
         return _programs.get_or_add(self.key, lambda: Program.of(*cloudpickle.loads(self.route)))
 
 
-def _message_rows(messages: Messages) -> Any:
+def _message_rows(messages: Messages) -> pa.RecordBatch:
     """Messages in the columns of `MESSAGES`."""
     count = len(messages)
     columns = {"topic": messages.topics, MESSAGE_ID: messages.ids, SINK: pa.array(messages.sinks, pa.int8())}
@@ -240,7 +240,7 @@ class TaskTally:
     def __init__(self) -> None:
         self._counts = Counts()
         self._failures = 0
-        self._shown: list[Mapping[str, Any]] = []
+        self._shown: list[Mapping[str, object]] = []
 
     def add(self, *results: Result) -> None:
         """Count batches, and what has changed in batches that were counted."""
@@ -255,10 +255,10 @@ class TaskTally:
         """Add how long messages took until they were acknowledged."""
         self._counts += Counts(flow=Flow(delivery=delivery))
 
-    def rows(self) -> Any:
+    def rows(self) -> pa.RecordBatch:
         """The counts in one row of `COUNTS`, with the first failure; the others in rows of their own."""
         numbers = {**self._counts.as_dict(), "failures": self._failures}
-        rows: list[dict[str, Any]] = [{"failure": failure} for failure in self._shown] or [{"failure": None}]
+        rows: list[dict[str, object]] = [{"failure": failure} for failure in self._shown] or [{"failure": None}]
         rows[0] |= {**numbers, FLOW: json.dumps(self._counts.flow.as_dict())}
         empty = dict.fromkeys(numbers, 0)
         return pa.RecordBatch.from_pylist([{**empty, **row} for row in rows], schema=COUNTS_SCHEMA)

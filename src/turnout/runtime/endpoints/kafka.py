@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator, Mapping
-from typing import Any, Final, cast
+from typing import Final, cast
 
 from turnout.errors import ConfigError, ConnectionLostError, Mistake, TurnoutError
 from turnout.routes.endpoints import KafkaSink, KafkaSource
@@ -107,7 +107,7 @@ def _reach(addresses: tuple[str, ...], seconds: float) -> str:
     raise TurnoutError("; ".join(failures))
 
 
-def _wrong_offsets(start: Mapping[str, Any]) -> Iterator[Mistake]:
+def _wrong_offsets(start: Mapping[str, object]) -> Iterator[Mistake]:
     """Yield a mistake for each topic without offsets by partition; -2 is the earliest offset, -1 the latest one."""
     for topic, offsets in start.items():
         if not isinstance(offsets, dict):

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
+import pyarrow as pa
+
 from turnout.errors import ConnectionLostError, StreamError
 from turnout.nats.protocol.pull_requests import ephemeral_config
 from turnout.nats.wire import (
@@ -77,7 +79,7 @@ class NatsProbe(EndpointProbe):
 
     # Reading
 
-    def latest(self, stream: str, count: int) -> tuple[list[Any], str]:
+    def latest(self, stream: str, count: int) -> tuple[list[pa.RecordBatch], str]:
         """Return the latest messages of a stream as record batches, read as a run reads them, and a summary.
 
         Raises:
@@ -165,7 +167,7 @@ class NatsProbe(EndpointProbe):
         streams = sorted({name for names in owners.values() for name in names})
         return f"{len(owners):,} topics of the sample and the dead letters belong to {_some(streams)}"
 
-    def _streams(self, request: Mapping[str, Any]) -> list[str]:
+    def _streams(self, request: Mapping[str, object]) -> list[str]:
         return list(self._open.api("STREAM.NAMES", request).get("streams") or ())
 
     def may_publish(self, topics: Sequence[str]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +19,7 @@ from turnout.runtime.frames.variant import decode
 _MILLI: Final = 1000
 
 
-def blocks_of(column: Any, schema: Schema | None) -> tuple[list[Block], dict[int, RecordError]]:
+def blocks_of(column: pa.Array, schema: Schema | None) -> tuple[list[Block], dict[int, RecordError]]:
     """The values of a column as blocks, and the rows that cannot be read.
 
     Args:
@@ -39,7 +39,7 @@ def blocks_of(column: Any, schema: Schema | None) -> tuple[list[Block], dict[int
         return _typed(column.take(pa.array(rows, pa.int64())), schema), errors
 
 
-def _typed(column: Any, schema: Schema) -> list[Block]:
+def _typed(column: pa.Array, schema: Schema) -> list[Block]:
     blocks = []
     rows = rows_of(len(column))
     if column.null_count:
@@ -56,7 +56,7 @@ def _typed(column: Any, schema: Schema) -> list[Block]:
     return blocks
 
 
-def _unreadable(column: Any, schema: Schema) -> dict[int, RecordError]:
+def _unreadable(column: pa.Array, schema: Schema) -> dict[int, RecordError]:
     """Return row → error of the rows with an unreadable variant."""
     errors: dict[int, RecordError] = {}
     for row in range(len(column)):
@@ -67,8 +67,8 @@ def _unreadable(column: Any, schema: Schema) -> dict[int, RecordError]:
     return errors
 
 
-def _schemaless(column: Any) -> tuple[list[Block], dict[int, RecordError]]:
-    values: list[Any] = []
+def _schemaless(column: pa.Array) -> tuple[list[Block], dict[int, RecordError]]:
+    values: list[object] = []
     errors: dict[int, RecordError] = {}
     for row, (value, metadata) in enumerate(_pairs(column)):
         try:
@@ -79,13 +79,13 @@ def _schemaless(column: Any) -> tuple[list[Block], dict[int, RecordError]]:
     return group(rows_of(len(values)), None, values), errors
 
 
-def _pairs(column: Any) -> Any:
+def _pairs(column: pa.Array) -> pa.Array:
     """The value and the metadata of each variant, None for both where it is null."""
     value, metadata = column.flatten()
     return zip(value.to_pylist(), metadata.to_pylist(), strict=True)
 
 
-def _list_of(column: Any, schema: Schema | None) -> list[Any]:
+def _list_of(column: pa.Array, schema: Schema | None) -> list[object]:
     """The values of a column as Python has them in a batch; None for nulls."""
     if pa.types.is_null(column.type):
         return [None] * len(column)
@@ -98,10 +98,12 @@ def _list_of(column: Any, schema: Schema | None) -> list[Any]:
     inner = _NESTED.get(schema.type)
     if inner is not None:
         return inner(column, schema)
-    return _texts(column) if schema.type == "string" else list(column.to_pylist())
+    if schema.type == "string":
+        return list(_texts(column))
+    return list(column.to_pylist())
 
 
-def millis_of(column: Any) -> Any:
+def millis_of(column: pa.Array) -> pa.Array:
     """Return timestamps of any time zone in milliseconds, rounded down."""
     micros = column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64())
     # A quotient of integers is cut towards zero, but a moment before 1970 belongs to the millisecond before it.
@@ -109,21 +111,21 @@ def millis_of(column: Any) -> Any:
     return pc.subtract(pc.divide(micros, _MILLI), pc.less(rest, 0).cast(pa.int64()))
 
 
-def _dates(column: Any) -> list[Any]:
+def _dates(column: pa.Array) -> list[object]:
     return _moments(pc.multiply(column.cast(pa.int32()).cast(pa.int64()), MILLISECONDS_PER_DAY), column)
 
 
-def _times(column: Any) -> list[Any]:
+def _times(column: pa.Array) -> list[object]:
     return _moments(column, column)
 
 
-def _moments(millis: Any, column: Any) -> list[Any]:
+def _moments(millis: pa.Array, column: pa.Array) -> list[object]:
     if column.null_count:
         return [None if number is None else Moment(number) for number in millis.to_pylist()]
     return [Moment(number) for number in millis.to_pylist()]
 
 
-def _texts(column: Any) -> list[str | None]:
+def _texts(column: pa.Array) -> list[str | None]:
     try:
         return column.to_pylist()  # type: ignore[no-any-return]
     except UnicodeDecodeError:
@@ -132,20 +134,20 @@ def _texts(column: Any) -> list[str | None]:
         return [None if text is None else text.decode("utf-8", "replace") for text in raw.to_pylist()]
 
 
-def _structs(column: Any, schema: Schema) -> list[Any]:
+def _structs(column: pa.Array, schema: Schema) -> list[object]:
     columns = [_list_of(inner, field.schema) for field, inner in zip(schema.fields, column.flatten(), strict=True)]
     names = [field.name for field in schema.fields]
     rows = zip(*columns, strict=True) if columns else ((),) * len(column)
-    values: list[Any] = [dict(zip(names, row, strict=True)) for row in rows]
+    values: list[object] = [dict(zip(names, row, strict=True)) for row in rows]
     return _with_nulls(values, column)
 
 
-def _arrays(column: Any, schema: Schema) -> list[Any]:
+def _arrays(column: pa.Array, schema: Schema) -> list[object]:
     items = _list_of(column.flatten(), schema.values)
     return _with_nulls([items[start:end] for start, end in _ranges(column)], column)
 
 
-def _maps(column: Any, schema: Schema) -> list[Any]:
+def _maps(column: pa.Array, schema: Schema) -> list[object]:
     # A map is a list of its entries; as such it can be flattened, which leaves out what stands behind nulls.
     entries = column.cast(pa.list_(column.type.field(0))) if column.null_count or column.offset else column
     if entries is column:
@@ -157,7 +159,7 @@ def _maps(column: Any, schema: Schema) -> list[Any]:
     return _with_nulls([dict(zip(names[start:end], values[start:end], strict=True)) for start, end in ranges], column)
 
 
-def _ranges(column: Any) -> list[tuple[int, int]]:
+def _ranges(column: pa.Array) -> list[tuple[int, int]]:
     """Return the start and end of each list in the flattened column; a null is empty."""
     offsets = np.asarray(column.offsets)
     sizes = np.diff(offsets)
@@ -167,21 +169,21 @@ def _ranges(column: Any) -> list[tuple[int, int]]:
     return list(zip([0, *ends[:-1]], ends, strict=True)) if ends else []
 
 
-def _with_nulls(values: list[Any], column: Any) -> list[Any]:
+def _with_nulls(values: list[object], column: pa.Array) -> list[object]:
     if column.null_count:
         for row in np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False)).tolist():
             values[row] = None
     return values
 
 
-def whole(column: Any) -> Any:
+def whole(column: pa.Array) -> pa.Array:
     """The column as one array."""
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
-_LOGICAL: Mapping[str, Callable[[Any], list[Any]]] = {
+_LOGICAL: Mapping[str, Callable[[pa.Array], list[object]]] = {
     DATE: _dates,
     TIME: _times,
     DECIMAL: lambda column: column.to_pylist(),
 }
-_NESTED: Mapping[str, Callable[[Any, Schema], list[Any]]] = {"struct": _structs, "array": _arrays, "map": _maps}
+_NESTED: Mapping[str, Callable[[pa.Array, Schema], list[object]]] = {"struct": _structs, "array": _arrays, "map": _maps}

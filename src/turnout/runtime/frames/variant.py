@@ -35,7 +35,7 @@ _DECIMAL_TYPES: Final = ((9, 8, 4), (18, 9, 8), (DIGITS, 10, 16))
 _SMALLEST = tuple((1 << (8 * size - 1), type_, size) for type_, size in _INTEGERS.items())
 
 
-def decode(value: bytes, metadata: bytes) -> Any:
+def decode(value: bytes, metadata: bytes) -> object:
     """The schemaless value that a variant holds; JSON's null is None.
 
     Raises:
@@ -82,7 +82,7 @@ class _VariantReader:
         self._data = data
         self._names = names
 
-    def at(self, at: int) -> Any:
+    def at(self, at: int) -> object:
         """Return the value at a byte position."""
         head = self._data[at]
         basic, rest = head & 3, head >> 2
@@ -92,7 +92,7 @@ class _VariantReader:
             return _bytes(self._data, at + 1, rest).decode()
         return self._object(rest, at + 1) if basic == _OBJECT else self._array(rest, at + 1)
 
-    def _primitive(self, type_: int, at: int) -> Any:
+    def _primitive(self, type_: int, at: int) -> object:
         data = self._data
         if type_ <= _FALSE:
             return None if type_ == _NULL else type_ == _TRUE
@@ -123,7 +123,7 @@ class _VariantReader:
             return float(Decimal(unscaled).scaleb(-scale, _EXACT))
         return unscaled if -(1 << 63) <= unscaled < 1 << 63 else BigInt(unscaled)
 
-    def _object(self, rest: int, at: int) -> dict[str, Any]:
+    def _object(self, rest: int, at: int) -> dict[str, object]:
         offset_size, id_size, count_size = (rest & 3) + 1, (rest >> 2 & 3) + 1, 4 if rest >> 4 & 1 else 1
         count = _uint(self._data, at, count_size)
         ids = _numbers(self._data, at + count_size, id_size, count)
@@ -132,7 +132,7 @@ class _VariantReader:
         base = offsets_at + (count + 1) * offset_size
         return {self._names[number]: self.at(base + offset) for number, offset in zip(ids, offsets, strict=True)}
 
-    def _array(self, rest: int, at: int) -> list[Any]:
+    def _array(self, rest: int, at: int) -> list[object]:
         offset_size, count_size = (rest & 3) + 1, 4 if rest >> 2 & 1 else 1
         count = _uint(self._data, at, count_size)
         offsets = _numbers(self._data, at + count_size, offset_size, count)

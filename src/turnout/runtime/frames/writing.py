@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -44,7 +44,7 @@ _UNFIT = (pa.ArrowException, OverflowError, RecordError, TypeError, ValueError, 
 """What says that a value does not fit its column."""
 
 
-def arrow_type(schema: Schema | None) -> Any:
+def arrow_type(schema: Schema | None) -> pa.DataType:
     """Return the Arrow type that corresponds to the type from `turnout.spark.frames.columns.spark_type`."""
     if schema is None or schema.type == ANY:
         return VARIANT
@@ -72,7 +72,7 @@ class Written:
     """
 
     rows: Positions
-    values: Any
+    values: pa.Array
     problems: Mapping[int, str]
 
     @classmethod
@@ -92,7 +92,7 @@ class Written:
             rows, pa.concat_arrays([pa.nulls(0, arrow_type(schema)), *(values for _, values in parts)]), problems
         )
 
-    def at(self, rows: Positions) -> Any:
+    def at(self, rows: Positions) -> pa.Array:
         """The values of these rows."""
         if np.array_equal(rows, self.rows):
             return self.values
@@ -104,7 +104,7 @@ class Written:
 _NOWHERE: Final = np.array([], np.intp)
 
 
-def _fitting(block: Block, schema: Schema | None, problems: dict[int, str]) -> tuple[Positions, Any]:
+def _fitting(block: Block, schema: Schema | None, problems: dict[int, str]) -> tuple[Positions, pa.Array]:
     """Return the rows of a block that fit, and their column; after a failure each value is checked separately."""
     try:
         return block.rows, _of_block(block, schema)
@@ -120,7 +120,7 @@ def _fitting(block: Block, schema: Schema | None, problems: dict[int, str]) -> t
         return fitting.rows, _of_block(fitting, schema) if good else pa.nulls(0, arrow_type(schema))
 
 
-def _of_block(block: Block, schema: Schema | None) -> Any:
+def _of_block(block: Block, schema: Schema | None) -> pa.Array:
     if block.kind == "null":
         return pa.nulls(len(block), arrow_type(schema))
     if schema is None:
@@ -132,7 +132,7 @@ def _of_block(block: Block, schema: Schema | None) -> Any:
     return _array(block.values, schema)
 
 
-def _array(values: Sequence[Any], schema: Schema | None) -> Any:
+def _array(values: Sequence[Any], schema: Schema | None) -> pa.Array:
     """A column of values, None for nulls."""
     if schema is None or schema.type == ANY:
         return _variants(values, None)
@@ -156,7 +156,7 @@ def _array(values: Sequence[Any], schema: Schema | None) -> Any:
     return pa.array(values, _PRIMITIVES[schema.type])
 
 
-def _logical(values: Sequence[Any], schema: Schema) -> Any:
+def _logical(values: Sequence[Any], schema: Schema) -> pa.Array:
     type_ = arrow_type(schema)
     if schema.logical == DECIMAL:
         return pa.array(values, type_)
@@ -168,7 +168,7 @@ def _logical(values: Sequence[Any], schema: Schema) -> Any:
     return pc.multiply_checked(pa.array(values, pa.int64()), _MILLI).cast(type_)
 
 
-def _struct(columns: Sequence[Sequence[Any]], schema: Schema, count: int, null: list[bool] | None = None) -> Any:
+def _struct(columns: Sequence[Sequence[Any]], schema: Schema, count: int, null: list[bool] | None = None) -> pa.Array:
     type_ = arrow_type(schema)
     mask = pa.array(null) if null is not None and any(null) else None
     if not columns:
@@ -177,18 +177,18 @@ def _struct(columns: Sequence[Sequence[Any]], schema: Schema, count: int, null: 
     return pa.StructArray.from_arrays(arrays, fields=list(type_), mask=mask)
 
 
-def _variants(values: Sequence[Any], schema: Schema | None) -> Any:
+def _variants(values: Sequence[Any], schema: Schema | None) -> pa.Array:
     pairs = [None if value is None else encode(value, schema) for value in values]
     bodies = pa.array([b"" if pair is None else pair[0] for pair in pairs], pa.binary())
     metadata = pa.array([b"" if pair is None else pair[1] for pair in pairs], pa.binary())
     return pa.StructArray.from_arrays([bodies, metadata], fields=list(VARIANT), mask=_mask(values))
 
 
-def _mask(values: Sequence[Any]) -> Any:
+def _mask(values: Sequence[object]) -> pa.Array:
     return pa.array([value is None for value in values]) if None in values else None
 
 
-def _offsets(lists: Sequence[Any]) -> Any:
+def _offsets(lists: Sequence[Sized]) -> pa.Array:
     offsets = np.zeros(len(lists) + 1, np.int32)
     np.cumsum([len(array) for array in lists], out=offsets[1:])
     return pa.array(offsets)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -115,7 +115,7 @@ class _ChainTask:
             return T.StructField(before.name, before.dataType, nullable=True, metadata=before.metadata)
         return before
 
-    def run(self, batches: Iterable[Any]) -> Iterator[_Passed]:
+    def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[_Passed]:
         """Each batch after the chain.
 
         Raises:
@@ -144,14 +144,14 @@ class _Passed:
         written: the keys and values after the chain.
     """
 
-    arrow: Any
+    arrow: pa.RecordBatch
     batch: Batch
     partitions: Sequence[int | None]
     timestamps: Sequence[int | None]
     written: dict[str, Written] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, arrow: Any, schemas: tuple[Schema | None, Schema | None]) -> _Passed:
+    def of(cls, arrow: pa.RecordBatch, schemas: tuple[Schema | None, Schema | None]) -> _Passed:
         names = arrow.schema.names
         (key, wrong_keys), (value, wrong_values) = (
             blocks_of(arrow.column(name), schema) for name, schema in zip(_SIDES, schemas, strict=True)
@@ -189,7 +189,7 @@ class _Passed:
         )
         return ": ".join((place, failure.stage, failure.class_name, failure.message))
 
-    def column(self, name: str, rows: Positions) -> Any:
+    def column(self, name: str, rows: Positions) -> pa.Array:
         """A column of the frame after the chain, for these rows."""
         batch = self.batch
         if name in self.written:
@@ -206,7 +206,7 @@ class _Passed:
             return self._timestamps(before, rows)
         return before
 
-    def _headers(self, before: Any, rows: Positions) -> Any:
+    def _headers(self, before: pa.Array, rows: Positions) -> pa.Array:
         after = self.batch.headers.to_arrow(rows)
         if not before.null_count:
             return after
@@ -214,7 +214,7 @@ class _Passed:
         untouched = pc.and_(before.is_null(), pc.equal(pc.list_value_length(after), 0))
         return pc.if_else(untouched, pa.scalar(None, HEADERS_ARROW), after)
 
-    def _timestamps(self, before: Any, rows: Positions) -> Any:
+    def _timestamps(self, before: pa.Array, rows: Positions) -> pa.Array:
         """Return the timestamps; timestamps that no stage has changed keep their microseconds."""
         now = self.batch.by_row(self.batch.timestamps, rows)
         same = [now == old for now, old in zip(now, self.batch.by_row(self.timestamps, rows), strict=True)]
@@ -226,7 +226,7 @@ def _failure(side: str, error: RecordError) -> Failure:
     return Failure.of(error, f"{side.upper()}_CONVERTER", _CONVERTER)
 
 
-def _taken(column: Any, rows: Positions) -> Any:
+def _taken(column: pa.Array, rows: Positions) -> pa.Array:
     return column if len(rows) == len(column) else column.take(pa.array(rows))
 
 
@@ -237,7 +237,7 @@ class _Records:
     task: _ChainTask
     names: tuple[str, ...]
 
-    def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for passed in self.task.run(batches):
             rows = passed.batch.alive
             columns = [passed.column(name, rows) for name in self.names]
@@ -251,7 +251,7 @@ class _DeadLetters:
     task: _ChainTask
     names: tuple[str, ...]
 
-    def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for passed in self.task.run(batches):
             rows = np.array(sorted(passed.batch.failures), np.intp)
             if not len(rows):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from typing import Any, Final
+from typing import Final
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -222,6 +222,6 @@ def _nested(spark: T.DataType) -> Schema:
     return Schema(_NAMES.get(type(spark), "variant"), True)
 
 
-def metadata_of(schema: Schema | None) -> dict[str, Any]:
+def metadata_of(schema: Schema | None) -> dict[str, object]:
     """The column metadata that keeps *schema*."""
     return {} if schema is None else {METADATA_KEY: json.dumps(schema.to_json(), ensure_ascii=False)}

@@ -73,7 +73,7 @@ class FrameMetadata:
             columns_read,
         )
 
-    def columns(self, arrow: Any) -> dict[str, Column]:
+    def columns(self, arrow: pa.RecordBatch) -> dict[str, Column]:
         """A column for each key, with an entry for each row of the batch."""
         count = arrow.num_rows
         batch = self._batch(arrow)
@@ -84,7 +84,7 @@ class FrameMetadata:
             columns[key] = Column(texts_at(self._blocks(arrow, root), steps, count))
         return columns
 
-    def _batch(self, arrow: Any) -> Batch:
+    def _batch(self, arrow: pa.RecordBatch) -> Batch:
         """Return the records with only the columns that conditions use."""
         count = arrow.num_rows
         nothing: list[Any] = [None] * count
@@ -101,7 +101,7 @@ class FrameMetadata:
         key, value = (self._blocks(arrow, name) for name in _SIDES)
         return Batch(topics, partitions, offsets, timestamps, key, value, headers)
 
-    def _blocks(self, arrow: Any, name: str) -> list[Block]:
+    def _blocks(self, arrow: pa.RecordBatch, name: str) -> list[Block]:
         if name not in self.columns_read:
             return [Block(rows_of(arrow.num_rows), None)]
         schema = self.columns_read[name]
@@ -158,7 +158,7 @@ def _read(field: T.StructField, looked_at: Iterable[tuple[str, tuple[str, ...]]]
     return schema.with_(default=None, fields=tuple(field for field in schema.fields if field.name in names))
 
 
-def _narrowed(column: Any, schema: Schema) -> Any:
+def _narrowed(column: pa.Array, schema: Schema) -> pa.Array:
     """Structs with the fields of *schema* alone."""
     if len(schema.fields) == column.type.num_fields:
         return column

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 import pyarrow as pa
@@ -219,7 +219,7 @@ class _Stage:
         pickled = cloudpickle.dumps((old, new, examples))  # type: ignore[no-untyped-call]
         return cls(reads_splits(new.source), indexes, pickled, hashlib.sha256(pickled).hexdigest())
 
-    def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Compare both versions on a task's records."""
         from turnout.engine import pieces
 
@@ -232,7 +232,7 @@ class _Stage:
                     differences += versions.of(piece, old, new)
         yield pa.RecordBatch.from_arrays([pa.array([msgspec.msgpack.encode(differences)], pa.binary())], schema=_PART)
 
-    def _records(self, batches: Iterable[Any]) -> Iterator[Any]:
+    def _records(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             if self.splits:
                 yield from records_of(batch)

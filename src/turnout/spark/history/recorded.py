@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
-from typing import Any, Final, Self
+from typing import Final, Self
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -112,7 +112,7 @@ def same_source(old: Source, new: Source) -> None:
         raise ConfigError(mistakes, what="the versions do not read the same records")
 
 
-def _what(source: Source) -> dict[str, Any]:
+def _what(source: Source) -> dict[str, object]:
     options = source.model_dump(by_alias=False)
     if not source.streams:
         # Of files it says how they are read.
@@ -125,7 +125,7 @@ def _what(source: Source) -> dict[str, Any]:
     }
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     # Options of a client are not ours to know: some are passwords.
     if isinstance(value, Mapping) and value:
         return "a block of its own"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -48,7 +48,7 @@ class Rehearsal:
 
     stage: SparkStage
 
-    def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Give the deliveries of each batch, and behind them the task's counts."""
         tally = TaskTally()
         for result in self.stage.results(batches):
@@ -59,7 +59,7 @@ class Rehearsal:
         yield _batch(dict(zip(counts.schema.names, counts.columns, strict=True)), counts.num_rows)
 
 
-def _rows(result: Result) -> Any:
+def _rows(result: Result) -> pa.RecordBatch:
     sent, messages = result.sent, result.messages
     assert sent is not None, "a replay sends no dead letters"
     rows = pa.array(sent.deliveries.rows)
@@ -72,7 +72,7 @@ def _rows(result: Result) -> Any:
     return _batch(columns, len(messages))
 
 
-def _addressed(sent: Sent, topics: Any) -> tuple[Any, Any]:
+def _addressed(sent: Sent, topics: pa.Array) -> tuple[pa.Array, pa.Array]:
     """The subscription and the destination of each delivery; null, and the topic, for a record under its own."""
     deliveries, index = sent.deliveries, sent.index
     whose = np.flatnonzero(deliveries.subscriptions != NOBODY)
@@ -81,7 +81,7 @@ def _addressed(sent: Sent, topics: Any) -> tuple[Any, Any]:
     return index.subscription_ids(deliveries.subscriptions), index.destinations(deliveries.destinations)
 
 
-def _batch(columns: dict[str, Any], count: int) -> Any:
+def _batch(columns: dict[str, pa.Array], count: int) -> pa.RecordBatch:
     arrays = [columns[item.name] if item.name in columns else pa.nulls(count, item.type) for item in _SCHEMA]
     arrays = [
         array if array.type.equals(item.type) else array.cast(item.type)

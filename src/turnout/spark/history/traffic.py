@@ -151,7 +151,7 @@ class _Counting:
         pickled = cloudpickle.dumps((route, anchors.anchors, anchors.several))  # type: ignore[no-untyped-call]
         return cls(matching.place, matching.revisions.newest(), pickled, hashlib.sha256(pickled).hexdigest())
 
-    def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Count a task's records."""
         with paused_gc(freeze=True):
             known = _known.get_or_add(self.key, lambda: _WorkerState.of(self.pickled))
@@ -164,9 +164,9 @@ class _Counting:
             yield _rows(watch, known)
 
 
-def _rows(watch: TrafficWatch, known: _WorkerState) -> Any:
+def _rows(watch: TrafficWatch, known: _WorkerState) -> pa.RecordBatch:
     """Return the counts of a task as rows."""
-    rows: list[tuple[Any, ...]] = [(_RECORDS, None, None, None, watch.records, 0)]
+    rows: list[tuple[object, ...]] = [(_RECORDS, None, None, None, watch.records, 0)]
     rows += [(_FIRED, id_, None, None, count, 0) for id_, count in watch.fired.items()]
     only = watch.only
     rows += [(_DELIVERED, *whose, None, count, only[whose]) for whose, count in watch.deliveries.items()]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from turnout.spark.stage import COUNTS, SparkStage
@@ -44,7 +44,7 @@ class _Ready:
     def __init__(self, stage: SparkStage) -> None:
         self._stage = stage
 
-    def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for _ in batches:
             pass
         yield from self._stage.nothing()

@@ -49,7 +49,7 @@ def _mapping(table: MappingTable, cluster: str | None) -> Callable[[pa.Array, pa
         texts = [decode(data) for data in given if data is not None]
         chances = draws.filter(subjects.is_valid()).to_numpy(zero_copy_only=False)
         found = iter(mappers[0].apply(texts, lambda places: chances[np.array(places, dtype=np.intp)]))
-        results: list[Any] = [None if data is None else next(found) for data in given]
+        results: list[str | None] = [None if data is None else next(found) for data in given]
         return pa.array([None if result is None else encode(result) for result in results], pa.binary())
 
     mapped.__annotations__ = {"subjects": pa.Array, "draws": pa.Array, "return": pa.Array}

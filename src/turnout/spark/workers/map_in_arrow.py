@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 from pyspark.sql.udf import UserDefinedFunction
@@ -13,7 +14,7 @@ from pyspark.util import PythonEvalType
 
 
 def map_in_arrow(
-    frame: DataFrame, function: Callable[[Iterable[Any]], Iterator[Any]], schema: StructType | str
+    frame: DataFrame, function: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]], schema: StructType | str
 ) -> DataFrame:
     """The frame that *function* makes of each partition's batches.
 

@@ -6,7 +6,6 @@ import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
@@ -96,7 +95,7 @@ class ArrowColumns:
         if mistakes:
             raise ConfigError(mistakes, what="NATS source")
 
-    def of(self, batch: Any, part: Split) -> Any:
+    def of(self, batch: pa.RecordBatch, part: Split) -> pa.RecordBatch:
         """The record batch in the schema's columns and types."""
         columns = []
         for field in self._schema:
@@ -122,7 +121,7 @@ class SplitReader:
         self.revision = split.revision
         self.not_read = 0
 
-    def batches(self) -> Iterator[Any]:
+    def batches(self) -> Iterator[pa.RecordBatch]:
         """The records, of `turnout.nats.wire.records.SCHEMA`, in batches without an empty one.
 
         Raises:
@@ -153,7 +152,7 @@ class SplitReader:
         if part.filters is not None:
             self.not_read = part.counted - count
 
-    def batches_with_stream(self) -> Iterator[Any]:
+    def batches_with_stream(self) -> Iterator[pa.RecordBatch]:
         """The same with a column ``stream`` behind the others."""
         for batch in self.batches():
             yield with_stream(batch, self._split.stream)

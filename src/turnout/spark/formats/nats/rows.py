@@ -9,7 +9,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final, Self
+from typing import Final, Self
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
@@ -46,7 +46,7 @@ class Rows:
         """
         return cls(options, None if options.splits else ArrowColumns(schema))
 
-    def read(self, part: InputPartition) -> Iterator[Any]:
+    def read(self, part: InputPartition) -> Iterator[pa.RecordBatch]:
         """The record batches that Spark gets for one of its partitions.
 
         Raises:
@@ -64,13 +64,13 @@ class Rows:
             yield self.columns.of(batch, part)
 
 
-def readers_of(rows: Any) -> Iterator[SplitReader]:
+def readers_of(rows: pa.RecordBatch) -> Iterator[SplitReader]:
     """A reader for each split of some rows."""
     for pickled in rows.column(0).to_pylist():
         yield SplitReader(*pickle.loads(pickled))  # noqa: S301 - what `Rows.read` has written, in a task of this query
 
 
-def records_of(rows: Any) -> Iterator[Any]:
+def records_of(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """The record batches of the splits of some rows, each with its stream; revisions are left out."""
     for reader in readers_of(rows):
         yield from reader.batches_with_stream()

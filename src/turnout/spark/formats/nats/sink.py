@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -69,7 +69,7 @@ class _Columns:
         hint = f": use to_json({name})" if isinstance(type_, (StructType, VariantType)) else ""
         return [Mistake(name, f"the column is {type_.simpleString()}, not {expected}{hint}")]
 
-    def messages(self, batch: Any, withholds: Callable[[str], bool]) -> tuple[Any, Any, Any]:
+    def messages(self, batch: pa.RecordBatch, withholds: Callable[[str], bool]) -> tuple[pa.Array, pa.Array, pa.Array]:
         """Return the subjects, the payloads and the header lines of a record batch; None if it has no header lines.
 
         Args:
@@ -92,7 +92,7 @@ class _Columns:
             parts = [pc.binary_join_element_wise(*parts, pa.scalar(b"", type=pa.binary()))]
         return topics, payloads, parts[0] if parts else None
 
-    def _ids(self, batch: Any, topics: Any) -> Any:
+    def _ids(self, batch: pa.RecordBatch, topics: pa.Array) -> pa.Array:
         """The message id of each row, null where it has none; None where no row has one."""
         ids = None
         if self._by_offset:
@@ -133,7 +133,7 @@ class _SinkTask:
             raise ConfigError([Mistake("mode", "a stream cannot be overwritten: use mode('append')")])
         return cls(parsed, _Columns(schema, parsed.message_id))
 
-    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Publish the rows of one task, and wait until each is stored.
 
         Raises:
