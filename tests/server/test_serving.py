@@ -160,9 +160,9 @@ deadLetter: {topic: dead}
 """
 
 
-def redriven(server: RouteServer, path: str) -> int:
-    """The status of a redrive."""
-    request = urllib.request.Request(server.url + path, b"{}", headers={"Content-Type": "application/json"})
+def status_of(server: RouteServer, path: str, body: bytes | None) -> int:
+    """The status of a GET, or of a POST with a body."""
+    request = urllib.request.Request(server.url + path, body, headers={"Content-Type": "application/json"})
     try:
         with urllib.request.urlopen(request, timeout=60) as answer:
             return int(answer.status)
@@ -171,22 +171,31 @@ def redriven(server: RouteServer, path: str) -> int:
         return refused.code
 
 
-@pytest.mark.parametrize("path", ["/v1/routes/a/dead-letters/redrive", "/fragments/dead-letters/a/redrive"])
-def test_redrives_keep_no_other_endpoint_waiting(tmp_path: Path, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While as many wait as may, all else answers; one more is refused at once."""
+@pytest.mark.parametrize(
+    ("path", "body", "waiting_for"),
+    [
+        ("/v1/routes/a/dead-letters/redrive", b"{}", "turnout.server.rest.dead_letters.newest"),
+        ("/fragments/dead-letters/a/redrive", b"{}", "turnout.console.pages.dead_letters.newest"),
+        ("/v1/routes/a/dead-letters", None, "turnout.server.rest.dead_letters.newest"),
+        ("/fragments/routes/a/replay?to=earliest", None, "turnout.console.pages.route.replay_of"),
+    ],
+)
+def test_slow_servers_of_routes_keep_no_other_endpoint_waiting(
+    tmp_path: Path, path: str, body: bytes | None, waiting_for: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While as many requests as may wait for a route's server, all else answers; one more is refused at once."""
     may_go_on = threading.Event()
-    for module in ("turnout.server.rest.dead_letters", "turnout.console.pages.dead_letters"):
-        monkeypatch.setattr(f"{module}.newest", lambda _: may_go_on.wait(60) and [])
+    monkeypatch.setattr(waiting_for, lambda *_, **__: may_go_on.wait(60) and [])
     (tmp_path / "a.yaml").write_text(DEAD)
     config = ServerConfig.model_validate({"listen": "127.0.0.1:0"})
     routes = RouteServer(config, [tmp_path], runner_of=lambda *_: FakeRunner(), pages=add_console)
-    redrives = BoundedPool("redrive", 4, waiting=46)
-    routes._threads = StoreThreads(redrives=redrives)
+    pool = BoundedPool("few", 4, waiting=46)
+    routes._threads = StoreThreads(servers=pool, redrives=pool)
     with routes as server, ThreadPoolExecutor(50) as clients:
-        waiting = [clients.submit(redriven, server, path) for _ in range(50)]
-        wait_for(lambda: redrives.full)
-        refused = redriven(server, path)
-        statuses = [get(server, path)[0] for path in ("/live", "/v1/routes", "/v1/routes/a/status")]
+        waiting = [clients.submit(status_of, server, path, body) for _ in range(50)]
+        wait_for(lambda: pool.full)
+        refused = status_of(server, path, body)
+        statuses = [get(server, other)[0] for other in ("/live", "/v1/routes", "/v1/routes/a/status")]
         still_waiting = sum(not call.done() for call in waiting)
         may_go_on.set()
         answered = {call.result() for call in waiting}

@@ -91,21 +91,19 @@ class StoreThreads:
         reads: for what reads the store.
         writes: for what changes it.
         matches: for what matches with an index: it reads the store at most once, and mostly not at all.
-        letters: for what reads dead letters from a route's server.
+        servers: for what asks a route's servers: its dead letters, the ends of its streams, its latest records.
         redrives: for redrives, which wait for a route's servers and for its store.
     """
 
     reads: BoundedPool = field(default_factory=lambda: BoundedPool("store-read", 8))
     writes: BoundedPool = field(default_factory=lambda: BoundedPool("store-write", 8))
     matches: BoundedPool = field(default_factory=lambda: BoundedPool("store-match", 8))
-    letters: BoundedPool = field(
-        default_factory=lambda: BoundedPool("letters", 8, busy="the dead letters' server is slow")
-    )
+    servers: BoundedPool = field(default_factory=lambda: BoundedPool("servers", 8, busy="servers of routes are slow"))
     redrives: BoundedPool = field(
         default_factory=lambda: BoundedPool("redrive", 4, waiting=16, busy="redrives are under way")
     )
 
     def close(self) -> None:
         """Drop the calls that have not begun; running calls are completed."""
-        for pool in (self.reads, self.writes, self.matches, self.letters, self.redrives):
+        for pool in (self.reads, self.writes, self.matches, self.servers, self.redrives):
             pool.shutdown(wait=False, cancel_futures=True)

@@ -24,7 +24,7 @@ from turnout.routes import Route
 from turnout.server.dead_letters import REACH, letter_at, newest, text_of_bytes, visible
 from turnout.server.rest.dependencies import PartsDep, Reads, Writes, is_masked
 from turnout.server.rest.models import RequestForm, SequenceNumber
-from turnout.server.rest.store_calls import reads_letters, redrives
+from turnout.server.rest.store_calls import asks_servers, redrives
 from turnout.server.sandbox import route_of
 
 router = page_router()
@@ -79,7 +79,7 @@ def _most_first(row: tuple[str, int, int]) -> tuple[int, int, str]:
 
 
 @router.get("/dead-letters/{name}")
-@reads_letters
+@asks_servers
 def letters(
     name: str,
     request: Request,
@@ -140,7 +140,7 @@ def _over_time(groups: Sequence[LetterGroup], begin: float, end: float) -> list[
 
 
 @router.get("/dead-letters/{name}/{sequence:number}")
-@reads_letters
+@asks_servers
 def letter(name: str, sequence: SequenceNumber, request: Request, parts: PartsDep, principal: Reads) -> HTMLResponse:
     route = route_of(parts.routes.entry(name))
     (letter,) = visible(route, [letter_at(route, sequence)], masked=is_masked(principal))

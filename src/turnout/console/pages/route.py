@@ -28,6 +28,7 @@ from turnout.server.entry import RouteEntry
 from turnout.server.rest.dependencies import Parts, PartsDep, Reads, Writes
 from turnout.server.rest.hiding import without_secrets
 from turnout.server.rest.models import RequestForm
+from turnout.server.rest.store_calls import asks_servers
 from turnout.server.security import Principal
 from turnout.server.state import Pause
 from turnout.server.supervisor import Phase
@@ -96,6 +97,7 @@ def pictures(name: str, request: Request, parts: PartsDep, _: Reads, over: Over 
 
 
 @router.get("/fragments/routes/{name}/pending")
+@asks_servers
 def pending(name: str, request: Request, parts: PartsDep, principal: Reads) -> HTMLResponse:
     """A change that waits to be confirmed, and what it means."""
     entry = parts.routes.entry(name)
@@ -103,6 +105,7 @@ def pending(name: str, request: Request, parts: PartsDep, principal: Reads) -> H
 
 
 @router.post("/fragments/routes/{name}/check")
+@asks_servers
 def check(name: str, form: CheckForm, request: Request, parts: PartsDep, _: Writes) -> HTMLResponse:
     """Check a route text and render its mistakes or its changes; nothing is written."""
     entry = parts.routes.entry(name)
@@ -129,6 +132,7 @@ def check(name: str, form: CheckForm, request: Request, parts: PartsDep, _: Writ
 
 
 @router.get("/fragments/routes/{name}/replay")
+@asks_servers
 def replay(name: str, request: Request, parts: PartsDep, _: Reads, to: str = "") -> HTMLResponse:
     """Render the effect of a reset: the records read again, and those skipped."""
     return page(request, "_replay.html", replays=replay_of(parts.routes, name, to))

@@ -16,7 +16,7 @@ from turnout.console.render import page, page_router
 from turnout.errors import ConditionError, ConfigError, Mistake, SubscriptionNotFoundError
 from turnout.server.rest.dependencies import Parts, PartsDep, Reads, Subscriptions, SubscriptionsDep, is_masked
 from turnout.server.rest.models import RequestForm
-from turnout.server.rest.store_calls import reads_store
+from turnout.server.rest.store_calls import asks_servers, reads_store
 from turnout.server.sandbox import route_of
 from turnout.subscriptions import Page, Subscription
 
@@ -111,6 +111,7 @@ def condition(request: Request, _: Reads, condition_text: str = "") -> HTMLRespo
 
 
 @router.post("/fragments/trial")
+@asks_servers
 def trial(form: TrialForm, request: Request, parts: PartsDep, principal: Reads) -> HTMLResponse:
     """Count the matches of a condition among the last records of a route's source."""
     entry = parts.routes.entry(form.route)

@@ -9,6 +9,7 @@ from pydantic import BaseModel, Field, StrictInt, StrictStr
 
 from turnout.server.rest.dependencies import PartsDep, Reads, Writes
 from turnout.server.rest.models import RequestForm, RouteModel, route_model
+from turnout.server.rest.store_calls import asks_servers
 
 router = APIRouter(prefix="/v1/routes/{name}", tags=["routes"])
 
@@ -76,6 +77,7 @@ def offsets(name: str, parts: PartsDep, _: Reads) -> OffsetsModel:
     summary="Reset the offsets of a paused route",
     responses={409: {}, 412: {}, 502: {}, 503: {}},
 )
+@asks_servers
 def reset_offsets(name: str, form: ResetForm, parts: PartsDep, _: Writes) -> OffsetsModel:
     start = parts.routes.reset_offsets(name, form.to)
     return OffsetsModel(batch=None, next={}, begins_at=start)

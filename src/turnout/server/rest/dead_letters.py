@@ -14,7 +14,7 @@ from turnout.history.redrive import redrive
 from turnout.server.dead_letters import as_given, letter_at, newest, visible
 from turnout.server.rest.dependencies import PartsDep, Reads, Writes, is_masked
 from turnout.server.rest.models import RequestForm, SequenceNumber
-from turnout.server.rest.store_calls import reads_letters, redrives
+from turnout.server.rest.store_calls import asks_servers, redrives
 from turnout.server.sandbox import route_of
 
 router = APIRouter(prefix="/v1/routes/{name}/dead-letters", tags=["dead letters"])
@@ -70,7 +70,7 @@ class RedriveForm(RequestForm):
 
 
 @router.get("", summary="Dead letters, the newest first", responses=_ERRORS)
-@reads_letters
+@asks_servers
 def list_letters(
     name: str,
     parts: PartsDep,
@@ -89,7 +89,7 @@ def list_letters(
 
 
 @router.get("/groups", summary="Dead letters by stage and reason, the largest group first", responses=_ERRORS)
-@reads_letters
+@asks_servers
 def groups(name: str, parts: PartsDep, principal: Reads) -> list[GroupModel]:
     route = route_of(parts.routes.entry(name))
     return [
@@ -101,7 +101,7 @@ def groups(name: str, parts: PartsDep, principal: Reads) -> list[GroupModel]:
 
 
 @router.get("/{sequence:number}", summary="One dead letter", responses=_ERRORS)
-@reads_letters
+@asks_servers
 def read_letter(name: str, sequence: SequenceNumber, parts: PartsDep, principal: Reads) -> LetterModel:
     route = route_of(parts.routes.entry(name))
     return _model(visible(route, [letter_at(route, sequence)], masked=is_masked(principal))[0])

@@ -41,9 +41,9 @@ def matches_store(endpoint: Callable[..., T]) -> Callable[..., Awaitable[T]]:
     return _on_pool(endpoint, lambda threads: threads.matches)
 
 
-def reads_letters(endpoint: Callable[..., T]) -> Callable[..., Awaitable[T]]:
-    """Decorate an endpoint that reads dead letters."""
-    return _on_pool(endpoint, lambda threads: threads.letters)
+def asks_servers(endpoint: Callable[..., T]) -> Callable[..., Awaitable[T]]:
+    """Decorate an endpoint that asks the servers of a route."""
+    return _on_pool(endpoint, lambda threads: threads.servers)
 
 
 def redrives(endpoint: Callable[..., T]) -> Callable[..., Awaitable[T]]:
