@@ -1,63 +1,102 @@
-"""Flights as records on their way: what benchmarks of the chain put through it."""
+"""Flights as records on their way: what benchmarks of routes and of chains put through them, none twice."""
 
 from __future__ import annotations
 
 import itertools
 import json
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import yaml
 
-from turnout.demo.flights import FlightMessage, messages
+from benchmarks.harness import Supply
+from turnout.demo.flights import FlightMessage, flights, messages
+from turnout.demo.stage import streams
+from turnout.nats.wire import Connection, Publisher, create_stream, purge_stream
 from turnout.records.headers import ARROW
 
 ROUTE = Path(__file__).parents[1] / "examples" / "flights.yaml"
+
+_POOL = 100_000
 _FIRST = 1_357_016_400_000
+_STEP = 7_919
+"""A prime: the flight that lends its times in the second year, and in each year after that."""
+
+_LENT = ("dep_time", "dep_delay", "arr_time", "arr_delay", "air_time", "flight")
 
 
-@dataclass(frozen=True)
-class Flights:
-    """So many flights, the year again and again; each was published a millisecond after the one before."""
+def endless_flights(limit: int = _POOL) -> Iterator[FlightMessage]:
+    """The year's first flights, and the same of further years with their carriers, airports and schedule.
 
-    sent: list[FlightMessage]
+    In these a flight has its number, its times and its delays from another flight of the year, so that each field has
+    the values that it has in the data, as often, and no record is there twice.
+    """
+    first = list(flights(limit))
+    yield from messages(records=first)
+    for lap in itertools.count(1):
+        yield from messages(records=(_moved(first, at, lap) for at in range(len(first))))
 
-    @classmethod
-    def of(cls, count: int) -> Flights:
-        year = list(messages(count))
-        return cls(list(itertools.islice(itertools.cycle(year), count)))
 
-    def __len__(self) -> int:
-        return len(self.sent)
+def _moved(year: Sequence[dict[str, Any]], at: int, lap: int) -> dict[str, Any]:
+    flight, other = year[at], year[(at + lap * _STEP) % len(year)]
+    own = {name: value for name, value in flight.items() if name not in _LENT}
+    own |= {name: other[name] for name in _LENT if name in other}
+    # In the order of the data's fields, of which those that have no value are left out.
+    moved = {name: own[name] for name in _FIELDS if name in own}
+    return {**moved, "year": flight["year"] + lap, "time_hour": f"{flight['year'] + lap}{flight['time_hour'][4:]}"}
 
-    def lines(self) -> list[str]:
-        """A JSON object for each, for programs that read files."""
-        return [
-            json.dumps(
-                {
-                    "topic": message.subject,
-                    "timestamp": _FIRST + at,
-                    "headers": list(message.headers),
-                    "value": message.payload.decode(),
-                }
-            )
-            for at, message in enumerate(self.sent)
-        ]
 
-    def batches(self, size: int = 10_000) -> list[pa.RecordBatch]:
-        """As a source gives them: Arrow batches."""
-        headers = [[{"key": name, "value": text.encode()} for name, text in message.headers] for message in self.sent]
-        table = pa.table(
+_FIELDS = (
+    "year", "month", "day", "dep_time", "sched_dep_time", "dep_delay", "arr_time", "sched_arr_time", "arr_delay",
+    "carrier", "flight", "tailnum", "origin", "dest", "air_time", "distance", "hour", "minute", "time_hour", "airline",
+)  # fmt: skip
+
+
+def supply() -> Supply[FlightMessage]:
+    """Return flights, each given out once."""
+    return Supply(endless_flights())
+
+
+def publish(url: str, sent: Sequence[FlightMessage], config: Mapping[str, object] | None = None) -> None:
+    """Make these the only messages of the stream of flights, which is created if it is not there."""
+    config = config or streams()[0]
+    with Connection.open(url) as connection:
+        create_stream(connection, config)
+        purge_stream(connection, str(config["name"]))
+        with Publisher(connection) as publisher:
+            for message in sent:
+                publisher.publish(message.subject, message.payload, message.headers)
+
+
+def lines(sent: Sequence[FlightMessage]) -> list[str]:
+    """A JSON object for each, for programs that read files; each was published a millisecond after the one before."""
+    return [
+        json.dumps(
             {
-                "topic": [message.subject for message in self.sent],
-                "timestamp": pa.array(range(_FIRST, _FIRST + len(self.sent)), pa.int64()),
-                "headers": pa.array(headers, ARROW),
-                "value": pa.array([message.payload for message in self.sent], pa.binary()),
+                "topic": message.subject,
+                "timestamp": _FIRST + at,
+                "headers": list(message.headers),
+                "value": message.payload.decode(),
             }
         )
-        return table.combine_chunks().to_batches(max_chunksize=size)
+        for at, message in enumerate(sent)
+    ]
+
+
+def batches(sent: Sequence[FlightMessage], size: int = 10_000) -> list[pa.RecordBatch]:
+    """As a source gives them: Arrow batches."""
+    headers = [[{"key": name, "value": text.encode()} for name, text in message.headers] for message in sent]
+    table = pa.table(
+        {
+            "topic": [message.subject for message in sent],
+            "timestamp": pa.array(range(_FIRST, _FIRST + len(sent)), pa.int64()),
+            "headers": pa.array(headers, ARROW),
+            "value": pa.array([message.payload for message in sent], pa.binary()),
+        }
+    )
+    return table.combine_chunks().to_batches(max_chunksize=size)
 
 
 def route() -> dict[str, Any]:

@@ -12,21 +12,20 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.harness import Options, Result, cpu_seconds
+from benchmarks.harness import Case, Result, Setup, cpu_seconds
 from turnout.embedded import NatsServer
 from turnout.errors import RunError
 from turnout.nats.wire import Connection, purge_stream
 
 RATE = 1000
-_WARM_UP = 60
-"""Seconds. The JVM compiles the planner for as long: in its first ten a micro-batch takes three times as long."""
 _ROUTE = """
 name: latency
 source: {{format: nats, servers: "{url}", stream: IN, start: latest}}
@@ -37,22 +36,22 @@ checkpoint: "{checkpoint}"
 """
 
 
-def latencies(spark: Any, server: NatsServer, folder: Path, options: Options) -> Iterator[Result]:
+def latencies(spark: Any, server: NatsServer, folder: Path, *, quick: bool) -> Iterator[Case]:
     """A query of one's own, and a route that maps subjects; both with the low-latency settings."""
-    seconds = 5 if options.quick else 20
+    seconds = 2 if quick else 10
     for case, start in (("latency of a query", _query), ("latency of a route", _route)):
-        if options.wants(case):
-            with Connection.open(server.url) as connection:
-                for stream in ("IN", "OUT"):
-                    purge_stream(connection, stream)
-            try:
-                with start(spark, server, folder):
-                    yield _measure(spark, server, f"{case}, {RATE:,} messages/s", seconds)
-            except RunError as failure:
-                # The other cases took minutes: they are worth printing.
-                sys.stderr.write(f"bench nats: {failure}\n")
-    if options.wants("latency idle micro-batch"):
-        yield _idle(spark, server, folder)
+        yield Case(case, partial(_latency, case, start, spark, server, folder, seconds))
+    yield Case("latency idle micro-batch", lambda: [_idle(spark, server, folder)])
+
+
+def _latency(
+    case: str, start: Callable[..., Any], spark: Any, server: NatsServer, folder: Path, seconds: int
+) -> Iterator[Result]:
+    with Connection.open(server.url) as connection:
+        for stream in ("IN", "OUT"):
+            purge_stream(connection, stream)
+    with start(spark, server, folder):
+        yield _measure(spark, server, f"{case}, {RATE:,} messages/s", seconds)
 
 
 @contextmanager
@@ -96,7 +95,7 @@ def _route(spark: Any, server: NatsServer, folder: Path) -> Iterator[None]:
 def _measure(spark: Any, server: NatsServer, case: str, seconds: int) -> Result:
     query = spark.streams.active[0]
     try:
-        _traffic(server, min(_WARM_UP, 3 * seconds))
+        _traffic(server, 2 * seconds)
         traffic = _traffic(server, seconds)
     except RunError as failure:
         raise RunError(f"{case}: {query.exception() or failure}") from failure
@@ -108,9 +107,8 @@ def _measure(spark: Any, server: NatsServer, case: str, seconds: int) -> Result:
     before = cpu_seconds()
     time.sleep(5)
     idle = (cpu_seconds() - before) / 5
-    return Result(
-        case, traffic["count"], traffic["count"] / seconds, extra={**traffic["ms"], **parts, "idle_cores": idle}
-    )
+    extra = {**traffic["ms"], **parts, "idle_cores": idle}
+    return Result(case, traffic["count"], (traffic["count"] / seconds,), Setup("new", None, 2), extra=extra)
 
 
 def _idle(spark: Any, server: NatsServer, folder: Path) -> Result:
@@ -137,9 +135,9 @@ def _idle(spark: Any, server: NatsServer, folder: Path) -> Result:
     finally:
         spark.conf.unset(name)
     p50, p99 = np.percentile(taken, [50, 99])
-    return Result(
-        "latency idle micro-batch", len(taken), 1000 / max(1.0, float(p50)), extra={"p50_ms": p50, "p99_ms": p99}
-    )
+    extra = {"p50_ms": float(p50), "p99_ms": float(p99)}
+    speed = 1000 / max(1.0, float(p50))
+    return Result("latency idle micro-batch", len(taken), (speed,), Setup("none", None, 2), extra=extra)
 
 
 def _traffic(server: NatsServer, seconds: int) -> dict[str, Any]:

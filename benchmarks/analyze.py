@@ -11,10 +11,11 @@ import resource
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from multiprocessing import active_children, get_context
 from typing import Any, NamedTuple
 
-from benchmarks.harness import Options, Result
+from benchmarks.harness import Case, Options, Result, Setup
 from benchmarks.store import generated_subscriptions
 from benchmarks.workloads import WORKLOADS
 from turnout.demo.interests import generated
@@ -22,7 +23,7 @@ from turnout.subscriptions import Subscription
 from turnout.subscriptions.analysis import Analysis, Catalogue, analysis_of
 from turnout.subscriptions.model import new_id
 
-SIZES = (10_000, 100_000, 1_000_000)
+SIZES = (10_000, 40_000)
 
 
 class Measured(NamedTuple):
@@ -46,7 +47,7 @@ def _flights(size: int) -> Iterator[Subscription]:
         yield Subscription(one.destinations, one.condition, one.metadata, new_id())
 
 
-CASES: dict[str, Callable[[int], Iterator[Subscription]]] = {
+GENERATORS: dict[str, Callable[[int], Iterator[Subscription]]] = {
     "store": generated_subscriptions,
     "flights": _flights,
     "alerts": WORKLOADS["alerts"].subscriptions,
@@ -55,10 +56,11 @@ CASES: dict[str, Callable[[int], Iterator[Subscription]]] = {
 """Subscriptions by workload: those of the benchmark of stores, of the demo, and two of the matchers'."""
 
 
-def run(options: Options) -> list[Result]:
-    """Every workload that was asked for, at growing sizes."""
-    sizes = (options.size,) if options.size else (1_000, 4_000) if options.quick else SIZES
-    return [result for name in CASES if options.wants(f"analyze/{name}") for result in _grown(name, sizes)]
+def cases(options: Options) -> Iterator[Case]:
+    """Every workload at growing sizes."""
+    sizes = (options.size,) if options.size else (500, 2_000) if options.quick else SIZES
+    for name in GENERATORS:
+        yield Case(f"analyze/{name}", partial(_grown, name, sizes))
 
 
 def _grown(name: str, sizes: tuple[int, ...]) -> Iterator[Result]:
@@ -70,13 +72,14 @@ def _grown(name: str, sizes: tuple[int, ...]) -> Iterator[Result]:
         yield Result(
             f"analyze/{name}",
             size,
-            size / measured.cpu,
+            (size / measured.cpu,),
+            Setup("none", None, 1),
             extra={
-                "cpu_seconds": round(measured.cpu, 1),
-                "cpu_us": round(measured.cpu / size * 1e6, 1),
-                "growth": "" if growth is None else round(growth, 2),
-                "peak_memory_mb": round(measured.peak / 2**20),
-                "of_that_subscriptions_mb": round(measured.before / 2**20),
+                "cpu_seconds": measured.cpu,
+                "cpu_us": measured.cpu / size * 1e6,
+                **({} if growth is None else {"growth": growth}),
+                "peak_memory_mb": measured.peak / 2**20,
+                "of_that_subscriptions_mb": measured.before / 2**20,
                 **measured.facts,
             },
         )
@@ -97,7 +100,7 @@ def _alone(name: str, size: int) -> Measured:
 
 def analyzed(name: str, size: int) -> Measured:
     """Analyse so many subscriptions of a workload, in this process."""
-    subscriptions = tuple(CASES[name](size))
+    subscriptions = tuple(GENERATORS[name](size))
     before = _peak()
     begun = time.process_time()
     analysis = analysis_of(Catalogue(subscriptions))

@@ -1,101 +1,209 @@
-"""What every benchmark shares: options in, results out, a table for people and JSON for programs.
+"""The parts that every benchmark shares: options, cases, results, and records that are given out once.
 
-A benchmark is a module beside this one with ``run(options) -> list[Result]``.
+A benchmark is a module beside this one with ``cases(options) -> Iterator[Case]``. The cases of a benchmark are measured
+one by one while the generator waits, so a server or session that several cases share is a ``with`` block around their
+``yield``.
 """
 
 from __future__ import annotations
 
-import json
-import os
 import pkgutil
-import platform
-import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from statistics import median
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
+
+import msgspec
+import xxhash
+
+from turnout.errors import TurnoutError
 
 _NOT_BENCHMARKS = {"harness", "workloads"}
+
+T = TypeVar("T")
+
+
+class CannotRunError(TurnoutError):
+    """Raised when a case cannot be measured on this machine; the message is the reason."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """What the command line asked for."""
+    """Arguments of the command line."""
 
     size: int | None = None
     quick: bool = False
     cases: tuple[str, ...] = ()
 
     def rows(self, usual: int, quick: int) -> int:
-        """How many rows to use: the caller's number, else *quick* or *usual*."""
+        """Return the number of rows to use: the caller's, else *quick* or *usual*."""
         return self.size or (quick if self.quick else usual)
 
     def wants(self, case: str) -> bool:
-        """Whether a case of this name was asked for."""
+        """Return whether a case of this name was asked for."""
         return not self.cases or any(part in case for part in self.cases)
+
+
+class Setup(NamedTuple):
+    """Circumstances of a figure.
+
+    Attributes:
+        records: ``new`` where no record was seen before, ``none`` where no records are measured.
+        batch: records that are processed together, or None where it is the program that decides.
+        threads: threads or processes that work at once.
+    """
+
+    records: Literal["new", "none"]
+    batch: int | None
+    threads: int
 
 
 @dataclass(frozen=True)
 class Result:
-    """One measured case. *ratio* is rows_per_second over the baseline's, where there is a baseline."""
+    """Measured case.
+
+    Attributes:
+        case: its name.
+        size: records, subscriptions or whatever else grows.
+        rates: records per second of each repeat.
+        setup: circumstances.
+        baseline: name of what *ratio* compares with.
+        ratio: speed relative to the baseline.
+        extra: more figures; the last word of a name is the unit where there is one.
+    """
 
     case: str
     size: int
-    rows_per_second: float
+    rates: tuple[float, ...]
+    setup: Setup
     baseline: str | None = None
     ratio: float | None = None
-    extra: dict[str, Any] = field(default_factory=dict)
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def rows_per_second(self) -> float:
+        """Median of all repeats."""
+        return median(self.rates)
+
+    def row(self) -> dict[str, Any]:
+        """Return the result as a JSON object."""
+        return {
+            "case": self.case,
+            "status": "measured",
+            "size": self.size,
+            **self.setup._asdict(),
+            "unit": "1/s",
+            "rows_per_second": self.rows_per_second,
+            "min": min(self.rates),
+            "max": max(self.rates),
+            "repeats": len(self.rates),
+            "baseline": self.baseline,
+            "ratio": self.ratio,
+            "figures": {name: {"value": value, "unit": unit_of(name)} for name, value in self.extra.items()},
+        }
+
+
+_UNITS = {
+    "us": "µs", "ms": "ms", "s": "s", "seconds": "s", "mb": "MB", "bytes": "B", "percent": "%", "ratio": "",
+    "per_second": "1/s",
+}  # fmt: skip
+
+
+def unit_of(figure: str) -> str:
+    """Return the unit that the name of a figure ends in, or nothing for a count or a share."""
+    return next((unit for end, unit in _UNITS.items() if figure == end or figure.endswith(f"_{end}")), "")
+
+
+@dataclass(frozen=True)
+class Case:
+    """Something to measure; *measure* may give several results."""
+
+    name: str
+    measure: Callable[[], Iterable[Result]]
+
+
+class RepeatedRecordError(AssertionError):
+    """Raised when a generator of records gives one for a second time."""
+
+
+class Supply(Generic[T]):
+    """Records, each given out once.
+
+    A cache of values or of verdicts helps as much as it would in production, and not as much as it does where the same
+    records come again with each repeat.
+
+    Args:
+        records: endless generator of them.
+    """
+
+    def __init__(self, records: Iterator[T]) -> None:
+        self._records = records
+        self._digests: set[int] = set()
+
+    def take(self, count: int) -> list[T]:
+        """Return the next records.
+
+        Raises:
+            RepeatedRecordError: one of them was there before.
+        """
+        taken = list(islice(self._records, count))
+        for record in taken:
+            digest = xxhash.xxh3_64_intdigest(msgspec.msgpack.encode(record))
+            if digest in self._digests:
+                raise RepeatedRecordError(f"a record was generated twice: {record!r}")
+            self._digests.add(digest)
+        return taken
 
 
 def names() -> list[str]:
-    """The benchmarks there are."""
+    """Return the names of all benchmarks."""
     modules = pkgutil.iter_modules([str(Path(__file__).parent)])
     return sorted(module.name for module in modules if module.name not in _NOT_BENCHMARKS and module.name[0] != "_")
 
 
-def machine() -> dict[str, Any]:
-    """What the figures were measured on."""
-    return {
-        "cores": os.cpu_count(),
-        "processor": platform.machine(),
-        "system": platform.platform(),
-        "python": platform.python_version(),
-        "load_average": round(os.getloadavg()[0], 2),
-        "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-    }
-
-
 def cpu_seconds(pid: int | None = None) -> float:
-    """The processor time until now of the process *pid*, or of this one and all below it."""
+    """Return the processor time until now of the process *pid*, or of this one and all below it."""
     import psutil
 
     family = [psutil.Process(pid)] if pid else [psutil.Process(), *psutil.Process().children(recursive=True)]
     total = 0.0
-    for workload in family:
+    for process in family:
         with suppress(psutil.NoSuchProcess):
-            times = workload.cpu_times()
+            times = process.cpu_times()
             total += times.user + times.system
     return total
 
 
 def texts(size: int) -> Any:
-    """A column of *size* letters that end in the column ``id``; of a literal, as padding takes longer than sending."""
+    """Return a column of *size* letters that end in the column ``id``; of a literal, as padding takes longer."""
     from pyspark.sql import functions as F
 
-    return F.concat(F.lit("x" * (size - 8)), F.lpad(F.col("id").cast("string"), 8, "0"))
+    return F.concat(F.lit("x" * (size - 12)), F.lpad(F.col("id").cast("string"), 12, "0"))
 
 
-def best_of(repeats: int, work: Callable[[], object]) -> float:
-    """Seconds of the median run of *work*, after one warm-up that is not counted."""
-    work()
-    times = []
-    for _ in range(repeats):
-        with clock() as seconds:
-            work()
-        times.append(seconds())
-    return sorted(times)[len(times) // 2]
+def timed(
+    repeats: int,
+    prepare: Callable[[], T],
+    work: Callable[[T], object],
+    now: Callable[[], float] = time.perf_counter,
+) -> list[float]:
+    """Return the seconds of *work* over what *prepare* gives it, once for each repeat after one for warming up."""
+    taken = []
+    for _ in range(repeats + 1):
+        given = prepare()
+        begun = now()
+        work(given)
+        taken.append(now() - begun)
+    return taken[1:]
+
+
+def rates(count: int, seconds: Iterable[float]) -> tuple[float, ...]:
+    """Return how many of *count* a second were done in each repeat."""
+    return tuple(count / each for each in seconds)
 
 
 @contextmanager
@@ -105,29 +213,3 @@ def clock() -> Iterator[Callable[[], float]]:
     ended: list[float] = []
     yield lambda: (ended[0] if ended else time.perf_counter()) - begun
     ended.append(time.perf_counter())
-
-
-def report(name: str, results: list[Result], *, as_json: bool) -> None:
-    """Print what was measured, with the machine it was measured on."""
-    if as_json:
-        rows = [{**{k: v for k, v in asdict(r).items() if k != "extra"}, **r.extra} for r in results]
-        sys.stdout.write(json.dumps({"benchmark": name, "machine": machine(), "results": rows}, indent=1) + "\n")
-        return
-    from rich.console import Console
-    from rich.table import Table
-
-    extras = list(dict.fromkeys(key for result in results for key in result.extra))
-    table = Table(title=f"turnout bench {name}")
-    for heading in ("case", "size", "rows/s", "baseline", "ratio", *extras):
-        table.add_column(heading, justify="left" if heading in ("case", "baseline") else "right")
-    for r in results:
-        ratio = "" if r.ratio is None else f"{r.ratio:.2f}"
-        more = [_cell(r.extra.get(key, "")) for key in extras]
-        table.add_row(r.case, f"{r.size:,}", f"{r.rows_per_second:,.0f}", r.baseline or "", ratio, *more)
-    console = Console(width=None if sys.stdout.isatty() else 160)
-    console.print(table)
-    console.print(" ".join(f"{key}={value}" for key, value in machine().items()), style="dim")
-
-
-def _cell(value: object) -> str:
-    return f"{value:,.4g}" if isinstance(value, float) else str(value)

@@ -1,19 +1,20 @@
-"""What routes cost that have nothing to do: `turnout serve` over one, two and twenty of them, on a quiet machine."""
+"""What routes cost that have nothing to do: `turnout serve` over one and over twenty of them, on a quiet machine."""
 
 from __future__ import annotations
 
 import tempfile
 import time
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import psutil
 from prometheus_client.parser import text_string_to_metric_families
 
 from benchmarks._serving import serving
-from benchmarks.harness import Options, Result
+from benchmarks.harness import Case, Options, Result, Setup
 from turnout.embedded import NatsServer
 from turnout.nats.wire import Connection, create_stream
 
@@ -35,39 +36,32 @@ _PARTS = ("server", "jvm", "workers", "nats")
 _PATIENCE = 240.0
 
 
-def run(options: Options) -> list[Result]:
+def cases(options: Options) -> Iterator[Case]:
+    """Each trigger with one, two, and many routes."""
     most = options.rows(ROUTES, 4)
-    seconds = 15 if options.quick else 60
-    results: list[Result] = []
     for name, trigger in _TRIGGERS.items():
-        first: dict[str, float] | None = None
-        for routes in dict.fromkeys((1, 2, most)):
-            case = f"{routes} idle, {name}"
-            if not options.wants(case):
-                continue
-            # Spark ends Python workers that had nothing to do for a minute: three of a route's four, of 40 MB each.
-            shares, memory = _measured(routes, trigger, seconds, 15 if options.quick else 90)
-            first = shares if routes == 1 else first
-            results.append(_result(case, routes, shares, first, memory))
-    return results
+        yield Case(f"idle, {name}", partial(_growing, name, trigger, most, quick=options.quick))
+
+
+def _growing(name: str, trigger: str, most: int, *, quick: bool) -> Iterator[Result]:
+    first: dict[str, float] | None = None
+    for routes in dict.fromkeys((1, most)):
+        # Spark ends Python workers that had nothing to do for a minute: three of a route's four, of 40 MB each.
+        shares, memory = _measured(routes, trigger, 5 if quick else 30, 5 if quick else 75)
+        first = first or shares
+        yield _result(f"{routes} idle, {name}", routes, shares, first, memory)
 
 
 def _result(
-    case: str, routes: int, shares: Mapping[str, float], first: Mapping[str, float] | None, memory: Mapping[str, int]
+    case: str, routes: int, shares: Mapping[str, float], first: Mapping[str, float], memory: Mapping[str, int]
 ) -> Result:
     """Shares of a core, the nats-server's aside, and what each route beyond the first adds, in hundredths of a core."""
     ours = sum(shares.values()) - shares["nats"]
-    more = {f"{part}_percent": round(100 * share, 2) for part, share in shares.items()}
-    each: float | str = ""
-    if first is not None and routes > 1:
-        each = round(100 * (ours - sum(first.values()) + first["nats"]) / (routes - 1), 3)
-    more_memory = {f"{part}_mb": round(size / 2**20) for part, size in memory.items() if part != "nats"}
-    return Result(
-        case,
-        routes,
-        0,
-        extra={"percent_of_a_core": round(100 * ours, 2), "percent_each_beyond_first": each, **more, **more_memory},
-    )
+    figures = {"core_percent": 100 * ours, **{f"{part}_core_percent": 100 * share for part, share in shares.items()}}
+    if routes > 1:
+        figures["each_more_core_percent"] = 100 * (ours - sum(first.values()) + first["nats"]) / (routes - 1)
+    figures |= {f"{part}_mb": size / 2**20 for part, size in memory.items() if part != "nats"}
+    return Result(case, routes, (0.0,), Setup("none", None, 2), extra=figures)
 
 
 def _measured(routes: int, trigger: str, seconds: int, settle: int) -> tuple[dict[str, float], dict[str, int]]:

@@ -1,23 +1,30 @@
-"""Messages a second through turnout.nats.jetstream, beside nats-py's own JetStream client on the same server."""
+"""Messages a second through turnout.nats.jetstream, beside nats-py's own JetStream client on the same server.
+
+Before each round the stream is filled with other messages, which both clients read; what they write is numbered.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
+from itertools import count as count_up
+from statistics import median
 
 from nats.js.api import AckPolicy as TheirAckPolicy
 from nats.js.api import ConsumerConfig as TheirConsumerConfig
 
 import nats
-from benchmarks.harness import Options, Result
+from benchmarks.harness import Case, Options, Result, Setup, rates
 from turnout.embedded import NatsServer
 from turnout.nats.jetstream import AckPolicy, ConsumerConfig, JetStream, PullOptions, StorageType, StreamConfig, connect
 from turnout.nats.jetstream.kv import KeyValueConfig
+from turnout.nats.wire import Connection, Publisher, purge_stream
 
-MESSAGES = 200_000
-KEYS = 5_000
+MESSAGES = 50_000
+KEYS = 2_000
 SIZE = 128
 BATCH = 500
 ROUNDS = 3
@@ -28,7 +35,7 @@ Timed = Callable[[], Awaitable[float]]
 
 
 @dataclass(frozen=True)
-class Case:
+class Pair:
     """One measurement: ours and, where nats-py can do it, theirs. Each gives the seconds that it took."""
 
     name: str
@@ -41,22 +48,39 @@ class Case:
 class Bench:
     """Both clients on one server, with a stream that both read."""
 
-    def __init__(self, js: JetStream, url: str, messages: int, keys: int) -> None:
-        self.js, self.url, self.messages, self.keys = js, url, messages, keys
+    js: JetStream
 
-    def cases(self) -> list[Case]:
+    def __init__(self, url: str, messages: int, keys: int) -> None:
+        self.url, self.messages, self.keys = url, messages, keys
+        self._numbers = count_up()
+        self._round = 0
+
+    def payload(self) -> bytes:
+        """Return a message that was not there before."""
+        return b"%012d%s" % (next(self._numbers), b"x" * (SIZE - 12))
+
+    def begin_round(self) -> None:
+        """Fill the stream that both read anew, and have both write to new keys."""
+        self._round += 1
+        with Connection.open(self.url) as connection:
+            purge_stream(connection, "BENCH")
+            with Publisher(connection) as publisher:
+                for _ in range(self.messages):
+                    publisher.publish("bench.read", self.payload(), ())
+
+    def pairs(self) -> list[Pair]:
         n, k = self.messages, self.keys
         return [
-            Case("push callback", n, self.push_callback, self.their_push_callback, "nats-py subscribe(cb)"),
-            Case("push iterator", n, self.push_iterator, self.their_push_iterator, "nats-py subscribe, messages"),
-            Case("pull fetch, acked", n, lambda: self.fetch(True), lambda: self.their_fetch(True), "nats-py fetch"),
-            Case("pull fetch", n, lambda: self.fetch(False), lambda: self.their_fetch(False), "nats-py fetch"),
-            Case("pull iterator, acked", n, self.pull_iterator, lambda: self.their_fetch(True), "nats-py fetch"),
-            Case("ordered", n, self.ordered, self.their_ordered, "nats-py ordered_consumer"),
-            Case("publish, acked one by one", k, self.publish, self.their_publish, "nats-py publish"),
-            Case("publish_async, acked", n // 2, self.publish_async, self.their_publish_async, "nats-py publish_async"),
-            Case("KV put", k, self.kv_put, self.their_kv_put, "nats-py put"),
-            Case("KV get", k, self.kv_get, self.their_kv_get, "nats-py get"),
+            Pair("push callback", n, self.push_callback, self.their_push_callback, "nats-py subscribe(cb)"),
+            Pair("push iterator", n, self.push_iterator, self.their_push_iterator, "nats-py subscribe, messages"),
+            Pair("pull fetch, acked", n, lambda: self.fetch(True), lambda: self.their_fetch(True), "nats-py fetch"),
+            Pair("pull fetch", n, lambda: self.fetch(False), lambda: self.their_fetch(False), "nats-py fetch"),
+            Pair("pull iterator, acked", n, self.pull_iterator, lambda: self.their_fetch(True), "nats-py fetch"),
+            Pair("ordered", n, self.ordered, self.their_ordered, "nats-py ordered_consumer"),
+            Pair("publish, acked one by one", k, self.publish, self.their_publish, "nats-py publish"),
+            Pair("publish_async, acked", n // 2, self.publish_async, self.their_publish_async, "nats-py publish_async"),
+            Pair("KV put", k, self.kv_put, self.their_kv_put, "nats-py put"),
+            Pair("KV get", k, self.kv_get, self.their_kv_get, "nats-py get"),
         ]
 
     # -- reading
@@ -169,12 +193,12 @@ class Bench:
     async def publish(self) -> float:
         begun = time.perf_counter()
         for _ in range(self.keys):
-            await self.js.publish("bench.write", b"x" * SIZE)
+            await self.js.publish("bench.write", self.payload())
         return time.perf_counter() - begun
 
     async def publish_async(self) -> float:
         begun = time.perf_counter()
-        futures = [await self.js.publish_async("bench.write", b"x" * SIZE) for _ in range(self.messages // 2)]
+        futures = [await self.js.publish_async("bench.write", self.payload()) for _ in range(self.messages // 2)]
         await asyncio.gather(*futures)
         return time.perf_counter() - begun
 
@@ -182,13 +206,13 @@ class Bench:
         async with await nats.connect(self.url) as client:
             js, begun = client.jetstream(), time.perf_counter()
             for _ in range(self.keys):
-                await js.publish("bench.write", b"x" * SIZE)
+                await js.publish("bench.write", self.payload())
             return time.perf_counter() - begun
 
     async def their_publish_async(self) -> float:
         async with await nats.connect(self.url) as client:
             js, begun = client.jetstream(), time.perf_counter()
-            futures = [await js.publish_async("bench.write", b"x" * SIZE) for _ in range(self.messages // 2)]
+            futures = [await js.publish_async("bench.write", self.payload()) for _ in range(self.messages // 2)]
             await asyncio.gather(*futures)
             return time.perf_counter() - begun
 
@@ -197,13 +221,13 @@ class Bench:
     async def kv_put(self) -> float:
         kv, begun = await self.js.key_value("bench"), time.perf_counter()
         for number in range(self.keys):
-            await kv.put(f"k{number % 1000}", b"x" * SIZE)
+            await kv.put(f"o{self._round}.{number}", self.payload())
         return time.perf_counter() - begun
 
     async def kv_get(self) -> float:
         kv, begun = await self.js.key_value("bench"), time.perf_counter()
         for number in range(self.keys):
-            await kv.get(f"k{number % 1000}")
+            await kv.get(f"o{self._round}.{number}")
         return time.perf_counter() - begun
 
     async def their_kv_put(self) -> float:
@@ -211,7 +235,7 @@ class Bench:
             kv = await client.jetstream().key_value("bench")
             begun = time.perf_counter()
             for number in range(self.keys):
-                await kv.put(f"k{number % 1000}", b"x" * SIZE)
+                await kv.put(f"t{self._round}.{number}", self.payload())
             return time.perf_counter() - begun
 
     async def their_kv_get(self) -> float:
@@ -219,48 +243,54 @@ class Bench:
             kv = await client.jetstream().key_value("bench")
             begun = time.perf_counter()
             for number in range(self.keys):
-                await kv.get(f"k{number % 1000}")
+                await kv.get(f"t{self._round}.{number}")
             return time.perf_counter() - begun
 
 
-async def _median(work: Timed, rounds: int) -> tuple[float, float]:
-    """The median run: its seconds, and the seconds of processor time that this process used in it."""
-    times = []
+async def _timed(work: Timed) -> tuple[float, float]:
+    """The seconds of a run, and the seconds of processor time that this process used in it."""
+    before = time.process_time()
+    return await work(), time.process_time() - before
+
+
+async def _measure(bench: Bench, case: Pair, rounds: int) -> Result:
+    """Both clients by turns."""
+    ours, theirs = [], []
     for _ in range(rounds):
-        before = time.process_time()
-        times.append((await work(), time.process_time() - before))
-    return sorted(times)[len(times) // 2]
+        bench.begin_round()
+        if case.name == "KV get":
+            await bench.kv_put()
+            await bench.their_kv_put()
+        ours.append(await _timed(case.ours))
+        if case.theirs:
+            theirs.append(await _timed(case.theirs))
+    extra = {"cpu_us": median(cpu for _, cpu in ours) / case.size * 1e6}
+    ratio = None
+    if theirs:
+        ratio = median(their / our for (our, _), (their, _) in zip(ours, theirs, strict=True))
+        extra["its_per_second"] = case.size / median(seconds for seconds, _ in theirs)
+        extra["its_cpu_us"] = median(cpu for _, cpu in theirs) / case.size * 1e6
+    speeds = rates(case.size, (seconds for seconds, _ in ours))
+    return Result(case.name, case.size, speeds, Setup("new", None, 1), case.baseline or None, ratio, extra)
 
 
-async def _measure(url: str, options: Options) -> list[Result]:
-    messages = options.rows(MESSAGES, 20_000)
-    rounds = 1 if options.quick else ROUNDS
-    results = []
-    async with connect(url, timeout=60) as js:
+async def _connected(bench: Bench, pair: Pair, rounds: int) -> Result:
+    async with connect(bench.url, timeout=60) as bench.js:
         stream = StreamConfig(name="BENCH", subjects=["bench.*"], storage=StorageType.MEMORY)
-        await js.create_stream(stream)
-        await js.create_key_value(KeyValueConfig(bucket="bench", storage=StorageType.MEMORY))
-        for _ in range(messages):
-            await js.publish_async("bench.read", b"x" * SIZE)
-        await js.publish_async_complete(120)
-        for case in Bench(js, url, messages, min(KEYS, messages)).cases():
-            if not options.wants(case.name):
-                continue
-            # One after the other in turns, so that a busy machine slows both.
-            ours, cpu = await _median(case.ours, rounds)
-            extra = {"cpu_us": cpu / case.size * 1e6}
-            ratio = None
-            if case.theirs:
-                theirs, their_cpu = await _median(case.theirs, rounds)
-                ratio = theirs / ours
-                extra |= {
-                    "baseline_rows_per_second": case.size / theirs,
-                    "baseline_cpu_us": their_cpu / case.size * 1e6,
-                }
-            results.append(Result(case.name, case.size, case.size / ours, case.baseline or None, ratio, extra))
-    return results
+        await bench.js.create_stream(stream)
+        await bench.js.create_key_value(KeyValueConfig(bucket="bench", storage=StorageType.MEMORY))
+        return await _measure(bench, pair, rounds)
 
 
-def run(options: Options) -> list[Result]:
+def cases(options: Options) -> Iterator[Case]:
+    """Every way to read and to write."""
+    messages, rounds = options.rows(MESSAGES, 5_000), 1 if options.quick else ROUNDS
+    for pair in Bench("", messages, 0).pairs():
+        yield Case(pair.name, partial(_on_own_server, pair.name, messages, rounds))
+
+
+def _on_own_server(name: str, messages: int, rounds: int) -> list[Result]:
     with NatsServer() as server:
-        return asyncio.run(_measure(server.url, options))
+        bench = Bench(server.url, messages, min(KEYS, messages))
+        pair = next(pair for pair in bench.pairs() if pair.name == name)
+        return [asyncio.run(_connected(bench, pair, rounds))]

@@ -1,4 +1,4 @@
-"""Messages of NATS through Spark, in and out, and from publish to delivered.
+"""Messages of NATS through Spark, in and out, and from publish to delivered; no message comes twice.
 
 Beside it, in the same run: nats-py's pull fetch as what one would write by hand, and Parquet as the ceiling.
 """
@@ -6,19 +6,20 @@ Beside it, in the same run: nats-py's pull fetch as what one would write by hand
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from benchmarks._latency import latencies
-from benchmarks.harness import Options, Result, clock, cpu_seconds, texts
+from benchmarks.harness import Case, Options, Result, Setup, clock, cpu_seconds, rates, texts
 from turnout.embedded import NatsServer
 from turnout.errors import RunError
 from turnout.nats.wire import (
@@ -40,124 +41,125 @@ SIZES = ((60, 1.0), (1024, 0.2), (65_536, 0.01))
 REPEATS = 3
 
 
-def run(options: Options) -> list[Result]:
-    rows = options.rows(1_000_000, 60_000)
+def cases(options: Options) -> Iterator[Case]:
+    """Reading and writing of each size, and latencies."""
+    rows = options.rows(200_000, 20_000)
     spark = build_session(
         "turnout-bench", master="local[2]", conf={"spark.driver.memory": "2g", **low_latency_session()}
     )
     register(spark)
-    results: list[Result] = []
     with NatsServer() as server, tempfile.TemporaryDirectory() as folder:
         with Connection.open(server.url) as connection:
             for name in ("IN", "OUT"):
                 create_stream(connection, _config(name))
         for size, share in SIZES:
-            count = max(2000, int(rows * share))
-            _take(results, _reading(spark, server, count, size, options, Path(folder)))
-            _take(results, _writing(spark, server, count, size, options))
-        _take(results, latencies(spark, server, Path(folder), options))
+            count = max(1000, int(rows * share))
+            yield Case(f"read {size} B", partial(_reading, spark, server, count, size, Path(folder)))
+            yield Case(f"write {size} B", partial(_writing, spark, server, count, size))
+        yield from latencies(spark, server, Path(folder), quick=options.quick)
     spark.stop()
-    return results
-
-
-def _take(results: list[Result], measured: Iterator[Result]) -> None:
-    """Keep what is measured, and say it at once: the whole takes minutes."""
-    for result in measured:
-        results.append(result)
-        more = ", ".join(f"{name} {value:,.3g}" for name, value in result.extra.items())
-        sys.stderr.write(f"{result.case}: {result.rows_per_second:,.0f}/s, {more}\n")
 
 
 def _config(name: str) -> dict[str, Any]:
     return {"name": name, "subjects": [f"{name.lower()}.>"], "storage": "file", "num_replicas": 1}
 
 
-def _anew(connection: Connection, count: int) -> None:
-    """Check that OUT holds *count* messages and make it anew: a purged stream would still know all their ids."""
-    assert connection.api("STREAM.INFO.OUT")["state"]["messages"] == count
+def _anew(connection: Connection) -> None:
+    """Make OUT anew: a purged stream would still know all ids."""
     delete_stream(connection, "OUT")
     create_stream(connection, _config("OUT"))
 
 
-def _fill(server: NatsServer, count: int, size: int) -> None:
-    with Connection.open(server.url) as connection:
-        purge_stream(connection, "IN")
-        publisher = Publisher(connection)
-        payload = (b'{"text":"' + b"x" * size)[: size - 2] + b'"}'
-        for start in range(0, count, 10_000):
-            some = min(10_000, count - start)
-            subjects = pa.array([f"in.{n % 100}" for n in range(some)])
-            publisher.publish_columns(subjects, pa.array([payload] * some, type=pa.binary()))
-        publisher.flush()
+class Messages:
+    """The stream IN, with other messages each time that it is filled."""
+
+    def __init__(self, server: NatsServer, count: int, size: int) -> None:
+        self._server, self._count, self._size = server, count, size
+        self._numbers = itertools.count()
+
+    def fill(self) -> None:
+        """Make so many new messages the only ones of the stream."""
+        with Connection.open(self._server.url) as connection:
+            purge_stream(connection, "IN")
+            publisher = Publisher(connection)
+            for start in range(0, self._count, 10_000):
+                some = min(10_000, self._count - start, max(1, (64 << 20) // self._size))
+                for begin in range(start, min(start + 10_000, self._count), some):
+                    part = min(some, self._count - begin)
+                    subjects = pa.array([f"in.{n % 100}" for n in range(part)])
+                    publisher.publish_columns(subjects, pa.array([self._payload() for _ in range(part)], pa.binary()))
+            publisher.flush()
+
+    def _payload(self) -> bytes:
+        return b'{"number":%012d,"text":"%s"}' % (next(self._numbers), b"x" * (self._size - 34))
 
 
 def _measured(
     case: str,
     count: int,
+    prepare: Callable[[], object],
     work: Callable[[], object],
     server: NatsServer,
+    threads: int,
     baseline: str | None = None,
     baseline_rate: float = 0.0,
 ) -> Result:
-    """The median of three runs after a warm-up.
+    """Some runs after a warm-up, each with messages of its own.
 
-    ``spread_s`` is the slowest less the fastest; ``server_cpu`` the server's part of all processor time: where it is
-    most of it, no client can be quicker.
+    ``server_cpu`` is the server's part of all processor time: where it is most of it, no client can be quicker.
     """
-    work()
-    times = []
-    of_all, of_server = cpu_seconds(), cpu_seconds(server.pid)
-    for _ in range(REPEATS):
+    times, of_all, of_server = [], 0.0, 0.0
+    for _ in range(REPEATS + 1):
+        prepare()
+        all_before, server_before = cpu_seconds(), cpu_seconds(server.pid)
         with clock() as seconds:
             work()
         times.append(seconds())
-    share = (cpu_seconds(server.pid) - of_server) / (cpu_seconds() - of_all)
-    rate = count / statistics.median(times)
-    ratio = rate / baseline_rate if baseline_rate else None
-    return Result(case, count, rate, baseline, ratio, {"spread_s": max(times) - min(times), "server_cpu": share})
+        of_all += cpu_seconds() - all_before
+        of_server += cpu_seconds(server.pid) - server_before
+    speeds = rates(count, times[1:])
+    ratio = statistics.median(speeds) / baseline_rate if baseline_rate else None
+    return Result(case, count, speeds, Setup("new", None, threads), baseline, ratio, {"server_cpu": of_server / of_all})
 
 
-def _reading(spark: Any, server: NatsServer, count: int, size: int, options: Options, folder: Path) -> Iterator[Result]:
-    baseline = 0.0
-    cases = ("nats-py fetch", "partitions=1", "partitions=2", "without Spark", "counted only", "parquet")
-    if any(options.wants(f"read {size} B {case}") for case in cases):
-        _fill(server, count, size)
-    if options.wants(f"read {size} B nats-py"):
-        some = min(count, 100_000)
-        with clock() as seconds:
-            asyncio.run(_fetch(server.url, some, size))
-        baseline = some / seconds()
-        yield Result(f"read {size} B nats-py fetch", some, baseline)
-    for partitions in (1, 2):
-        case = f"read {size} B partitions={partitions}"
-        if options.wants(case):
+def _reading(spark: Any, server: NatsServer, count: int, size: int, folder: Path) -> Iterator[Result]:
+    messages = Messages(server, count, size)
+    some = min(count, 50_000)
+    messages.fill()
+    with clock() as seconds:
+        asyncio.run(_fetch(server.url, some, size))
+    baseline = some / seconds()
+    yield Result(f"read {size} B nats-py fetch", some, (baseline,), Setup("new", None, 1))
 
-            def read(partitions: int = partitions) -> None:
-                options = {"servers": server.url, "stream": "IN", "partitions": str(partitions)}
-                spark.read.format("nats").options(**options).load().write.format("noop").mode("append").save()
+    def read(partitions: int) -> None:
+        options = {"servers": server.url, "stream": "IN", "partitions": str(partitions)}
+        spark.read.format("nats").options(**options).load().write.format("noop").mode("append").save()
 
-            yield _measured(case, count, read, server, "nats-py fetch", baseline)
-    case = f"read {size} B without Spark"
-    if options.wants(case):
+    def pull() -> None:
+        with Connection.open(server.url) as connection:
+            first = connection.api("STREAM.INFO.IN")["state"]["first_seq"]
+            for _ in PullReader(connection, Range("IN", first, first + count)).batches():
+                pass
 
-        def pull() -> None:
-            with Connection.open(server.url) as connection:
-                first = connection.api("STREAM.INFO.IN")["state"]["first_seq"]
-                for _ in PullReader(connection, Range("IN", first, first + count)).batches():
-                    pass
+    works: dict[str, tuple[int, Callable[[], object]]] = {
+        "partitions=1": (1, partial(read, 1)),
+        "partitions=2": (2, partial(read, 2)),
+        "without Spark": (1, pull),
+        "counted only": (1, lambda: _count(server, count, size)),
+    }
+    for name, (threads, work) in works.items():
+        case = f"read {size} B {name}"
+        yield _measured(case, count, messages.fill, work, server, threads, "nats-py fetch", baseline)
+    path = str(folder / f"parquet-{size}")
 
-        yield _measured(case, count, pull, server, "nats-py fetch", baseline)
-    case = f"read {size} B counted only"
-    if options.wants(case):
-        yield _measured(case, count, lambda: _count(server, count, size), server, "nats-py fetch", baseline)
-    case = f"read {size} B parquet"
-    if options.wants(case):
-        path = str(folder / f"parquet-{size}")
-        loaded = spark.read.format("nats").options(servers=server.url, stream="IN").load()
-        loaded.write.mode("overwrite").parquet(path)
-        yield _measured(
-            case, count, lambda: spark.read.parquet(path).write.format("noop").mode("append").save(), server
-        )
+    def write_parquet() -> None:
+        messages.fill()
+        spark.read.format("nats").options(servers=server.url, stream="IN").load().write.mode("overwrite").parquet(path)
+
+    def read_parquet() -> None:
+        spark.read.parquet(path).write.format("noop").mode("append").save()
+
+    yield _measured(f"read {size} B parquet", count, write_parquet, read_parquet, server, 2)
 
 
 def _count(server: NatsServer, count: int, size: int) -> None:
@@ -204,50 +206,57 @@ async def _fetch(url: str, count: int, size: int) -> None:
     await client.close()
 
 
-def _writing(spark: Any, server: NatsServer, count: int, size: int, options: Options) -> Iterator[Result]:
+def _writing(spark: Any, server: NatsServer, count: int, size: int) -> Iterator[Result]:
     from pyspark.sql import functions as F
 
-    baseline = 0.0
-    if options.wants(f"write {size} B nats-py"):
-        some = min(count, 20_000)
-        with clock() as seconds:
-            asyncio.run(_publish(server.url, some, size))
-        baseline = some / seconds()
-        yield Result(f"write {size} B nats-py awaited in windows of 1000", some, baseline)
-    runs = iter(range(100))
-    for partitions in (1, 2):
-        case = f"write {size} B with ids partitions={partitions}"
-        if not options.wants(case):
-            continue
-        rows = spark.range(count, numPartitions=partitions).select(
+    some = min(count, 10_000)
+    with clock() as seconds:
+        asyncio.run(_publish(server.url, some, size))
+    baseline = some / seconds()
+    yield Result(f"write {size} B nats-py awaited in windows of 1000", some, (baseline,), Setup("new", 1_000, 1))
+    runs = itertools.count(1)
+    firsts: list[int] = []
+
+    def prepare() -> None:
+        with Connection.open(server.url) as connection:
+            _anew(connection)
+        firsts.append(next(runs) * count)
+
+    def check() -> None:
+        with Connection.open(server.url) as connection:
+            assert connection.api("STREAM.INFO.OUT")["state"]["messages"] == count
+
+    def write(partitions: int) -> None:
+        rows = spark.range(firsts[-1], firsts[-1] + count, numPartitions=partitions).select(
             F.concat(F.lit("out."), F.col("id") % 100).alias("topic"),
             texts(size).alias("value"),
             F.col("id").alias("offset"),
+            F.lit(f"{size}").alias("stream"),
         )
+        rows.write.format("nats").options(servers=server.url, stream="OUT").mode("append").save()
+        check()
 
-        def write(rows: Any = rows) -> None:
-            named = rows.withColumn("stream", F.lit(f"{size}-{next(runs)}"))
-            named.write.format("nats").options(servers=server.url, stream="OUT").mode("append").save()
-            with Connection.open(server.url) as connection:
-                _anew(connection, count)
+    for partitions in (1, 2):
+        case = f"write {size} B with ids partitions={partitions}"
+        work = partial(write, partitions)
+        yield _measured(case, count, prepare, work, server, partitions, "nats-py windows", baseline)
+    columns: list[tuple[pa.Array, pa.Array, Any]] = []
 
-        yield _measured(case, count, write, server, "nats-py windows", baseline)
-    if options.wants(f"write {size} B without Spark"):
-        subjects = pa.array([f"out.{n % 100}" for n in range(count)])
-        payloads = pa.repeat(pa.scalar(b"x" * size, type=pa.binary()), count) if count * size < 1 << 30 else None
+    def prepare_columns() -> None:
+        prepare()
+        numbers = range(firsts[-1], firsts[-1] + count)
+        payloads = pa.array([b"%012d%s" % (n, b"x" * (size - 12)) for n in numbers], pa.binary())
+        ids = id_lines(pa.array([f"{size}:{n}" for n in numbers]))
+        columns[:] = [(pa.array([f"out.{n % 100}" for n in numbers]), payloads, ids)]
 
-        def publish() -> None:
-            run_number = next(runs)
-            with Connection.open(server.url) as connection:
-                publisher = Publisher(connection)
-                ids = id_lines(pa.array([f"{run_number}:{n}" for n in range(count)]))
-                publisher.publish_columns(subjects, payloads, ids)
-                assert publisher.flush().stored == count
-                _anew(connection, count)
+    def publish() -> None:
+        with Connection.open(server.url) as connection:
+            publisher = Publisher(connection)
+            publisher.publish_columns(*columns[0])
+            assert publisher.flush().stored == count
 
-        if payloads is not None:
-            case = f"write {size} B without Spark, with ids"
-            yield _measured(case, count, publish, server, "nats-py windows", baseline)
+    case = f"write {size} B without Spark, with ids"
+    yield _measured(case, count, prepare_columns, publish, server, 1, "nats-py windows", baseline)
 
 
 async def _publish(url: str, count: int, size: int) -> None:
@@ -258,7 +267,9 @@ async def _publish(url: str, count: int, size: int) -> None:
     for start in range(0, count, 1000):
         some = range(start, min(count, start + 1000))
         headers = [{"Nats-Msg-Id": f"py-{size}-{time.time_ns()}-{n}"} for n in some]
-        await asyncio.gather(*(stream.publish("out.x", b"x" * size, headers=header) for header in headers))
+        payloads = [b"%012d%s" % (n, b"x" * (size - 12)) for n in some]
+        sent = zip(payloads, headers, strict=True)
+        await asyncio.gather(*(stream.publish("out.x", payload, headers=header) for payload, header in sent))
     await client.close()
     with Connection.open(url) as connection:
         purge_stream(connection, "OUT")

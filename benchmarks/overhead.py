@@ -1,11 +1,11 @@
 """What being watched costs the main job: in pairs, with and without, by turns, so that a machine that changes its pace
-changes it for both.
+changes it for both. No record comes twice.
 
 ``watched``: `turnout serve` runs examples/flights.yaml, and of its seconds some are watched: /metrics is scraped every
 second, and a tap is opened as the console opens it. That is work of the server's own process, not of the JVM and the
 workers, whose processor time differs by more from second to second: what that process takes more, of what all take
-while nobody looks, is the overhead. ``counted``: the engine alone, with its counts by stage and without them; of each
-batch the fastest of several runs counts. ``clients``: records a second of the route that `turnout serve` runs, beside
+while nobody looks, is the overhead. ``counted``: the engine alone, with its counts by stage and without them, over
+batches that follow one another. ``clients``: records a second of the route that `turnout serve` runs, beside
 5,000 clients that never finish their headers, and without them.
 """
 
@@ -13,15 +13,13 @@ from __future__ import annotations
 
 import json
 import statistics
-import tempfile
 import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
-from functools import partial
 from itertools import cycle
 from pathlib import Path
 from typing import Any
@@ -30,15 +28,16 @@ from unittest import mock
 import psutil
 
 from benchmarks._clients import half_open
+from benchmarks._flights import publish, supply
 from benchmarks._serving import serving
-from benchmarks.harness import Options, Result, cpu_seconds
-from benchmarks.route import batches_of, fill
-from turnout.demo.flights import messages
-from turnout.demo.stage import subscribe
+from benchmarks.harness import Case, Options, Result, Setup, Supply, cpu_seconds
+from benchmarks.route import CORES, batches_of, flights_server
+from turnout.demo.flights import FlightMessage
 from turnout.demo.year import route_file
 from turnout.embedded import NatsServer
-from turnout.engine import Program, pieces
+from turnout.engine import Program
 from turnout.engine.flow import Flow
+from turnout.engine.reading import AT_ONCE
 from turnout.nats.wire import Connection, Publisher
 from turnout.routes import Route
 from turnout.subscriptions import open_store
@@ -52,45 +51,23 @@ _WARM_UP = 200_000
 _WINDOW_SECONDS = 4.0
 _COMING_PER_SECOND = 500
 _CLIENTS = 5_000
+_BATCHES_OF_A_TURN = 2
 
 
-def run(options: Options) -> list[Result]:
-    records = options.rows(3_000_000, 1_000_000)
+def cases(options: Options) -> Iterator[Case]:
+    """The engine alone, a server that is watched, and one beside clients."""
+    records = options.rows(1_500_000, 1_000_000)
     pairs = 3 if options.quick else 9
-    with tempfile.TemporaryDirectory(prefix="turnout-bench-") as folder, NatsServer(Path(folder) / "nats") as server:
-        work = Path(folder)
-        store = f"sqlite:///{work / 'subscriptions.db'}"
-        fill(server, records)
-        opened = open_store(store)
-        subscribe(opened, 1_000 if options.quick else 10_000)
-        opened.close()
-        environment = {"NATS_URL": server.url, "SUBSCRIPTIONS": store}
-        results = []
-        if options.wants("counted"):
-            results.append(_counted(Route.load(route_file(), environment), server, min(records, 100_000), pairs))
-        if options.wants("watched"):
-            results.append(_watched(work / "routes", environment, server, records))
-        if options.wants("clients"):
-            results.append(_beside_clients(work / "attacked", environment, records))
-        return results
+    with flights_server(1_000 if options.quick else 10_000) as (server, environment, work):
+        flights = supply()
+        yield Case("counted", lambda: [_counted(Route.load(route_file(), environment), server, flights, pairs)])
 
+        def filled() -> int:
+            publish(server.url, flights.take(records))
+            return records
 
-@dataclass(frozen=True)
-class _Spent:
-    """What one run took, in seconds."""
-
-    wall: float
-    cpu: float
-
-
-def _by_turns(pairs: int, measure: Callable[[bool], _Spent]) -> list[tuple[_Spent, _Spent]]:
-    """Pairs of runs without and with, every other pair the other way round."""
-    taken = []
-    for pair in range(pairs):
-        order = (False, True) if pair % 2 == 0 else (True, False)
-        spent = {watched: measure(watched) for watched in order}
-        taken.append((spent[False], spent[True]))
-    return taken
+        yield Case("watched", lambda: [_watched(work / "routes", environment, server, filled(), flights)])
+        yield Case("clients", lambda: [_beside_clients(work / "attacked", environment, filled())])
 
 
 # The engine's counts
@@ -109,40 +86,34 @@ class _Uncounted:
 _NOTHING = Flow()
 
 
-def _counted(route: Route, server: NatsServer, records: int, pairs: int) -> Result:
+def _counted(route: Route, server: NatsServer, flights: Supply[FlightMessage], pairs: int) -> Result:
+    """The engine over batches that follow one another, with counts and without by turns."""
     assert route.subscriptions is not None
-    store = open_store(route.subscriptions.store)
-    index = Index.of(store)
-    store.close()
+    with open_store(route.subscriptions.store) as store:
+        index = Index.of(store)
     program = Program.of(route)
-    batches = [piece for batch in batches_of(server, records) for piece in pieces(batch)]
+    batches = batches_of(server, flights.take((2 * pairs + 2) * AT_ONCE * _BATCHES_OF_A_TURN))
 
-    def measure(batch: Any, counted: bool) -> _Spent:
+    def measure(some: list[Any], counted: bool) -> tuple[float, int]:
         uncounted = mock.patch("turnout.engine.program.StageCounter", _Uncounted)
         with nullcontext() if counted else uncounted:
-            begun, cpu = time.perf_counter(), time.thread_time()
-            program.run(batch, index)
-            return _Spent(time.perf_counter() - begun, time.thread_time() - cpu)
+            begun = time.thread_time()
+            for batch in some:
+                program.run(batch, index)
+            return (time.thread_time() - begun) / sum(batch.num_rows for batch in some), counted
 
-    for batch in batches:
-        measure(batch, True)
-    runs = [_by_turns(pairs, partial(measure, batch)) for batch in batches]
-    alone, counted = (_total(_fastest(run[watched] for run in some) for some in runs) for watched in (0, 1))
-    ratios = {name: getattr(counted, name) / getattr(alone, name) for name in ("cpu", "wall")}
-    extra = {"pairs": pairs, **{f"{name}_ratio": round(ratio, 4) for name, ratio in ratios.items()}}
+    spent: dict[bool, list[float]] = {False: [], True: []}
+    order = cycle((False, True, True, False))
+    for begin in range(0, len(batches) - _BATCHES_OF_A_TURN + 1, _BATCHES_OF_A_TURN):
+        seconds, counted = measure(batches[begin : begin + _BATCHES_OF_A_TURN], next(order))
+        # The first two turns warm up.
+        if begin >= 2 * _BATCHES_OF_A_TURN:
+            spent[bool(counted)].append(seconds)
+    ratio = statistics.median(a / b for a, b in zip(spent[False], spent[True], strict=False))
+    speeds = tuple(1 / seconds for seconds in spent[True])
     case = "counted by stage, engine alone"
-    return Result(case, records, records / counted.wall, "the same, unwatched", 1 / ratios["wall"], extra)
-
-
-def _fastest(runs: Iterable[_Spent]) -> _Spent:
-    """The least of several runs of one batch: what else the machine does makes none of them faster."""
-    runs = list(runs)
-    return _Spent(min(run.wall for run in runs), min(run.cpu for run in runs))
-
-
-def _total(spent: Iterable[_Spent]) -> _Spent:
-    spent = list(spent)
-    return _Spent(sum(spent_once.wall for spent_once in spent), sum(spent_once.cpu for spent_once in spent))
+    setup = Setup("new", AT_ONCE, 1)
+    return Result(case, len(batches) * AT_ONCE, speeds, setup, "the same, unwatched", ratio, {"pairs": len(speeds)})
 
 
 # A server that is watched
@@ -156,9 +127,11 @@ class _Window:
     all: float
 
 
-def _watched(files: Path, environment: dict[str, str], server: NatsServer, records: int) -> Result:
+def _watched(
+    files: Path, environment: dict[str, str], server: NatsServer, records: int, flights: Supply[FlightMessage]
+) -> Result:
     files.mkdir()
-    with serving(files, environment) as (process, url), _coming(server):
+    with serving(files, environment) as (process, url), _coming(server, flights):
         (files / "flights.yaml").write_text(route_file().read_text(encoding="utf-8"), encoding="utf-8")
         _wait_for(url, "flights", _WARM_UP)
         with _watching(url, "flights"):
@@ -178,10 +151,14 @@ def _watched(files: Path, environment: dict[str, str], server: NatsServer, recor
         raise RuntimeError(f"{records:,} records are too few to compare")
     shares = [(watched.own - alone.own) / alone.all for alone, watched in pairs]
     share = statistics.median(shares)
-    extra = {"pairs": len(pairs), "share": round(share, 4), "share_spread": f"{min(shares):.4f}-{max(shares):.4f}"}
-    return Result(
-        "watched: scraped every second, and a tap", records, rate, "the same, unwatched", 1 / (1 + share), extra
-    )
+    extra = {
+        "pairs": len(pairs),
+        "more_percent": 100 * share,
+        "least_percent": 100 * min(shares),
+        "most_percent": 100 * max(shares),
+    }
+    case, setup = "watched: scraped every second, and a tap", Setup("new", None, CORES)
+    return Result(case, records, (rate,), setup, "the same, unwatched", 1 / (1 + share), extra)
 
 
 # A server with clients that never finish a request
@@ -208,11 +185,11 @@ def _beside_clients(files: Path, environment: dict[str, str], records: int) -> R
     if not pairs:
         raise RuntimeError(f"{records:,} records are too few to compare")
     ratios = [beside / alone for alone, beside in pairs]
-    extra = {"pairs": len(pairs), "ratio_spread": f"{min(ratios):.2f}-{max(ratios):.2f}"}
+    extra = {"pairs": len(pairs), "least_ratio": min(ratios), "most_ratio": max(ratios)}
     extra |= {"connected": connected, "ended": ended}
-    beside = statistics.median(rate for _, rate in pairs)
-    case = f"clients: {_CLIENTS:,} without complete headers"
-    return Result(case, records, beside, "the same, without them", statistics.median(ratios), extra)
+    case, setup = f"clients: {_CLIENTS:,} without complete headers", Setup("new", None, CORES)
+    beside = tuple(rate for _, rate in pairs)
+    return Result(case, records, beside, setup, "the same, without them", statistics.median(ratios), extra)
 
 
 def _rate(url: str) -> float:
@@ -280,15 +257,14 @@ def _route(url: str, name: str) -> dict[str, Any] | None:
 
 
 @contextmanager
-def _coming(server: NatsServer) -> Iterator[None]:
+def _coming(server: NatsServer, flights: Supply[FlightMessage]) -> Iterator[None]:
     """Some more records all the time: a tap shows what comes, and the route still has a long way to these."""
     ending = threading.Event()
 
     def publish() -> None:
         with Connection.open(server.url) as connection, Publisher(connection) as publisher:
-            for message in cycle(list(messages(10_000))):
-                if ending.wait(1 / _COMING_PER_SECOND):
-                    return
+            while not ending.wait(1 / _COMING_PER_SECOND):
+                (message,) = flights.take(1)
                 publisher.publish(message.subject, message.payload, message.headers)
 
     thread = threading.Thread(target=publish, daemon=True)

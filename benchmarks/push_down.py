@@ -1,15 +1,20 @@
-"""A year of flights for three carriers of sixteen, with and without leaving the others at the server."""
+"""Flights for three carriers of sixteen, with and without leaving the others at the server."""
 
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from statistics import median
+from typing import NamedTuple
 
 from pyspark.sql import SparkSession
 
-from benchmarks.harness import Options, Result, cpu_seconds
-from benchmarks.route import fill
+from benchmarks._flights import publish, supply
+from benchmarks.harness import Case, Options, Result, Setup, cpu_seconds, rates
+from benchmarks.route import CORES, empty_outputs
 from turnout.conditions import parse
 from turnout.demo.year import route_file
 from turnout.embedded import NatsServer
@@ -20,30 +25,43 @@ from turnout.spark.session.build import route_session
 from turnout.subscriptions import Subscription, open_store
 
 CARRIERS = ("UA", "B6", "WN")
-RECORDS = 1_010_400
+RECORDS = 60_000
+ROUNDS = 3
 
 
-def run(options: Options) -> list[Result]:
-    records = options.rows(RECORDS, 50_000)
-    with tempfile.TemporaryDirectory(prefix="turnout-bench-") as folder:
+def cases(options: Options) -> Iterator[Case]:
+    """One case: with and without by turns."""
+    yield Case("push down", partial(_measure, options.rows(RECORDS, 10_000), 1 if options.quick else ROUNDS))
+
+
+def _measure(records: int, rounds: int) -> Iterator[Result]:
+    with (
+        tempfile.TemporaryDirectory(prefix="turnout-bench-") as folder,
+        NatsServer(Path(folder) / "nats") as server,
+    ):
         work = Path(folder)
         store = f"sqlite:///{work / 'subscriptions.db'}"
-        with NatsServer(work / "nats") as server:
-            fill(server, records)
-            opened = open_store(store)
+        with open_store(store) as opened:
             for carrier in CARRIERS:
                 condition = parse(f"topic:ops.*.???.{carrier}.?")
                 opened.create(Subscription([f"deliver.{carrier.lower()}"], condition, id=carrier))
-            opened.close()
-            route = Route.load(route_file(), {"NATS_URL": server.url, "SUBSCRIPTIONS": store})
-            with route_session(route, log=work / "spark.log") as spark:
-                # What comes first pays for workers and code that both need.
-                _measured("warm-up", route, spark, work, server)
-                whole = _measured("read whole", route, spark, work, server)
-                pushed = _measured("pushed down", _pushed(route), spark, work, server)
-    if whole.extra["delivered"] != pushed.extra["delivered"]:
-        raise RuntimeError(f"deliveries differ: {whole.extra} and {pushed.extra}")
-    return [whole, replace(pushed, baseline=whole.case, ratio=pushed.rows_per_second / whole.rows_per_second)]
+        route = Route.load(route_file(), {"NATS_URL": server.url, "SUBSCRIPTIONS": store})
+        routes, flights = {"read whole": route, "pushed down": _pushed(route)}, supply()
+        with route_session(route, log=work / "spark.log") as spark:
+            # What comes first pays for workers and code that both need; deliveries are compared there.
+            publish(server.url, flights.take(max(1_000, records // 10)))
+            first = [_measured(f"first {name}", one, spark, work, server) for name, one in routes.items()]
+            if first[0].delivered != first[1].delivered:
+                raise RuntimeError(f"deliveries differ: {first}")
+            taken: dict[str, list[Taken]] = {name: [] for name in routes}
+            for turn in range(rounds):
+                for name, one in routes.items():
+                    publish(server.url, flights.take(records))
+                    taken[name].append(_measured(f"{turn} {name}", one, spark, work, server))
+    whole, pushed = taken.values()
+    yield _result("read whole", records, whole)
+    ratio = median(a.seconds / b.seconds for a, b in zip(whole, pushed, strict=True))
+    yield replace(_result("pushed down", records, pushed), baseline="read whole", ratio=ratio)
 
 
 def _pushed(route: Route) -> Route:
@@ -51,26 +69,35 @@ def _pushed(route: Route) -> Route:
     return replace(route, source=route.source.model_copy(update={"push_down": True}))
 
 
-def _measured(case: str, route: Route, spark: SparkSession, work: Path, server: NatsServer) -> Result:
-    """One run over the whole stream; rows are the records of the stream, read or not."""
+class Taken(NamedTuple):
+    """What one run took, and did."""
+
+    seconds: float
+    cpu: float
+    server_cpu: float
+    read: int
+    delivered: int
+
+
+def _measured(name: str, route: Route, spark: SparkSession, work: Path, server: NatsServer) -> Taken:
+    """One run over the whole stream, whose outputs are made anew."""
+    empty_outputs(server)
     begun, served = cpu_seconds(), cpu_seconds(server.pid)
-    done = job.run(route, spark, once=True, checkpoint=work / f"checkpoint {case}")
+    done = job.run(route, spark, once=True, checkpoint=work / f"checkpoint {name}")
     served = cpu_seconds(server.pid) - served
     spent = cpu_seconds() - begun - served
-    counts = done.counts
-    if not counts.conserved:
-        raise RuntimeError(f"records are missing: {counts}")
-    size = counts.read + counts.not_read
-    return Result(
-        case,
-        size,
-        size / done.seconds,
-        extra={
-            "read": counts.read,
-            "not_read": counts.not_read,
-            "delivered": counts.delivered,
-            "seconds": round(done.seconds, 2),
-            "cpu_seconds": round(spent, 2),
-            "server_cpu_seconds": round(served, 2),
-        },
-    )
+    if not done.counts.conserved:
+        raise RuntimeError(f"records are missing: {done.counts}")
+    return Taken(done.seconds, spent, served, done.counts.read, done.counts.delivered)
+
+
+def _result(case: str, records: int, taken: list[Taken]) -> Result:
+    """Rows are the records of the stream, read or not."""
+    extra = {
+        "read": median(run.read for run in taken),
+        "delivered": median(run.delivered for run in taken),
+        "cpu_us": median(run.cpu for run in taken) / records * 1e6,
+        "server_cpu_us": median(run.server_cpu for run in taken) / records * 1e6,
+    }
+    speeds = rates(records, (run.seconds for run in taken))
+    return Result(case, records, speeds, Setup("new", None, CORES), extra=extra)

@@ -1,4 +1,4 @@
-"""A route end to end: a year of flights, repeated, through examples/flights.yaml past 10,000 subscriptions."""
+"""A route end to end: flights, none of them twice, through examples/flights.yaml past 10,000 subscriptions."""
 
 from __future__ import annotations
 
@@ -6,77 +6,82 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import psutil
 import pyarrow as pa
-from pyspark.sql import SparkSession
 
-from benchmarks.harness import Options, Result, cpu_seconds
-from turnout.demo.flights import FlightMessage, messages
+from benchmarks._flights import publish, supply
+from benchmarks.harness import Case, Options, Result, Setup, Supply, cpu_seconds, rates
+from turnout.demo.flights import FlightMessage
 from turnout.demo.stage import streams, subscribe
 from turnout.demo.year import route_file
 from turnout.embedded import NatsServer
-from turnout.engine import Program
-from turnout.engine.reading import batch_of
-from turnout.nats.wire import Connection, Publisher, PullReader, Range, create_stream
+from turnout.engine import Program, pieces
+from turnout.engine.reading import AT_ONCE, batch_of
+from turnout.errors import StreamError
+from turnout.nats.wire import Connection, PullReader, Range, create_stream, delete_stream, stream_info
 from turnout.routes import Route
 from turnout.spark.running import job
 from turnout.spark.session.build import route_session
 from turnout.subscriptions import open_store
 from turnout.subscriptions.index import Index
 
+_ROUNDS = 3
 SUBSCRIPTIONS = 10_000
-RECORDS = 1_010_400
+RECORDS = 300_000
+CORES = 2
 
 
-def run(options: Options) -> list[Result]:
-    records = options.rows(RECORDS, 50_000)
-    subscriptions = 1_000 if options.quick else SUBSCRIPTIONS
-    with tempfile.TemporaryDirectory(prefix="turnout-bench-") as folder:
-        work = Path(folder)
-        store = f"sqlite:///{work / 'subscriptions.db'}"
-        with NatsServer(work / "nats") as server:
-            fill(server, records)
-            opened = open_store(store)
+def cases(options: Options) -> Iterator[Case]:
+    """The route as a whole, and the stages of its engine."""
+    records = options.rows(RECORDS, 20_000)
+    with flights_server(1_000 if options.quick else SUBSCRIPTIONS) as (server, environment, work):
+        route = Route.load(route_file(), environment)
+        flights = supply()
+        yield Case("whole", lambda: [_whole(route, work, server, flights.take(records))])
+        yield Case("stages", lambda: _stages(route, server, flights, min(records, 20_000)))
+
+
+@contextmanager
+def flights_server(subscriptions: int) -> Iterator[tuple[NatsServer, dict[str, str], Path]]:
+    """A server with the example's streams, a store of subscriptions, and a folder; and what a route has to know."""
+    with (
+        tempfile.TemporaryDirectory(prefix="turnout-bench-") as folder,
+        NatsServer(Path(folder) / "nats") as server,
+    ):
+        store = f"sqlite:///{Path(folder) / 'subscriptions.db'}"
+        with open_store(store) as opened:
             subscribe(opened, subscriptions)
-            opened.close()
-            route = Route.load(route_file(), {"NATS_URL": server.url, "SUBSCRIPTIONS": store})
-            with route_session(route, log=work / "spark.log") as spark:
-                results = []
-                if options.wants("whole"):
-                    results.append(_whole(route, spark, work, server))
-                if options.wants("stages"):
-                    results += _stages(route, records, server)
-                return results
+        empty_outputs(server)
+        yield server, {"NATS_URL": server.url, "SUBSCRIPTIONS": store}, Path(folder)
 
 
-def fill(server: NatsServer, records: int) -> None:
-    """The flights again and again until there are *records* of them."""
+def empty_outputs(server: NatsServer) -> None:
+    """Make the streams that are delivered to anew: a purged one would still know all ids."""
     with Connection.open(server.url) as connection:
-        for config in streams():
+        for config in streams()[1:]:
+            with suppress(StreamError):
+                delete_stream(connection, str(config["name"]))
             create_stream(connection, config)
-        with Publisher(connection) as publisher:
-            for message in _repeated(records):
-                publisher.publish(message.subject, message.payload, message.headers)
 
 
-def _repeated(records: int) -> Iterator[FlightMessage]:
-    year = list(messages(records))
-    for number in range(records):
-        yield year[number % len(year)]
-
-
-def _whole(route: Route, spark: SparkSession, work: Path, server: NatsServer) -> Result:
+def _whole(route: Route, work: Path, server: NatsServer, sent: list[FlightMessage]) -> Result:
     """The route as `turnout run --once` runs it, from the beginning of the first micro-batch.
 
     In that the workers begin and learn the values; ``after_first_batch`` tells what it does from then on. Processor
     time is that of this process, the JVM and the workers, without the server's.
     """
     reports: list[tuple[job.Progress, float]] = []
-    with _peak_memory(server) as peak:
+    publish(server.url, sent)
+    # Several micro-batches, of which the first is told apart.
+    update = {"max_records_per_trigger": max(1, len(sent) // 5)}
+    route = replace(route, source=route.source.model_copy(update=update))
+    with route_session(route, log=work / "spark.log") as spark, _peak_memory(server) as peak:
         begun = _cpu_without(server)
         done = job.run(
             route,
@@ -92,14 +97,15 @@ def _whole(route: Route, spark: SparkSession, work: Path, server: NatsServer) ->
     return Result(
         "whole route, streaming",
         done.counts.read,
-        done.records_per_second,
+        (done.records_per_second,),
+        Setup("new", update["max_records_per_trigger"], CORES),
         extra={
             "messages": done.counts.messages,
-            "messages_per_second": round(done.counts.messages / done.seconds, 1),
-            "after_first_batch": round(later / ((last.seconds - first.seconds) or 1), 1),
-            "first_batch_seconds": round(first.seconds, 1),
-            "cpu_us_after_first": round((last_cpu - first_cpu) / later * 1e6, 1),
-            "cpu_us_first": round((first_cpu - begun) / first.counts.read * 1e6, 1),
+            "messages_per_second": done.counts.messages / done.seconds,
+            "after_first_batch_per_second": later / ((last.seconds - first.seconds) or 1),
+            "first_batch_seconds": first.seconds,
+            "after_first_cpu_us": (last_cpu - first_cpu) / later * 1e6,
+            "first_cpu_us": (first_cpu - begun) / first.counts.read * 1e6,
             "peak_memory_mb": round(peak() / 2**20),
         },
     )
@@ -109,13 +115,16 @@ def _cpu_without(server: NatsServer) -> float:
     return cpu_seconds() - cpu_seconds(server.pid)
 
 
-def _stages(route: Route, records: int, server: NatsServer) -> list[Result]:
-    """What each stage of the engine adds, in this process: the route cut off after one stage more each time."""
+def _stages(route: Route, server: NatsServer, flights: Supply[FlightMessage], records: int) -> Iterator[Result]:
+    """What each stage of the engine adds, in this process: the route cut off after one stage more each time.
+
+    By turns, and each time over records of its own.
+    """
     assert route.subscriptions is not None
     store = open_store(route.subscriptions.store)
     program = Program.of(route)
-    batches = batches_of(server, min(records, 200_000))
-    sample = [row for batch in batches[:2] for row in program.sample(batch.slice(0, 1000), Index.of(store).keys)]
+    first = batches_of(server, flights.take(2_000))
+    sample = [row for batch in first for row in program.sample(batch.slice(0, 1000), Index.of(store).keys)]
     index = Index.of(store, sample=sample)
     store.close()
 
@@ -139,35 +148,35 @@ def _stages(route: Route, records: int, server: NatsServer) -> list[Result]:
         ("match", match),
         ("fan out and encode", lambda batch: program.run(batch, index)),
     ]
-    size = sum(batch.num_rows for batch in batches)
-    seconds = [_thread_seconds(batches, work) for _, work in cuts]
-    added = [max(0.0, after - before) for before, after in zip([0.0, *seconds], seconds, strict=False)]
-    return [
-        Result(
-            f"engine up to {name}",
-            size,
-            size / spent,
-            extra={"cpu_us": round(spent / size * 1e6, 2), "of_that": round(alone / size * 1e6, 2)},
-        )
-        for (name, _), spent, alone in zip(cuts, seconds, added, strict=True)
-    ]
+    seconds: list[list[float]] = [[] for _ in cuts]
+    for _ in range(_ROUNDS + 1):
+        for (_, work), taken in zip(cuts, seconds, strict=True):
+            taken.append(_thread_seconds(batches_of(server, flights.take(records)), work))
+    # The first round warms up.
+    medians = [median(taken[1:]) for taken in seconds]
+    added = [max(0.0, after - before) for before, after in zip([0.0, *medians], medians, strict=False)]
+    for (name, _), taken, alone in zip(cuts, seconds, added, strict=True):
+        extra = {"cpu_us": median(taken[1:]) / records * 1e6, "of_that_us": alone / records * 1e6}
+        case = f"engine up to {name}"
+        yield Result(case, records, rates(records, taken[1:]), Setup("new", AT_ONCE, 1), extra=extra)
 
 
-def batches_of(server: NatsServer, records: int) -> list[Any]:
-    """The stream's first records as the source gives them."""
+def batches_of(server: NatsServer, sent: list[FlightMessage]) -> list[Any]:
+    """These records as the source gives them, in batches as the engine has them."""
+    publish(server.url, sent)
     with Connection.open(server.url) as connection:
-        reader = PullReader(connection, Range("FLIGHTS", 1, records + 1))
-        return [
+        state = stream_info(connection, "FLIGHTS")["state"]
+        reader = PullReader(connection, Range("FLIGHTS", state["first_seq"], state["last_seq"] + 1))
+        read = [
             batch.append_column("stream", pa.repeat(pa.scalar("FLIGHTS"), batch.num_rows)) for batch in reader.batches()
         ]
+    return [piece for batch in read for piece in pieces(batch)]
 
 
 def _thread_seconds(batches: list[Any], work: Callable[[Any], object]) -> float:
-    """Processor time of the second of two passes."""
-    for _ in range(2):
-        begun = time.thread_time()
-        for batch in batches:
-            work(batch)
+    begun = time.thread_time()
+    for batch in batches:
+        work(batch)
     return time.thread_time() - begun
 
 

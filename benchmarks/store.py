@@ -6,7 +6,7 @@ milliseconds. Matching over gRPC is also done at a steady rate, because that is 
 
 from __future__ import annotations
 
-import json
+import itertools
 import random
 import subprocess
 import sys
@@ -14,11 +14,14 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import grpc
+from google.protobuf import json_format
 
-from benchmarks.harness import Options, Result, clock
+from benchmarks.harness import Case, Options, Result, Setup, Supply, clock
 from turnout.conditions import all_of, kiwi, not_
 from turnout.rpc.client import Channel, RemoteStore
 from turnout.rpc.v1 import matching_pb2, subscriptions_pb2
@@ -32,16 +35,16 @@ RATE = 1_000
 """Match requests a second of the steady case."""
 
 
-def run(options: Options) -> list[Result]:
-    """Measure SQLite, then the service over the same kind of file."""
+_ONE = Setup("new", 1, 1)
+
+
+def cases(options: Options) -> Iterator[Case]:
+    """SQLite, then the service over the same kind of file."""
     size = options.rows(100_000, 5_000)
-    operations = 300 if options.quick else 3_000
+    operations = 300 if options.quick else 2_000
     with tempfile.TemporaryDirectory(prefix="turnout-bench-") as folder:
-        results = [*_sqlite(Path(folder), size, operations, options)]
-        # "grpc Match" asks for some of its cases, "grpc" for all of them.
-        if options.wants("grpc") or any("grpc" in part for part in options.cases):
-            results += _grpc(Path(folder), size, operations, options)
-    return results
+        yield Case("sqlite", lambda: _sqlite(Path(folder), size, operations))
+        yield Case("grpc", lambda: _grpc(Path(folder), size, operations))
 
 
 def generated_subscriptions(size: int, seed: int = 7) -> Iterator[Subscription]:
@@ -56,42 +59,37 @@ def generated_subscriptions(size: int, seed: int = 7) -> Iterator[Subscription]:
         )
 
 
-def messages(size: int, count: int, seed: int = 8) -> list[dict[str, str]]:
-    """Eight keys each; every second message has a subject that somebody asks for."""
+def messages(size: int, seed: int = 8) -> Iterator[dict[str, str]]:
+    """Endless messages of eight keys each; every second one has a subject that somebody asks for."""
     rolls = random.Random(seed)
-    return [
-        {
+    for number in itertools.count():
+        yield {
             "subject": f"orders.{rolls.randrange(size * 2)}{'.x' if number % 4 == 0 else ''}",
             "location": f"city{rolls.randrange(100)}",
             **{f"key{n}": f"value{rolls.randrange(1_000)}" for n in range(KEYS - 2)},
         }
-        for number in range(count)
-    ]
 
 
-def _sqlite(folder: Path, size: int, operations: int, options: Options) -> Iterator[Result]:
+def _sqlite(folder: Path, size: int, operations: int) -> Iterator[Result]:
     lines = folder / "lines.jsonl"
     with open_store(f"sqlite:///{folder}/bulk.db") as store:
         new = list(generated_subscriptions(size))
         with clock() as seconds:
             store.create_many(new)
-        if options.wants("sqlite bulk create"):
-            yield Result("sqlite bulk create", size, size / seconds())
-        if options.wants("sqlite snapshot"):
-            with clock() as seconds:
-                store.snapshot()
-            yield Result("sqlite snapshot", size, size / seconds())
-        yield from _operations("sqlite", store, operations, options)
-        if options.wants("sqlite import"):
-            lines.write_text("\n".join(export_lines(store)), "utf-8")
-    if options.wants("sqlite import"):
-        with open_store(f"sqlite:///{folder}/import.db") as store, lines.open("rb") as read:
-            with clock() as seconds:
-                done = import_lines(store, read)
-            yield Result("sqlite import JSON lines", done.created, done.created / seconds())
+        bulk = Setup("new", size, 1)
+        yield Result("sqlite bulk create", size, (size / seconds(),), bulk)
+        with clock() as seconds:
+            store.snapshot()
+        yield Result("sqlite snapshot", size, (size / seconds(),), bulk)
+        yield from _operations("sqlite", store, operations)
+        lines.write_text("\n".join(export_lines(store)), "utf-8")
+    with open_store(f"sqlite:///{folder}/import.db") as store, lines.open("rb") as read:
+        with clock() as seconds:
+            done = import_lines(store, read)
+        yield Result("sqlite import JSON lines", done.created, (done.created / seconds(),), bulk)
 
 
-def _operations(name: str, store: Store, operations: int, options: Options) -> Iterator[Result]:
+def _operations(name: str, store: Store, operations: int) -> Iterator[Result]:
     new = list(generated_subscriptions(operations, seed=9))
     ids: list[str] = []
     revision = 0
@@ -116,13 +114,9 @@ def _operations(name: str, store: Store, operations: int, options: Options) -> I
         store.delete(ids[number])
 
     for work in (create, read, search_by_condition, search_by_metadata, no_changes, delete):
-        # Reading and deleting need what creating makes: all are done, what was not asked for is not told.
         if work is no_changes:
             revision = store.revision()
-        case = f"{name} {work.__name__.replace('_', ' ')}"
-        result = _timed(case, work, operations)
-        if options.wants(case):
-            yield result
+        yield _timed(f"{name} {work.__name__.replace('_', ' ')}", work, operations)
 
 
 def _timed(case: str, work: Callable[[int], object], operations: int) -> Result:
@@ -132,7 +126,7 @@ def _timed(case: str, work: Callable[[int], object], operations: int) -> Result:
             begun = time.perf_counter()
             work(number)
             times.append(time.perf_counter() - begun)
-    return Result(case, operations, operations / seconds(), extra=_percentiles(times))
+    return Result(case, operations, (operations / seconds(),), _ONE, extra=_percentiles(times))
 
 
 def _percentiles(times: list[float]) -> dict[str, float]:
@@ -143,7 +137,7 @@ def _percentiles(times: list[float]) -> dict[str, float]:
     }
 
 
-def _grpc(folder: Path, size: int, operations: int, options: Options) -> Iterator[Result]:
+def _grpc(folder: Path, size: int, operations: int) -> Iterator[Result]:
     """The server is a process of its own, as it is in use; this one is the only client."""
     url = f"sqlite:///{folder}/served.db"
     with open_store(url) as store:
@@ -156,45 +150,43 @@ def _grpc(folder: Path, size: int, operations: int, options: Options) -> Iterato
         address = f"127.0.0.1:{int(server.stderr.readline().rpartition(' ')[2])}"
         try:
             with grpc.insecure_channel(address) as channel:
-                yield from _calls(channel, size, operations, options)
+                yield from _calls(channel, size, operations)
             with RemoteStore(Channel(address)) as remote:
-                yield from _operations("grpc store", remote, operations, options)
+                yield from _operations("grpc store", remote, operations)
         finally:
             server.terminate()
             server.wait(30)
 
 
-def _calls(channel: grpc.Channel, size: int, operations: int, options: Options) -> Iterator[Result]:
+def _calls(channel: grpc.Channel, size: int, operations: int) -> Iterator[Result]:
     matching, service = MatchingStub(channel), ServiceStub(channel)
-    metadata = messages(size, operations)
-    requests = [matching_pb2.MatchRequest(metadata=message) for message in metadata]
-    matches = sum(len(matching.Match(request).matches) for request in requests[:500])
-    per_message = {"matches_per_message": round(matches / min(500, operations), 3)}
-    body = {
-        "metadata": {"name": "bench"},
-        "route": {
-            "destinations": ["d"],
-            "condition": {"kiwiTreeCondition": {"key": "subject", "pattern": "bench"}},
-        },
-    }
-    from google.protobuf import json_format
+    supply = Supply(messages(size))
 
-    create = json_format.Parse(json.dumps(body), subscriptions_pb2.SubscriptionDataInput())
-    cases: dict[str, Callable[[int], object]] = {
-        "grpc Create": lambda _: service.Create(create),
-        "grpc Match, one after another": lambda number: matching.Match(requests[number]),
-    }
-    for case, work in cases.items():
-        if options.wants(case):
-            result = _timed(case, work, operations)
-            extra = {**result.extra, **(per_message if "Match" in case else {})}
-            yield Result(case, size, result.rows_per_second, extra=extra)
-    if options.wants("grpc MatchStream"):
-        with clock() as seconds:
-            count = sum(1 for _ in matching.MatchStream(iter(requests)))
-        yield Result("grpc MatchStream", size, count / seconds(), extra=per_message)
-    if options.wants("grpc Match at a steady rate"):
-        yield _steady(matching, requests, size, per_message)
+    def requests(count: int) -> list[matching_pb2.MatchRequest]:
+        return [matching_pb2.MatchRequest(metadata=message) for message in supply.take(count)]
+
+    warm = requests(500)
+    matches = sum(len(matching.Match(request).matches) for request in warm)
+    extra = {"matches": matches / len(warm)}
+    bodies = [
+        json_format.ParseDict(_body(number), subscriptions_pb2.SubscriptionDataInput()) for number in range(operations)
+    ]
+    result = _timed("grpc Create", lambda number: service.Create(bodies[number]), operations)
+    yield replace(result, size=size)
+    given = requests(operations)
+    result = _timed("grpc Match, one after another", lambda number: matching.Match(given[number]), operations)
+    yield replace(result, size=size, extra={**result.extra, **extra})
+    streamed = requests(operations)
+    with clock() as seconds:
+        count = sum(1 for _ in matching.MatchStream(iter(streamed)))
+    yield Result("grpc MatchStream", size, (count / seconds(),), Setup("new", None, 1), extra=extra)
+    # Too short a run says more about its first milliseconds than about the rest.
+    yield _steady(matching, requests(max(operations, RATE * 4)), size, extra)
+
+
+def _body(number: int) -> dict[str, Any]:
+    condition = {"kiwiTreeCondition": {"key": "subject", "pattern": f"bench.{number}"}}
+    return {"metadata": {"name": "bench"}, "route": {"destinations": ["d"], "condition": condition}}
 
 
 def _steady(matching: MatchingStub, requests: list[matching_pb2.MatchRequest], size: int, extra: dict) -> Result:
@@ -205,20 +197,19 @@ def _steady(matching: MatchingStub, requests: list[matching_pb2.MatchRequest], s
     times: list[float] = []
     done = threading.Semaphore(0)
     begun = time.perf_counter() + 0.05
-    # Too short a run says more about its first milliseconds than about the rest.
-    count = max(len(requests), RATE * 5)
-    for number in range(count):
+    for number, request in enumerate(requests):
         due = begun + number / RATE
         while (wait := due - time.perf_counter()) > 0:
             time.sleep(wait)
-        call = matching.Match.future(requests[number % len(requests)])
+        call = matching.Match.future(request)
 
         def note(_: object, due: float = due) -> None:
             times.append(time.perf_counter() - due)
             done.release()
 
         call.add_done_callback(note)
-    for _ in range(count):
+    for _ in requests:
         done.acquire()
     seconds = time.perf_counter() - begun
-    return Result(f"grpc Match at {RATE:,}/s", size, count / seconds, extra={**_percentiles(times), **extra})
+    figures = {**_percentiles(times), **extra}
+    return Result(f"grpc Match at {RATE:,}/s", size, (len(requests) / seconds,), Setup("new", 1, 1), extra=figures)

@@ -1,27 +1,31 @@
 """Subjects: transforms of every function class, and tables from 1 to 10,000 mappings, in rows per second.
 
-Beside each case stand the scan of the same file (the ratio; *net* is the rate with the scan's time taken off), a plain
-Python UDF, and the pure library in a loop. ``partition`` is shown in every way that was tried.
+Beside each case in Spark stand the scan of the same files (the ratio; *net* is the rate with the scan's time taken off)
+and a plain Python UDF. No subject is there twice. ``partition`` is shown in every way that was tried.
 """
 
 from __future__ import annotations
 
+import itertools
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 # At the top: PySpark reads a vectorised function's annotations from its module.
 import numpy as np
 import pyarrow as pa
 
-from benchmarks.harness import Options, Result, best_of, clock
+from benchmarks.harness import Case, Options, Result, Setup, Supply, clock, rates, timed
 from turnout.subjects import MappingTable, SubjectTransform
 
-USUAL, QUICK = 5_000_000, 200_000
+USUAL, QUICK = 500_000, 20_000
+REPEATS = 3
+CORES = 2
 SOURCE = "flights.*.*.*"
 TRANSFORMS = {
     "reorder": "eu.$2.$1.$3",
@@ -37,22 +41,25 @@ SIZES = (1, 10, 100, 1_000, 10_000)
 UDFS = ("reorder", "partition of two tokens", "split", "table of 1,000 literals and 20 wildcards")
 
 
-def run(options: Options) -> list[Result]:
-    library = _library(options)
-    if options.cases and all(case.startswith("library") for case in options.cases):
-        return list(library)
-    transforms = list(library)
-    return [*transforms, *_spark(options, {result.case: result.rows_per_second for result in transforms})]
+def cases(options: Options) -> Iterator[Case]:
+    """The library by itself, and the same in Spark."""
+    yield Case("library", lambda: _library(options))
+    yield Case("spark", lambda: _spark(options))
+
+
+def _endless() -> Iterator[str]:
+    for n in itertools.count():
+        yield f"flights.{n * 7919 % 4093:03X}.{n * 104729 % 1048573:05X}.{n}-{n % 7}"
 
 
 def _library(options: Options) -> Iterator[Result]:
-    """The pure library in a loop over distinct subjects; each figure is also shown beside its case in Spark."""
-    count = min(options.rows(USUAL, QUICK), 200_000)
-    subjects = [f"flights.{n * 7919 % 4093:03X}.{n * 104729 % 1048573:05X}.{n}-{n % 7}" for n in range(count)]
+    """The pure library in a loop over distinct subjects."""
+    count, subjects = options.rows(50_000, 5_000), Supply(_endless())
     for name, apply in _applied():
-        if options.wants(f"library: {name}") or options.wants(f"spark: {name}"):
-            seconds = best_of(3, lambda apply=apply: [apply(subject) for subject in subjects])
-            yield Result(f"library: {name}", count, count / seconds, "the Python library, one core")
+        seconds = timed(
+            REPEATS, lambda: subjects.take(count), lambda some, apply=apply: [apply(subject) for subject in some]
+        )
+        yield Result(f"library: {name}", count, rates(count, seconds), Setup("new", 1, 1))
 
 
 def _applied() -> Iterator[tuple[str, Callable[[str], str | None]]]:
@@ -84,8 +91,8 @@ def _table(literals: int, wildcards: int) -> MappingTable:
 
 
 @contextmanager
-def _subjects(spark: Any, count: int) -> Iterator[Any]:
-    """A Parquet file of *count* distinct subjects, of some 28 bytes each."""
+def _subjects(spark: Any, count: int) -> Iterator[list[Any]]:
+    """Parquet files of *count* distinct subjects of some 28 bytes: one to warm up, and one for each repeat."""
     from pyspark.sql import functions as F
 
     folder = Path(tempfile.mkdtemp(prefix="turnout-bench-"))
@@ -93,54 +100,64 @@ def _subjects(spark: Any, count: int) -> Iterator[Any]:
         number = F.col("id")
         words = [F.lit("flights"), F.format_string("%03X", number * 7919 % 4093)]
         words += [F.format_string("%05X", number * 104729 % 1048573), F.concat_ws("-", number, number % 7)]
-        frame = spark.range(0, count, 1, 2).select("id", F.concat_ws(".", *words).alias("s"))
-        frame.write.parquet(str(folder / "subjects"))
-        yield spark.read.parquet(str(folder / "subjects"))
+        frames = []
+        for part in range(REPEATS + 1):
+            ids = spark.range(part * count, (part + 1) * count, 1, CORES)
+            ids.select("id", F.concat_ws(".", *words).alias("s")).write.parquet(str(folder / str(part)))
+            frames.append(spark.read.parquet(str(folder / str(part))))
+        yield frames
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _spark(options: Options, library: dict[str, float]) -> Iterator[Result]:
+def _spark(options: Options) -> Iterator[Result]:
     from turnout.spark.session.build import build_session
 
     count = options.rows(USUAL, QUICK)
-    spark = build_session("turnout-bench-subjects", master="local[2]")
-    with _subjects(spark, count) as frame:
-        scanning = frame.select("s")
-        queries = {case: build for case, build in _queries(frame).items() if options.wants(case)}
-        _write(scanning)
+    spark = build_session("turnout-bench-subjects", master=f"local[{CORES}]")
+    setup = Setup("new", None, CORES)
+    with _subjects(spark, count) as frames:
+        queries = [_queries(frame) for frame in frames]
         # A JVM is slow at first: what is measured first would pay for all.
-        for build in list(queries.values())[:3]:
+        for build in list(queries[0].values())[:3]:
             _write(build())
-        scan = best_of(3, lambda: _write(scanning))
-        yield Result("scan", count, count / scan)
-        for case, build in queries.items():
-            query = build()
+        scans = _seconds([frame.select("s") for frame in frames])
+        yield Result("scan", count, rates(count, scans), setup)
+        for case in queries[0]:
+            built = [builders[case]() for builders in queries]
             with clock() as planning:
-                query._jdf.queryExecution().executedPlan()  # noqa: SLF001 - PySpark has no other way to plan
-            seconds = best_of(3, lambda query=query: _write(query))
+                built[0]._jdf.queryExecution().executedPlan()  # noqa: SLF001 - PySpark has no other way to plan
+            seconds = _seconds(built)
             extra: dict[str, Any] = {
-                "net rows/s": round(count / max(seconds - scan, 1e-9)),
-                "planning ms": round(planning() * 1000),
+                "net_per_second": count / max(median(seconds) - median(scans), 1e-9),
+                "planning_ms": planning() * 1000,
             }
-            name = case.removeprefix("spark: ")
-            if f"library: {name}" in library:
-                extra["Python library/s"] = round(library[f"library: {name}"])
-            if name in UDFS:
-                extra["Python UDF/s"] = round(_udf_rate(frame, count, dict(_applied())[name]))
-            yield Result(case, count, count / seconds, "the scan alone", scan / seconds, extra)
+            if (name := case.removeprefix("spark: ")) in UDFS:
+                extra["python_udf_per_second"] = _udf_rate(spark, count, dict(_applied())[name])
+            ratio = median(scans) / median(seconds)
+            yield Result(case, count, rates(count, seconds), setup, "the scan alone", ratio, extra)
+    spark.stop()
+
+
+def _seconds(queries: Iterable[Any]) -> list[float]:
+    """The seconds of each query, but for the first, which warms up."""
+    remaining = iter(queries)
+    return timed(REPEATS, lambda: next(remaining), _write)
 
 
 def _write(query: Any) -> None:
     query.write.format("noop").mode("overwrite").save()
 
 
-def _udf_rate(frame: Any, count: int, apply: Callable[[str], str | None]) -> float:
+def _udf_rate(spark: Any, count: int, apply: Callable[[str], str | None]) -> float:
     """Rows per second of a plain Python UDF, on a twentieth of the rows."""
     from pyspark.sql import functions as F
 
-    query = frame.where(F.col("id") % 20 == 0).select(F.udf(lambda subject: apply(subject), "string")("s"))
-    return count / 20 / best_of(1, lambda: _write(query))
+    some = count // 20
+    function = F.udf(lambda subject: apply(subject), "string")
+    subject = F.concat(F.lit("flights."), F.hex(F.col("id") % 4093), F.lit(".x."), F.col("id"))
+    ids = (spark.range(part * some, (part + 1) * some, 1, CORES) for part in range(2))
+    return some / timed(1, lambda: next(ids).select(function(subject)), _write)[0]
 
 
 def _queries(frame: Any) -> dict[str, Callable[[], Any]]:

@@ -1,21 +1,23 @@
 """Chains of transforms in one thread: JSON flights parsed, transformed and serialised, typed and schemaless.
 
 ``parse and serialise`` is the baseline; every other case does that too, with transforms between. No Spark: this is what
-the engine does to a batch.
+the engine does to a batch. In each round all cases get the same records, which no round before had, in another order of
+cases; a case has its own program.
 """
 
 from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from statistics import median
 from typing import Any
 
-import pyarrow as pa
-
 from benchmarks._chain import BatchChain
-from benchmarks._flights import Flights, route
-from benchmarks.harness import Options, Result
+from benchmarks._flights import batches, route, supply
+from benchmarks.harness import Case, Options, Result, Setup, Supply, rates
+from turnout.demo.flights import FlightMessage
 from turnout.engine.reading import AT_ONCE
 
 FORMATS: dict[str, dict[str, Any]] = {
@@ -67,50 +69,50 @@ SIX = [
 _REPEATS = 5
 
 
-def run(options: Options) -> list[Result]:
-    batches = Flights.of(options.rows(200_000, 10_000)).batches(AT_ONCE)
-    gc.freeze()
-    results: list[Result] = []
+def cases(options: Options) -> Iterator[Case]:
+    """A case for each form of values: its chains are measured by turns."""
+    flights, records = supply(), options.rows(20_000, 2_000)
     for form, value in FORMATS.items():
         base = f"{form}: parse and serialise"
-        cases: dict[str, Sequence[Mapping[str, Any]]] = {base: []}
+        chains: dict[str, Sequence[Mapping[str, Any]]] = {base: []}
         for alone, config in ALONE.items():
             if not (form == "schemaless" and alone in WITHOUT_SCHEMA_FAILS):
-                cases[f"{form}: {alone}"] = [config]
-        cases[f"{form}: six with three predicates"] = SIX
-        cases[f"{form}: the example route's six"] = route()["transforms"]
-        chosen = {case: chain for case, chain in cases.items() if case == base or options.wants(case)}
-        if len(chosen) > 1 or options.wants(base):
-            results += _measure(value, base, chosen, batches)
-    gc.unfreeze()
-    return results
+                chains[f"{form}: {alone}"] = [config]
+        chains[f"{form}: six with three predicates"] = SIX
+        chains[f"{form}: the example route's six"] = route()["transforms"]
+        yield Case(form, partial(_measure, value, base, chains, flights, records))
 
 
 def _measure(
     value: Mapping[str, Any],
     base: str,
     cases: Mapping[str, Sequence[Mapping[str, Any]]],
-    batches: Sequence[pa.RecordBatch],
-) -> list[Result]:
-    """Every case in its turn, some times over: the machine is not equally fast all the while."""
-    size = sum(map(len, batches))
-    chains = {case: BatchChain(value, transforms) for case, transforms in cases.items()}
+    flights: Supply[FlightMessage],
+    records: int,
+) -> Iterator[Result]:
+    """Every chain in its turn, some times over: the machine is not equally fast all the while."""
+    chains = [(case, BatchChain(value, transforms)) for case, transforms in cases.items()]
     seconds: dict[str, list[float]] = {case: [] for case in cases}
-    for _ in range(_REPEATS + 1):
-        for case, chain in chains.items():
+    for turn in range(_REPEATS + 1):
+        given = batches(flights.take(records), AT_ONCE)
+        gc.collect()
+        gc.freeze()
+        for case, chain in (*chains[turn:], *chains[:turn]):
             begun = time.process_time()
-            for batch in batches:
+            for batch in given:
                 chain.run(batch)
             seconds[case].append(time.process_time() - begun)
+        gc.unfreeze()
     # The first of each plans, and fills caches.
-    medians = {case: sorted(times[1:])[_REPEATS // 2] for case, times in seconds.items()}
-    return [
-        _result(case, size, median, None if case == base else base, medians[base]) for case, median in medians.items()
-    ]
+    for case, times in seconds.items():
+        yield _result(case, records, times[1:], None if case == base else base, seconds[base][1:])
 
 
-def _result(case: str, size: int, seconds: float, base: str | None, of_base: float) -> Result:
-    extra: dict[str, Any] = {"µs CPU": seconds / size * 1e6}
-    if base is not None:
-        extra["adds µs"] = (seconds - of_base) / size * 1e6
-    return Result(case, size, size / seconds, base, None if base is None else of_base / seconds, extra)
+def _result(case: str, size: int, seconds: list[float], base: str | None, of_base: list[float]) -> Result:
+    extra: dict[str, Any] = {"cpu_us": median(seconds) / size * 1e6}
+    if base is None:
+        return Result(case, size, rates(size, seconds), Setup("new", AT_ONCE, 1), extra=extra)
+    pairs = list(zip(of_base, seconds, strict=True))
+    extra["adds_us"] = median(own - others for others, own in pairs) / size * 1e6
+    ratio = median(others / own for others, own in pairs)
+    return Result(case, size, rates(size, seconds), Setup("new", AT_ONCE, 1), base, ratio, extra)

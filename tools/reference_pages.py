@@ -12,6 +12,7 @@ from tests.documentation import DOCS
 from tests.notebook import page as notebook_page
 from tests.vector_examples import with_examples
 
+from tools.figures import with_figures
 from tools.layers_picture import picture
 from tools.reference_api import grpc_reference, python_reference, rest_reference
 from tools.reference_cli import reference as cli_reference
@@ -72,6 +73,7 @@ PAGES = (
     Generated("reference/metrics.md", lambda _: metrics_reference()),
     Generated("transforms.md", _with_transforms),
     Generated("architecture.md", _with_rooms),
+    *(Generated(page, with_figures) for page in ("../README.md", "performance.md", "cluster.md", "nats.md")),
 )
 
 if __name__ == "__main__":

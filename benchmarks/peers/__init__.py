@@ -1,3 +1,3 @@
-from benchmarks.peers.cases import run
+from benchmarks.peers.cases import cases
 
-__all__ = ["run"]
+__all__ = ["cases"]

@@ -1,26 +1,18 @@
-"""turnout beside the programs that others use for the same work: Kafka Connect's transforms, event-ruler, Bento.
+"""turnout beside the programs that others use for the same work: event-ruler, Kafka Connect's transforms, Bento.
 
-Each is built from its public packages, and left out with a reason on standard error where it cannot be built. Answers
-are compared before speed.
+Each is built from its public packages; the cases of one that cannot be built are skipped, with the reason. Answers are
+compared before speed, and both sides get the same records.
 """
 
 from __future__ import annotations
 
-import importlib
-import sys
+from collections.abc import Iterator
 
-from benchmarks.harness import Options, Result
-from benchmarks.peers.programs import MissingPeerError
-
-_PEERS = {"chains": "Kafka Connect's transforms", "rules": "event-ruler", "flows": "Bento"}
+from benchmarks.harness import Case, Options
+from benchmarks.peers import chains, flows, rules
 
 
-def run(options: Options) -> list[Result]:
-    """Every case that was asked for, of every peer that can be had."""
-    results: list[Result] = []
-    for module, name in _PEERS.items():
-        try:
-            results += importlib.import_module(f"benchmarks.peers.{module}").run(options)
-        except MissingPeerError as missing:
-            sys.stderr.write(f"bench peers: {name} left out: {missing}\n")
-    return results
+def cases(options: Options) -> Iterator[Case]:
+    """Every case of every peer."""
+    for peer in (rules, chains, flows):
+        yield from peer.cases(options)

@@ -1,8 +1,8 @@
 """The example route's six transforms, JSON in and JSON out in one thread, beside Kafka Connect's own classes.
 
-Kafka's JsonConverter reads and writes, with the route's schema (``schema.content``) and without. Both sides have their
-records in memory and answer the same before a second is told. Times are of the thread's processor: what the JVM's
-collector and compiler take beside it does not count.
+Kafka's JsonConverter reads and writes, with the route's schema (``schema.content``) and without. Both sides have the
+same records in memory, none of them twice, and answer the same before a second is told. Times are of the thread's
+processor: what the JVM's collector and compiler take beside it does not count.
 """
 
 from __future__ import annotations
@@ -10,20 +10,22 @@ from __future__ import annotations
 import gc
 import json
 import re
-import statistics
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pyarrow as pa
 
-from benchmarks._flights import Flights, route
-from benchmarks.harness import Options, Result
+from benchmarks._flights import batches, lines, route, supply
+from benchmarks.harness import Case, Options, Result, Setup, rates
 from benchmarks.peers.programs import Program, java_program
+from turnout.demo.flights import FlightMessage
 from turnout.engine.reading import AT_ONCE
 from turnout.errors import TurnoutError
 from turnout.gc_tools import paused_gc
@@ -40,7 +42,7 @@ _CLASSES = "org.apache.kafka.connect.transforms"
 
 
 @dataclass(frozen=True)
-class Case:
+class Chain:
     """A chain, and the schema that values have, or None."""
 
     name: str
@@ -63,16 +65,16 @@ class Case:
         return {"stages": [_stage(transform) for transform in self.transforms], "schema": connect if fields else None}
 
 
-def cases() -> Iterator[Case]:
+def chains() -> Iterator[Chain]:
     """The route's chain with its schema, and without.
 
     JsonConverter cannot write a schemaless date, so that the last of the six ends in a number there.
     """
     document = route()
-    yield Case("chain typed", document["value"]["schema"], document["transforms"])
+    yield Chain("chain typed", document["value"]["schema"], document["transforms"])
     *first, last = document["transforms"]
     unix = {**last, "target.type": "unix", "unix.precision": "milliseconds"}
-    yield Case("chain schemaless", None, [*first, unix])
+    yield Chain("chain schemaless", None, [*first, unix])
 
 
 def _stage(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -88,44 +90,50 @@ def _stage(given: Mapping[str, Any]) -> dict[str, Any]:
     return stage
 
 
-def run(options: Options) -> list[Result]:
-    """The cases that were asked for."""
-    chosen = [case for case in cases() if options.wants(case.name)]
-    if not chosen:
-        return []
-    command = java_program("kafka/Chain.java", PACKAGES, "-Xmx2g", "-XX:+UseSerialGC")
-    flights = Flights.of(options.rows(200_000, 5_000))
-    with tempfile.TemporaryDirectory(prefix="turnout-peers-") as folder:
-        return [measure(case, flights, command, Path(folder), quick=options.quick) for case in chosen]
+def cases(options: Options) -> Iterator[Case]:
+    """A case for each chain."""
+    for chain in chains():
+        yield Case(chain.name, partial(measure, chain, options.rows(20_000, 2_000), quick=options.quick))
 
 
-def measure(case: Case, flights: Flights, command: Sequence[str], folder: Path, *, quick: bool) -> Result:
-    """Answers compared, then passes over all records by turns."""
+def measure(chain: Chain, records: int, *, quick: bool) -> Iterator[Result]:
+    """Answers compared, then rounds by turns, each over records of its own."""
     from benchmarks._chain import BatchChain
 
-    chain = BatchChain(case.value, case.transforms)
-    batches = flights.batches(AT_ONCE)
-    with kafka(case, flights, command, folder) as peer:
-        compare(case, chain_outcomes(chain, batches), kafka_outcomes(peer, folder))
-        warm_up(peer, 1 if quick else 10)
-        theirs, ours = [], []
-        for _ in range(2 if quick else 7):
-            theirs.append(peer.ask("pass")["cpu"])
+    command = java_program("kafka/Chain.java", PACKAGES, "-Xmx2g", "-XX:+UseSerialGC")
+    ours, flights = BatchChain(chain.value, chain.transforms), supply()
+    with tempfile.TemporaryDirectory(prefix="turnout-peers-") as name, kafka(chain, command, Path(name)) as peer:
+        folder = Path(name)
+        compared = load(peer, flights.take(records), folder)
+        compare(chain, chain_outcomes(ours, compared), kafka_outcomes(peer, folder))
+        warm_up(peer, 0.5 if quick else 8)
+        taken = []
+        for _ in range(3 if quick else 8):
+            given = load(peer, flights.take(records), folder)
+            there = peer.ask("pass")["cpu"]
             # As in a task; the time of the JVM's collector is not counted either.
             with paused_gc(freeze=True):
-                ours.append(_pass(chain, batches))
+                taken.append((_pass(ours, given), there))
             gc.unfreeze()
-    their, our, size = statistics.median(theirs), statistics.median(ours), len(flights)
-    extra = {"µs CPU": our / size * 1e6, "its µs CPU": their / size * 1e6}
-    return Result(case.name, size, size / our, NAME, their / our, extra)
+    mine, theirs = ([pair[side] for pair in taken[1:]] for side in (0, 1))
+    extra = {"cpu_us": median(mine) / records * 1e6, "its_cpu_us": median(theirs) / records * 1e6}
+    ratio = median(their / our for our, their in taken[1:])
+    yield Result(chain.name, records, rates(records, mine), Setup("new", AT_ONCE, 1), NAME, ratio, extra)
 
 
-def kafka(case: Case, flights: Flights, command: Sequence[str], folder: Path) -> Program:
-    """Kafka's side, with its records loaded."""
-    plan, records = folder / "plan.json", folder / "records.jsonl"
-    plan.write_text(json.dumps(case.plan()), encoding="utf-8")
-    records.write_text("\n".join(flights.lines()) + "\n", encoding="utf-8")
-    return Program([*command, plan, records])
+def kafka(chain: Chain, command: Sequence[str], folder: Path) -> Program:
+    """Kafka's side."""
+    plan = folder / "plan.json"
+    plan.write_text(json.dumps(chain.plan()), encoding="utf-8")
+    return Program([*command, plan])
+
+
+def load(peer: Program, sent: Sequence[FlightMessage], folder: Path) -> list[pa.RecordBatch]:
+    """Give Kafka's side records, and return the same as batches."""
+    records = folder / "records.jsonl"
+    records.write_text("\n".join(lines(sent)) + "\n", encoding="utf-8")
+    peer.ask(f"load {records}")
+    return batches(sent, AT_ONCE)
 
 
 def warm_up(peer: Program, seconds: float) -> None:
@@ -180,7 +188,7 @@ def _moment(item: Any) -> Any:
     return item
 
 
-def compare(case: Case, ours: Iterator[dict[str, Any]], theirs: Iterator[dict[str, Any]]) -> int:
+def compare(case: Chain, ours: Iterator[dict[str, Any]], theirs: Iterator[dict[str, Any]]) -> int:
     """How many records there are, all of them with one outcome.
 
     Raises:

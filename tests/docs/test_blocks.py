@@ -28,6 +28,7 @@ RUN_BY = {
     "index.md": "tests/docs/test_pages.py",
     "jetstream.md": "tests/nats/jetstream/test_documentation.py",
     "lineage.md": "tests/cli/test_documentation.py",
+    "performance.md": "tests/docs/test_generated.py",
     "subjects.md": "tests/subjects/test_documentation.py",
     "subscriptions.md": "tests/subscriptions/test_documentation.py",
     "testing.md": "tests/cli/test_documentation.py",

@@ -28,9 +28,9 @@ import org.apache.kafka.connect.transforms.predicates.Predicate;
 /**
  * Kafka Connect's own converter and transforms over records in memory, in the one thread that reads commands.
  *
- * <p>Arguments: a file with the chain, the schema (or null) as JSON, and a file with a record as JSON on each line. Commands on
- * standard input, each answered by one line of JSON: {@code pass} puts all records through the chain and tells the
- * seconds; {@code write FILE} does so once more and writes what became of each record.
+ * <p>Argument: a file with the chain and the schema (or null) as JSON. Commands on standard input, each answered by one
+ * line of JSON: {@code load FILE} reads records, each as JSON on a line; {@code pass} puts all of them through the chain
+ * and tells the seconds; {@code write FILE} does so and writes what became of each record.
  */
 public final class Chain {
     private static final ObjectMapper JSON = new ObjectMapper();
@@ -50,7 +50,7 @@ public final class Chain {
     private final List<Stage> stages = new ArrayList<>();
     private final List<Message> messages = new ArrayList<>();
 
-    private Chain(Path plan, Path records) throws Exception {
+    private Chain(Path plan) throws Exception {
         JsonNode given = JSON.readTree(plan.toFile());
         JsonNode schema = given.get("schema");
         Map<String, String> schemaless = Map.of("schemas.enable", "false");
@@ -61,11 +61,16 @@ public final class Chain {
             JsonNode guard = stage.get("predicate");
             stages.add(new Stage(configured(stage), guard == null ? null : configured(guard), stage.path("negate").asBoolean()));
         }
+    }
+
+    private ObjectNode load(Path records) throws Exception {
+        messages.clear();
         try (BufferedReader lines = Files.newBufferedReader(records)) {
             for (String line; (line = lines.readLine()) != null; ) {
                 messages.add(message(JSON.readTree(line), messages.size()));
             }
         }
+        return JSON.createObjectNode().put("records", messages.size());
     }
 
     @SuppressWarnings("unchecked")
@@ -156,12 +161,17 @@ public final class Chain {
     }
 
     public static void main(String[] arguments) throws Exception {
-        Chain chain = new Chain(Path.of(arguments[0]), Path.of(arguments[1]));
+        Chain chain = new Chain(Path.of(arguments[0]));
         ThreadMXBean threads = ManagementFactory.getThreadMXBean();
         BufferedReader commands = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line; (line = commands.readLine()) != null; ) {
             String[] words = line.split(" ", 2);
-            System.out.println(words[0].equals("pass") ? chain.pass(threads) : chain.write(new File(words[1])));
+            System.out.println(
+                    switch (words[0]) {
+                        case "load" -> chain.load(Path.of(words[1]));
+                        case "pass" -> chain.pass(threads);
+                        default -> chain.write(new File(words[1]));
+                    });
         }
     }
 }

@@ -20,21 +20,21 @@ import software.amazon.event.ruler.Machine;
 /**
  * event-ruler over rules and events in memory.
  *
- * <p>Arguments: a file of rules, {@code {"id": …, "rule": {…}}} on each line, and a file with an event on each line.
- * Commands on standard input, each answered by one line of JSON: {@code pass THREADS} matches every event, each thread
- * its share, and tells the seconds; {@code write FILE} writes the ids that each event matches, a JSON list on each line.
+ * <p>Argument: a file of rules, {@code {"id": …, "rule": {…}}} on each line. Commands on standard input, each answered by
+ * one line of JSON: {@code load FILE} reads events, one on each line; {@code pass THREADS} matches every event, each
+ * thread its share, and tells the seconds; {@code write FILE} writes the ids that each event matches, a JSON list on
+ * each line.
  */
 public final class Rules {
     private static final ObjectMapper JSON = new ObjectMapper();
     private static final ThreadMXBean THREADS = ManagementFactory.getThreadMXBean();
 
     private final Machine machine = new Machine();
-    private final List<String> events;
+    private List<String> events = List.of();
     private final double building;
     private int rules;
 
-    private Rules(Path rules, Path events) throws Exception {
-        this.events = Files.readAllLines(events);
+    private Rules(Path rules) throws Exception {
         long begun = System.nanoTime();
         try (BufferedReader lines = Files.newBufferedReader(rules)) {
             for (String line; (line = lines.readLine()) != null; this.rules++) {
@@ -43,6 +43,11 @@ public final class Rules {
             }
         }
         building = (System.nanoTime() - begun) / 1e9;
+    }
+
+    private ObjectNode load(Path file) throws Exception {
+        events = Files.readAllLines(file);
+        return JSON.createObjectNode().put("events", events.size());
     }
 
     private record Share(long matched, long nanoseconds) {}
@@ -89,13 +94,17 @@ public final class Rules {
     }
 
     public static void main(String[] arguments) throws Exception {
-        Rules rules = new Rules(Path.of(arguments[0]), Path.of(arguments[1]));
+        Rules rules = new Rules(Path.of(arguments[0]));
         ExecutorService pool = Executors.newFixedThreadPool(8);
         BufferedReader commands = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line; (line = commands.readLine()) != null; ) {
             String[] words = line.split(" ", 2);
-            boolean pass = words[0].equals("pass");
-            System.out.println(pass ? rules.pass(Integer.parseInt(words[1]), pool) : rules.write(Path.of(words[1])));
+            System.out.println(
+                    switch (words[0]) {
+                        case "load" -> rules.load(Path.of(words[1]));
+                        case "pass" -> rules.pass(Integer.parseInt(words[1]), pool);
+                        default -> rules.write(Path.of(words[1]));
+                    });
         }
         pool.shutdown();
     }

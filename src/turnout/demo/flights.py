@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -74,15 +74,17 @@ def _iso(moment: datetime) -> str:
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def messages(limit: int | None = None) -> Iterator[FlightMessage]:
+def messages(limit: int | None = None, *, records: Iterable[dict[str, Any]] | None = None) -> Iterator[FlightMessage]:
     """Yield one message for each flight, and occasionally a truncated one (`CUT_OFF` in a whole year).
+
+    The flights are *records*, or else the first *limit* of the data set.
 
     The subject is ``flights.<origin>.<dest>.<carrier>``; the headers are ``Tail-Number`` (where known), ``Date`` and,
     for a flight that never left, ``Cancelled``. The message id depends on the flight alone: publishing twice stores
     once.
     """
     cut = 0
-    for number, flight in enumerate(flights(limit), start=1):
+    for number, flight in enumerate(flights(limit) if records is None else records, start=1):
         carrier, tail, origin, dest = (flight.get(name) for name in _NAMED)
         subject = f"flights.{origin}.{dest}.{carrier}"
         date = f"{flight['year']:04}-{flight['month']:02}-{flight['day']:02}"

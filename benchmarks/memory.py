@@ -1,4 +1,4 @@
-"""How much memory subscriptions take: ``python -m benchmarks._memory [SIZE …]`` prints what docs/deploy.md says.
+"""Memory that subscriptions of two leaves (one prefix, one value) take, in a process of each role.
 
 Each figure is of a process of its own, in MB: what it has for itself (USS), and the index's files, which the processes
 of a machine share. *service* is `turnout subscriptions serve` after its first match, *driver* a route's own process
@@ -11,16 +11,20 @@ import json
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from functools import partial
+from itertools import islice
 from pathlib import Path
 
 import psutil
 
+from benchmarks.harness import Case, Options, Result, Setup
 from benchmarks.match import columns_of, mixed, zipf_messages
 from turnout.subscriptions import open_store
 from turnout.subscriptions.index import Index, IndexFolder
 from turnout.subscriptions.live import LiveMatcher
 
-SIZES = (10_000, 100_000, 1_000_000)
+SIZES = (10_000, 100_000)
 MIX = "prefix"
 
 
@@ -41,7 +45,7 @@ def service(folder: Path) -> dict[str, float]:
 
     store = open_store(store_of(folder))
     live = LiveMatcher(store)
-    for message in zipf_messages(100, 1_000):
+    for message in islice(zipf_messages(1_000), 100):
         live.match(message)
     return {"service": own_megabytes()}
 
@@ -61,15 +65,21 @@ def worker(folder: Path) -> dict[str, float]:
 
     revision = max(int(path.stem.partition("-")[2]) for path in (folder / "index").glob("revision-*.json"))
     index = Index.open(folder / "index", revision)
-    messages = list(zipf_messages(20_000, 1_000))
+    messages = list(islice(zipf_messages(1_000), 20_000))
     index.deliveries(index.match(columns_of(index, messages), len(messages)))
-    return {"worker": own_megabytes(), "worker resident": psutil.Process().memory_info().rss / 1e6}
+    return {"worker": own_megabytes(), "worker_resident": psutil.Process().memory_info().rss / 1e6}
 
 
 ROLES = {role.__name__: role for role in (service, driver, worker)}
 
 
-def measured(size: int) -> dict[str, float]:
+def cases(options: Options) -> Iterator[Case]:
+    """Growing numbers of subscriptions."""
+    for size in (options.size,) if options.size else (1_000,) if options.quick else SIZES:
+        yield Case(f"memory {size}", partial(measured, size))
+
+
+def measured(size: int) -> Iterator[Result]:
     """The figures of one number of subscriptions."""
     with tempfile.TemporaryDirectory(prefix="turnout-memory-") as name:
         folder = Path(name)
@@ -79,22 +89,13 @@ def measured(size: int) -> dict[str, float]:
         figures: dict[str, float] = {"store": (folder / "subscriptions.db").stat().st_size / 1e6}
         for role in ROLES:
             done = subprocess.run(
-                [sys.executable, "-m", "benchmarks._memory", "--role", role, name],
-                capture_output=True, text=True, check=True,
+                [sys.executable, "-m", "benchmarks.memory", role, name],
+                capture_output=True, text=True, check=True, cwd=Path(__file__).parents[1],
             )  # fmt: skip
             figures |= json.loads(done.stdout)
-        return figures
-
-
-def main(arguments: list[str]) -> None:
-    """Measure, and print a line for each number of subscriptions."""
-    if arguments[:1] == ["--role"]:
-        print(json.dumps(ROLES[arguments[1]](Path(arguments[2]))))
-        return
-    for size in map(int, arguments or SIZES):
-        figures = ", ".join(f"{name} {megabytes:,.0f} MB" for name, megabytes in measured(size).items())
-        print(f"{size:>9,}: {figures}", flush=True)
+    extra = {f"{name}_mb": megabytes for name, megabytes in figures.items()}
+    yield Result("memory", size, (0.0,), Setup("none", None, 1), extra=extra)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    print(json.dumps(ROLES[sys.argv[1]](Path(sys.argv[2]))))
