@@ -38,7 +38,7 @@ checkpoint: "{checkpoint}"
 
 def latencies(spark: Any, server: NatsServer, folder: Path, *, quick: bool) -> Iterator[Case]:
     """A query of one's own, and a route that maps subjects; both with the low-latency settings."""
-    seconds = 2 if quick else 10
+    seconds = 2 if quick else 8
     for case, start in (("latency of a query", _query), ("latency of a route", _route)):
         yield Case(case, partial(_latency, case, start, spark, server, folder, seconds))
     yield Case("latency idle micro-batch", lambda: [_idle(spark, server, folder)])

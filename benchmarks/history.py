@@ -29,8 +29,8 @@ from turnout.spark.history.replay import replay
 from turnout.spark.running import job
 from turnout.spark.session.build import route_session
 
-RECORDS = 60_000
-ROUNDS = 3
+RECORDS = 40_000
+ROUNDS = 2
 
 
 @dataclass(frozen=True)

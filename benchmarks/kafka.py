@@ -21,7 +21,7 @@ SIZES = ((60, 1.0), (1024, 0.2), (65_536, 0.01))
 
 def cases(options: Options) -> Iterator[Case]:
     """Each size with one partition and with two, out and in again."""
-    rows = options.rows(200_000, 10_000)
+    rows = options.rows(100_000, 10_000)
     # A session stays for all cases, once there is a broker for one.
     with ExitStack() as stack:
         started = cache(partial(_started, stack))

@@ -51,10 +51,10 @@ INTERPRETED = 200_000
 _BATCHES = {"batches": 2_000, "batches of 20": 20}
 _SAMPLE = 1_000
 _REPEATS = 5
-_SECONDS = 0.6
+_SECONDS = 0.5
 """Processor time for one figure, or `_REPEATS` batches if these take longer."""
 
-_SLOW_SECONDS = 0.8
+_SLOW_SECONDS = 0.5
 """A batch that would take longer is made smaller."""
 
 _BASELINE = "interpreter, every subscription"

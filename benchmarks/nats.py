@@ -43,7 +43,7 @@ REPEATS = 3
 
 def cases(options: Options) -> Iterator[Case]:
     """Reading and writing of each size, and latencies."""
-    rows = options.rows(200_000, 20_000)
+    rows = options.rows(100_000, 10_000)
     spark = build_session(
         "turnout-bench", master="local[2]", conf={"spark.driver.memory": "2g", **low_latency_session()}
     )

@@ -25,8 +25,8 @@ from turnout.spark.session.build import route_session
 from turnout.subscriptions import Subscription, open_store
 
 CARRIERS = ("UA", "B6", "WN")
-RECORDS = 60_000
-ROUNDS = 3
+RECORDS = 40_000
+ROUNDS = 2
 
 
 def cases(options: Options) -> Iterator[Case]:

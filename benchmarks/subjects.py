@@ -23,7 +23,7 @@ import pyarrow as pa
 from benchmarks.harness import Case, Options, Result, Setup, Supply, clock, rates, timed
 from turnout.subjects import MappingTable, SubjectTransform
 
-USUAL, QUICK = 500_000, 20_000
+USUAL, QUICK = 200_000, 20_000
 REPEATS = 3
 CORES = 2
 SOURCE = "flights.*.*.*"

@@ -111,8 +111,9 @@ def _plot(title: str, benchmark: str, cases: str, x: str, y: str) -> str:
         )
         for case in cases.split(",")
     ]
+    # A line needs two points.
     labels = ", ".join(f'"{written(at)}"' for at, _ in max(series, key=len))
-    lines = [f"    line [{', '.join(f'{value:.4g}' for _, value in points)}]" for points in series if points]
+    lines = [f"    line [{', '.join(f'{value:.4g}' for _, value in points)}]" for points in series if len(points) > 1]
     chart = [f'    title "{title}"', f'    x-axis "{x}" [{labels}]', f'    y-axis "{_heading(y)}"', *lines]
     return "\n\n```mermaid\nxychart-beta\n" + "\n".join(chart) + "\n```\n\n" if lines else "\n"
 

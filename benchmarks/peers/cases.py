@@ -14,5 +14,5 @@ from benchmarks.peers import chains, flows, rules
 
 def cases(options: Options) -> Iterator[Case]:
     """Every case of every peer."""
-    for peer in (rules, chains, flows):
+    for peer in (chains, rules, flows):
         yield from peer.cases(options)

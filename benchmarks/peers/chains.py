@@ -106,9 +106,9 @@ def measure(chain: Chain, records: int, *, quick: bool) -> Iterator[Result]:
         folder = Path(name)
         compared = load(peer, flights.take(records), folder)
         compare(chain, chain_outcomes(ours, compared), kafka_outcomes(peer, folder))
-        warm_up(peer, 0.5 if quick else 8)
+        warm_up(peer, 0.5 if quick else 6)
         taken = []
-        for _ in range(3 if quick else 8):
+        for _ in range(3 if quick else 6):
             given = load(peer, flights.take(records), folder)
             there = peer.ask("pass")["cpu"]
             # As in a task; the time of the JVM's collector is not counted either.

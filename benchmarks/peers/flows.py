@@ -103,7 +103,7 @@ def parsed_route(server: NatsServer) -> Route:
 
 def cases(options: Options) -> Iterator[Case]:
     """The one case."""
-    yield Case(CASE, partial(measure, options.rows(100_000, 5_000), 1 if options.quick else 3))
+    yield Case(CASE, partial(measure, options.rows(60_000, 5_000), 1 if options.quick else 2))
 
 
 def measure(records: int, turns: int) -> Iterator[Result]:

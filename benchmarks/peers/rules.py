@@ -119,10 +119,10 @@ def measure(workload: Workload, size: int, *, quick: bool) -> Iterator[Result]:
         folder = Path(name)
         compared = load(peer, workload, supply.take(_COMPARED), folder)
         matched = compare(workload.name, ours.matches(compared), ruler_matches(peer, folder))
-        peer_warm_up(peer, 0.5 if quick else 5)
+        peer_warm_up(peer, 0.5 if quick else 4)
         with frozen():
             for way in WAYS:
-                rounds = 2 if quick else 5
+                rounds = 2 if quick else 4
                 measured = _rounds(way, rounds, peer, ours, workload, supply, folder)
                 yield _result(workload, size, way, measured, matched / _COMPARED)
 

@@ -16,7 +16,7 @@ from turnout.bundle import bundled
 from turnout.errors import ConfigError, MissingExtraError, Mistake
 
 _ALL = "all"
-_BUDGET_SECONDS = 660
+_BUDGET_SECONDS = 700
 _COLUMNS = ("case", "size", "records", "batch", "threads", "rows_per_second", "baseline", "ratio")
 
 
@@ -103,7 +103,8 @@ class _Run:
         return all(row["status"] != "failed" for row in every)
 
     def _share(self, name: str, shares: dict[str, int]) -> float:
-        return (self.budget or 0) * shares[name] / sum(shares[other] for other in self.names)
+        total = sum(shares[other] for other in self.names)
+        return (self.budget or 0) * (shares[name] / total if total else 1 / len(self.names))
 
     def _told(self, name: str, row: dict[str, Any]) -> dict[str, Any]:
         """Say at once what was measured: the whole takes minutes."""
