@@ -14,6 +14,7 @@ from turnout.errors import RecordError
 from turnout.records import Block, Moment, Schema, group
 from turnout.records.block import rows_of
 from turnout.records.schema import ANY, DATE, DECIMAL, TIME
+from turnout.records.types import Value
 from turnout.runtime.frames.variant import decode
 
 _MILLI: Final = 1000
@@ -68,7 +69,7 @@ def _unreadable(column: pa.Array, schema: Schema) -> dict[int, RecordError]:
 
 
 def _schemaless(column: pa.Array) -> tuple[list[Block], dict[int, RecordError]]:
-    values: list[object] = []
+    values: list[Value] = []
     errors: dict[int, RecordError] = {}
     for row, (value, metadata) in enumerate(_pairs(column)):
         try:

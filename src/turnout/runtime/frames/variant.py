@@ -19,6 +19,7 @@ from turnout.epoch import MILLISECONDS_PER_DAY
 from turnout.errors import RecordError
 from turnout.records import BigInt, Float32, Moment, Schema, Struct
 from turnout.records.schema import DATE, DECIMAL, DIGITS, TIME
+from turnout.records.types import Value
 
 _MILLI: Final = timedelta(milliseconds=1) // timedelta(microseconds=1)
 _SHORT: Final = 63
@@ -35,7 +36,7 @@ _DECIMAL_TYPES: Final = ((9, 8, 4), (18, 9, 8), (DIGITS, 10, 16))
 _SMALLEST = tuple((1 << (8 * size - 1), type_, size) for type_, size in _INTEGERS.items())
 
 
-def decode(value: bytes, metadata: bytes) -> object:
+def decode(value: bytes, metadata: bytes) -> Value:
     """The schemaless value that a variant holds; JSON's null is None.
 
     Raises:
@@ -82,7 +83,7 @@ class _VariantReader:
         self._data = data
         self._names = names
 
-    def at(self, at: int) -> object:
+    def at(self, at: int) -> Value:
         """Return the value at a byte position."""
         head = self._data[at]
         basic, rest = head & 3, head >> 2
@@ -92,14 +93,15 @@ class _VariantReader:
             return _bytes(self._data, at + 1, rest).decode()
         return self._object(rest, at + 1) if basic == _OBJECT else self._array(rest, at + 1)
 
-    def _primitive(self, type_: int, at: int) -> object:
+    def _primitive(self, type_: int, at: int) -> Value:
         data = self._data
         if type_ <= _FALSE:
             return None if type_ == _NULL else type_ == _TRUE
         if type_ in _INTEGERS:
             return int.from_bytes(_bytes(data, at, _INTEGERS[type_]), "little", signed=True)
         if type_ == _DOUBLE:
-            return struct.unpack_from("<d", data, at)[0]
+            number: float = struct.unpack_from("<d", data, at)[0]
+            return number
         if type_ in _DECIMALS:
             return self._decimal(at, _DECIMALS[type_])
         if type_ in (_BINARY, _TEXT):
@@ -123,7 +125,7 @@ class _VariantReader:
             return float(Decimal(unscaled).scaleb(-scale, _EXACT))
         return unscaled if -(1 << 63) <= unscaled < 1 << 63 else BigInt(unscaled)
 
-    def _object(self, rest: int, at: int) -> dict[str, object]:
+    def _object(self, rest: int, at: int) -> dict[str, Value]:
         offset_size, id_size, count_size = (rest & 3) + 1, (rest >> 2 & 3) + 1, 4 if rest >> 4 & 1 else 1
         count = _uint(self._data, at, count_size)
         ids = _numbers(self._data, at + count_size, id_size, count)
@@ -132,7 +134,7 @@ class _VariantReader:
         base = offsets_at + (count + 1) * offset_size
         return {self._names[number]: self.at(base + offset) for number, offset in zip(ids, offsets, strict=True)}
 
-    def _array(self, rest: int, at: int) -> list[object]:
+    def _array(self, rest: int, at: int) -> list[Value]:
         offset_size, count_size = (rest & 3) + 1, 4 if rest >> 2 & 1 else 1
         count = _uint(self._data, at, count_size)
         offsets = _numbers(self._data, at + count_size, offset_size, count)
