@@ -9,7 +9,6 @@ from typing import Final
 
 import pytest
 from nats.errors import ProtocolError
-from turnout.spark.formats.kafka_limits import KafkaLimits
 
 from tests.test_linear_time import ROUTE, parsed_frames
 from turnout import Route
@@ -26,6 +25,7 @@ from turnout.nats.protocol.options import ConnectionOptions
 from turnout.nats.protocol.positions import JSAck, sequences
 from turnout.nats.wire.positions import parse_place
 from turnout.routes.endpoints import KafkaSink
+from turnout.runtime.kafka_limits import KafkaLimits
 from turnout.runtime.sink_options import SinkOptions
 from turnout.runtime.source_options import SourceOptions
 from turnout.server.durations import seconds_of
