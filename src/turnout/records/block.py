@@ -248,7 +248,7 @@ def taking(indices: Positions, count: int) -> ConvertColumn:
     """Return a function that takes the items at *indices* out of a column of *count* items.
 
     >>> taking(np.array([0, 2]), 3)("abc")
-    ['a', 'c']
+    ('a', 'c')
     """
     if count > _SMALL and count - len(indices) <= _FEW:
         mask = np.ones(count, np.bool_)
