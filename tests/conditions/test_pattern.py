@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import sys
 import time
+import unicodedata
 
 import pytest
 from hypothesis import given, settings
@@ -82,3 +84,11 @@ def test_tree_dialect(pattern, position):
 
     assert position == caught.value.position
     assert re.search("kiwi bird|backslash", str(caught.value))
+
+
+def test_words_of_all_of_unicode():
+    """Letters, marks and decimal digits are parts of words, wherever in Unicode they are; nothing else is."""
+    kinds = ("L", "M", "Nd")
+    expected = [code for code in range(128, sys.maxunicode + 1) if unicodedata.category(chr(code)).startswith(kinds)]
+
+    assert [code for code in range(128, sys.maxunicode + 1) if lexemes(chr(code))] == expected

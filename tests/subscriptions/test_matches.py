@@ -104,3 +104,16 @@ def test_no_messages():
     """No messages have no matches, whatever the index holds."""
     assert Matcher([Subscription([], kiwi("k", "a"), id="x")]).match_many([]) == []
     assert Matcher().match_many([{"k": "a"}]).ids() == [[]]
+
+
+def test_one_message():
+    """The matches of one message are those of a batch of one, also when the message is changed afterwards."""
+    matcher, _ = _grown([any_of(kiwi("k", "a*"), kiwi("l", "b")) for _ in range(7)])
+    message = {"k": "abc", "l": "b"}
+    (batch,), one = matcher.match_many([dict(message)]), matcher.match(message)
+    message.clear()
+
+    assert one == list(batch)
+    assert (one.ids, one.destinations, len(one)) == (batch.ids, batch.destinations, 7)
+    assert list(one[:2]) == batch[:2]
+    assert matcher.match({}) == []

@@ -9,6 +9,9 @@ has leaves: nothing multiplies out, as it would in a normal form.
 Earlier leaves that have to be false do add up: n overlapping alternatives need n²/2 checks. Where a condition
 needs more than `MAX_CHECKS`, it becomes one term under ``always`` that is verified whole: slow, but exact.
 Alternatives for one key without wildcards (``carrier:UA OR carrier:AA …``) exclude each other and add nothing.
+
+The analysis of subscriptions needs disjoint terms, and the index for conditions with XOR. Other conditions have terms
+in the index that may overlap, see `turnout.subscriptions.index.postings`.
 """
 
 from __future__ import annotations

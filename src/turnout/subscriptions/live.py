@@ -63,7 +63,7 @@ class LiveMatcher:
     def match(self, metadata: Mapping[str, str]) -> list[Match]:
         """Return every subscription that matches the message; see `Matcher.match`."""
         self._keep_up()
-        return self.matcher.match(metadata)
+        return list(self.matcher.match(metadata))
 
     def index(self) -> Index:
         """An index of what is in the store."""

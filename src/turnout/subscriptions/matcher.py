@@ -8,14 +8,15 @@ from typing import NamedTuple
 
 from turnout.conditions import evaluate
 from turnout.subscriptions.index.anchor_costs import Costs
+from turnout.subscriptions.index.buckets import TooManyError
 from turnout.subscriptions.index.dictionary import Column
 from turnout.subscriptions.index.index import DictionaryCache, Index, Layer
 from turnout.subscriptions.index.match_one import Single
-from turnout.subscriptions.index.match_result import Answer, Answers, Match, answer_of
+from turnout.subscriptions.index.match_result import Answer, Answers, answer_of
 from turnout.subscriptions.index.merging import BackgroundTask
 from turnout.subscriptions.index.segment_view import SegmentView, UseCounts
 from turnout.subscriptions.index.statistics import IndexStats, stats_of
-from turnout.subscriptions.matches import MatchBatch
+from turnout.subscriptions.matches import MatchBatch, MatchList, MessageMatches
 from turnout.subscriptions.model import Changes, Subscription
 from turnout.subscriptions.snapshot import Snapshot
 from turnout.subscriptions.store import Store
@@ -134,25 +135,30 @@ class Matcher:
         self.apply(changes)
         return bool(changes)
 
-    def match(self, metadata: Mapping[str, str]) -> list[Match]:
-        """Return every subscription whose condition is true of the message, each once, in no order."""
+    def match(self, metadata: Mapping[str, str]) -> MatchList:
+        """Return every subscription whose condition is true of the message, each once, in no order.
+
+        The matches are made as objects when they are looked at; `MatchList.ids` gives the ids alone.
+        """
         layers, loose = self._state
-        matches: list[Match] = []
+        parts = []
         for layer in layers:
             gone = layer.stratum.gone
-            known, answer_of_number = layer.answers.known, layer.answers.of
-            for number in layer.single.matched(metadata):
-                if gone is None or not gone[number]:
-                    answer = known[number] or answer_of_number(number)
-                    matches.append(answer.match or answer.of(metadata))
+            try:
+                numbers = layer.single.matched(metadata)
+            except TooManyError:
+                numbers = self._index_of(layers).match_one(layer.stratum.segment, metadata)
+            if gone is not None:
+                numbers = [number for number in numbers if not gone[number]]
+            if numbers:
+                parts.append((layer.answers, numbers))
+        beside: list[Answer] = []
         if loose:
             self._patience -= len(loose)
             if self._patience < 0:
                 self._settle()
-            matches += [
-                answer.of(metadata) for subscription, answer in loose if evaluate(subscription.condition, metadata)
-            ]
-        return matches
+            beside = [answer for subscription, answer in loose if evaluate(subscription.condition, metadata)]
+        return MatchList(MessageMatches(metadata, parts, beside))
 
     def match_many(self, messages: Sequence[Mapping[str, str]]) -> MatchBatch:
         """Match all messages in one call; much faster than `match` for several hundred messages or more.

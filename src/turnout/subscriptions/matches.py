@@ -98,6 +98,10 @@ class MatchBatch(Sequence["MatchList"]):
         answers = self._answers[self._bounds[row] : self._bounds[row + 1]]
         return [*answers, *self._beside[row]] if row in self._beside else answers
 
+    def ids_of(self, row: int) -> list[str]:
+        """Return the ids of the subscriptions that match one message; `ids` takes less time for all."""
+        return [answer.id for answer in self.answers(row)]
+
     def count_of(self, row: int) -> int:
         """Return the number of matches of a message."""
         return self._bounds[row + 1] - self._bounds[row] + len(self._beside.get(row, ()))
@@ -131,8 +135,48 @@ class MatchBatch(Sequence["MatchList"]):
         return values.tolist()
 
 
+class MessageMatches:
+    """Matches of one message, as numbers of subscriptions.
+
+    Args:
+        message: that was matched; it is copied.
+        parts: the answers of subscriptions, and the numbers of those that match.
+        beside: the answers of matching subscriptions that are in no index yet.
+    """
+
+    __slots__ = ("_beside", "_message", "_parts")
+
+    def __init__(
+        self, message: Mapping[str, str], parts: Sequence[tuple[Answers, Sequence[int]]], beside: Sequence[Answer]
+    ) -> None:
+        self._message = dict(message)
+        self._parts = parts
+        self._beside = beside
+
+    def of(self, _row: int) -> list[Match]:
+        """Return the matches as objects."""
+        message = self._message
+        return [answer.match or answer.of(message) for answer in self.answers(0)]
+
+    def answers(self, _row: int) -> list[Answer]:
+        """Return the results from which the matches are built."""
+        answers = [answer for of_layer, numbers in self._parts for answer in of_layer.some(numbers)]
+        answers += self._beside
+        return answers
+
+    def ids_of(self, _row: int) -> list[str]:
+        """Return the ids of the matching subscriptions."""
+        ids = [id_ for of_layer, numbers in self._parts for id_ in of_layer.ids_of(numbers)]
+        ids += [answer.id for answer in self._beside]
+        return ids
+
+    def count_of(self, _row: int) -> int:
+        """Return the number of matches."""
+        return sum([len(numbers) for _, numbers in self._parts]) + len(self._beside)
+
+
 class MatchList(Sequence[Match]):
-    """Matches of one message of a batch, created on each access; equal to a list of the same matches.
+    """Matches of one message, created on each access; equal to a list of the same matches.
 
     Args:
         batch: whose message it is.
@@ -140,14 +184,15 @@ class MatchList(Sequence[Match]):
 
     >>> from turnout.conditions import parse
     >>> from turnout.subscriptions import Matcher, Subscription
-    >>> matches = Matcher([Subscription(["d"], parse("a:1"), id="one")]).match_many([{"a": "1"}])[0]
-    >>> type(matches).__name__, [match.subscription_id for match in matches], matches == list(matches)
+    >>> matcher = Matcher([Subscription(["d"], parse("a:1"), id="one")])
+    >>> matches = matcher.match({"a": "1"})
+    >>> type(matches).__name__, matches.ids, matches == matcher.match_many([{"a": "1"}])[0]
     ('MatchList', ['one'], True)
     """
 
     __slots__ = ("_batch", "_row")
 
-    def __init__(self, batch: MatchBatch, row: int) -> None:
+    def __init__(self, batch: MatchBatch | MessageMatches, row: int = 0) -> None:
         self._batch = batch
         self._row = row
 
@@ -175,7 +220,7 @@ class MatchList(Sequence[Match]):
     @property
     def ids(self) -> list[str]:
         """The ids of the subscriptions. For many messages `MatchBatch.ids` takes less time."""
-        return [answer.id for answer in self._batch.answers(self._row)]
+        return self._batch.ids_of(self._row)
 
     @property
     def destinations(self) -> list[tuple[str, ...]]:

@@ -13,6 +13,7 @@ from turnout.conditions.anchor import Anchor, Kind, lookups_of
 from turnout.conditions.check import Check, check_of, shape_of
 from turnout.conditions.model import Compare, Condition, Group, Kiwi, Leaf, Logic, Operator
 from turnout.conditions.pattern import Piece, fold, parse_pattern, pieces_of
+from turnout.conditions.terms import disjuncts
 from turnout.subscriptions.index.arrays import EQUAL, GROUP, HOLDS, LIMITS, MANY, ONE_OF, TREE
 from turnout.subscriptions.index.buckets import Places
 from turnout.subscriptions.index.facts import PART, Fact, is_many
@@ -287,19 +288,24 @@ class Clauses:
         members = tuple(dict.fromkeys(clauses))
         if group.logic is Logic.XOR and len(members) < len(clauses):
             return None
+        clause_ = self._set(members, group.logic)
+        return None if clause_ is None else clause_ * 2 + group.negated
+
+    def _set(self, members: tuple[int, ...], logic: Logic = Logic.OR) -> int | None:
+        """Return the clause that any of these is true, as literals of one fact; None if there is no such fact."""
         if len(members) == 1:
-            return members[0] * 2 + group.negated
-        clause_ = self._sets.get(members)
-        if clause_ is None:
-            literals = self._of_one_fact([self.b[member] for member in members], group.logic)
+            return members[0]
+        clause = self._sets.get(members)
+        if clause is None:
+            literals = self._of_one_fact([self.b[member] for member in members], logic)
             if literals is None:
                 return None
             fact = self.literals.fact[literals[0]]
-            clause_ = self._sets[members] = self._new(ONE_OF, fact, len(self.sets))
-            self.members[clause_] = literals
+            clause = self._sets[members] = self._new(ONE_OF, fact, len(self.sets))
+            self.members[clause] = literals
             self.sets.append(literals)
             self.overlapping |= is_many(self.literals.kind(fact))
-        return clause_ * 2 + group.negated
+        return clause
 
     def _of_one_fact(self, literals: list[int], logic: Logic) -> tuple[int, ...] | None:
         """Return alternatives as literals of one fact: of theirs, or of parts; None if there is no such fact."""
@@ -361,18 +367,40 @@ class Clauses:
         trees.depth.append(depth)
         row = self.row(part)
         if row is not None:
-            clause = row >> 1
-            trees.op.append(self.op[clause] * 2 + (row & 1))
-            trees.a.append(self.a[clause])
-            trees.b.append(self.b[clause])
+            self._add_node(row)
             return
         assert isinstance(part, Group)
-        count = len(part.children)
+        rows, children = self._gathered(part) if part.logic is Logic.OR else ([], list(part.children))
+        count = len(rows) + len(children)
         trees.op.append(GROUP * 2 + part.negated)
         trees.a.append(count if part.logic is Logic.AND else 1)
         trees.b.append(1 if part.logic is Logic.XOR else count)
-        for child in part.children:
+        for own in rows:
+            trees.parent.append(len(trees.op) - number)
+            trees.depth.append(depth + 1)
+            self._add_node(own)
+        for child in children:
             self._nodes(child, number, depth + 1)
+
+    def _add_node(self, row: Row) -> None:
+        clause = row >> 1
+        self.trees.op.append(self.op[clause] * 2 + (row & 1))
+        self.trees.a.append(self.a[clause])
+        self.trees.b.append(self.b[clause])
+
+    def _gathered(self, group: Group) -> tuple[list[Row], list[Condition]]:
+        """Return alternatives as sets of literals of one fact, and those that are no literals."""
+        by_fact: defaultdict[tuple[str, Kind], dict[int, None]] = defaultdict(dict)
+        others: list[Condition] = []
+        for child in disjuncts(replace(group, negated=False)):
+            clause = None if isinstance(child, Group) or child.negated else self.leaf(child) >> 1
+            if clause is None or self.op[clause] not in (EQUAL, MANY):
+                others.append(child)
+                continue
+            key, kind = self.literals.of_number(self.a[clause])
+            by_fact[key, PART._replace(fold=kind.fold) if _is_text(kind) else kind][clause] = None
+        sets = [self._set(tuple(members)) for members in by_fact.values()]
+        return [clause * 2 for clause in sets if clause is not None], others
 
 
 _WHOLE = Kind("=")

@@ -14,7 +14,7 @@ from turnout.subscriptions.index.anchor_costs import Costs
 from turnout.subscriptions.index.arrays import EQUAL, HOLDS, MANY
 from turnout.subscriptions.index.buckets import Places, expanded
 from turnout.subscriptions.index.clauses import Clauses
-from turnout.subscriptions.index.facts import CELL, SPAN
+from turnout.subscriptions.index.facts import CELL, PART, SPAN
 from turnout.subscriptions.index.ranges import Intervals, cover_of, nodes_of
 
 NOTHING = -1
@@ -214,7 +214,10 @@ class Prices:
         literals, clauses = self._clauses.literals, self._clauses
         facts = list(literals.facts)
         more = [
-            self.of_anchor(Anchor(*facts[literals.fact[number]], literals.text[number]))
+            # Late parts are members of sets that are only verified.
+            inf
+            if facts[literals.fact[number]][1].op == PART.op
+            else self.of_anchor(Anchor(*facts[literals.fact[number]], literals.text[number]))
             for number in range(len(self.literal), len(literals.text))
         ]
         self.literal = np.concatenate([self.literal, more])

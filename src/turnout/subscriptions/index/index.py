@@ -143,7 +143,10 @@ class Index:
                 continue
             values = column.values
             some = values[rows[0] : rows[-1] + 1] if whole else [values[row] for row in rows.tolist()]
-            codes[key] = books.book(key).codes(Column(some, column.text))
+            of_rows = books.book(key).codes(Column(some, column.text))
+            # A key that no row has need not be looked up.
+            if of_rows.any():
+                codes[key] = of_rows
         pairs = []
         for (segment, gone), first in zip(self._layers, self._first.tolist(), strict=True):
             own = [codes.get(key) for key in segment.head.keys]
@@ -156,6 +159,16 @@ class Index:
         # Sixteen bits are sorted by counting.
         order = np.argsort(places.astype(np.uint16), kind="stable")
         return Matches(rows.take(places.take(order)), subscriptions.take(order))
+
+    def match_one(self, segment: Segment, metadata: Mapping[str, str]) -> list[int]:
+        """Return the subscriptions of one of the index's segments that a message matches, deleted ones too."""
+        books = self._shelf.books(self.keys)
+        codes = [
+            None if (value := metadata.get(key)) is None else books.book(key).codes(Column([value]))
+            for key in segment.head.keys
+        ]
+        numbers: list[int] = matched(segment, books.tables(segment), codes, 1)[1].tolist()
+        return numbers
 
     def deliveries(self, matches: Matches) -> Deliveries:
         """The matches, one for each destination that their subscriptions have."""

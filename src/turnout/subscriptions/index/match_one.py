@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from math import nan
 from typing import Any, TypeAlias
 
 from turnout.conditions.check import Check, passes
 from turnout.conditions.evaluate import parsed_number
 from turnout.conditions.pattern import fold
 from turnout.subscriptions.index.arrays import EQUAL, GROUP, HOLDS, LIMITS, MANY, ONE_OF
-from turnout.subscriptions.index.buckets import mixed_one, shift_of, viewed
+from turnout.subscriptions.index.buckets import TooManyError, mixed_one, shift_of, viewed
 from turnout.subscriptions.index.facts import encoded, probes_of, text_maker
 from turnout.subscriptions.index.segment import Segment
 
-_MOST_KNOWN = 1 << 18
-"""How many values and pairs of literals are remembered, roughly."""
+_MOST_KNOWN = 1 << 15
+"""How many values and pairs of literals are remembered, roughly: to forget them all is a pause of milliseconds."""
+
+MOST_CANDIDATES = 1_000
+"""How many entries are verified one by one."""
 
 _LAST_OF_FACTS = EQUAL << 1 | 1
 
@@ -22,6 +26,23 @@ _Metadata: TypeAlias = Mapping[str, str]
 
 _Hit: TypeAlias = tuple[tuple[range, ...], tuple[tuple[int, int], ...]]
 """Where a value's entries are; and its ways to go on: the way in the upper half of a number, and a fact."""
+
+
+class _Message:
+    """A message, and what was found out about it.
+
+    Attributes:
+        metadata: of the message.
+        literals: of the message, by fact.
+        numbers: that its values are, by key; NaN for a value that is no number, and without a value.
+    """
+
+    __slots__ = ("literals", "metadata", "numbers")
+
+    def __init__(self, metadata: _Metadata) -> None:
+        self.metadata = metadata
+        self.literals: dict[int, tuple[int, ...]] = {}
+        self.numbers: dict[int, float] = {}
 
 
 class Single:
@@ -47,7 +68,9 @@ class Single:
         self._subscription_of = viewed(arrays.entry_subscription)
         self._program_of = viewed(arrays.entry_program)
         self._op, self._a, self._b = viewed(arrays.check_op), viewed(arrays.check_a), viewed(arrays.check_b)
+        self._low, self._high = viewed(arrays.limit_low), viewed(arrays.limit_high)
         self._in_pairs = _Keys(arrays.pair_key, arrays.pair_start, head.paired)
+        self._set_bits = viewed(arrays.set_bits)
         self._in_sets = _Keys(arrays.set_key, arrays.set_start, 0)
         self._begin()
 
@@ -59,17 +82,32 @@ class Single:
         self._known = 0
 
     def matched(self, metadata: _Metadata) -> list[int]:
-        """The segment's subscriptions that the message matches, each once."""
+        """The segment's subscriptions that the message matches, each once.
+
+        Raises:
+            TooManyError: so many have to be verified that `Index.match_one` takes less time.
+        """
         if self._known > _MOST_KNOWN:
             self._begin()
-        hits, pairs = self._hits, self._pairs
-        by_fact: dict[int, tuple[int, ...]] = {}
+        message = _Message(metadata)
+        ranges = self._found(message)
+        if not ranges:
+            return []
+        if sum(map(len, ranges)) > MOST_CANDIDATES:
+            raise TooManyError
+        subscriptions = self._verified(ranges, message)
+        return list(dict.fromkeys(subscriptions)) if self._overlapping else subscriptions
+
+    def _found(self, message: _Message) -> list[range]:
+        """Return the entries that the message finds."""
+        hits, pairs, probed = self._hits, self._pairs, self._probed
+        metadata, by_fact = message.metadata, message.literals
         ranges: list[range] = [self._always] if self._always else []
-        for key, facts in self._probed:
+        for key in metadata if len(metadata) < len(probed) else probed:
             value = metadata.get(key)
             if value is None:
                 continue
-            for fact in facts:
+            for fact in probed.get(key, ()):
                 known = hits[fact]
                 hit = known[value] if value in known else self._hit(fact, value)
                 if hit is None:
@@ -85,12 +123,9 @@ class Single:
                             entries = self._pair(way | literal)
                         if entries:
                             ranges.append(entries)
-        if not ranges:
-            return []
-        subscriptions = self._verified(ranges, by_fact, metadata)
-        return list(dict.fromkeys(subscriptions)) if self._overlapping else subscriptions
+        return ranges
 
-    def _verified(self, ranges: list[range], by_fact: dict[int, tuple[int, ...]], metadata: _Metadata) -> list[int]:
+    def _verified(self, ranges: list[range], message: _Message) -> list[int]:
         """Return the subscriptions of the entries whose checks are all true."""
         program_of, subscription_of, true = self._program_of, self._subscription_of, self._true
         verdicts: dict[int, bool] = {}
@@ -100,7 +135,7 @@ class Single:
                 program = program_of[entry]
                 verdict = verdicts.get(program)
                 if verdict is None:
-                    verdict = verdicts[program] = true(program, by_fact, metadata)
+                    verdict = verdicts[program] = true(program, message)
                 if verdict:
                     subscriptions.append(subscription_of[entry])
         return subscriptions
@@ -155,40 +190,50 @@ class Single:
         entries = self._pairs[key] = self._in_pairs.places(key)
         return entries
 
-    def _true(self, program: int, by_fact: dict[int, tuple[int, ...]], metadata: _Metadata) -> bool:
+    def _true(self, program: int, message: _Message) -> bool:
         """Return True if all checks of a program are true."""
+        by_fact = message.literals
         op, a, b = self._op, self._a, self._b
         for check in range(self._checks_at[program], self._checks_at[program + 1]):
             kind, fact = op[check], a[check]
             if kind <= _LAST_OF_FACTS:
                 literals = by_fact.get(fact)
                 if literals is None:
-                    literals = by_fact[fact] = self._of_message(fact, metadata)
+                    literals = by_fact[fact] = self._of_message(fact, message.metadata)
                 if (b[check] in literals) == (kind & 1):
                     return False
-            elif self._holds(kind >> 1, fact, b[check], metadata) == (kind & 1):
+            elif self._holds(kind >> 1, fact, b[check], message) == (kind & 1):
                 return False
         return True
 
-    def _holds(self, kind: int, a: int, b: int, metadata: _Metadata) -> bool:
+    def _holds(self, kind: int, a: int, b: int, message: _Message) -> bool:
         """Return True if a check, without its negation, is true."""
+        if kind == LIMITS:
+            number = message.numbers.get(a)
+            if number is None:
+                number = message.numbers[a] = self._number(a, message.metadata)
+            return bool(self._low[b] <= number <= self._high[b])
         if kind in (EQUAL, MANY, ONE_OF):
-            literals = self._of_message(a, metadata)
+            literals = message.literals.get(a)
+            if literals is None:
+                literals = message.literals[a] = self._of_message(a, message.metadata)
             if kind == ONE_OF:
-                return any(self._in_sets.places(b << 32 | literal) for literal in literals)
+                bits = self._set_bits[b]
+                return any(
+                    bits >> (literal & 63) & 1 and self._in_sets.places(b << 32 | literal) for literal in literals
+                )
             return b in literals
-        if kind in (HOLDS, LIMITS):
-            value = metadata.get(self._keys[a])
-            if value is None:
-                return False
-            if kind == HOLDS:
-                return passes(self._check_of(a, b), value)
-            number = parsed_number(value)
-            arrays = self._segment.arrays
-            return number is not None and bool(arrays.limit_low[b] <= number <= arrays.limit_high[b])
-        return self._tree(b, metadata)
+        if kind == HOLDS:
+            value = message.metadata.get(self._keys[a])
+            return value is not None and passes(self._check_of(a, b), value)
+        return self._tree(b, message)
 
-    def _tree(self, tree: int, metadata: _Metadata) -> bool:
+    def _number(self, key: int, metadata: _Metadata) -> float:
+        value = metadata.get(self._keys[key])
+        number = None if value is None else parsed_number(value)
+        return nan if number is None else number
+
+    def _tree(self, tree: int, message: _Message) -> bool:
         """Evaluate a tree. Nodes follow their parents, so that every child is known when walking backwards."""
         arrays = self._segment.arrays
         first, end = int(arrays.tree_at[tree]), int(arrays.tree_at[tree + 1])
@@ -199,7 +244,7 @@ class Single:
         for node in range(len(op) - 1, -1, -1):
             kind = op[node] >> 1
             within = a[node] <= count[node] <= b[node]
-            true = within if kind == GROUP else self._holds(kind, a[node], b[node], metadata)
+            true = within if kind == GROUP else self._holds(kind, a[node], b[node], message)
             true = true != bool(op[node] & 1)
             count[node - parents[node]] += true
         return true
@@ -225,9 +270,9 @@ class _Keys:
 _NOWHERE = range(0)
 
 
-def _by_key(facts: Sequence[tuple[str, object]], probed: Sequence[int]) -> list[tuple[str, tuple[int, ...]]]:
+def _by_key(facts: Sequence[tuple[str, object]], probed: Sequence[int]) -> dict[str, tuple[int, ...]]:
     """Return the keys to read, each with the facts that entries are found by."""
     keys: dict[str, tuple[int, ...]] = {}
     for fact in probed:
         keys[facts[fact][0]] = (*keys.get(facts[fact][0], ()), fact)
-    return list(keys.items())
+    return keys

@@ -168,6 +168,11 @@ class Answers:
         known, of = self.known, self.of
         return [known[number] or of(number) for number in numbers]
 
+    def ids_of(self, numbers: Iterable[int]) -> list[str]:
+        """Return the ids of the subscriptions of these numbers."""
+        subscriptions = self._subscriptions
+        return [subscriptions[number].id for number in numbers]
+
     @cached_property
     def ids(self) -> NDArray[np.object_]:
         """Ids of all subscriptions, as an array that resolves a whole batch of matches in one call."""

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turnout.conditions.check import COMPARISONS, Check
+from turnout.conditions.pattern import prepare_lexemes
 from turnout.subscriptions.index.arrays import Arrays, Head
 from turnout.subscriptions.index.buckets import Ints, Longs, Places, in_bucket, mixed, shift_of, viewed
 from turnout.subscriptions.index.facts import CELL, PART, SPAN, hash_of, is_many, salt_of
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 
 TESTS: tuple[str, ...] = ("=", "^", "$", "~", "glob", "has", "cidr", *COMPARISONS)
 """The operations of tests that have to be carried out; a form is a place here, 16 more if partial, 32 if folded."""
+
+
+_PARTIAL = 16
 
 
 def form_of(check: Check) -> int:
@@ -55,6 +59,8 @@ class Segment:
             self.probed_of_key[self.key_of_fact[fact]].append(fact)
         self.many_facts = np.array(self.many, np.bool_)
         self.has_ways = len(arrays.way_fact) > 0
+        if any(kind.lexeme for _, kind in head.facts) or (arrays.test_form & _PARTIAL).any():
+            prepare_lexemes()
         # Held here and not with the books, which outlive segments: tables hold the segment that they are of.
         self.tables: WeakKeyDictionary[ValueDictionaries, Tables] = WeakKeyDictionary()
         self.check: Callable[[int, int], Check] = lru_cache(maxsize=65536)(self._check)

@@ -8,11 +8,33 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turnout.subscriptions.index.anchor_costs import Costs
+from turnout.subscriptions.index.buckets import arranged, shift_of
 from turnout.subscriptions.index.build import build
-from turnout.subscriptions.index.facts import Fact, encoded_all, hashes_of, salt_of, taker
-from turnout.subscriptions.index.ids import Ids
+from turnout.subscriptions.index.facts import Fact, encoded, encoded_all, hash_of, hashes_of, salt_of, taker
 from turnout.subscriptions.index.segment import Segment
+from turnout.subscriptions.index.texts import Texts
 from turnout.subscriptions.model import Subscription
+
+
+class Ids:
+    """Index of a segment's subscriptions by id, without an object for each; readers of an index do not need it."""
+
+    def __init__(self, ids: Texts) -> None:
+        self._ids = ids
+        hashes = hashes_of([ids.raw(number) for number in range(len(ids))], 0)
+        order, self._starts = arranged(hashes)
+        self._order: NDArray[np.int32] = order.astype(np.int32)
+        self._shift = shift_of(len(self._starts))
+
+    def number(self, id_: str) -> int | None:
+        """Return the number of a subscription; None if the id is unknown."""
+        raw = encoded(id_)
+        bucket = hash_of(raw, 0) >> self._shift
+        for place in range(int(self._starts[bucket]), int(self._starts[bucket + 1])):
+            number = int(self._order[place])
+            if self._ids.raw(number) == raw:
+                return number
+        return None
 
 
 class SegmentView:
