@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import tracemalloc
 from contextlib import contextmanager
 from itertools import count
 
@@ -16,7 +17,7 @@ from tests.subscriptions.index.asking import columns_of, expected, pairs, subscr
 from turnout.conditions import Kiwi, all_of, any_of, evaluate, kiwi, leaves, not_, one_of
 from turnout.conditions.model import with_ids
 from turnout.subscriptions import Matcher, Snapshot, Subscription
-from turnout.subscriptions.index import Column, Index, build, facts
+from turnout.subscriptions.index import Column, Index, build, facts, match_one
 from turnout.subscriptions.index import dictionary as books
 from turnout.subscriptions.index import index as index_module
 from turnout.subscriptions.index import match_batch as kernel
@@ -33,6 +34,9 @@ def low_bounds():
         patch.setattr(build, "HOT", 0)
         patch.setattr(build, "_LEAST_WAY", 1)
         patch.setattr(kernel, "MOST_CANDIDATES", 2)
+        patch.setattr(kernel, "_MOST_NODES", 4)
+        patch.setattr(match_one, "MOST_CANDIDATES", 2)
+        patch.setattr(match_one, "_MOST_KNOWN", 2)
         patch.setattr(index_module, "ROWS", 3)
         patch.setattr(books, "MOST_VALUES", 2)
         yield
@@ -202,6 +206,29 @@ def test_many_candidates_take_little_memory():
     matches = index.match({"k": Column([f"v{n}" for n in range(300)])}, 300)
 
     assert len(matches.rows) == 300 * 9_999
+
+
+def test_large_conditions_take_little_memory():
+    """Alternatives with negations are looked at for every message: their leaves are verified a part at a time."""
+    conditions = [any_of(*(not_(kiwi(f"k{key}", f"v{n + key}")) for key in range(40))) for n in range(1_000)]
+    index = Index.of(subscriptions_of(conditions))
+    columns = {f"k{key}": Column([f"v{row + key}" for row in range(200)]) for key in range(40)}
+    tracemalloc.start()
+    matches = index.match(columns, 200)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert len(matches.rows) == 200 * 999
+    assert peak < 200 << 20
+
+
+def test_many_candidates_of_one_message():
+    """A message that thousands of subscriptions have to be verified for is matched as a batch is."""
+    matcher = Matcher(subscriptions_of([not_(kiwi("k", f"v{n}")) for n in range(match_one.MOST_CANDIDATES + 1)]))
+    matcher.remove("7")
+    ids = matcher.match({"k": "v8"}).ids
+
+    assert sorted(ids, key=int) == [str(n) for n in range(match_one.MOST_CANDIDATES + 1) if n not in (7, 8)]
 
 
 def test_exactly_one_of_alternatives():

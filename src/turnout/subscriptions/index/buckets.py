@@ -16,6 +16,7 @@ _MASK = (1 << 64) - 1
 _FIRST = 0x9E3779B97F4A7C15
 _SECOND = 0xC2B2AE3D27D4EB4F
 _SHIFT = 29
+_LEAST_ROOM = 256
 _ROOM = 2
 """Buckets for each row, at least."""
 
@@ -66,6 +67,32 @@ def expanded(first: Places, count: Places) -> tuple[Places, Places]:
         return np.arange(total), first
     which = np.repeat(np.arange(len(count)), count)
     return which, np.arange(total) + (first - ends + count).take(which)
+
+
+class GrowingArray:
+    """Array that values are appended to without copying all of it each time.
+
+    Attributes:
+        values: up to now; arrays that were read before stay as they were.
+    """
+
+    def __init__(self, dtype: type[np.generic]) -> None:
+        self._room: NDArray[Any] = np.zeros(_LEAST_ROOM, dtype)
+        self.values: NDArray[Any] = self._room[:0]
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def extend(self, values: NDArray[Any]) -> None:
+        """Append values; by one thread at a time."""
+        size = len(self.values)
+        end = size + len(values)
+        if end > len(self._room):
+            room = np.zeros(max(end, 2 * len(self._room)), self._room.dtype)
+            room[:size] = self.values
+            self._room = room
+        self._room[size:end] = values
+        self.values = self._room[:end]
 
 
 def viewed(array: NDArray[Any]) -> Sequence[Any]:

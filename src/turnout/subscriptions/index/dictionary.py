@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turnout.conditions.anchor import Kind
-from turnout.subscriptions.index.buckets import Ints
+from turnout.subscriptions.index.buckets import GrowingArray, Ints
 from turnout.subscriptions.index.facts import encoded_all, hashes_of, salt_of, text_maker
 from turnout.subscriptions.index.segment import Segment
 from turnout.subscriptions.index.tables import Tables
@@ -83,7 +83,7 @@ class ValueDictionary:
         self._codes = _Codes(self)
         self._codes_by_maker: dict[Any, _Made] = {}
         self._characters = 0
-        self._hashes: dict[Kind, NDArray[np.uint64]] = {}
+        self._hashes: dict[Kind, GrowingArray] = {}
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -128,12 +128,11 @@ class ValueDictionary:
         """The hashes that a single fact of this kind gives for the first *upto* codes."""
         known = self._hashes.get(kind)
         if known is None or len(known) < upto:
-            make = text_maker(kind)
-            begun = 0 if known is None else len(known)
-            raws = encoded_all(map(make, self.texts[begun:upto]))
-            more = hashes_of(raws, salt_of((self.key, kind)))
-            known = self._hashes[kind] = more if known is None else np.concatenate([known, more])
-        return known
+            with self._lock:
+                known = self._hashes.setdefault(kind, GrowingArray(np.uint64))
+                raws = encoded_all(map(text_maker(kind), self.texts[len(known) : upto]))
+                known.extend(hashes_of(raws, salt_of((self.key, kind))))
+        return known.values
 
     def raws(self, kind: Kind, codes: NDArray[np.integer[Any]]) -> list[bytes]:
         """The texts that a single fact of this kind makes of values, as UTF-8."""

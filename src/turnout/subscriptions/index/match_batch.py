@@ -19,6 +19,12 @@ from turnout.subscriptions.index.tables import Tables
 MOST_CANDIDATES = 1 << 20
 """How many candidates are worked on at a time, roughly: rows are taken by halves until they have no more."""
 
+_MOST_NODES = 1 << 20
+"""How many nodes of trees, or literals of values, are looked at in one go, roughly."""
+
+_LITERALS_OF_VALUE = 16
+"""How many literals a value has in a fact of many texts, roughly."""
+
 _Pairs: TypeAlias = tuple[Places, Places]
 
 
@@ -144,6 +150,8 @@ class _Rows:
         rows, ways = np.concatenate(row_parts), np.concatenate(way_parts)
         second = np.concatenate(literal_parts)
         some = np.flatnonzero(second)
+        if most is not None and len(some) > most:
+            raise TooManyError
         keys: Longs = (ways.take(some) << 32) | second.take(some)
         which, entries = self.segment.pairs(keys, most)
         return rows.take(some).take(which), entries
@@ -179,10 +187,22 @@ class _Rows:
             return true
         true = np.zeros(len(op), np.bool_)
         for kind in np.flatnonzero(np.bincount(kinds)).tolist():
-            mine = np.flatnonzero(kinds == kind)
-            true[mine] = _BY_KIND[kind](self, a.take(mine), b.take(mine), rows.take(mine))
+            for mine in self._portions(kind, np.flatnonzero(kinds == kind), b):
+                true[mine] = _BY_KIND[kind](self, a.take(mine), b.take(mine), rows.take(mine))
         true ^= negated
         return true
+
+    def _portions(self, kind: int, places: Places, b: Ints) -> list[NDArray[np.int64]]:
+        """Return the places of checks of one kind in portions that need little memory."""
+        if kind in (EQUAL, LIMITS) or (kind != TREE and len(places) * _LITERALS_OF_VALUE <= _MOST_NODES):
+            return [places]
+        if kind == TREE:
+            trees = b.take(places)
+            nodes = self.arrays.tree_at.take(trees + 1) - self.arrays.tree_at.take(trees)
+            weight = np.cumsum(nodes, dtype=np.int64)
+        else:
+            weight = np.arange(len(places)) * _LITERALS_OF_VALUE
+        return np.split(places, np.flatnonzero(np.diff(weight // _MOST_NODES)) + 1)
 
     def _equal(self, a: Ints, b: Ints, rows: Places) -> NDArray[np.bool_]:
         equal: NDArray[np.bool_] = self._literals(a, rows) == b

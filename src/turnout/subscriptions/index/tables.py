@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from turnout.conditions.check import Check, passes
 from turnout.conditions.evaluate import parsed_number
 from turnout.conditions.pattern import fold
-from turnout.subscriptions.index.buckets import Ints, Longs, Places
+from turnout.subscriptions.index.buckets import GrowingArray, Ints, Longs, Places
 from turnout.subscriptions.index.facts import encoded_all, hashes_of, probes_of, taker
 
 if TYPE_CHECKING:
@@ -40,7 +40,20 @@ class Several(NamedTuple):
     literals: Ints
 
 
-_NOTHING = Several(np.zeros(1, np.int64), np.zeros(0, np.int32))
+class _GrowingSeveral:
+    """Literals of a fact that derives several texts, of more and more codes."""
+
+    def __init__(self) -> None:
+        self._first, self._literals = GrowingArray(np.int64), GrowingArray(np.int32)
+        self._first.extend(np.zeros(1, np.int64))
+        self.known = Several(self._first.values, self._literals.values)
+
+    def extend(self, counts: Places, literals: Ints) -> Several:
+        """Add the number of literals of each further code, and all of these."""
+        self._first.extend(self._first.values[-1] + np.cumsum(counts))
+        self._literals.extend(literals)
+        self.known = Several(self._first.values, self._literals.values)
+        return self.known
 
 
 class Tables:
@@ -60,8 +73,8 @@ class Tables:
         empty = np.zeros(len(self._key_of_fact), np.int64)
         self._singles = Singles(np.zeros(0, np.int32), empty, (0,) * len(books))
         self._known = [0] * len(books)
-        self._several = dict.fromkeys((fact for fact, many in enumerate(segment.many) if many), _NOTHING)
-        self._numbers: dict[int, NDArray[np.float64]] = {}
+        self._several = {fact: _GrowingSeveral() for fact, many in enumerate(segment.many) if many}
+        self._numbers = {key: GrowingArray(np.float64) for key in range(len(books))}
         self._verdicts: dict[int, bool] = {}
 
     def singles(self) -> Singles:
@@ -147,20 +160,20 @@ class Tables:
 
     def several(self, fact: int) -> Several:
         """Return the segment's literals among the texts that a fact derives from each value."""
-        known = self._several[fact]
+        several = self._several[fact]
         book = self.books[self._key_of_fact[fact]]
-        if len(known.first) < len(book) + 1:
+        if len(several.known.first) < len(book) + 1:
             with self._lock:
-                known = self._several[fact]
-                known = self._several[fact] = self._more(known, fact, book, len(book))
-        return known
+                size = len(book)
+                begun = len(several.known.first) - 1
+                if begun < size:
+                    several.extend(*self._literals_between(fact, book, begun, size))
+        return several.known
 
-    def _more(self, known: Several, fact: int, book: ValueDictionary, size: int) -> Several:
-        begun = len(known.first) - 1
+    def _literals_between(self, fact: int, book: ValueDictionary, begun: int, size: int) -> tuple[Places, Ints]:
+        """Return how many literals each code from *begun* up to *size* has, and all of these."""
         if fact in self._nodes:
-            new = self.numbers(self._key_of_fact[fact])[begun:size]
-            counts, literals = self._nodes[fact].of_numbers(new)
-            return _extended(known, counts, literals)
+            return self._nodes[fact].of_numbers(self._numbers_of(self._key_of_fact[fact], size)[begun:size])
         if fact in self._scanners:
             folded = self._head.facts[fact][1].fold
             texts = book.texts[begun:size]
@@ -168,7 +181,7 @@ class Tables:
             # No value, code 0, has no parts: not even the empty one.
             valued = np.flatnonzero(owner + begun > 0)
             counts = np.bincount(owner.take(valued), minlength=size - begun)
-            return _extended(known, counts, literals.take(valued))
+            return counts, literals.take(valued)
         probes = probes_of(self._head.facts[fact][1])
         # No value, code 0, has no words: not even the empty one.
         probed = [probes(text) if code else () for code, text in enumerate(book.texts[begun:size], begun)]
@@ -177,18 +190,23 @@ class Tables:
         owner = np.repeat(np.arange(len(probed)), [len(texts) for texts in probed])
         is_one = np.flatnonzero(numbers)
         counts = np.bincount(owner.take(is_one), minlength=len(probed))
-        return _extended(known, counts, numbers.take(is_one))
+        return counts, numbers.take(is_one)
 
     def numbers(self, key: int) -> NDArray[np.float64]:
         """Each value of a key as a number, NaN where it is not a number."""
-        known = self._numbers.get(key)
-        book = self.books[key]
-        size = len(book)
-        if known is None or len(known) < size:
-            begun = 0 if known is None else len(known)
-            more = np.array([_number(text) for text in book.texts[begun:size]], np.float64)
-            known = self._numbers[key] = more if known is None else np.concatenate([known, more])
-        return known
+        size = len(self.books[key])
+        if len(self._numbers[key]) < size:
+            with self._lock:
+                return self._numbers_of(key, size)
+        return self._numbers[key].values
+
+    def _numbers_of(self, key: int, size: int) -> NDArray[np.float64]:
+        """Return the values of the first *size* codes, or more, as numbers; the lock is held."""
+        numbers = self._numbers[key]
+        if len(numbers) < size:
+            new = self.books[key].texts[len(numbers) : size]
+            numbers.extend(np.array([_number(text) for text in new], np.float64))
+        return numbers.values
 
     def verdicts(self, pairs: Longs, keys: Places) -> NDArray[np.bool_]:
         """Return the results of tests on values; most are cached.
@@ -211,11 +229,6 @@ class Tables:
         test, code = pair >> 32, pair & 0xFFFFFFFF
         check: Check = self._check(key, test)
         return code != 0 and passes(check, self.books[key].texts[code])
-
-
-def _extended(known: Several, counts: Places, literals: Ints) -> Several:
-    first = np.concatenate([known.first, known.first[-1] + np.cumsum(counts)])
-    return Several(first, np.concatenate([known.literals, literals]))
 
 
 def _number(text: str) -> float:
