@@ -119,3 +119,14 @@ def test_beginnings_alone_are_not_searched():
     ((anchor, _),) = matcher.stats(1).hottest
 
     assert anchor.kind.op == "^"
+
+
+def test_many_beginnings_are_hashed():
+    """Many more beginnings than texts anywhere are looked up by their hashes, and found beside these."""
+    prefixes = [kiwi("k", f"{n:05}*") for n in range(1_100)]
+    matcher = Matcher(subscriptions_of([*prefixes, kiwi("k", "*x*"), any_of(kiwi("k", "00007*"), kiwi("k", "*y*"))]))
+    kinds = {anchor.kind.op for anchor, _ in matcher.stats(2_000).hottest}
+
+    assert kinds == {"^", "part"}
+    assert sorted(matcher.match({"k": "00007x"}).ids) == ["1100", "1101", "7"]
+    assert sorted(matcher.match_many([{"k": "00007y"}]).ids()[0]) == ["1101", "7"]

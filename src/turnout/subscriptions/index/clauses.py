@@ -27,6 +27,10 @@ _LONGEST = 32
 """The longest prefix or suffix that is a fact of its own; a longer one is a test of the value."""
 
 
+_MOST_ENDS, _ENDS_OF_PART = 1_000, 4
+"""A key is searched for so many beginnings and ends, and so many for each of its parts; with more they are hashed."""
+
+
 class Literals:
     """Texts to look up, by fact; numbered in the order of insertion."""
 
@@ -326,13 +330,18 @@ class Clauses:
         return self.literals.add(fact, kind.op + self.literals.text[literal])
 
     def unite_parts(self) -> None:
-        """Make parts of the beginnings and ends of keys that are searched for parts anyway."""
-        facts = self.literals.facts
+        """Make parts of the beginnings and ends of keys that are searched for parts anyway, unless these are few."""
+        facts, texts = self.literals.facts, self.literals.by_fact
+        ends: defaultdict[int, list[int]] = defaultdict(list)
+        for (key, kind), number in facts.items():
+            part = facts.get((key, PART._replace(fold=kind.fold)))
+            if part is not None and kind.op in ("^", "$") and _is_text(kind):
+                ends[part] += texts[number].values()
         moved = {
             literal: self._part(literal)
-            for (key, kind), number in tuple(facts.items())
-            if kind.op in ("^", "$") and _is_text(kind) and (key, PART._replace(fold=kind.fold)) in facts
-            for literal in self.literals.by_fact[number].values()
+            for part, literals in ends.items()
+            if len(literals) <= _MOST_ENDS + _ENDS_OF_PART * len(texts[part])
+            for literal in literals
         }
         if not moved:
             return

@@ -23,7 +23,7 @@ from turnout.subscriptions.index.clauses import Clauses
 from turnout.subscriptions.index.cost_model import NOTHING, Prices, Unions, cheapest
 
 _FEW = 8
-"""With no more alternatives than this, each one is checked against all the others."""
+"""Conditions with no more alternatives than this are worked on together, if all of them are leaves."""
 
 
 @dataclass(slots=True)
