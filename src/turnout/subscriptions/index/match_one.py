@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from math import nan
 from typing import Any, TypeAlias
 
@@ -19,6 +20,9 @@ _MOST_KNOWN = 1 << 15
 
 MOST_CANDIDATES = 1_000
 """How many entries are verified one by one."""
+
+_MOST_TREES = 4_096
+"""How many trees are kept as lists, which are read faster than arrays."""
 
 _LAST_OF_FACTS = EQUAL << 1 | 1
 
@@ -72,6 +76,7 @@ class Single:
         self._in_pairs = _Keys(arrays.pair_key, arrays.pair_start, head.paired)
         self._set_bits = viewed(arrays.set_bits)
         self._in_sets = _Keys(arrays.set_key, arrays.set_start, 0)
+        self._nodes_of_tree = lru_cache(maxsize=_MOST_TREES)(self._read_tree)
         self._begin()
 
     def _begin(self) -> None:
@@ -235,10 +240,7 @@ class Single:
 
     def _tree(self, tree: int, message: _Message) -> bool:
         """Evaluate a tree. Nodes follow their parents, so that every child is known when walking backwards."""
-        arrays = self._segment.arrays
-        first, end = int(arrays.tree_at[tree]), int(arrays.tree_at[tree + 1])
-        op, a, b = (column[first:end].tolist() for column in (arrays.node_op, arrays.node_a, arrays.node_b))
-        parents = arrays.node_parent[first:end].tolist()
+        op, a, b, parents = self._nodes_of_tree(tree)
         count = [0] * len(op)
         true = False
         for node in range(len(op) - 1, -1, -1):
@@ -248,6 +250,14 @@ class Single:
             true = true != bool(op[node] & 1)
             count[node - parents[node]] += true
         return true
+
+    def _read_tree(self, tree: int) -> tuple[list[int], ...]:
+        """Return the operations of a tree's nodes, what they look at, and how far before each its parent is."""
+        arrays = self._segment.arrays
+        nodes = slice(arrays.tree_at[tree], arrays.tree_at[tree + 1])
+        return tuple(
+            column[nodes].tolist() for column in (arrays.node_op, arrays.node_a, arrays.node_b, arrays.node_parent)
+        )
 
 
 class _Keys:

@@ -145,8 +145,8 @@ class Scanner:
         for length, by_run in enumerate(self._by_run, 1):
             if by_run:
                 runs = zip(*(data[start:] for start in range(length)), strict=False)
-                for run in set(filter(by_run.__contains__, runs)):
-                    found += [literal for text, literal in by_run[run] if text in data]
+                known = set(filter(by_run.__contains__, runs))
+                found += [literal for run in known for text, literal in by_run[run] if text in data]
         return tuple(found)
 
 
