@@ -297,7 +297,7 @@ def _matches(store: str, metadata: dict[str, str]) -> list[Match]:
         if service is not None:
             return service.match(metadata)
     with opened_store(store) as opened:
-        return Matcher.from_store(opened).match(metadata)
+        return list(Matcher.from_store(opened).match(metadata))
 
 
 def _explained(store: str, id_: str, metadata: dict[str, str]) -> Explanation:
