@@ -56,7 +56,7 @@ def generators() -> Iterator[Any]:
     yield pytest.param(lambda: messages(SIZE), id="store")
 
 
-@pytest.mark.parametrize("generate", generators())
+@pytest.mark.parametrize("generate", list(generators()))
 def test_generator_gives_no_record_twice(generate: Callable[[], Iterator[dict[str, str]]]) -> None:
     """Of every workload: `Supply` compares the digests of all."""
     assert len(Supply(generate()).take(COUNT)) == COUNT
