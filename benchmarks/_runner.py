@@ -36,6 +36,9 @@ _SETUP = "(setup)"
 
 def rows(name: str, options: Options, seconds: float | None = None) -> Iterator[Row]:
     """Measure the cases of one benchmark, in a child process."""
+    if seconds is not None and seconds <= 0:
+        yield _unmeasured("(all cases)", "skipped", "the time for all benchmarks was over")
+        return
     deadline = None if seconds is None else time.monotonic() + seconds
     context = get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)

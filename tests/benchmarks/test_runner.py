@@ -67,6 +67,11 @@ def test_time_that_is_over_skips_cases(fake: str) -> None:
     assert "time" in str(found[0][2])
 
 
+def test_benchmark_without_any_time_is_not_begun() -> None:
+    """The one that would come after the end of the budget, whose servers would take some more."""
+    assert [status for _, status, _ in told(rows("fake", Options(), 0.0))] == ["skipped"]
+
+
 def test_hanging_case_is_named() -> None:
     """When the time is over the case that was running has failed."""
     receiver, sender = Pipe(duplex=False)
