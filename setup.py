@@ -24,7 +24,7 @@ class BuildWithBundle(build_py):
         for folder in ("examples", "benchmarks"):
             target = Path(self.build_lib) / "turnout" / "_bundle" / folder
             shutil.rmtree(target, ignore_errors=True)
-            shutil.copytree(HERE / folder, target, ignore=shutil.ignore_patterns("__pycache__", ".*"))
+            shutil.copytree(HERE / folder, target, ignore=shutil.ignore_patterns("__pycache__", ".*", "results"))
 
 
 def page() -> str:
