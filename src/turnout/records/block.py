@@ -247,8 +247,8 @@ class Block:
 def taking(indices: Positions, count: int) -> ConvertColumn:
     """Return a function that takes the items at *indices* out of a column of *count* items.
 
-    >>> taking(np.array([0, 2]), 3)("abc")
-    ('a', 'c')
+    >>> list(taking(np.array([0, 2]), 3)("abc"))
+    ['a', 'c']
     """
     if count > _SMALL and count - len(indices) <= _FEW:
         mask = np.ones(count, np.bool_)
@@ -268,7 +268,7 @@ def taking(indices: Positions, count: int) -> ConvertColumn:
     return lambda column: [column[index] for index in indices]
 
 
-def _types(names: tuple[Any, ...]) -> tuple[type, ...]:
+def _types(names: tuple[object, ...]) -> tuple[type, ...]:
     """The types of the names; empty where all are texts, as in JSON."""
     types = tuple(map(type, names))
     return () if types.count(str) == len(types) else types
@@ -302,10 +302,10 @@ def group(rows: Positions, schema: Schema | None, values: Iterable[Value], *, ch
     [('object', [0, 2]), ('plain', [1]), ('null', [3])]
     """
     objects = schema is None or schema.type == "struct"
-    groups: dict[Any, _Members] = {}
+    groups: dict[object, _Members] = {}
     for index, value in enumerate(values):
         if value is None:
-            key: Any = None
+            key: object = None
         elif objects and type(value) is dict:
             key = tuple(value)
         else:
@@ -329,7 +329,7 @@ def group(rows: Positions, schema: Schema | None, values: Iterable[Value], *, ch
     return blocks
 
 
-def _split_by_type(groups: dict[Any, _Members]) -> Iterator[tuple[Any, _Members]]:
+def _split_by_type(groups: dict[object, _Members]) -> Iterator[tuple[object, _Members]]:
     """Separate objects whose names are equal in Python but not in Connect."""
     for key, (indices, members) in groups.items():
         if type(key) is not tuple or not _types(key):

@@ -8,7 +8,7 @@ from decimal import Context, Decimal
 from typing import Any
 
 from turnout.epoch import MILLISECONDS_PER_DAY
-from turnout.records.types import Fields, JsonObject
+from turnout.records.types import Fields, JsonObject, Value
 
 _DATA = "org.apache.kafka.connect.data."
 DATE = _DATA + "Date"
@@ -189,7 +189,7 @@ class Schema:
         return bare if default is None else bare.with_(default=_default_from_json(bare, default))
 
 
-def default_of(schema: Schema, name: str) -> Any:
+def default_of(schema: Schema, name: str) -> Value:
     """Return the field *name* of *schema*'s struct default, None if it is missing."""
     return schema.default.get(name) if isinstance(schema.default, dict) else None
 
@@ -235,7 +235,7 @@ def _default_from_json(schema: Schema, value: Any) -> Any:
     return value
 
 
-def _from_base64(value: Any) -> bytes:
+def _from_base64(value: str) -> bytes:
     try:
         return b64decode(value, validate=True)
     except (TypeError, ValueError):

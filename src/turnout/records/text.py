@@ -1,4 +1,4 @@
-"""Any value as text: what a header's bytes hold, and what a condition compares."""
+"""Text of any value: what a header's bytes hold, and what a condition compares."""
 
 from __future__ import annotations
 
