@@ -12,13 +12,10 @@ from numpy.typing import NDArray
 
 from turnout.engine.addresses import Address, Addresses
 from turnout.engine.origin import suffix
-from turnout.records.types import Strings
+from turnout.records.types import RowIds, Strings
 from turnout.subjects.draw_hash import chained
 from turnout.subscriptions import index as _index
 from turnout.subscriptions.index import Index
-
-Rows = NDArray[np.int64]
-Flags = NDArray[np.bool_]
 
 NOBODY: Final = -1
 """In the place of a subscription's number: the record goes on under its own topic."""
@@ -41,18 +38,18 @@ class OutgoingDeliveries:
         problems: index → why nothing can be sent there.
     """
 
-    rows: Rows
+    rows: RowIds
     topics: Strings
     suffixes: Strings
     sinks: NDArray[np.int8] | None
-    subscriptions: Rows
-    destinations: Rows
+    subscriptions: RowIds
+    destinations: RowIds
     problems: dict[int, str]
 
     def __len__(self) -> int:
         return len(self.rows)
 
-    def take(self, indices: Rows) -> Self:
+    def take(self, indices: RowIds) -> Self:
         """Return the deliveries at *indices*, in that order, without their problems."""
         chosen = pa.array(indices)
         return type(self)(
@@ -71,7 +68,7 @@ class OutgoingDeliveries:
             return self
         return self.take(np.delete(np.arange(len(self)), list(self.problems)))
 
-    def of_rows(self, rows: Rows) -> Self:
+    def of_rows(self, rows: RowIds) -> Self:
         """Return the deliveries of the records at *rows*."""
         return self.take(np.flatnonzero(np.isin(self.rows, rows)))
 
@@ -116,7 +113,7 @@ class Fanout:
         self._known: dict[int, Address] = {}
         self._wrong: set[int] = set()
 
-    def of(self, sent: _index.Deliveries, rows: Rows) -> OutgoingDeliveries:
+    def of(self, sent: _index.Deliveries, rows: RowIds) -> OutgoingDeliveries:
         """The deliveries of some matches.
 
         Args:
@@ -192,7 +189,7 @@ class OwnTopics:
         self._suffixes: dict[str, str] = {}
         self._wrong: dict[str | None, str] = {}
 
-    def of(self, rows: Rows, topics: Sequence[str | None]) -> OutgoingDeliveries:
+    def of(self, rows: RowIds, topics: Sequence[str | None]) -> OutgoingDeliveries:
         """A delivery for each of some records."""
         self._learn(set(topics))
         nobody = np.full(len(rows), NOBODY, np.int64)

@@ -9,19 +9,17 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from turnout.conditions import Condition
 from turnout.engine.messages import Messages
 from turnout.engine.metadata import Metadata
 from turnout.records import Batch, Headers, Positions
+from turnout.records.types import RowIds
 from turnout.subscriptions import Subscription
 from turnout.subscriptions.index import Index
 
 REPLAY: Final = "Turnout-Replay"
 """The header of a message that a replay sends: the replay's id."""
-
-Rows = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +62,7 @@ class Where:
         self._metadata = Metadata(metadata)
         self._index = Index.of([Subscription(["chosen"], condition, id="where")])
 
-    def chosen(self, records: Batch, rows: Positions) -> Rows:
+    def chosen(self, records: Batch, rows: Positions) -> RowIds:
         """Return the rows, of the given living records, for which the condition is true, in their order."""
         columns = self._metadata.columns(records, rows, self._index.keys)
         matches = self._index.match(columns, len(rows))

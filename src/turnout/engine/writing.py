@@ -6,16 +6,14 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from turnout.codecs import Codec, EncodeErrors
 from turnout.engine.headers import HeaderRules, without
 from turnout.errors import RecordError
 from turnout.records import Batch, Block, Failure
-from turnout.records.types import ArrowArray
+from turnout.records.types import ArrowArray, RowIds
 from turnout.routes import Route
 
-Rows = NDArray[np.int64]
 Bodies = dict[int, bytes | None]
 
 
@@ -31,7 +29,7 @@ class Outgoing:
         dropped_headers: how many headers were left out, because they cannot be written.
     """
 
-    rows: Rows
+    rows: RowIds
     values: Bodies
     keys: Bodies
     headers: ArrowArray
@@ -55,7 +53,7 @@ class Writer:
         self._value = value
         self._needs_keys = any(sink.takes_keys for sink in route.sinks.values())
 
-    def written(self, records: Batch, rows: Rows) -> Outgoing:
+    def written(self, records: Batch, rows: RowIds) -> Outgoing:
         """Encode the records at *rows*; records that cannot be written fail and are left out."""
         headers = records.headers.to_arrow(rows)
         bad = self._rules.unfit(headers)
@@ -75,7 +73,7 @@ class Writer:
         return Outgoing(rows, values, keys, without(headers, bad), int(bad.sum()))
 
 
-def _encoded(records: Batch, side: list[Block], rows: Rows, codec: Codec, stage: str) -> Bodies:
+def _encoded(records: Batch, side: list[Block], rows: RowIds, codec: Codec, stage: str) -> Bodies:
     """Encode these records, and return row → bytes; records that cannot be encoded fail."""
     chosen_rows = np.zeros(len(records), np.bool_)
     chosen_rows[rows] = True

@@ -11,7 +11,6 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from turnout.engine.lineage import REVISION
 from turnout.engine.trace import Trace
@@ -19,12 +18,11 @@ from turnout.history.case_outcome import read_back
 from turnout.history.comparison import ABSENT, Difference, compared
 from turnout.history.moves import SentDeliveries
 from turnout.records.text import text_of
-from turnout.records.types import ArrowArray, JsonObject
+from turnout.records.types import ArrowArray, JsonObject, RowIds
 
 ENCODING: Final = "(encoding)"
 """What a change of bytes is called that mean the same JSON: blanks, or the order of fields."""
 
-Rows = NDArray[np.int64]
 Change = tuple[str, object, object]
 """A path or a name, with the old value and the new one."""
 
@@ -41,9 +39,9 @@ class Delivered:
         new: their indices among the new one's.
     """
 
-    rows: Rows
-    old: Rows
-    new: Rows
+    rows: RowIds
+    old: RowIds
+    new: RowIds
     traces: tuple[Trace, Trace]
 
     @classmethod
@@ -58,7 +56,7 @@ class Delivered:
         old, new = self.traces
         return _taken(old, name, self.old), _taken(new, name, self.new)
 
-    def other(self, name: str) -> Rows:
+    def other(self, name: str) -> RowIds:
         """Return the indices into `rows` at which a column of bytes differs."""
         old, new = self.column(name)
         if old.equals(new):
@@ -68,14 +66,14 @@ class Delivered:
         return np.flatnonzero(pc.or_(both, null_in_one).to_numpy(zero_copy_only=False))
 
 
-def _outgoing(trace: Trace, sent: SentDeliveries) -> Rows:
+def _outgoing(trace: Trace, sent: SentDeliveries) -> RowIds:
     """Return by row the row of its outgoing message; -1 if it has none."""
     indices = np.full(len(trace), -1, np.int64)
     indices[sent.rows] = trace.messages.rows[sent.indices]
     return indices
 
 
-def _taken(trace: Trace, name: str, indices: Rows) -> ArrowArray:
+def _taken(trace: Trace, name: str, indices: RowIds) -> ArrowArray:
     column = trace.messages.records.column(name)
     if len(indices) == len(column) and bool((indices == np.arange(len(indices))).all()):
         return column
@@ -140,7 +138,7 @@ def header_changes(delivered: Delivered) -> Iterator[tuple[int, list[Change]]]:
             yield at, changes
 
 
-def _other_lists(old: ArrowArray, new: ArrowArray) -> Rows:
+def _other_lists(old: ArrowArray, new: ArrowArray) -> RowIds:
     """Return the indices at which two columns of headers differ."""
     if old.equals(new):
         return np.zeros(0, np.int64)

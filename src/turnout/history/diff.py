@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from turnout.engine import Program
 from turnout.engine.trace import Trace
@@ -22,11 +21,9 @@ from turnout.history.matrix import Matrix
 from turnout.history.moves import Changed, SentDeliveries, changed, sink_labels
 from turnout.history.outcome_watch import EndNumbers, OutcomeWatch
 from turnout.history.tally import Tally
-from turnout.records.types import ArrowBatch
+from turnout.records.types import ArrowBatch, RowIds
 from turnout.routes import Route
 from turnout.subscriptions.index import Index
-
-Rows = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +207,9 @@ class _BatchDiff:
             self._show("key", "", int(rows[at]), _content(old[index].as_py()), _content(new[index].as_py()))
         return len(indices)
 
-    def _changes(self, kind: str, rows: Rows, record_changes: Iterable[tuple[int, list[Change]]]) -> tuple[int, Tally]:
+    def _changes(
+        self, kind: str, rows: RowIds, record_changes: Iterable[tuple[int, list[Change]]]
+    ) -> tuple[int, Tally]:
         """Note changes by name; return the number of changed records, and the changes by name."""
         by_name: dict[str, list[tuple[int, Any, Any]]] = defaultdict(list)
         counts: dict[str, int] = defaultdict(int)
@@ -243,7 +242,7 @@ class _BatchDiff:
             self._show("failure", "", row, before, after)
         return len(rows)
 
-    def _first(self, rows: Rows) -> Iterator[int]:
+    def _first(self, rows: RowIds) -> Iterator[int]:
         return (int(rows[at]) for at in self._places.first(rows, self._limit))
 
     def _show(self, kind: str, name: str, row: int, old: Any, new: Any) -> None:
@@ -261,9 +260,9 @@ def _content(raw: bytes | None) -> Any:
     return ABSENT if raw is None else read_back(raw)
 
 
-def _letters(trace: Trace) -> Rows:
+def _letters(trace: Trace) -> RowIds:
     """Return the number of dead letters by row: one for a failed record, one for each failed delivery."""
-    letters: Rows = np.bincount(trace.rows[len(trace.rows) - trace.letters :], minlength=len(trace))
+    letters: RowIds = np.bincount(trace.rows[len(trace.rows) - trace.letters :], minlength=len(trace))
     return letters
 
 

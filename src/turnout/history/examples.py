@@ -10,16 +10,13 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from turnout.history.comparison import ABSENT
 from turnout.history.text_report import plain
-from turnout.records.types import ArrowBatch
+from turnout.records.types import ArrowBatch, RowIds
 
 _LONGEST = 300
 """How many characters of a value are shown."""
-
-Rows = NDArray[np.int64]
 
 
 class Place(NamedTuple):
@@ -115,7 +112,7 @@ class Places:
             texts = self._columns[name] = self._batch.column(name).to_pylist()
         return texts
 
-    def first(self, rows: Rows, limit: int) -> list[int]:
+    def first(self, rows: RowIds, limit: int) -> list[int]:
         """Return the indices into *rows* of the first *limit* by sequence; items of one record keep their order."""
         if len(rows) <= limit or not limit:
             return list(range(len(rows)))[:limit]
@@ -125,11 +122,11 @@ class Places:
         return sorted(near, key=lambda at: (self.of(int(rows[at])), at))[:limit]
 
 
-def _numbers(batch: ArrowBatch, name: str, unknown: int) -> Rows:
+def _numbers(batch: ArrowBatch, name: str, unknown: int) -> RowIds:
     if name not in batch.schema.names:
         return np.full(batch.num_rows, unknown, np.int64)
     column = batch.column(name).cast(pa.int64())
-    numbers: Rows = column.fill_null(unknown).to_numpy(zero_copy_only=False)
+    numbers: RowIds = column.fill_null(unknown).to_numpy(zero_copy_only=False)
     return numbers
 
 

@@ -8,14 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from turnout.engine.outcome import Outcome
 from turnout.engine.trace import Trace
-from turnout.records.types import Strings
+from turnout.records.types import RowIds, Strings
 from turnout.routes import Route
-
-Rows = NDArray[np.int64]
 
 
 def sink_labels(old: Route, new: Route) -> tuple[list[str], list[str]]:
@@ -40,8 +37,8 @@ class SentDeliveries:
         addresses: the topics, with the sink's label before them where it has one.
     """
 
-    indices: Rows
-    rows: Rows
+    indices: RowIds
+    rows: RowIds
     subscriptions: Strings
     addresses: Strings
 
@@ -74,7 +71,7 @@ class Changed:
         new: the address with the new one; None where it is lost.
     """
 
-    rows: Rows
+    rows: RowIds
     subscriptions: Sequence[str | None]
     old: Sequence[str | None]
     new: Sequence[str | None]
@@ -100,7 +97,7 @@ def changed(old: SentDeliveries, new: SentDeliveries) -> tuple[Changed, Changed,
     return book.changed(None, gained), book.changed(lost, None), moved
 
 
-def _without(keys: Rows, others: Rows) -> Rows:
+def _without(keys: RowIds, others: RowIds) -> RowIds:
     """Return the sorted keys that remain after removing the others, with multiplicity."""
     known, counts = np.unique(keys, return_counts=True)
     theirs, their_counts = np.unique(others, return_counts=True)
@@ -111,7 +108,7 @@ def _without(keys: Rows, others: Rows) -> Rows:
     return np.repeat(known, np.maximum(counts, 0))
 
 
-def _paired(lost: Rows, gained: Rows) -> tuple[Rows, Rows]:
+def _paired(lost: RowIds, gained: RowIds) -> tuple[RowIds, RowIds]:
     """Return the indices of lost and gained deliveries with equal owners, paired in order."""
     ranks = _ranks(lost), _ranks(gained)
     most = max((int(rank.max()) for rank in ranks if len(rank)), default=0) + 1
@@ -121,7 +118,7 @@ def _paired(lost: Rows, gained: Rows) -> tuple[Rows, Rows]:
     return one, other
 
 
-def _ranks(owners: Rows) -> Rows:
+def _ranks(owners: RowIds) -> RowIds:
     """Return for each of the sorted numbers its rank among equal ones."""
     return np.arange(len(owners)) - np.searchsorted(owners, owners)
 
@@ -131,7 +128,7 @@ class _Texts:
     """Dictionary-encoded texts of both versions, the old version's first."""
 
     known: Sequence[str | None]
-    codes: Rows
+    codes: RowIds
 
     @classmethod
     def of(cls, old: Strings, new: Strings) -> _Texts:
@@ -164,17 +161,17 @@ class _Book:
     whose: _Texts
     where: _Texts
 
-    def keys(self, sent: SentDeliveries, first: int) -> Rows:
+    def keys(self, sent: SentDeliveries, first: int) -> RowIds:
         """Return the keys of a version's deliveries, which start at index *first* in the texts of both versions."""
         some = slice(first, first + len(sent.rows))
         owners = sent.rows * len(self.whose.known) + self.whose.codes[some]
         return owners * len(self.where.known) + self.where.codes[some]
 
-    def owners(self, keys: Rows) -> Rows:
+    def owners(self, keys: RowIds) -> RowIds:
         """Return record and subscription as one number."""
         return keys // len(self.where.known)
 
-    def changed(self, old: Rows | None, new: Rows | None) -> Changed:
+    def changed(self, old: RowIds | None, new: RowIds | None) -> Changed:
         """Return the changes with numbers replaced by texts."""
         keys = old if old is not None else new
         assert keys is not None, "one side has the deliveries"
@@ -182,7 +179,7 @@ class _Book:
         whose = [self.whose.known[at] for at in subscriptions.tolist()]
         return Changed(rows, whose, self._addresses(old, keys), self._addresses(new, keys))
 
-    def _addresses(self, side: Rows | None, keys: Rows) -> Sequence[str | None]:
+    def _addresses(self, side: RowIds | None, keys: RowIds) -> Sequence[str | None]:
         if side is None:
             return [None] * len(keys)
         return [self.where.known[at] for at in (side % len(self.where.known)).tolist()]

@@ -18,10 +18,10 @@ from turnout.errors import ConfigError, Mistake
 from turnout.history.masked_views import check_condition
 from turnout.history.masking import Hidden, hidden_anywhere, hidden_by_stage
 from turnout.history.tap_reading import StreamPart, parts
-from turnout.history.tap_watch import DELIVERED, MAPPED, SOURCE, Rows, TapWatch
+from turnout.history.tap_watch import DELIVERED, MAPPED, SOURCE, TapWatch
 from turnout.nats.wire.positions import Place
 from turnout.records import ALIVE, Batch
-from turnout.records.types import ArrowBatch, JsonObject
+from turnout.records.types import ArrowBatch, JsonObject, RowIds
 from turnout.routes import Route
 from turnout.runtime.preflight import preflight
 from turnout.subscriptions import open_store
@@ -239,7 +239,7 @@ class _Tap:
         rows = watch.rows if self._where is not None else _spread(np.arange(len(trace)), most)
         return [self._delivered(trace, row, stream, sequences[row]) for row in rows.tolist()]
 
-    def _choose(self, most: int | None, records: Batch, rows: Rows) -> Rows:
+    def _choose(self, most: int | None, records: Batch, rows: RowIds) -> RowIds:
         if self._where is not None:
             # Of one that failed, or was lost by weight, there is nothing to look at.
             rows = rows[[bool(records.outcomes[row] == ALIVE and records.topics[row]) for row in rows.tolist()]]
@@ -273,7 +273,7 @@ def _around(route: Route, stage: str) -> tuple[int, int]:
     return names.index(stage), names.index(stage) + 1
 
 
-def _spread(rows: Rows, most: int | None) -> Rows:
+def _spread(rows: RowIds, most: int | None) -> RowIds:
     """Return at most *most* of the rows, evenly spaced."""
     if most is None or len(rows) <= most:
         return rows

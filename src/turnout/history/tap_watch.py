@@ -6,21 +6,18 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from turnout.engine.outcome import Outcome, StageResult
 from turnout.engine.reading import Consumed
 from turnout.engine.trace import Watch
 from turnout.history.masking import Hidden
 from turnout.records import FAILED, Batch
-from turnout.records.types import JsonObject
+from turnout.records.types import JsonObject, RowIds
 from turnout.transforms.apply import StageRunner
 
 SOURCE: Final = "source"
 MAPPED: Final = "mapped"
 DELIVERED: Final = "delivered"
-
-Rows = NDArray[np.int64]
 
 
 _WHOLE: Final = Hidden()
@@ -49,7 +46,7 @@ class TapWatch(Watch):
         rows: of the records that were chosen.
     """
 
-    def __init__(self, stage: str, choose: Callable[[Batch, Rows], Rows], before: Hidden, after: Hidden) -> None:
+    def __init__(self, stage: str, choose: Callable[[Batch, RowIds], RowIds], before: Hidden, after: Hidden) -> None:
         self._stage = stage
         self._choose = choose
         self._hidden = before
@@ -58,7 +55,7 @@ class TapWatch(Watch):
         self._whole: dict[int, JsonObject] = {}
         self._topics: list[str | None] = []
         self._observed: dict[int, ObservedRecord] = {}
-        self.rows: Rows = np.zeros(0, np.int64)
+        self.rows: RowIds = np.zeros(0, np.int64)
 
     def seen_of(self, row: int) -> ObservedRecord:
         """Return the observations of a record."""
