@@ -1,4 +1,4 @@
-"""Check the words of the sources: docstring openers, banned identifiers and commit subjects.
+"""Check the words of the sources: docstring openers, headings, banned identifiers and commit subjects.
 
 ``python -m tools.words`` prints one line per finding and exits with 1 if there are any. The rules and their
 exceptions, each with its reason, are in ``tools/words.toml``.
@@ -13,11 +13,13 @@ import sys
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 RULES = ROOT / "tools" / "words.toml"
 _SOURCES = ROOT / "src" / "turnout"
+_PAGES = (*(ROOT / "docs").glob("*.md"), *ROOT.glob("*.md"))
 _KINDS = "feat|fix|docs|test|refactor|perf|build|ci|bench|style|chore|revert"
 _SUBJECT = re.compile(rf"(?:{_KINDS})(?:\([\w,/ -]+\))?!?: \S")
 _MAX_SUBJECT_LETTERS = 72
@@ -29,7 +31,7 @@ class Rules:
     """Rules of one check.
 
     Attributes:
-        openers: words that no docstring begins with.
+        openers: words that no docstring and no heading of the documentation begins with.
         identifiers: banned name → the word to use instead.
         exceptions: ``path:name`` → the reason for the exception.
     """
@@ -67,6 +69,7 @@ def check_source(path: str, source: str, rules: Rules) -> Iterator[Finding]:
     for node in ast.walk(tree):
         if isinstance(node, _Documented):
             yield from _docstring(path, node, rules)
+        yield from _attribute_texts(path, node, rules)
         yield from (
             Finding(path, line, f"{name!r} is not a word of the field: use {rules.identifiers[name]}")
             for name, line in _names(node)
@@ -81,6 +84,29 @@ def _docstring(path: str, node: _Documented, rules: Rules) -> Iterator[Finding]:
     if opener and opener[0] in rules.openers and f"{path}:{name}" not in rules.exceptions:
         line = getattr(node, "lineno", 1)
         yield Finding(path, line, f"the docstring of {name} begins with {opener[0]!r}: use a verb or a noun phrase")
+
+
+def _attribute_texts(path: str, node: ast.AST, rules: Rules) -> Iterator[Finding]:
+    """Yield the findings of the texts under the assignments in a body."""
+    body = getattr(node, "body", None)
+    for assignment, text in pairwise(body if isinstance(body, list) else ()):
+        match assignment, text:
+            case ast.Assign() | ast.AnnAssign(), ast.Expr(ast.Constant(str(words))):
+                opener = re.match(r"\w+", words)
+                if opener and opener[0] in rules.openers:
+                    yield Finding(
+                        path, text.lineno, f"the text of a constant begins with {opener[0]!r}: use a noun phrase"
+                    )
+
+
+def check_page(path: str, text: str, rules: Rules) -> Iterator[Finding]:
+    """Yield the headings of a page of the documentation that begin with one of the openers."""
+    fenced = False
+    for number, line in enumerate(text.splitlines(), 1):
+        fenced ^= line.startswith("```")
+        opener = None if fenced else re.match(r"#+ (\w+)", line)
+        if opener and opener[1] in rules.openers:
+            yield Finding(path, number, f"the heading begins with {opener[1]!r}: name the subject")
 
 
 def _names(node: ast.AST) -> Iterator[tuple[str, int]]:
@@ -124,11 +150,13 @@ def _commit_findings() -> Iterator[Finding]:
 
 
 def findings(rules: Rules, sources: Path = _SOURCES) -> Iterator[Finding]:
-    """Yield every finding in the modules below *sources*; generated code is left out."""
+    """Yield every finding in the modules below *sources*, generated code left out, and in the documentation."""
     for file in sorted(sources.rglob("*.py")):
         if "_pb2" not in file.name and file.name != "_built.py":
             path = file.relative_to(sources.parent).as_posix()
             yield from check_source(path, file.read_text(encoding="utf-8"), rules)
+    for page in _PAGES:
+        yield from check_page(page.relative_to(ROOT).as_posix(), page.read_text(encoding="utf-8"), rules)
 
 
 def main() -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TypeGuard
 
 LARGEST_SEQUENCE = (1 << 63) - 1
-"""What fits into a column of 64 bits with a sign; a server counts one bit further."""
+"""Largest value of a signed 64-bit column; a server counts one bit further."""
 
 _UNSIGNED = (1 << 64) - 1
 _DIGITS = 20

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tools.words import Rules, check_source, check_subject, findings
+from tools.words import Rules, check_page, check_source, check_subject, findings
 
 RULES = Rules(frozenset({"What"}), {"shelf": "cache"}, {"turnout/a.py:shelf": "a piece of furniture"})
 
@@ -13,6 +13,15 @@ def test_openers_of_all_kinds_of_docstrings_are_found() -> None:
     source = '"""What it is."""\nclass A:\n    """Noun."""\n    def b(self):\n        """What it does."""\n'
 
     assert [finding.line for finding in check_source("turnout/b.py", source, RULES)] == [1, 4]
+
+
+def test_texts_of_constants_and_headings_are_found() -> None:
+    """Lines of code in a page are no headings."""
+    source = 'A = 1\n"""What it is."""\nB: int = 2\n"""Number of things."""\n'
+    page = "# Title\n```\n# What it prints\n```\n## What it does\n"
+
+    assert [finding.line for finding in check_source("turnout/b.py", source, RULES)] == [2]
+    assert [finding.line for finding in check_page("docs/a.md", page, RULES)] == [5]
 
 
 @pytest.mark.parametrize("source", ["shelf = 1", "def shelf(): ...", "class shelf: ...", "def a(shelf): ..."])

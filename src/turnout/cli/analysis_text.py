@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from turnout.subscriptions.analysis import Access, Analysis, Equal, Traffic
 
 _SHOWN = 20
-"""How many findings of one kind are shown, and how many ids of one finding."""
+"""Maximum number of findings shown of one kind, and of ids shown of one finding."""
 
 
 def analysis_lines(analysis: Analysis) -> Iterator[str]:

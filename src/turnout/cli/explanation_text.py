@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from turnout.engine.stages import StageReport
 
 _SHOWN = 20
-"""How many of the subscriptions that want the record are shown, and of its messages."""
+"""Maximum number of matching subscriptions shown, and of messages."""
 
 
 def explanation_lines(explanation: RecordExplanation) -> Iterator[str]:

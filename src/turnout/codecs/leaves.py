@@ -20,7 +20,7 @@ from turnout.records.schema import ANY, DATE, DECIMAL, TIME, TIMESTAMP
 from turnout.records.types import DynamicValue, Value
 
 Leaf: TypeAlias = Callable[[Schema, int], Node]
-"""How a value of a schema that holds no others is read; the number is a decimal's precision."""
+"""Builds the reader of a primitive schema; the number is a decimal's precision."""
 
 _BITS: Final = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
 _NOT_FINITE: Final[Mapping[str, float]] = {

@@ -31,7 +31,7 @@ from turnout.records.schema import DIGITS
 from turnout.records.types import Convert, DynamicValue, NewColumn, Value
 
 _UNREADABLE = (ValueError, TypeError, RecursionError)
-"""What a strict reading raises: no UTF-8, no JSON, not of its type, no text at all, or nested too deep."""
+"""Errors of a strict read: no UTF-8, no JSON, not of its type, no text at all, or nested too deep."""
 
 _CHUNK: Final = 128
 """Texts that are read before their values are put into columns: what was read is still in the processor's cache then,

@@ -33,7 +33,7 @@ from turnout.conditions.model import Cidr, Compare, Exists, Kiwi, Leaf
 from turnout.conditions.pattern import ANY, Piece, fold, lexemes, parse_pattern
 
 GRAM = 3
-"""How many characters a ``~`` probe has."""
+"""Characters of a ``~`` probe."""
 
 _LENGTHS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32)
 """The lengths that ``^n`` and ``$n`` come in: a longer text is cut, so that a key has few slots."""

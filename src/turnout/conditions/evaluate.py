@@ -11,7 +11,7 @@ from turnout.conditions.model import Cidr, Compare, Condition, Exists, Group, Ki
 from turnout.conditions.pattern import fold, lexemes, pattern_matcher
 
 NUMBER = r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?"
-"""What counts as a number in a value, in a syntax that Python and Java read alike."""
+"""Pattern of a number in a value, in a syntax that Python and Java read alike."""
 
 _NUMBER = re.compile(NUMBER)
 

@@ -17,7 +17,7 @@ from turnout.conditions.model import Cidr, Compare, Exists, Kiwi, Leaf, Operator
 TEXT: tuple[type, ...] = (str,)
 FLAG: tuple[type, ...] = (bool,)
 NUMBER: tuple[type, ...] = (int, float)
-"""What JSON may have for a field; a whole number of JSON is an int."""
+"""Types that JSON may have for a numeric field; a whole number of JSON is an int."""
 
 
 class LeafField(NamedTuple):

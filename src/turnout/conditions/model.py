@@ -17,7 +17,7 @@ from turnout.conditions.pattern import check_pattern
 from turnout.errors import ConditionError
 
 MAX_DEPTH = 100
-"""How deep groups nest at most. Protobuf parsers stop at 100 nested messages, and a group takes two."""
+"""Maximum nesting of groups. Protobuf parsers stop at 100 nested messages, and a group takes two."""
 
 
 class Logic(StrEnum):

@@ -26,10 +26,10 @@ from turnout.conditions.model import Condition, Exists, Group, Kiwi, Leaf, Logic
 from turnout.conditions.pattern import parse_pattern
 
 MAX_CHECKS = 4096
-"""How many checks the terms of one condition have together at most."""
+"""Maximum number of checks in all terms of one condition."""
 
 Cost: TypeAlias = Callable[[Anchor], float]
-"""How many messages, in any unit, an anchor lets through."""
+"""Returns the number of messages, in any unit, that an anchor selects."""
 
 
 @dataclass(frozen=True, slots=True)

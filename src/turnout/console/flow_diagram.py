@@ -12,7 +12,7 @@ from turnout.engine.flow import KEY, MAPPING, MATCH, SINK, SOURCE, VALUE, Stages
 from turnout.routes import Route
 
 _DROPS = {MAPPING: ("lost", "lost by weight"), MATCH: ("unmatched", "wanted by none")}
-"""What the parts drop that are no transforms: the kind of the branch, and its name."""
+"""Records dropped by parts other than transforms: the kind of the branch, and its label."""
 
 
 def picture_of(route: Route, traffic: RecentTraffic) -> Markup:

@@ -102,4 +102,4 @@ def segment(text: str) -> str:
 
 FILTERS = {"ago": ago, "moment": moment, "number": number, "rate": rate, "share": share, "span": span, "pretty": pretty,
            "segment": segment}  # fmt: skip
-"""What templates call them."""
+"""Filters by their names in templates."""

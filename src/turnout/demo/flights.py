@@ -14,10 +14,10 @@ from typing import Any
 from turnout.errors import MissingExtraError
 
 FLIGHTS = 336_776
-"""How many flights the data set has."""
+"""Number of flights in the data set."""
 
 CUT_OFF = 24
-"""How many cut-off messages the demo adds, as a flaky gateway would: they end as dead letters."""
+"""Number of truncated messages that the demo adds, as a flaky gateway would: they end as dead letters."""
 
 _CUT_OFF_EVERY = 9_973
 _NAMED = ("carrier", "tailnum", "origin", "dest")

@@ -79,7 +79,7 @@ def read_ledger(connection: Connection) -> Ledger:
 
 
 GENERATED = 10_000
-"""How many subscriptions are drawn from the data."""
+"""Number of subscriptions generated from the data."""
 
 _ROUTE = "flights.yaml"
 

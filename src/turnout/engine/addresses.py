@@ -10,7 +10,7 @@ from turnout.routes.reader import DEFAULT_SINK
 from turnout.subscriptions.destinations import Rights, problem_of
 
 _REMEMBERED = 200_000
-"""How many destinations are remembered; beyond them all are forgotten."""
+"""Maximum number of cached destinations; the cache is cleared when it is full."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,7 @@ LEFT_OUT: Final = f"{TURNOUT_PREFIX}headers.left.out"
 """The header that names those of the record's own that a dead letter could not be written with."""
 
 _LONGEST: Final = 10_000
-"""How many characters of a text a header of ours holds."""
+"""Maximum length of a text in one of our headers, in characters."""
 
 _POSITION: Final = ("topic", "partition", "offset")
 

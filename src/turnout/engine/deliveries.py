@@ -21,7 +21,7 @@ NOBODY: Final = -1
 """In the place of a subscription's number: the record goes on under its own topic."""
 
 _REMEMBERED = 1_000_000
-"""How many pairs of a subscription and a destination, or topics, are remembered; beyond them all are forgotten."""
+"""Maximum number of cached pairs of subscription and destination, or topics; the cache is cleared when it is full."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,10 +15,10 @@ from turnout.routes import Route
 from turnout.transforms import ErrorPolicy
 
 IN_FULL: Final = 20
-"""How many failures of one batch are shown one by one, those that were read first."""
+"""Maximum number of failures of one batch that are shown in full, in the order of reading."""
 
 _LONGEST: Final = 1000
-"""How many characters of a key or a value are shown."""
+"""Maximum number of characters shown of a key or a value."""
 
 
 def stop_at(route: Route, rejections: Sequence[Rejection], consumed: Consumed) -> None:

@@ -21,7 +21,7 @@ AT_ONCE: Final = 5_000
 long. What is done once for a batch is as much as for 200 records, so it counts where there are fewer (measured)."""
 
 _PER_MILLI = {"ms": 1, "us": 1_000, "ns": 1_000_000}
-"""How many of an Arrow unit a millisecond has."""
+"""Arrow time units per millisecond."""
 
 
 @dataclass(frozen=True, slots=True)

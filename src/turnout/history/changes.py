@@ -21,7 +21,7 @@ from turnout.records.text import text_of
 from turnout.records.types import ArrowArray, JsonObject, RowIds
 
 ENCODING: Final = "(encoding)"
-"""What a change of bytes is called that mean the same JSON: blanks, or the order of fields."""
+"""Label of a change of bytes that mean the same JSON: blanks, or the order of fields."""
 
 Change = tuple[str, object, object]
 """A path or a name, with the old value and the new one."""

@@ -19,7 +19,7 @@ class _Nothing:
 
 
 ABSENT: Final = _Nothing()
-"""What stands where there is nothing, which is not null."""
+"""Marks an absent value, which differs from null."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from turnout.history.matrix import Matrix
 from turnout.history.tally import Tally
 
 KINDS: Final = ("outcome", "lost", "gained", "moved", "value", "key", "header", "failure")
-"""What an example can show."""
+"""Kinds of examples."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from turnout.history.text_report import plain
 from turnout.records.types import ArrowBatch, RowIds
 
 _LONGEST = 300
-"""How many characters of a value are shown."""
+"""Maximum number of characters shown of a value."""
 
 
 class Place(NamedTuple):

@@ -18,8 +18,8 @@ _FORBIDDEN, _GONE = 403, 404
 _FEW = 20
 """At most this many messages are asked for one by one."""
 _SPARSE = 150
-"""Where at most one message in this many is needed, the others are not read for it: to ask for one takes as long as to
-read two hundred."""
+"""Messages are requested one by one if at most one in this many is needed: a request takes as long as reading two
+hundred."""
 
 
 def originals(route: Route, letters: Sequence[DeadLetter]) -> list[SampleRecord]:

@@ -21,7 +21,7 @@ TITLES: Final = {
     "header": "headers changed",
     "failure": "fail otherwise",
 }
-"""What each kind of example is called, in the order in which people look at them."""
+"""Titles of the kinds of examples, in the order of display."""
 
 _SHOWN = 20
 

@@ -21,7 +21,7 @@ from turnout.subscriptions import Subscription
 from turnout.subscriptions.rules import check
 
 STORE = "store"
-"""What stands for the subscriptions of the route's own store."""
+"""Name of the subscriptions of the route's own store."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 MOST: Final = 1000
-"""How many different names are counted apart. A value may use the ids of people as names of fields."""
+"""Maximum number of distinct names that are counted. A value may use ids as names of fields."""
 
 OTHERS: Final = "(others)"
-"""What the counts of all further names go under."""
+"""Name that collects the counts of all further names."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,9 +32,9 @@ from turnout.suggestions import did_you_mean
 _SAMPLE = 100
 """Of a live stream that is faster than it is shown, a second's records are chosen among this many of the newest."""
 _SEARCHED = 2_000
-"""Where only some are wanted, they are looked for among more."""
+"""Records searched per look if a condition or filter selects some of them."""
 _LOOK_SECONDS = 0.5
-"""So long after a look that brought nothing the next one follows: whoever waits for a rare record takes no core."""
+"""Seconds to wait after an empty look, so that waiting for a rare record does not occupy a core."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +177,7 @@ class _Pace:
         self.stop = stop
         # A second's worth, as a look costs about the same however few records it shows.
         self.allowed = max(1, int(rate)) if live and rate is not None else None
-        """How many of the records that are there now may be shown, and the others be passed over; None for all."""
+        """Maximum number of the available records to show, the others are skipped; None for all."""
 
     def missed(self) -> None:
         """Pause before the next read, as the last one showed no record."""

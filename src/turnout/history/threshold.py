@@ -13,7 +13,7 @@ from turnout.errors import ConfigError, Mistake
 from turnout.suggestions import did_you_mean
 
 _LONGEST: Final = 1000
-"""How many characters a condition has at most: the parser's stack is not endless."""
+"""Maximum length of a condition in characters, as the parser's stack is limited."""
 
 _COMPARISONS: Final[Mapping[type[ast.cmpop], Callable[[Any, Any], bool]]] = {
     ast.Gt: operator.gt,

@@ -10,7 +10,7 @@ from pathlib import Path
 from turnout.errors import ConfigError, Mistake
 
 _SECONDS = 30
-"""How long one question to git may take."""
+"""Seconds that one call of git may take."""
 
 
 def versions_of(file: Path) -> Iterator[tuple[str, bytes]]:

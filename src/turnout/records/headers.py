@@ -19,7 +19,7 @@ from turnout.records.types import ArrowArray, Binaries, Column, Strings, Value
 ARROW = pa.list_(
     pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]), nullable=True)
 )
-"""What headers are in Arrow, as Spark's Kafka source has them."""
+"""Arrow type of headers, as in Spark's Kafka source."""
 
 
 @dataclass(frozen=True, slots=True)

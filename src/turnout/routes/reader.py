@@ -43,7 +43,7 @@ class _Format(NamedTuple):
 
 
 _SOURCE = re.compile(r'"(.+)"(?:\[(\d+)\])?')
-"""How an error names a source of mappings, and the place of one of its destinations."""
+"""Pattern of a mapping source in an error, with the index of one of its destinations."""
 
 
 class RouteReader:

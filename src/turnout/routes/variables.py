@@ -21,7 +21,7 @@ Not in ``transforms`` and ``mappings``: ``${topic}`` belongs to TimestampRouter 
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SPARKS_OWN = re.compile(r"\$\{(?:env:|system:|spark\.|hive)")
-"""What Spark fills in itself."""
+"""Pattern of variables that Spark resolves."""
 _FILE = "file:"
 _DEEPEST = 16
 _LARGEST_FILE = 1 << 20

@@ -138,7 +138,7 @@ _OPTIONS: dict[str, tuple[str, Callable[[str], object]]] = {
     "tenant": ("tenant", check_tenant),
     "insecure": ("insecure", _truth),
 }
-"""What a URL may say: the field it sets, and how it is read. A token itself has no place in a URL."""
+"""Options of a URL: the field that each sets, and its parser. A token itself may not be in a URL."""
 
 
 class RemoteStore(StoreBase):

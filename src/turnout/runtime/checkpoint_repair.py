@@ -31,7 +31,7 @@ _log = logging.getLogger(__name__)
 
 _VERSION: Final = re.compile(r"\0?v\d+")
 _NO_OFFSET: Final = "-"
-"""What ``offsets`` has in the place of a source that has not begun."""
+"""Entry of ``offsets`` for a source that has not begun."""
 
 _CHECKSUMS: Final = struct.Struct(">4si")
 """Hadoop's: magic and version, bytes for each checksum."""

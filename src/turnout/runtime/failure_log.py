@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 FAILURES: Final = "_failures"
-"""What the first failures of a micro-batch are observed as."""
+"""Name of the observed column of a micro-batch's first failures."""
 
 FAILURES_COUNT: Final = "_failures_count"
-"""What the number of all of them is observed as."""
+"""Name of the observed column of the number of all failures."""
 
 _PLACE = ("topic", "partition", "offset", "timestamp")
 

@@ -41,7 +41,7 @@ class Publishers:
         self._refused: dict[int, tuple[Result, dict[int, str]]] = {}
         self._too_large: list[Messages] = []
         self.delivery = Histogram()
-        """How long messages took until they were acknowledged; complete after `flush`."""
+        """Histogram of times from publish to acknowledgement; complete after `flush`."""
 
     def __enter__(self) -> Self:
         return self

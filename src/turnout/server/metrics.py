@@ -24,7 +24,7 @@ from turnout.server.lag_monitor import Lag
 from turnout.server.measures import MEASURES
 from turnout.server.supervisor import Phase
 
-"""What can become of a record; their sum is what was read."""
+"""Outcomes of a record; their sum is the number of records read."""
 
 _BUCKETS = (0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 

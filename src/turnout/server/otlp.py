@@ -30,7 +30,7 @@ _INTERVAL: Final = "OTEL_METRIC_EXPORT_INTERVAL"
 _USUAL_INTERVAL: Final = "60000"
 _HTTP: Final = "http/protobuf"
 _LAST_SECONDS = 2.0
-"""How long the last push may take when the server ends, before it is given up."""
+"""Seconds that the last push may take when the server stops."""
 
 
 def endpoint_of(environment: Mapping[str, str]) -> str | None:

@@ -17,7 +17,7 @@ from turnout.subjects.draws import BITS
 from turnout.subjects.tokens import encode
 
 SEED = 42
-"""Where Spark's hash begins."""
+"""Seed of Spark's hash."""
 
 _PRIME_1 = np.uint64(0x9E3779B185EBCA87)
 _PRIME_2 = np.uint64(0xC2B2AE3D27D4EB4F)

@@ -12,7 +12,7 @@ import random
 from xxhash import xxh64_intdigest
 
 BITS = 53
-"""How many bits a draw has: all that a float holds."""
+"""Bits of a draw: all that a float holds."""
 
 _SPARK_SEED = 42
 

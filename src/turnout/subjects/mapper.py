@@ -12,7 +12,7 @@ from turnout.subjects.draws import percent
 from turnout.subjects.mapping import MappingTable, Share
 
 _MAX_SUBJECTS = 200_000
-"""How many subjects are remembered; beyond them all are forgotten."""
+"""Maximum number of cached subjects; the cache is cleared when it is full."""
 
 
 class _Drawn(dict[int, str | None]):

@@ -17,10 +17,10 @@ from turnout.subjects.pattern import covers_tokens
 from turnout.subjects.tokens import FULL, PARTIAL, encode
 
 Matches = Callable[[Sequence[str]], bool]
-"""Whether the tokens of a literal subject match a source."""
+"""Tests if the tokens of a literal subject match a source."""
 
 Render = Callable[[str, Sequence[str], float | None], str]
-"""What a destination makes of a subject, of its tokens, and of a draw, if it needs one."""
+"""Renders a destination from a subject, its tokens and, if needed, a draw."""
 
 _Getter = Callable[[str, Sequence[str]], str]
 

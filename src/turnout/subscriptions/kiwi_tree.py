@@ -19,7 +19,7 @@ from turnout.errors import StoreUnavailableError, SubscriptionError, Subscriptio
 from turnout.private_files import private_file
 
 LOCK_SECONDS = 30.0
-"""How long a lock holds at most: who locked a pair and died must not stop it for ever."""
+"""Seconds after which a lock expires, so that a dead holder does not block the pair for ever."""
 
 
 class PairNotFoundError(SubscriptionError, LookupError):

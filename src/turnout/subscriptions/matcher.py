@@ -25,7 +25,7 @@ _LOOSE = 16
 """At most this many new subscriptions are evaluated one by one, before they get a layer of the index."""
 
 _PATIENCE = 1_000
-"""How often new subscriptions are evaluated one by one, all in all, before they get a layer."""
+"""Number of single evaluations of new subscriptions before they get a segment of their own."""
 
 _RATIO = 4
 """A layer is merged with the next one when it is less than this many times as large."""

@@ -19,7 +19,7 @@ Moment: TypeAlias = int | datetime
 """A revision, or a time; a time without a zone is UTC."""
 
 DEFAULT_RETENTION: Final = 30 * 86_400.0
-"""How many seconds a store remembers what is gone, where its URL does not say."""
+"""Default seconds for which a store keeps deleted subscriptions."""
 
 _RETENTION = re.compile(r"([0-9]+(?:\.[0-9]+)?)([smhd])")
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}

@@ -16,7 +16,7 @@ STORE_SECONDS: Final = 10.0
 """Seconds that a call waits for the store in total: for a thread, for locks and for a server."""
 
 WAITING: Final = 128
-"""How many calls wait for a thread of one kind; more are refused at once."""
+"""Maximum number of calls waiting for a thread of one kind; more are refused at once."""
 
 
 class BoundedPool(ThreadPoolExecutor):

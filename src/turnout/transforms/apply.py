@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from turnout.transforms.chain import Chain, Stage
 
 _PLANS = 10_000
-"""How many shapes a stage remembers its plans of; beyond them it forgets all of them and starts again."""
+"""Maximum number of shapes for which a stage caches its plans; the cache is cleared when it is full."""
 
 
 class ChainRunner:

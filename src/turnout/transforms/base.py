@@ -19,7 +19,7 @@ PACKAGE: Final = "org.apache.kafka.connect.transforms."
 """Kafka's package of transforms."""
 
 Errors: TypeAlias = dict[int, RecordError]
-"""What went wrong: place in the block (of a step), or row of the batch (of everything else) → why."""
+"""Failures: index in the block (of a step), or row of the batch (of everything else) → reason."""
 
 Mask: TypeAlias = NDArray[np.bool_]
 """For each row of a batch whether something is so."""

@@ -27,7 +27,7 @@ REQUIRED: Final = _Required()
 """The default of an option that has none."""
 
 RANGES = {"SHORT": 15, "INT": 31, "LONG": 63}
-"""How many bits a whole number has beside its sign."""
+"""Bits of a whole number beside its sign."""
 
 
 @dataclass(eq=False)

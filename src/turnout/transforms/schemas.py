@@ -22,7 +22,7 @@ from turnout.transforms.chain import Chain
 from turnout.transforms.filter import Filter
 
 _MOST = 200
-"""How many pairs of shapes are tracked; beyond that, any output shape is assumed to be possible."""
+"""Maximum number of pairs of shapes that are tracked; beyond that, any output shape is assumed to be possible."""
 
 _ROWS = rows_of(1)
 

@@ -15,16 +15,16 @@ from turnout.records.types import Column, Convert, DynamicValue, Entries, NewCol
 from turnout.transforms.base import Errors
 
 NULL_POINTER = "java.lang.NullPointerException"
-"""What Connect throws where it does not expect a null."""
+"""Exception of Connect for an unexpected null."""
 
 SCHEMA_BUILDER = "org.apache.kafka.connect.errors.SchemaBuilderException"
-"""What Connect throws for a schema that cannot be built."""
+"""Exception of Connect for a schema that cannot be built."""
 
 _MEMO = 20_000
-"""How many values a memo holds of each type; beyond them it forgets all of them and starts again."""
+"""Maximum number of cached values of each type; the cache is cleared when it is full."""
 
 _PATIENCE = 3
-"""How often it may have forgotten before it gives up."""
+"""Number of times the cache may be cleared before it is switched off."""
 
 _DATES = (DATE, TIME, TIMESTAMP)
 _BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}

@@ -23,7 +23,7 @@ TARGETS: Mapping[str, Schema] = {
     "Time": Schema("int32", name=TIME, version=1),
     "Timestamp": Schema("int64", name=TIMESTAMP, version=1),
 }
-"""What a converted value's schema is, but for whether it is optional."""
+"""Schemas of converted values, apart from optionality."""
 
 _NAMES = {TIMESTAMP: "Timestamp", DATE: "Date", TIME: "Time"}
 _UNKNOWN = "org.apache.kafka.connect.errors.ConnectException"

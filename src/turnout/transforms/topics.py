@@ -12,7 +12,7 @@ from turnout.transforms.base import Errors
 T = TypeVar("T")
 
 _TOPICS = 50_000
-"""How many topics are remembered; beyond them all are forgotten and it starts again."""
+"""Maximum number of cached topics; the cache is cleared when it is full."""
 
 
 class ByTopic(Generic[T]):

@@ -11,7 +11,7 @@ from markupsafe import Markup
 _WIDTH, _HEIGHT = 560, 170
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 8, 10, 22
 _GAP = 3
-"""Where this many steps have no value, the line is broken."""
+"""Number of steps without a value after which the line is interrupted."""
 
 
 class Point(NamedTuple):

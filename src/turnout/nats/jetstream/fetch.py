@@ -17,7 +17,7 @@ from turnout.nats.protocol.pull_requests import PullStatus, next_request, pull_b
 from turnout.nats.protocol.status import Status
 
 ACK_PREFIX = b"$JS.ACK."
-"""How the reply of every message from a stream begins."""
+"""Prefix of the reply subject of every message from a stream."""
 
 
 class Batch(list[Message]):

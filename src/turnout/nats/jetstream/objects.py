@@ -61,7 +61,7 @@ class ObjectWatcher(Watching[ObjectInfo]):
 _MAX_CHUNKS_IN_FLIGHT = 32
 
 Content = bytes | str | Path | BinaryIO | Iterable[bytes] | AsyncIterable[bytes]
-"""What can be stored: bytes, text, a file by its path, an open binary file, or pieces as they come."""
+"""Content to store: bytes, text, a file by its path, an open binary file, or an iterable of chunks."""
 
 
 async def _pieces(content: Content, size: int) -> AsyncIterator[bytes]:

@@ -83,7 +83,7 @@ class PullStatus(Enum):
     MOVED = auto()
     """The server stops, or another one leads now: the same request may work later."""
     TOO_MANY_REQUESTS = auto()
-    """As many requests as the consumer allows are waiting."""
+    """The consumer's limit of waiting requests is reached."""
     DELETED = auto()
     """The consumer, or its stream, was deleted."""
     NO_RESPONDERS = auto()

@@ -27,7 +27,7 @@ _SERVER_WIDE = frozenset({10002, 10028, 10039, 10047, 10076})
 _SUBJECT = re.compile(r"[^\s.*>\x00][^\s.\x00]*(?:\.[^\s.*>\x00][^\s.\x00]*)*")
 _FORBIDDEN = re.compile(r'Permissions Violation for Publish to "([^"]*)"')
 _LOOKUP_VALID_SECONDS = 1.0
-"""How many seconds it is believed that a subject has a stream."""
+"""Seconds for which a subject is assumed to have a stream."""
 _MAX_SUBJECTS = 10_000
 
 

@@ -93,7 +93,7 @@ class ReadCost:
 
 
 _CHEAP_MICROS: Final = 20_000.0
-"""Where the whole range costs less than this, it is not worth asking what else would."""
+"""Cost of a whole range below which alternatives are not examined."""
 
 _HELD_BYTES: Final = 32 << 20
 """This many bytes of messages are put in order at once: Spark's workers hold several times that anyway. A step costs a

@@ -11,7 +11,7 @@ from turnout.secrets import masked_url
 from turnout.suggestions import did_you_mean
 
 SINK: Document = {"format": "nats", "servers": "${NATS_URL:-nats://127.0.0.1:4222}"}
-"""Where messages go that were not said to go anywhere."""
+"""Default sink of a draft."""
 
 _SCHEMES = {"nats": "nats", "tls": "nats", "kafka": "kafka"}
 _FILES = tuple(name for name in FORMATS if name not in ("nats", "kafka"))

@@ -36,7 +36,7 @@ _REASONS = {
     "errors.deadletterqueue.topic.replication.factor": "topics are not created",
 }
 _OF_THE_CLIENT = ("deserializer", "serializer", "group.id", "enable.auto.commit", "interceptor.classes", "client.id")
-"""What Spark's connector sets itself."""
+"""Settings that Spark's connector controls."""
 _OF_THE_WORKER = (
     "not there, the worker's configuration has it: values are bytes until value: {format: …} says otherwise"
 )

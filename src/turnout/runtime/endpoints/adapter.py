@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from turnout.runtime.endpoints.source_streams import SourceStreams
 
 Start: TypeAlias = str | int | Mapping[str, object]
-"""Where to begin: ``earliest``, ``latest``, a sequence, an ISO time, or places by stream or topic."""
+"""Start position: ``earliest``, ``latest``, a sequence, an ISO time, or positions by stream or topic."""
 
 CheckOutput = Callable[[], str]
 

@@ -41,7 +41,7 @@ _PRIMITIVES: Final = {
 _LOGICAL: Final = {DATE: pa.date32(), TIME: pa.int32(), TIMESTAMP: UTC_MICROS}
 
 _UNFIT = (pa.ArrowException, OverflowError, RecordError, TypeError, ValueError, struct.error)
-"""What says that a value does not fit its column."""
+"""Errors for a value that does not fit its column."""
 
 
 def arrow_type(schema: Schema | None) -> pa.DataType:

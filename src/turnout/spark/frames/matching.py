@@ -32,7 +32,7 @@ _ADDED: Final = (
 )
 
 _OPEN: Final = 2
-"""How many indexes a Python worker keeps open: those of two queries that take turns."""
+"""Indexes that a Python worker keeps open: those of two queries that alternate."""
 
 
 def match(records: DataFrame, store: Store | Snapshot, metadata: Mapping[str, str] | None = None) -> DataFrame:

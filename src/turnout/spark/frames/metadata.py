@@ -21,7 +21,7 @@ from turnout.subscriptions.index import Column
 _SIDES = ("key", "value")
 _NOT_HEADERS = {"topic": "topic", "subject": "topic", "key": "key"}
 _PLACE = ("topic", "partition", "offset", "timestamp", *_SIDES)
-"""What `Metadata` reads by itself; a path may also begin with any other column of the frame."""
+"""Columns that `Metadata` reads itself; a path may also begin with any other column of the frame."""
 
 
 @dataclass(frozen=True)

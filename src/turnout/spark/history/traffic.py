@@ -43,8 +43,8 @@ _DDL: Final = ", ".join(f"`{name}` {kind}" for name, kind, _ in _COLUMNS)
 _SCHEMA: Final = pa.schema([pa.field(name, kind) for name, _, kind in _COLUMNS])
 
 _RECORDS, _FIRED, _DELIVERED, _ANCHOR = "records", "fired", "delivered", "anchor"
-"""What a row counts: matched records; a subscription's matches; its deliveries to a destination, and those of them that
-it alone causes; the messages that had an anchor, and the matches that this led to."""
+"""Kinds of counted rows: matched records; a subscription's matches; its deliveries to a destination, and those of them
+that it alone causes; the messages that had an anchor, and the matches that resulted."""
 
 
 def traffic_in_tasks(

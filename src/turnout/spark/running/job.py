@@ -44,9 +44,9 @@ _IDLE_SECONDS = 1.0
 """The longest pause between two looks at a query that has had nothing to do for a while: a look costs half a
 millisecond, of each route of a server."""
 _LONGER = 1.1
-"""What an idle query's pause grows by: it is the longest after ten seconds."""
+"""Growth factor of an idle query's pause, which reaches its maximum after ten seconds."""
 _COMMIT_SECONDS = 15.0
-"""How long the commit of a finished micro-batch may take before a stop goes on without it; it is then done again."""
+"""Seconds that the commit of a finished micro-batch may take; a stop then proceeds and the micro-batch is repeated."""
 
 
 def run(

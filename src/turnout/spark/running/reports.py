@@ -16,7 +16,7 @@ from turnout.spark.formats.nats.stream import REVISION
 from turnout.spark.stage import FLOW
 
 _RAN = "addBatch"
-"""What Spark tells the duration of where a micro-batch was run, and not of an idle trigger."""
+"""Duration that Spark reports for a micro-batch but not for an idle trigger."""
 
 
 class Reports:

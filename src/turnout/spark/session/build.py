@@ -52,7 +52,7 @@ _DEFAULTS: dict[str, str] = {
 }
 
 _OF_A_SESSION = {name: value for name, value in _DEFAULTS.items() if name.startswith("spark.sql.")}
-"""What Spark Connect lets a client set."""
+"""Settings that Spark Connect lets a client set."""
 
 _HERE_ONLY: dict[str, str] = {
     "spark.driver.host": "127.0.0.1",

@@ -17,7 +17,7 @@ from turnout.runtime.java_failures import in_one_line
 
 _SCHEME: Final = "sc://"
 _PORT: Final = 15002
-"""Where a server listens whose address names no port."""
+"""Default port of a server."""
 
 _KNOCK_SECONDS: Final = 10.0
 _ANY_PORT: Final = 9

@@ -33,7 +33,7 @@ IMPORTS = (
     "regex",
     "xxhash",
 )
-"""What workers use, from what everybody has to what only routes need."""
+"""Modules that workers import, the most common first."""
 
 
 def preload() -> None:

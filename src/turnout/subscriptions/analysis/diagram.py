@@ -20,7 +20,7 @@ MOST_ATOMS = 300
 """A condition with more different atoms is not made a diagram of."""
 
 _MOST_STEPS = 60_000
-"""How much is done for one condition, or for one pair of them, at most."""
+"""Maximum number of steps for one condition, or for one pair of them."""
 
 Root: TypeAlias = int
 """The place of a node, `FALSE` or `TRUE`."""

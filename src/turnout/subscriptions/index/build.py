@@ -26,10 +26,10 @@ HOT = 4
 """A literal that more entries than this are found by is looked up together with a second one."""
 
 _LEAST_WAY = 2
-"""How many entries have to share a fact to go on with, for the way to be worth a look-up."""
+"""Minimum number of entries that share a second fact for an additional look-up to pay off."""
 
 _ORDER = {EQUAL: 0, ONE_OF: 1, LIMITS: 2, MANY: 3, HOLDS: 4, TREE: 5}
-"""What is checked first: what costs least and lets least through."""
+"""Order of checks: the cheapest and most selective first."""
 
 _NO_CUTS = np.zeros(0, np.float64)
 

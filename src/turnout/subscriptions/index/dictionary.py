@@ -21,13 +21,13 @@ from turnout.subscriptions.index.segment import Segment
 from turnout.subscriptions.index.tables import Tables
 
 MOST_VALUES = 1 << 17
-"""How many values of one key a generation of books holds, roughly."""
+"""Approximate number of values of one key in a dictionary generation."""
 
 MOST_CHARACTERS = 1 << 24
-"""How many characters the values of one key have together, roughly."""
+"""Approximate number of characters in all values of one key."""
 
 _MOST_MAKERS = 16
-"""How many functions from values to texts are remembered for a key."""
+"""Maximum number of cached conversions from values to text per key."""
 
 
 class Column(NamedTuple):

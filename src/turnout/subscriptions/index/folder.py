@@ -23,7 +23,7 @@ from turnout.subscriptions.model import Changes, Subscription
 from turnout.subscriptions.snapshot import Snapshot
 
 KEPT = 32
-"""How many revisions can still be opened, the latest ones."""
+"""Number of latest revisions that can still be opened."""
 
 LAYERS = 6
 """With more layers than this, those beside the base are merged."""

@@ -22,7 +22,7 @@ from turnout.subscriptions.snapshot import Snapshot
 from turnout.subscriptions.store import Store
 
 ROWS = 16384
-"""How many rows of a batch are worked on at a time."""
+"""Rows of a batch that are processed at a time."""
 
 
 class Matches(NamedTuple):

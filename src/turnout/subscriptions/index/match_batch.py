@@ -17,13 +17,13 @@ from turnout.subscriptions.index.segment import Segment
 from turnout.subscriptions.index.tables import Tables
 
 MOST_CANDIDATES = 1 << 20
-"""How many candidates are worked on at a time, roughly: rows are taken by halves until they have no more."""
+"""Approximate number of candidates processed at a time: rows are halved until they have no more."""
 
 _MOST_NODES = 1 << 20
-"""How many nodes of trees, or literals of values, are looked at in one go, roughly."""
+"""Approximate number of tree nodes, or literals of values, examined at a time."""
 
 _LITERALS_OF_VALUE = 16
-"""How many literals a value has in a fact of many texts, roughly."""
+"""Approximate number of literals of a value in a fact of many texts."""
 
 _Pairs: TypeAlias = tuple[Places, Places]
 

@@ -16,20 +16,20 @@ from turnout.subscriptions.index.facts import encoded, probes_of, text_maker
 from turnout.subscriptions.index.segment import Segment
 
 _MOST_KNOWN = 1 << 15
-"""How many values and pairs of literals are remembered, roughly: to forget them all is a pause of milliseconds."""
+"""Approximate number of cached values and pairs of literals; clearing them all takes milliseconds."""
 
 MOST_CANDIDATES = 1_000
-"""How many entries are verified one by one."""
+"""Maximum number of entries verified one by one."""
 
 _MOST_TREES = 4_096
-"""How many trees are kept as lists, which are read faster than arrays."""
+"""Maximum number of trees kept as lists, which are read faster than arrays."""
 
 _LAST_OF_FACTS = EQUAL << 1 | 1
 
 _Metadata: TypeAlias = Mapping[str, str]
 
 _Hit: TypeAlias = tuple[tuple[range, ...], tuple[tuple[int, int], ...]]
-"""Where a value's entries are; and its ways to go on: the way in the upper half of a number, and a fact."""
+"""Ranges of a value's entries, and its secondary keys: the key's number in the upper half, and a fact."""
 
 
 class _Message:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _UNKNOWN = -1
 _LEAST_ROOM = 256
 _MOST_VERDICTS = 1 << 19
-"""How many outcomes of tests that had to be carried out are remembered."""
+"""Maximum number of cached test results."""
 
 
 class Singles(NamedTuple):

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 _FRESH_SECONDS = 10.0
-"""How long an answer of the server goes on by this machine's monotonic clock."""
+"""Seconds for which the server's time is continued by this machine's monotonic clock."""
 
 
 class ServerClock:

@@ -12,10 +12,10 @@ from turnout.subscriptions.stores._mongo_clock import ServerClock
 from turnout.subscriptions.stores._mongo_driver import errors
 
 _LEASE_SECONDS = 30.0
-"""How long a writer that says nothing keeps others waiting, by the server's clock."""
+"""Seconds of a silent writer's lease, by the server's clock."""
 
 _WAIT_SECONDS = 45.0
-"""How long a writer waits for its turn: longer than a dead one's lease."""
+"""Seconds that a writer waits for its turn: longer than a dead writer's lease."""
 
 TOO_SLOW = "this writer was away for so long that another one took its turn; nothing was stored"
 

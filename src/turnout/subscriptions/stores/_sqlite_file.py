@@ -31,7 +31,7 @@ from turnout.subscriptions.stores._sqlite_schema import APPLICATION_ID, SCHEMA
 _log = logging.getLogger(__name__)
 
 _REOPEN_SECONDS = 5.0
-"""How long it may take to follow a file that was replaced."""
+"""Seconds in which a replaced file must be reopened."""
 
 _OPTIONS = ("mode", "retention", "synchronous", "timeout")
 _MODES = ("rwc", "rw", "ro")

@@ -49,7 +49,7 @@ _NOTICE_SECONDS = 1.0
 """Seconds after which the log says that the server is waited for."""
 
 _WAIT_SECONDS = 60.0
-"""How long a writer waits for others of its process."""
+"""Seconds that a writer waits for others of its process."""
 
 _ATTEMPTS = 3
 _DUPLICATE = 11_000

@@ -18,10 +18,10 @@ from turnout.transforms.java.regex_characters import JavaRegexError
 from turnout.transforms.java.regex_reader import JavaRegexReader
 
 SECONDS = 1.0
-"""How long one text is matched at most; a pattern that needs longer fails the record."""
+"""Maximum seconds for matching one text; a pattern that needs longer fails the record."""
 
 LONGEST = 65_536
-"""How many characters a text may have: NATS and Kafka have no topics of more."""
+"""Maximum length of a text in characters: NATS and Kafka have no longer topics."""
 
 _GROUP_NAME = re.compile(r"\{([A-Za-z][A-Za-z0-9]*)\}")
 _ILLEGAL = "java.lang.IllegalArgumentException"

@@ -25,7 +25,7 @@ _PROPERTY = re.compile(r"\{([^{}]+)\}|([A-Za-z])")
 _CHARACTER_NAME = re.compile(r"\{([^}]+)\}")
 _BLANKS = " \t\n\x0b\f\r"
 _DEEPEST = 200
-"""How deep groups and classes nest at most."""
+"""Maximum nesting of groups and classes."""
 
 
 class CharacterReader:

@@ -51,7 +51,7 @@ _UNICODE_POSIX = {
     "GRAPH": r"^\p{Z}\s\p{Cc}\p{Cs}\p{Cn}",
     "PRINT": r"^\p{Zl}\p{Zp}\p{Cc}\p{Cs}\p{Cn}",
 }
-"""What the POSIX names mean under the flag ``U``."""
+"""POSIX classes under the flag ``U``."""
 
 _BINARY = {
     "ALPHABETIC": r"\p{Alphabetic}",
@@ -84,7 +84,7 @@ _BINARY = {
     "EMOJI_COMPONENT": r"\p{Emoji_Component}",
     "EXTENDED_PICTOGRAPHIC": r"\p{Extended_Pictographic}",
 }
-"""What follows ``Is``, in any case, and is neither a category nor a script."""
+"""Names after ``Is``, in any case, that are neither a category nor a script."""
 
 _IGNORABLE = r"\x00-\x08\x0e-\x1b\x7f-\x9f\p{Cf}"
 _NAMED = {
@@ -122,7 +122,7 @@ _ANY_CASE = {
     "Ll": _LETTERS,
     "Lt": _LETTERS,
 }
-"""What is another set where case does not matter."""
+"""Classes whose set differs if case is ignored."""
 
 _UNICODE_ANY_CASE = frozenset(("LOWER", "UPPER", "LOWERCASE", "UPPERCASE", "TITLECASE"))
 _SUBCATEGORIES = {"L": "ultmo", "M": "nec", "N": "dlo", "Z": "slp", "C": "cfosn", "P": "dsecoif", "S": "mcko"}
