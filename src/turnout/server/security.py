@@ -27,6 +27,10 @@ from turnout.server.bodies import MAX_BODY, Bodies, declared_length
 from turnout.server.rest.problems import problem
 
 _SAFE = ("GET", "HEAD", "OPTIONS")
+_INTERFACES = ("/v1/", "/connectors", "/connector-plugins", "/metrics")
+"""Paths that programs call: they answer 401, whatever content they are asked for."""
+_DOCS = "/v1/docs"
+"""Page of the description, which people read."""
 _OPEN = ("/live", "/ready")
 """Paths that need no token: orchestrators have none for their probes."""
 
@@ -226,7 +230,9 @@ class Gate:
 
     def _shows_pages(self, scope: Scope, headers: Headers) -> bool:
         """Return True if the request expects a page, so that a person can sign in."""
-        return bool(self._entrance.sign_in) and scope["method"] == "GET" and "text/html" in headers.get("accept", "")
+        is_page = scope["path"] == _DOCS or not scope["path"].startswith(_INTERFACES)
+        wants_page = scope["method"] == "GET" and "text/html" in headers.get("accept", "")
+        return bool(self._entrance.sign_in) and is_page and wants_page
 
     def _to_sign_in(self, scope: Scope) -> RedirectResponse:
         query = scope["query_string"].decode("latin-1")

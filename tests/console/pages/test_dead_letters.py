@@ -138,3 +138,10 @@ def test_routes_are_counted_together_and_shown_page_by_page(bench: Bench, consol
     assert first[:2] == [("r41", "5", "5"), ("r17", "0", "4")]
     assert (len(first), len(second)) == (50, 10)
     assert len({name for name, _, _ in (*first, *second)}) == 60
+
+
+@pytest.mark.parametrize("written", [0, 1, "no", None])
+def test_a_dry_run_is_asked_for_in_so_many_words(shown: TestClient, written: object) -> None:
+    """Nothing but false delivers: a 0 or a text is refused, as nobody can know what was meant."""
+    for path in ("/v1/routes/orders/dead-letters/redrive", "/fragments/dead-letters/orders/redrive"):
+        assert shown.post(path, json={"dry_run": written}).status_code == 422

@@ -29,6 +29,11 @@ def test_a_browser_without_a_token_is_sent_to_sign_in(closed: TestClient) -> Non
     assert 'data-then="/routes/a?over=day"' in closed.get(sent.headers["location"], headers=PAGE).text
     assert 'data-then="/"' in closed.get("/sign-in?next=//elsewhere.example", headers=PAGE).text
     assert closed.get("/v1/routes").status_code == 401
+    assert [closed.get(path, headers=PAGE).status_code for path in ("/v1/routes", "/metrics", "/v1/docs")] == [
+        401,
+        401,
+        303,
+    ]
     assert closed.get("/static/console.css").status_code == 200
 
 

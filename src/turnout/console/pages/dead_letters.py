@@ -11,6 +11,7 @@ from typing import Annotated, Generic, TypeVar
 from fastapi import Query, Request
 from fastapi.responses import HTMLResponse
 from markupsafe import Markup
+from pydantic import StrictBool
 
 from turnout.console.figures import bars, counted
 from turnout.console.flow_counts import HOUR
@@ -44,7 +45,7 @@ class RedriveRequest(RequestForm):
     sequence: SequenceNumber | None = None
     stage: str | None = None
     reason: str | None = None
-    dry_run: bool = True
+    dry_run: StrictBool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter, Query
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, StrictBool
 
 from turnout.history.dead_letters import DeadLetter, grouped
 from turnout.history.masked_views import masked_report
@@ -64,9 +64,9 @@ class RedriveForm(RequestForm):
     sequences: list[SequenceNumber] | None = Field(default=None, max_length=_MOST)
     stage: str | None = None
     reason: str | None = None
-    dry_run: bool = Field(default=True, description="deliver nothing, and say what would pass")
-    delete: bool = Field(default=False, description="delete letters that are delivered")
-    unverified: bool = Field(default=False, description="also letters that lack the seal of the route's secret")
+    dry_run: StrictBool = Field(default=True, description="deliver nothing, and say what would pass")
+    delete: StrictBool = Field(default=False, description="delete letters that are delivered")
+    unverified: StrictBool = Field(default=False, description="also letters that lack the seal of the route's secret")
 
 
 @router.get("", summary="Dead letters, the newest first", responses=_ERRORS)
