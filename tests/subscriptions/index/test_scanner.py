@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -27,15 +29,20 @@ _TESTS = {
     texts=st.lists(_searched, unique=True, max_size=20),
     values=st.lists(st.one_of(_texts, st.just(b"")), min_size=1, max_size=6),
     most_bytes=st.sampled_from([1, 8, 1 << 20]),
+    most_candidates=st.sampled_from([1, 4, 1 << 20]),
+    long_value=st.sampled_from([0, 1 << 13]),
 )
-def test_finds_what_is_there(factor, texts, values, most_bytes):
+def test_finds_what_is_there(factor, texts, values, most_bytes, most_candidates, long_value):
     """All texts of a value are found, each once, also where hashes are the same for many."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(scanner, "_FACTOR", factor)
         patch.setattr(scanner, "_known_powers", np.ones(1, np.uint64))
         patch.setattr(scanner, "_MOST_BYTES", most_bytes)
+        patch.setattr(scanner, "_MOST", most_candidates)
+        patch.setattr(scanner, "_LONG_VALUE_BYTES", long_value)
         search = scanner.Scanner(texts, np.arange(7, 7 + len(texts), dtype=np.int32))
         owners, literals = search.find(values)
+        single = [sorted(search.find_one(value)) for value in values]
     true = [
         (owner, 7 + number)
         for owner, value in enumerate(values)
@@ -44,9 +51,26 @@ def test_finds_what_is_there(factor, texts, values, most_bytes):
     ]
 
     assert true == list(zip(owners.tolist(), literals.tolist(), strict=True))
-    assert [sorted(search.find_one(value)) for value in values] == [
-        [literal for own, literal in true if own == owner] for owner in range(len(values))
-    ]
+    assert single == [[literal for own, literal in true if own == owner] for owner in range(len(values))]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [b"a" * 1_000_000, (b"a" * 40 + b"b" * 60) * 10_000, (b"aaa" + b"x" * 97) * 10_000],
+    ids=["one letter", "long runs", "a run now and then"],
+)
+def test_memory_is_bounded_where_texts_repeat(value):
+    """Five hundred texts of one letter are a billion candidates in a megabyte of it: they are not all held."""
+    search = scanner.Scanner([b"~" + b"a" * size for size in range(1, 501)], np.arange(500, dtype=np.int32))
+    tracemalloc.start()
+    try:
+        _, literals = search.find([value])
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert len(literals) == sum(b"a" * size in value for size in range(1, 501))
+    assert peak < 250e6
 
 
 _pieces = st.text(alphabet="abAİςσΣ😀-", min_size=1, max_size=5)

@@ -7,13 +7,14 @@ is all of it. Values get a mark before and after them that no UTF-8 text contain
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
-from itertools import pairwise
+from itertools import pairwise, starmap
 
 import numpy as np
 from numpy.typing import NDArray
 
+from turnout.records.types import Hashes
 from turnout.subscriptions.index.buckets import Ints, Longs, Places, expanded
 
 _BEGIN, _END = b"\xff", b"\xfe"
@@ -22,6 +23,15 @@ _RUN = 3
 
 _MOST_BYTES = 1 << 20
 """Bytes of values that are searched at a time, roughly: each takes some 50 bytes of memory meanwhile."""
+
+_MOST = 1 << 20
+"""Approximate number of pairs of a place and a text that are compared at a time."""
+
+_DENSE = 32
+"""A run found more often than once in this many bytes of a value is dense: its texts are searched one by one there."""
+
+_LONG_VALUE_BYTES = 1 << 13
+"""A single value beyond this is searched as a batch of one."""
 
 _FACTOR = 0x9E3779B97F4A7C15
 """Odd, so that its powers are no multiples of a power of two."""
@@ -55,13 +65,13 @@ class Scanner:
         self._hash = self._hashes()
         self._tables = [_Runs(length, *self._runs(length)) for length in range(1, _RUN + 1)]
 
-    def _hashes(self) -> NDArray[np.uint64]:
+    def _hashes(self) -> Hashes:
         """Return the hash of each text: the sum of its bytes times powers."""
         if len(self._size) == 0:
             return np.zeros(0, np.uint64)
         place = np.arange(len(self._data)) - np.repeat(self._start, self._size)
         products = self._data * _powers(int(self._size.max())).take(place)
-        hashes: NDArray[np.uint64] = np.add.reduceat(products, self._start)
+        hashes: Hashes = np.add.reduceat(products, self._start)
         return hashes
 
     def _runs(self, length: int) -> tuple[Places, Longs, Places]:
@@ -90,36 +100,86 @@ class Scanner:
 
     def _find(self, values: Sequence[bytes]) -> tuple[Places, Ints]:
         data = np.frombuffer(_BEGIN + (_END + _BEGIN).join(values) + _END, np.uint8)
-        begins, texts = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
-        for table in self._tables:
-            places, found, offsets = table.find(data)
-            begins.append(places - offsets)
-            texts.append(found)
-        begin, text = self._equal(data, np.concatenate(begins), np.concatenate(texts))
         starts = np.cumsum([0, *(len(value) + 2 for value in values)])
-        value = np.searchsorted(starts, begin, "right") - 1
-        pairs = np.unique((value << 32) | self._literals.take(text))
-        return pairs >> 32, (pairs & 0xFFFFFFFF).astype(np.int32)
+        hits = [table.find(data) for table in self._tables]
+        pairs = [np.zeros(0, np.int64)]
+        if sum(int(table.uses.take(runs).sum()) for table, (_, runs) in zip(self._tables, hits, strict=True)) > _MOST:
+            pairs.append(self._contained(values, *self._take_dense(hits, starts)))
+        sums = np.zeros(len(data) + 1, np.uint64)
+        np.cumsum(data * _powers(len(data))[: len(data)], out=sums[1:])
+        for begin, text in self._candidates(hits):
+            pairs += self._equal(data, sums, begin, text, starts, values)
+        owners, texts = np.divmod(np.unique(np.concatenate(pairs)), max(1, len(self._texts)))
+        literals = self._literals.take(texts)
+        order = np.lexsort((literals, owners))
+        return owners.take(order), literals.take(order)
 
-    def _equal(self, data: _Bytes, begin: Places, text: Places) -> tuple[Places, Places]:
-        """Return the places, with the texts, at which the bytes are those of the text."""
+    def _take_dense(self, hits: list[tuple[Places, Places]], starts: Places) -> tuple[Places, Places]:
+        """Remove the runs that fill much of a value from *hits*; return the pairs of that value and their texts.
+
+        A value of one repeated letter has a run at each of its places, and each of its texts would be compared there.
+        """
+        owners, texts = [], []
+        for i, (table, (places, runs)) in enumerate(zip(self._tables, hits, strict=True)):
+            owner = np.searchsorted(starts, places, "right") - 1
+            keys, which, counts = np.unique(
+                owner * (len(table.uses) + 1) + runs, return_inverse=True, return_counts=True
+            )
+            values, dense_runs = np.divmod(keys, len(table.uses) + 1)
+            is_dense = counts * _DENSE > np.diff(starts).take(values)
+            text, _, own = table.texts_of(dense_runs[is_dense])
+            owners.append(values[is_dense].take(own))
+            texts.append(text)
+            rest = np.flatnonzero(~is_dense.take(which))
+            hits[i] = places.take(rest), runs.take(rest)
+        return np.concatenate(owners), np.concatenate(texts)
+
+    def _candidates(self, hits: Iterable[tuple[Places, Places]]) -> Iterator[tuple[Places, Places]]:
+        """Yield the places where texts may begin, with these, not too many at a time."""
+        begins, texts, count = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], 0
+        for table, (places, runs) in zip(self._tables, hits, strict=True):
+            for some in table.portions(runs):
+                text, offset, which = table.texts_of(runs[some])
+                if count + len(text) > _MOST:
+                    yield np.concatenate(begins), np.concatenate(texts)
+                    begins, texts, count = [], [], 0
+                begins.append(places[some].take(which) - offset)
+                texts.append(text)
+                count += len(text)
+        yield np.concatenate(begins), np.concatenate(texts)
+
+    def _equal(
+        self, data: _Bytes, sums: Hashes, begin: Places, text: Places, starts: Places, values: Sequence[bytes]
+    ) -> list[Longs]:
+        """Return the pairs of a value and a text, as numbers, that are equal at one of the places at least."""
         size = self._size.take(text)
         within = np.flatnonzero((begin >= 0) & (begin + size <= len(data)))
         begin, text, size = begin.take(within), text.take(within), size.take(within)
-        if len(text) == 0:
-            return begin, text
-        powers = _powers(len(data))
-        sums = np.zeros(len(data) + 1, np.uint64)
-        np.cumsum(data * powers[: len(data)], out=sums[1:])
         hashes = sums.take(begin + size) - sums.take(begin)
-        likely = np.flatnonzero(hashes == self._hash.take(text) * powers.take(begin))
-        begin, text, size = begin.take(likely), text.take(likely), size.take(likely)
-        which, places = expanded(begin, size)
+        likely = np.flatnonzero(hashes == self._hash.take(text) * _powers(len(data)).take(begin))
+        begin, text = begin.take(likely), text.take(likely)
+        owner = np.searchsorted(starts, begin, "right") - 1
+        # One place of each pair is compared: a value may repeat a text a million times.
+        pairs, first = np.unique(owner * len(self._texts) + text, return_index=True)
+        begin, text = begin[first], text[first]
+        which, places = expanded(begin, self._size.take(text))
         own = places + (self._start.take(text) - begin).take(which)
         differs = np.zeros(len(text), np.bool_)
         differs[which[data.take(places) != self._data.take(own)]] = True
-        same = np.flatnonzero(~differs)
-        return begin.take(same), text.take(same)
+        if not differs.any():
+            return [pairs]
+        # Another text has the same hash there; this one may still be elsewhere in the value.
+        owners, texts = np.divmod(pairs[differs], len(self._texts))
+        return [pairs[~differs], self._contained(values, owners, texts)]
+
+    def _contained(self, values: Sequence[bytes], owners: Places, texts: Places) -> Longs:
+        """Return those of the pairs of a value and a text, as numbers, in which the value contains the text."""
+        found = [
+            owner * len(self._texts) + text
+            for owner, text in zip(owners.tolist(), texts.tolist(), strict=True)
+            if self._texts[text] in _BEGIN + values[owner] + _END
+        ]
+        return np.array(found, np.int64)
 
     @cached_property
     def _by_run(self) -> list[dict[tuple[int, ...], list[tuple[bytes, int]]]]:
@@ -140,6 +200,8 @@ class Scanner:
 
     def find_one(self, value: bytes) -> tuple[int, ...]:
         """Return the literals in one value, each once."""
+        if len(value) > _LONG_VALUE_BYTES:
+            return tuple(self.find([value])[1].tolist())
         data = _BEGIN + value + _END
         found: list[int] = []
         for length, by_run in enumerate(self._by_run, 1):
@@ -156,15 +218,15 @@ class _Runs:
     Attributes:
         length: of the runs.
         texts: number of each text, in the order of their runs.
-        offsets: place of the run in each text.
+        offsets: position of the run in each text.
+        uses: number of texts of each run.
     """
 
     def __init__(self, length: int, texts: Places, runs: Longs, offsets: Places) -> None:
         order = np.argsort(runs, kind="stable")
         self.length = length
         self.texts, self.offsets = texts.take(order), offsets.take(order)
-        self._runs, first = np.unique(runs.take(order), return_index=True)
-        self._at = np.append(first, len(order)).astype(np.int64)
+        self._runs, self._first, self.uses = np.unique(runs.take(order), return_index=True, return_counts=True)
         self._bits = min(8 * length, max(8, int(len(runs) * 16).bit_length()))
         self._likely = np.zeros(1 << self._bits, np.bool_)
         self._likely[self._mixed(self._runs)] = True
@@ -173,19 +235,33 @@ class _Runs:
         mixed: Longs = (runs ^ (runs >> 7)) & ((1 << self._bits) - 1)
         return mixed
 
-    def find(self, data: _Bytes) -> tuple[Places, Places, Places]:
-        """Return where in the data runs are, the texts that have them, and where in the text the run is."""
+    def find(self, data: _Bytes) -> tuple[Places, Places]:
+        """Return the places in the data that have a run, and the number of the run at each."""
         if len(self._runs) == 0:
-            return self.texts, self.texts, self.texts
-        runs = _runs_at(data, self.length)
+            return self.texts, self.texts
+        windows = [self._find(data, start) for start in range(0, len(data), _MOST_BYTES)]
+        places, numbers = zip(*windows, strict=True)
+        return np.concatenate(places), np.concatenate(numbers)
+
+    def _find(self, data: _Bytes, start: int) -> tuple[Places, Places]:
+        runs = _runs_at(data[start : start + _MOST_BYTES + self.length - 1], self.length)
         places = np.flatnonzero(self._likely.take(self._mixed(runs)))
         runs = runs.take(places)
-        at = np.minimum(np.searchsorted(self._runs, runs), len(self._runs) - 1)
-        known = np.flatnonzero(self._runs.take(at) == runs)
-        places, at = places.take(known), at.take(known)
-        first = self._at.take(at)
-        which, own = expanded(first, self._at.take(at + 1) - first)
-        return places.take(which), self.texts.take(own), self.offsets.take(own)
+        numbers = np.minimum(np.searchsorted(self._runs, runs), len(self._runs) - 1)
+        known = np.flatnonzero(self._runs.take(numbers) == runs)
+        return places.take(known) + start, numbers.take(known)
+
+    def texts_of(self, runs: Places) -> tuple[Places, Places, Places]:
+        """Return the texts of runs, the position of the run in each, and the index of the run in the argument."""
+        which, own = expanded(self._first.take(runs), self.uses.take(runs))
+        return self.texts.take(own), self.offsets.take(own), which
+
+    def portions(self, runs: Places) -> Iterator[slice]:
+        """Yield slices of places whose runs have not too many texts together."""
+        ends = np.cumsum(self.uses.take(runs))
+        if len(ends):
+            cuts = np.flatnonzero(np.diff(ends // _MOST, prepend=0)).tolist()
+            yield from starmap(slice, pairwise(sorted({0, *cuts, len(runs)})))
 
 
 def _runs_at(data: _Bytes, length: int) -> Longs:
@@ -199,7 +275,7 @@ def _runs_at(data: _Bytes, length: int) -> Longs:
 _known_powers = np.ones(1, np.uint64)
 
 
-def _powers(count: int) -> NDArray[np.uint64]:
+def _powers(count: int) -> Hashes:
     """Return so many powers of the factor, or more, modulo 2 to the 64th."""
     global _known_powers
     powers = _known_powers
