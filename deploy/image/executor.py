@@ -44,7 +44,7 @@ def main() -> None:
     """Become the JVM."""
     import pyspark
 
-    from turnout.spark.session.java import find_java
+    from turnout.runtime.java import find_java
 
     java = str(find_java().home / "bin" / "java")
     try:

@@ -12,8 +12,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from turnout.runtime.java import find_java
 from turnout.spark.session.cds import archive_options
-from turnout.spark.session.java import find_java
 
 SECONDS = 180
 """For the JVM to write its archive."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import importlib
 import os
 import re
 import shutil
@@ -25,6 +27,23 @@ COMPOSE = {"deploy": (DEPLOY / "compose.yaml").read_text(encoding="utf-8"), "tur
 
 def run(*command: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=60, check=False)
+
+
+@pytest.mark.parametrize(
+    "script", sorted((Path(__file__).parents[2] / "deploy").rglob("*.py")), ids=lambda script: script.name
+)
+def test_scripts_import_what_there_is(script: Path) -> None:
+    """The scripts of the image run where no test does: their imports follow when a module moves."""
+    tree = ast.parse(script.read_text())
+    imports = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("turnout")
+    ]
+
+    for node in imports:
+        module = importlib.import_module(node.module or "")
+        assert [name.name for name in node.names if not hasattr(module, name.name)] == []
 
 
 @pytest.mark.spark

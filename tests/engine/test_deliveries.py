@@ -18,6 +18,7 @@ from turnout.engine.dead_letters import DESTINATION, LEFT_OUT, SUBSCRIPTION
 from turnout.errors import RouteError, RunError
 from turnout.records.headers import ARROW
 from turnout.routes import Route
+from turnout.routes.endpoints import NatsSink
 from turnout.subscriptions import Subscription
 from turnout.subscriptions.index import Index
 
@@ -259,13 +260,18 @@ def test_a_record_that_fails_is_one_dead_letter() -> None:
 def test_each_destination_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """However many records go to it, in however many batches: good ones cost nothing more."""
     counts: Counter[str] = Counter()
-    judge = addresses.problem_of
+    judge, judge_topic = addresses.problem_of, NatsSink.topic_problem
 
     def counted(destination: str) -> str | None:
         counts[destination] += 1
         return judge(destination)
 
+    def counted_topic(sink: NatsSink, topic: str) -> str | None:
+        counts[topic] += 1
+        return judge_topic(sink, topic)
+
     monkeypatch.setattr(addresses, "problem_of", counted)
+    monkeypatch.setattr(NatsSink, "topic_problem", counted_topic)
     index = Index.of([to("out.a", "a b", id="one"), to("out.a", id="two")])
     engine = program(SINK, DEAD, WANTED)
     for _ in range(2):
