@@ -40,7 +40,7 @@ def machine() -> dict[str, Any]:
         "cpu": _processor(),
         "cores": os.cpu_count(),
         "memory_mb": round(psutil.virtual_memory().total / 2**20),
-        "system": platform.platform(terse=True),
+        "system": f"{platform.system()} {'.'.join(platform.release().split('.')[:2])}",
         "architecture": platform.machine(),
     }
 
