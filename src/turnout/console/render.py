@@ -18,7 +18,7 @@ from turnout.errors import ConfigError, RouteError, TurnoutError, message_of
 from turnout.rpc.caller import Right
 from turnout.secrets import masked_url
 from turnout.server.rest.problems import status_of
-from turnout.server.security import Principal
+from turnout.server.security import Principal, is_for_programs
 
 FRAGMENTS = "/fragments/"
 """Below it are parts of pages, for the console's own script."""
@@ -60,14 +60,15 @@ def text_of_error(failure: TurnoutError) -> list[str]:
 
 
 def answer_people_with_pages(app: FastAPI) -> None:
-    """Answer a browser's request for an unknown path with a page; responses to programs are unchanged."""
+    """Answer a browser's request for an unknown page with a page; responses to programs are unchanged."""
     answer = app.exception_handlers[StarletteHTTPException]
 
     async def answered(request: Request, failure: Exception) -> Response:
         assert isinstance(failure, StarletteHTTPException)
         # What has a route has errors in the form of the route.
         unknown = failure.status_code == HTTPStatus.NOT_FOUND and "route" not in request.scope
-        if unknown and "text/html" in request.headers.get("accept", ""):
+        wants_page = "text/html" in request.headers.get("accept", "") and not is_for_programs(request.url.path)
+        if unknown and wants_page:
             return _problem(request, failure.status_code, [f"There is nothing at {request.url.path}."])
         response = answer(request, failure)
         return response if isinstance(response, Response) else await response

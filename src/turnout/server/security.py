@@ -31,6 +31,17 @@ _INTERFACES = ("/v1/", "/connectors", "/connector-plugins", "/metrics")
 """Paths that programs call: they answer 401, whatever content they are asked for."""
 _DOCS = "/v1/docs"
 """Page of the description, which people read."""
+
+
+def is_for_programs(path: str) -> bool:
+    """Return True if programs call this path: errors there are no pages, whatever content they are asked for.
+
+    >>> [is_for_programs(path) for path in ("/v1/routes", "/v1/docs", "/routes/orders", "/metrics")]
+    [True, False, False, True]
+    """
+    return path != _DOCS and path.startswith(_INTERFACES)
+
+
 _OPEN = ("/live", "/ready")
 """Paths that need no token: orchestrators have none for their probes."""
 
@@ -230,9 +241,8 @@ class Gate:
 
     def _shows_pages(self, scope: Scope, headers: Headers) -> bool:
         """Return True if the request expects a page, so that a person can sign in."""
-        is_page = scope["path"] == _DOCS or not scope["path"].startswith(_INTERFACES)
         wants_page = scope["method"] == "GET" and "text/html" in headers.get("accept", "")
-        return bool(self._entrance.sign_in) and is_page and wants_page
+        return bool(self._entrance.sign_in) and wants_page and not is_for_programs(scope["path"])
 
     def _to_sign_in(self, scope: Scope) -> RedirectResponse:
         query = scope["query_string"].decode("latin-1")

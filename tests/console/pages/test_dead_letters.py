@@ -145,3 +145,12 @@ def test_a_dry_run_is_asked_for_in_so_many_words(shown: TestClient, written: obj
     """Nothing but false delivers: a 0 or a text is refused, as nobody can know what was meant."""
     for path in ("/v1/routes/orders/dead-letters/redrive", "/fragments/dead-letters/orders/redrive"):
         assert shown.post(path, json={"dry_run": written}).status_code == 422
+
+
+@pytest.mark.parametrize("written", [[False], [True], ["1"], [1.5], [-1]])
+def test_sequences_of_a_redrive_are_numbers(shown: TestClient, written: object) -> None:
+    """A boolean or a text is no sequence; a whole number is, also written as JSON's 1.0."""
+    path = "/v1/routes/orders/dead-letters/redrive"
+
+    assert shown.post(path, json={"dry_run": True, "sequences": written}).status_code == 422
+    assert shown.post(path, json={"dry_run": True, "sequences": [1.0]}).status_code == 200

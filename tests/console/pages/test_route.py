@@ -243,6 +243,9 @@ def test_an_address_that_is_none_is_a_page_for_people(shown: TestClient) -> None
     assert "There is nothing at /rutes." in browser.text
     assert '<a href="/subscriptions"' in browser.text
     assert program.headers["content-type"] == "application/problem+json"
+    for path in ("/v1/nothing", "/v1/routes/stock/dead-letters/AAA", "/connectors/stock/tasks/null/status"):
+        answer = shown.get(path, headers={"Accept": "text/html"})
+        assert (answer.status_code, "json" in answer.headers["content-type"]) == (404, True)
 
 
 def test_an_axis_names_no_value_twice() -> None:

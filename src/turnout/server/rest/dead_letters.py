@@ -13,7 +13,7 @@ from turnout.history.masking import hidden_anywhere
 from turnout.history.redrive import redrive
 from turnout.server.dead_letters import as_given, letter_at, newest, visible
 from turnout.server.rest.dependencies import PartsDep, Reads, Writes, is_masked
-from turnout.server.rest.models import RequestForm, SequenceNumber
+from turnout.server.rest.models import JsonSequenceNumber, RequestForm, SequenceNumber
 from turnout.server.rest.store_calls import asks_servers, redrives
 from turnout.server.sandbox import route_of
 
@@ -61,7 +61,7 @@ class GroupModel(BaseModel):
 class RedriveForm(RequestForm):
     """Selection of letters and the mode of a redrive; all letters by default."""
 
-    sequences: list[SequenceNumber] | None = Field(default=None, max_length=_MOST)
+    sequences: list[JsonSequenceNumber] | None = Field(default=None, max_length=_MOST)
     stage: str | None = None
     reason: str | None = None
     dry_run: StrictBool = Field(default=True, description="deliver nothing, and say what would pass")

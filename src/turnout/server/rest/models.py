@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic.config import JsonDict, JsonValue
+from pydantic_core import PydanticCustomError
 from starlette.convertors import Convertor, PathConvertor, register_url_convertor
 
 from turnout.errors import Mistake
@@ -48,6 +49,16 @@ _LARGEST_NUMBER = (1 << 53) - 1
 
 SequenceNumber = Annotated[int, Field(ge=0, le=_LARGEST_NUMBER)]
 """Number of a message, an event or a task."""
+
+
+def _no_text_or_boolean(value: object) -> object:
+    if isinstance(value, bool | str):
+        raise PydanticCustomError("int_type", "Input should be a valid integer")
+    return value
+
+
+JsonSequenceNumber = Annotated[SequenceNumber, BeforeValidator(_no_text_or_boolean)]
+"""The same in a JSON body, where a boolean or a text is no number."""
 
 
 class RequestForm(BaseModel):
