@@ -42,6 +42,8 @@ def is_for_programs(path: str) -> bool:
     return path != _DOCS and path.startswith(_INTERFACES)
 
 
+MAX_HEADERS = 16 << 10
+"""Bytes of the path, the query and the headers of a request together."""
 _OPEN = ("/live", "/ready")
 """Paths that need no token: orchestrators have none for their probes."""
 
@@ -192,7 +194,7 @@ class Gate:
             return
         send = _with_headers(send)
         headers = Headers(scope=scope)
-        refusal = self._stranger(scope, headers)
+        refusal = _too_long(scope) or self._stranger(scope, headers)
         principal = None
         if refusal is None:
             try:
@@ -269,6 +271,16 @@ class Gate:
             return urlsplit(origin).netloc.lower() == host.lower()
         except ValueError:
             return False
+
+
+def _too_long(scope: Scope) -> tuple[int, str] | None:
+    """Return status and reason if path and headers are too long.
+
+    The HTTP parser has the same limit, but for headers of which a part is still missing alone.
+    """
+    size = len(scope.get("raw_path") or b"") + len(scope["query_string"])
+    size += sum(len(name) + len(value) for name, value in scope["headers"])
+    return (400, f"path and headers have at most {MAX_HEADERS:,} bytes") if size > MAX_HEADERS else None
 
 
 def _has_body(headers: Headers) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from starlette.testclient import TestClient
 
 from tests.server.conftest import Bench
@@ -17,3 +18,12 @@ def test_what_nobody_foresaw_is_told_without_its_insides(bench: Bench, client: T
     assert failed.status_code == 500
     assert failed.headers["content-type"] == "application/problem+json"
     assert "division" not in failed.text
+
+
+@pytest.mark.parametrize("parts", [{"headers": {"X-Long": "x" * 17_000}}, {"params": {"q": "x" * 17_000}}])
+def test_path_and_headers_have_a_limit(client: TestClient, parts: dict[str, dict[str, str]]) -> None:
+    """Also where they arrive in one piece, which the parser takes at any length."""
+    refused = client.get("/v1/routes", **parts)
+
+    assert refused.status_code == 400
+    assert refused.json()["detail"] == "path and headers have at most 16,384 bytes"

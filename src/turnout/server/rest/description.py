@@ -14,7 +14,7 @@ _PROBES = ("/live", "/ready")
 _CONNECT = ("/connectors", "/connector-plugins")
 _CHANGING = ("post", "put", "patch", "delete")
 
-_GATE = (401, 403, 421)
+_GATE = (400, 401, 403, 421)
 """Statuses of requests that are refused before their content is looked at."""
 
 _MISTAKE = {
@@ -83,9 +83,8 @@ def _describe(path: str, method: str, operation: Document) -> None:
     is_probe = path in _PROBES
     if not is_probe:
         operation["security"] = [{"token": []}]
-    implied = {421} if is_probe else {*_GATE}
+    implied = {400, 421} if is_probe else {*_GATE}
     implied |= {413, 415} if method in _CHANGING else set()
-    implied |= {400} if "requestBody" in operation else set()
     implied |= {404} if "{" in path else set()
     for status in sorted(implied):
         responses.setdefault(str(status), {})
