@@ -2,38 +2,16 @@
 
 from __future__ import annotations
 
-import secrets
 import time
-from collections.abc import Iterator
 
-import pytest
+from tests.nats.wire.samples import fill
 
 from turnout.embedded import NatsServer
 from turnout.nats.wire import (
     Acknowledger,
     Connection,
-    Publisher,
-    create_stream,
-    delete_stream,
     stream_info,
 )
-
-
-@pytest.fixture
-def queue(connection: Connection) -> Iterator[str]:
-    name = f"QUEUE{secrets.token_hex(4)}"
-    config = {"name": name, "subjects": [f"{name}.>"], "storage": "memory", "retention": "workqueue"}
-    create_stream(connection, {**config, "allow_direct": True})
-    yield name
-    delete_stream(connection, name)
-
-
-def fill(server: NatsServer, stream: str, count: int) -> None:
-    with Connection.open(server.url) as opened:
-        publisher = Publisher(opened)
-        for n in range(count):
-            publisher.publish(f"{stream}.{n % 2}", b"%d" % n, [("A", "b")] if n % 5 == 0 else (), f"{n}")
-        publisher.flush()
 
 
 def test_what_is_acknowledged_goes_and_nothing_else(

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from tests.nats.wire.proxy import CuttingProxy
+from tests.nats.wire.samples import fill
 
 from turnout.embedded import NatsServer
 from turnout.errors import StreamError
@@ -27,23 +27,6 @@ from turnout.nats.wire import (
 from turnout.nats.wire.per_filter_reader import RangeReader, reader_of
 from turnout.nats.wire.positions import count_exactly, resolve, state_of
 from turnout.nats.wire.read_strategy import BY_SEQUENCE
-
-
-@pytest.fixture
-def queue(connection: Connection) -> Iterator[str]:
-    name = f"QUEUE{secrets.token_hex(4)}"
-    config = {"name": name, "subjects": [f"{name}.>"], "storage": "memory", "retention": "workqueue"}
-    create_stream(connection, {**config, "allow_direct": True})
-    yield name
-    delete_stream(connection, name)
-
-
-def fill(server: NatsServer, stream: str, count: int) -> None:
-    with Connection.open(server.url) as opened:
-        publisher = Publisher(opened)
-        for n in range(count):
-            publisher.publish(f"{stream}.{n % 2}", b"%d" % n, [("A", "b")] if n % 5 == 0 else (), f"{n}")
-        publisher.flush()
 
 
 def rows(reader: RangeReader) -> list[dict[str, Any]]:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import random
 import secrets
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,40 +10,21 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.nats.wire.samples import PATTERNS, TOKENS, sparse_stream
 
 from turnout.nats.wire import Connection, PullReader, Range, create_stream, delete_stream
-from turnout.nats.wire.connection import frame
 from turnout.nats.wire.per_filter_reader import SubjectFilter, reader_of
 from turnout.nats.wire.pull import hole
 from turnout.nats.wire.read_strategy import ONE_CONSUMER, WHOLE_STREAM, ReadStrategy
 from turnout.subjects.pattern import matches
 
-TOKENS = st.sampled_from(["a", "b", "c", "*a", "d-é"])
-
-
 SUBJECTS = st.lists(TOKENS, min_size=1, max_size=4).map(".".join)
-
-
-PATTERNS = st.tuples(st.lists(TOKENS | st.just("*"), max_size=3), st.sampled_from(["a", "b", "*", ">"])).map(
-    lambda parts: ".".join([*parts[0], parts[1]])
-)
 
 
 @pytest.fixture
 def stream(connection: Connection) -> Iterator[str]:
-    """A stream of 6,000 messages on 40 subjects of three tokens at random, one in ten of which is gone."""
-    name = f"WAYS{secrets.token_hex(4)}"
-    create_stream(connection, {"name": name, "subjects": [f"{name}.>"], "storage": "memory"})
-    draw = random.Random(7)
-    subjects = [f"{name}.{draw.choice('abcd')}.{draw.randrange(10)}" for _ in range(6000)]
-    connection.send(b"".join(frame(subject, b"%d" % n) for n, subject in enumerate(subjects)))
-    connection.request(f"{name}.end", b"")
-    for sequence in draw.sample(range(1, 6001), 600):
-        connection.publish(f"$JS.API.STREAM.MSG.DELETE.{name}", b'{"seq": %d}' % sequence)
-    while connection.api(f"STREAM.INFO.{name}")["state"]["messages"] != 5401:
-        time.sleep(0.01)
-    yield name
-    delete_stream(connection, name)
+    with sparse_stream(connection) as name:
+        yield name
 
 
 def read(connection: Connection, part: Range, way: ReadStrategy) -> list[dict[str, Any]]:

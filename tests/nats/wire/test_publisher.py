@@ -5,12 +5,12 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
 import pytest
 from tests.nats.wire.proxy import CuttingProxy
+from tests.nats.wire.samples import stored
 
 from turnout.embedded import NatsServer
 from turnout.errors import ConnectionLostError, StreamError
@@ -22,21 +22,10 @@ from turnout.nats.wire import (
     Range,
     create_stream,
     delete_stream,
-    stream_info,
     subject_counts,
 )
 from turnout.nats.wire._window import CountedChunk, PublishedMessages
 from turnout.nats.wire.packing import id_lines
-
-
-@pytest.fixture
-def publisher(nats_server: NatsServer) -> Iterator[Publisher]:
-    with Connection.open(nats_server.url) as opened:
-        yield Publisher(opened, window=200)
-
-
-def stored(connection: Connection, stream: str) -> int:
-    return int(stream_info(connection, stream)["state"]["messages"])
 
 
 def test_every_message_is_stored_and_counted(connection: Connection, publisher: Publisher, stream: str) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Iterator
 
 import pyarrow as pa
 import pytest
+from tests.nats.wire.samples import stored
 
 from turnout.embedded import NatsServer
 from turnout.errors import StreamError
@@ -17,19 +17,8 @@ from turnout.nats.wire import (
     Publisher,
     create_stream,
     delete_stream,
-    stream_info,
 )
 from turnout.nats.wire.packing import id_lines
-
-
-@pytest.fixture
-def publisher(nats_server: NatsServer) -> Iterator[Publisher]:
-    with Connection.open(nats_server.url) as opened:
-        yield Publisher(opened, window=200)
-
-
-def stored(connection: Connection, stream: str) -> int:
-    return int(stream_info(connection, stream)["state"]["messages"])
 
 
 @pytest.mark.parametrize("ids", [True, False])
