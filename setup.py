@@ -1,4 +1,4 @@
-"""What pyproject.toml cannot say: what a wheel carries from outside the package, and a page for an index."""
+"""Build steps beyond pyproject.toml: files bundled from outside the package, and the page for a package index."""
 
 import re
 import shutil
@@ -9,12 +9,12 @@ from setuptools import setup
 from setuptools.command.build_py import build_py
 
 HERE = Path(__file__).parent
-PICTURE = re.compile(r"^```mermaid\n.*?^```\n\n?", re.DOTALL | re.MULTILINE)
+PICTURE = re.compile(r"^```mermaid\n.*?^```\n\n?|^!\[[^\]]*\]\([^)]*\)\n\n?", re.DOTALL | re.MULTILINE)
 RELATIVE_LINK = re.compile(r"\[([^\]]+)\]\((?![a-z]+:)([^)]+)\)")
 
 
 class BuildWithBundle(build_py):
-    """Copies examples and benchmarks to ``turnout/_bundle``, in which they lie as they do in a checkout."""
+    """Copy examples and benchmarks to ``turnout/_bundle``, with the layout of a checkout."""
 
     def run(self) -> None:
         """Build the package, and the bundle if it is not an editable install, which has the checkout."""
@@ -28,9 +28,9 @@ class BuildWithBundle(build_py):
 
 
 def page() -> str:
-    """README.md for an index, which draws no pictures, and where links into the repository lead nowhere.
+    """Return README.md for a package index: without pictures, and without relative links.
 
-    These become absolute where pyproject.toml names the repository (``[project.urls]``, ``Source``), else plain text.
+    Links become absolute if pyproject.toml names the repository (``[project.urls]``, ``Source``), plain text otherwise.
     """
     project = tomllib.loads((HERE / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     source = project.get("urls", {}).get("Source")
