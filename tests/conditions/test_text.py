@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 from hypothesis import given
 
@@ -22,6 +24,7 @@ from turnout.conditions import (
 )
 from turnout.errors import ConditionError
 
+_word = partial(kiwi, partial=True)
 A, B, C = kiwi("a", "1"), kiwi("b", "2"), kiwi("c", "3")
 
 
@@ -53,6 +56,21 @@ A, B, C = kiwi("a", "1"), kiwi("b", "2"), kiwi("c", "3")
         ("ip in 10.0.0.0/8", cidr("ip", "10.0.0.0/8")),
         ("trace exists", exists("trace")),
         ("NOT trace exists", not_(exists("trace"))),
+        ("trace not exists", not_(exists("trace"))),
+        ("ip NOT IN 10.0.0.0/8", not_(cidr("ip", "10.0.0.0/8"))),
+        ("NOT price:[1 TO 5]", not_(between("price", 1, 5))),
+        ("price!=5", not_(compare("price", "=", 5))),
+        ("NOT price != 5", compare("price", "=", 5)),
+        ("a!b:1", kiwi("a!b", "1")),
+        ('"!a":1', kiwi("!a", "1")),
+        ("a:(1 OR 2) AND b:2", all_of(any_of(A, kiwi("a", "2")), B)),
+        ("a:(1)", A),
+        ('a:i:(x AND NOT "y z")', all_of(kiwi("a", "x", ignore_case=True), not_(kiwi("a", "y z", ignore_case=True)))),
+        ("t~(x* OR (y AND z))", any_of(_word("x*"), all_of(_word("y"), _word("z")))),
+        ("a IN (1, 2)", any_of(A, kiwi("a", "2"))),
+        ("a in(1)", A),
+        ('a NOT IN ("1, 2",x*)', not_(any_of(kiwi("a", "1, 2"), kiwi("a", "x*")))),
+        ("ip in (10.0.0.0/8, ::1, v1.2/3)", any_of(cidr("ip", "10.0.0.0/8"), cidr("ip", "::1"), kiwi("ip", "v1.2/3"))),
     ],
 )
 def test_reads(text, expected):
@@ -77,6 +95,17 @@ def test_reads_the_tree_dialect():
         ("a", 1, "after the key"),
         ("a:", 2, "a pattern"),
         ("price>ten", 6, "a number"),
+        ("city != Oulu", 8, "NOT city:Oulu"),
+        ("!city:Oulu", 0, "a negation is written NOT"),
+        ("a:1 AND !b:2", 8, "a negation is written NOT"),
+        ("a:(1 2)", 5, "AND, OR, XOR or ')'"),
+        ("a:(OR)", 3, "a pattern"),
+        ("a:()", 3, "a pattern"),
+        ("a:(1 OR b:t:*x)", 10, "AND, OR, XOR or ')'"),
+        ("a:t:(1 OR *x)", 10, "kiwi tree"),
+        ("a in (1", 7, "',' or ')'"),
+        ("a in (1,)", 8, "a pattern or a network"),
+        ("ip in (10.0.0.0/8, 10.1.1.1/8)", 19, "host bits"),
         ("price:[1 5]", 6, "a range"),
         ("price:[5 TO 1]", 6, "the range is empty"),
         ("ip in 10.0.0.0.0/8", 5, "not a network"),

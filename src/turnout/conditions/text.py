@@ -6,12 +6,15 @@ r"""Text syntax of conditions: ``subject:orders* AND NOT location:Helsinki``.
     xor        = and { "XOR" and }                    exactly one of them
     and        = unary { "AND" unary }                strongest
     unary      = "NOT" unary | "(" condition ")" | leaf
-    leaf       = key ":" pattern                      the whole value matches
-               | key "~" pattern                      one lexeme of it does
-               | key ("<" | "<=" | "=" | ">=" | ">") number
+    leaf       = key ":" patterns                     the whole value matches
+               | key "~" patterns                     one lexeme of it does
+               | key ("<" | "<=" | "=" | "!=" | ">=" | ">") number
                | key ":[" number "TO" number "]"      both included
-               | key "in" network                     an IP address in it: ip in 10.0.0.0/8
-               | key "exists"
+               | key ["NOT"] "in" network             an IP address in it: ip in 10.0.0.0/8
+               | key ["NOT"] "in" "(" item { "," item } ")"
+               | key ["NOT"] "exists"
+    patterns   = pattern | "(" condition ")"          of patterns where else leaves are: city:(Oulu OR Turku)
+    item       = network | pattern                    quoted, it is a pattern
 
 Flags stand between two signs: ``city:i:oulu`` and ``city~i~oulu`` ignore case, ``t`` keeps a pattern to the kiwi-tree
 dialect. Words are read in any case. A key or pattern with spaces, parentheses or quotes in it is written in double
@@ -21,7 +24,10 @@ quotes, where two quotes are one; a backslash always belongs to the pattern.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
+from ipaddress import ip_interface
 
 from turnout.conditions.build import between
 from turnout.conditions.model import MAX_DEPTH, Cidr, Compare, Condition, Exists, Group, Kiwi, Logic, Operator
@@ -29,9 +35,10 @@ from turnout.errors import ConditionError
 
 _QUOTED = r'"(?:[^"]|"")*"'
 _SPACE = re.compile(r"\s*")
-_KEY = re.compile(rf'{_QUOTED}|[^\s():~<>="]+')
+_KEY = re.compile(rf'{_QUOTED}|(?!!)(?:[^\s():~<>="!]|!(?!=))+')
 _PATTERN = re.compile(rf'{_QUOTED}|(?:\\.|[^\s()"\\])+', re.DOTALL)
-_SIGN = re.compile(r"\s*(:\[|[:~]|<=|>=|<|>|=|(?:exists|in)(?![^\s()]))", re.IGNORECASE)
+_ITEM = re.compile(rf'{_QUOTED}|(?:\\.|[^\s()",\\])+', re.DOTALL)
+_SIGN = re.compile(r"\s*(not\s+(?=in|exists))?(:\[|[:~]|<=|>=|!=|<|>|=|(?:exists|in)(?![^\s()]))", re.IGNORECASE)
 _FLAGS = {sign: re.compile(rf"([it]{{1,2}}){sign}") for sign in ":~"}
 _RANGE = re.compile(r"\s*([^\s\]]+)\s+TO\s+([^\s\]]+)\s*\]", re.IGNORECASE)
 _VALUE = re.compile(r"[^\s()]+")
@@ -74,6 +81,8 @@ class _ConditionReader:
         self.text = text
         self.at = 0
         self.open = 0
+        self.outer: Callable[[str], Condition] | None = None
+        """Inside of ``key:(…)``, the leaf of a pattern."""
 
     # Characters
 
@@ -125,9 +134,10 @@ class _ConditionReader:
             negated = not negated
         self.skip()
         condition = self.parenthesis() if self.text.startswith("(", self.at) else self.leaf()
-        return replace(condition, negated=not condition.negated) if negated else condition
+        return _not(condition) if negated else condition
 
     def parenthesis(self) -> Condition:
+        """The group in parentheses, from before the first."""
         if self.open == MAX_DEPTH:
             raise self.expected(f"at most {MAX_DEPTH} open parentheses")
         self.at += 1
@@ -141,7 +151,11 @@ class _ConditionReader:
         return condition
 
     def leaf(self) -> Condition:
+        if self.outer is not None:
+            return self.item(_PATTERN, "a pattern, '(' or NOT", self.outer)
         begin = self.at
+        if self.text.startswith("!", begin):
+            raise self.wrong("a negation is written NOT: '!' begins no key (in a name, quote it)", begin)
         key = self.must(_KEY, "a key, '(' or NOT")
         if key.upper() in _WORD:
             raise self.expected("a key, '(' or NOT", begin)
@@ -149,30 +163,70 @@ class _ConditionReader:
         sign = self.take(_SIGN)
         if sign is None:
             raise self.expected("':' or '~' and a pattern, a comparison, 'in' or 'exists' after the key", signed)
-        valued = self.at
+        condition = self.built(self.at, lambda: self.test(_unquoted(key), sign.group(2).lower()))
+        return condition if sign.group(1) is None else _not(condition)
+
+    def item(self, form: re.Pattern[str], expectation: str, leaf: Callable[[str], Condition]) -> Condition:
+        """The leaf of the next pattern of several."""
+        begin = self.at
+        written = self.must(form, expectation)
+        if written.upper() in _WORD:
+            raise self.expected(expectation, begin)
+        return self.built(begin, lambda: leaf(written))
+
+    def built(self, begin: int, leaf: Callable[[], Condition]) -> Condition:
+        """The leaf; an error about its value, which begins at *begin*, gets the position in the whole text."""
         try:
-            return self.test(_unquoted(key), sign.group(1).lower())
+            return leaf()
         except ConditionError as problem:
             if problem.text is self.text:
                 raise
-            raise self.wrong(str(problem), valued + (problem.position or 0)) from problem
+            raise self.wrong(str(problem), begin + (problem.position or 0)) from problem
 
     def test(self, key: str, sign: str) -> Condition:
         """The leaf of this key, from behind its sign."""
         if sign in _FLAGS:
             flags = self.take(_FLAGS[sign])
             written = flags.group(1) if flags else ""
-            pattern = _unquoted(self.must(_PATTERN, 'a pattern ("" for the empty one)'))
-            return Kiwi(key, pattern, partial=sign == "~", ignore_case="i" in written, tree="t" in written)
+            kiwi = partial(Kiwi, key, partial=sign == "~", ignore_case="i" in written, tree="t" in written)
+            return self.patterns(lambda pattern: kiwi(_unquoted(pattern)))
         if sign == ":[":
             return self.range(key)
         if sign == "in":
-            return Cidr(key, self.must(_VALUE, "a network, as in 10.0.0.0/8"))
+            self.skip()
+            listed = self.text.startswith("(", self.at)
+            return self.items(key) if listed else Cidr(key, self.must(_VALUE, "a network, as in 10.0.0.0/8"))
         if sign == "exists":
             return Exists(key)
         self.skip()
         at = self.at
-        return Compare(key, Operator(sign), self.number(self.must(_VALUE, "a number"), at))
+        compared = Compare(key, Operator(sign.removeprefix("!")), self.number(self.must(_VALUE, "a number"), at))
+        return _not(compared) if sign == "!=" else compared
+
+    def patterns(self, leaf: Callable[[str], Condition]) -> Condition:
+        """The leaf of the pattern that comes, or a group of such leaves."""
+        self.skip()
+        if not self.text.startswith("(", self.at):
+            return leaf(self.must(_PATTERN, 'a pattern ("" for the empty one)'))
+        self.outer = leaf
+        group = self.parenthesis()
+        self.outer = None
+        return group
+
+    def items(self, key: str) -> Condition:
+        """The leaves of a list in parentheses, of which one has to be true."""
+        leaves: list[Condition] = []
+        separator = "("
+        while self.text.startswith(separator, self.at):
+            self.at += 1
+            self.skip()
+            leaves.append(self.item(_ITEM, "a pattern or a network", partial(_item, key)))
+            self.skip()
+            separator = ","
+        if not self.text.startswith(")", self.at):
+            raise self.expected("',' or ')'")
+        self.at += 1
+        return leaves[0] if len(leaves) == 1 else Group(Logic.OR, tuple(leaves))
 
     def range(self, key: str) -> Condition:
         begin = self.at
@@ -188,7 +242,20 @@ class _ConditionReader:
         try:
             return float(written)
         except ValueError:
-            raise self.expected("a number", at) from None
+            raise self.expected("a number (texts are compared as in city:Oulu and NOT city:Oulu)", at) from None
+
+
+def _item(key: str, written: str) -> Condition:
+    """The leaf of an item of a list: an address or a network if it reads as one, else a pattern."""
+    try:
+        ip_interface(written)
+    except ValueError:
+        return Kiwi(key, _unquoted(written))
+    return Cidr(key, written)
+
+
+def _not(condition: Condition) -> Condition:
+    return replace(condition, negated=not condition.negated)
 
 
 def _unquoted(written: str) -> str:
