@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
 
@@ -131,6 +134,18 @@ class FerretDb:
             else:
                 return self
         raise NotAvailable(f"FerretDB did not start: {(self._folder / 'log').read_text()[-500:]}")
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Freeze the process: connections stay open, nothing answers."""
+        assert self._process is not None, "it was started"
+        os.kill(self._process.pid, signal.SIGSTOP)
+        # Its threads run on until the kernel has stopped each of them.
+        os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+        try:
+            yield
+        finally:
+            os.kill(self._process.pid, signal.SIGCONT)
 
     def stop(self) -> None:
         if self._process is not None:

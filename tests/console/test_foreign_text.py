@@ -177,4 +177,5 @@ def test_a_condition_that_is_too_long_to_preview_shows_no_json(server: RouteServ
     )
     until(driver, lambda _: text_of(driver, "#read"))
 
-    assert text_of(driver, "#read").startswith("The server answered 4")
+    # The HTTP parser answers 4xx by itself unless the whole head arrives at once.
+    assert text_of(driver, "#read").startswith(("The server answered 4", "path and headers have at most"))

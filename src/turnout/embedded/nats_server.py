@@ -214,8 +214,10 @@ class NatsServer:
             raise ConnectionLostError(str(failure)) from failure
 
     def pause(self) -> None:
-        """Freeze the process (SIGSTOP): connections stay open, nothing answers."""
+        """Freeze the process (SIGSTOP), and wait until it is: connections stay open, nothing answers."""
         os.kill(self.pid, signal.SIGSTOP)
+        # Its threads run on until the kernel has stopped each of them.
+        os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def resume(self) -> None:
         """Let a paused process go on."""
