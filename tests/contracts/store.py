@@ -8,10 +8,11 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from turnout.conditions import all_of, any_of, cidr, compare, decode, encode, exists, kiwi, leaves, nodes, not_
+from turnout.conditions import Kiwi, all_of, any_of, cidr, compare, decode, encode, exists, kiwi, leaves, nodes, not_
 from turnout.errors import (
     HistoryForgottenError,
     SubscriptionExistsError,
@@ -19,6 +20,7 @@ from turnout.errors import (
     SubscriptionNotFoundError,
 )
 from turnout.subscriptions import MAX_LIMIT, Page, Store, Subscription
+from turnout.subscriptions.store import MultiTenantStore, VersionedStore
 from turnout.subscriptions.tenants import tenant_of
 
 
@@ -28,9 +30,17 @@ def subscription(pattern: str = "orders*", **fields) -> Subscription:
     return Subscription(**{"destinations": ["dst0"], "condition": condition, **fields})
 
 
+def first_pattern(subscription_: Subscription) -> str:
+    """The pattern of a subscription's first leaf."""
+    leaf = next(leaves(subscription_.condition))
+    assert isinstance(leaf, Kiwi)
+    return leaf.pattern
+
+
 def every_page(search: Callable[..., Page], limit: int) -> list:
     """All results of a search, page by page."""
-    items, cursor = [], ""
+    items: list[Any] = []
+    cursor = ""
     while True:
         page = search(limit=limit, cursor=cursor)
         assert len(page.items) <= limit
@@ -49,8 +59,10 @@ class OwnerContract:
         raise NotImplementedError("a store's test class gives the store")
 
     def test_is_a_store(self, store):
-        """It offers the whole protocol."""
+        """It offers the whole protocol, and the optional abilities."""
         assert isinstance(store, Store)
+        assert isinstance(store, VersionedStore)
+        assert isinstance(store, MultiTenantStore)
 
     def test_reads_what_was_created(self, store):
         """A subscription comes back equal, with every kind of leaf, in its order."""
@@ -111,10 +123,10 @@ class OwnerContract:
     def test_create_many_in_order(self, store):
         """The ids come back in the order of what was given."""
         ids = store.create_many(subscription(f"p{n}") for n in range(300))
-        patterns = {subscription.id: next(leaves(subscription.condition)).pattern for subscription in store.snapshot()}
+        patterns = {subscription.id: first_pattern(subscription) for subscription in store.snapshot()}
 
         assert [f"p{n}" for n in range(300)] == [patterns[id_] for id_ in ids]
-        assert next(leaves(store.read(ids[299]).condition)).pattern == "p299"
+        assert first_pattern(store.read(ids[299])) == "p299"
 
     def test_create_many_is_all_or_nothing(self, store):
         """One taken id, and none of the others is stored."""
@@ -267,7 +279,8 @@ class OwnerContract:
 
     def test_a_follower_arrives_where_a_snapshot_is(self, store):
         """Whoever applies changes, deletions first, holds what a fresh snapshot holds."""
-        held, revision = {}, store.snapshot().revision
+        held: dict[str, Subscription] = {}
+        revision = store.snapshot().revision
         for step in range(30):
             store.create(subscription(f"p{step}", id=f"s{step % 7}-{step}"))
             if step % 3 == 2:

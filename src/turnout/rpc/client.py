@@ -157,7 +157,7 @@ class RemoteStore(StoreBase):
         self._storage = StorageStub(self._channel)
 
     def for_tenant(self, name: str) -> Store:
-        """See `Store.for_tenant`. The service requires access to the whole store to choose a tenant."""
+        """See `MultiTenantStore.for_tenant`. The service requires access to the whole store to choose a tenant."""
         if self._options.tenant not in (None, name):
             check_tenant(name)
             raise SubscriptionInvalidError(f"this is the store of the tenant {self._options.tenant!r}, not of {name!r}")
@@ -248,7 +248,7 @@ class RemoteStore(StoreBase):
         return Snapshot(tuple(subscriptions), revision)
 
     def as_of(self, moment: Moment) -> PastStore:
-        """See `Store.as_of`. A service that offers no past, because it is an older one, remembers nothing."""
+        """See `VersionedStore.as_of`. A service that offers no past, because it is an older one, remembers nothing."""
         request = matching_pb2.AsOfRequest()
         if isinstance(moment, int):
             request.revision = moment
@@ -275,7 +275,7 @@ class RemoteStore(StoreBase):
             return [subscription_from(subscription) for part in parts for subscription in part.subscriptions]
 
     def births(self) -> Mapping[str, Creation]:
-        """See `Store.births`."""
+        """See `VersionedStore.births`."""
         with translated():
             return births_of(self._storage.GetBirths(matching_pb2.BirthsRequest(), **self._options.call()))
 

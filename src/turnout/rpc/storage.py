@@ -20,6 +20,7 @@ from turnout.subscriptions import Subscription
 from turnout.subscriptions.deadline import within
 from turnout.subscriptions.past import PastStore, time_of
 from turnout.subscriptions.rules import check_id
+from turnout.subscriptions.store import creations_of, view_as_of
 from turnout.subscriptions.store_threads import STORE_SECONDS
 
 COUNT_KEY = "turnout-count"
@@ -77,18 +78,18 @@ class StorageServicer(_Servicer):
         if request.WhichOneof("moment") is None:
             raise SubscriptionInvalidError("a moment is a revision or a time: neither is given")
         moment = request.revision if request.WhichOneof("moment") == "revision" else time_of(request.time)
-        return pb.RevisionResponse(revision=store.as_of(moment).revision)
+        return pb.RevisionResponse(revision=view_as_of(store, moment).revision)
 
     def GetPast(self, request: pb.PastRequest, context: CallContext) -> Iterator[pb.SnapshotPart]:  # noqa: N802
         """Stream the content at a past moment."""
-        past = self._tenants.service(context.caller).store.as_of(request.revision)
+        past = view_as_of(self._tenants.service(context.caller).store, request.revision)
         then = past.snapshot().subscriptions if not request.HasField("id") else _one(past, request.id)
         for batch in batches(then):
             yield pb.SnapshotPart(revision=past.revision, subscriptions=batch)
 
     def GetBirths(self, request: pb.BirthsRequest, context: CallContext) -> Iterator[pb.BirthsPart]:  # noqa: ARG002, N802
         """Stream the creations of present subscriptions."""
-        yield from births_parts(self._tenants.service(context.caller).store.births())
+        yield from births_parts(creations_of(self._tenants.service(context.caller).store))
 
 
 def _one(past: PastStore, id_: str) -> tuple[Subscription, ...]:

@@ -9,7 +9,7 @@ from turnout.rpc.caller import Caller
 from turnout.subscriptions.destinations import Rights
 from turnout.subscriptions.live import LiveMatcher
 from turnout.subscriptions.service import KiwiTrees, SubscriptionService
-from turnout.subscriptions.store import Store
+from turnout.subscriptions.store import Store, tenant_store
 
 _VISITORS = 64
 """This many indexes are kept of tenants that callers only act for; a tenant with a token of its own keeps its index."""
@@ -77,4 +77,4 @@ class Tenants:
         return min(live.revision for live in self._residents.values())
 
     def _of(self, name: str | None) -> Store:
-        return self.store if name is None else self.store.for_tenant(name)
+        return self.store if name is None else tenant_store(self.store, name)

@@ -8,7 +8,7 @@ from turnout.errors import HistoryForgottenError
 from turnout.subscriptions.address import existing
 from turnout.subscriptions.past import Moment, PastStore
 from turnout.subscriptions.snapshot import Snapshot
-from turnout.subscriptions.store import Store, open_store
+from turnout.subscriptions.store import Store, open_store, view_as_of
 
 
 def snapshot_of(url: str, moment: Moment | None = None, ids: Iterable[str] | None = None) -> Snapshot:
@@ -27,7 +27,7 @@ def snapshot_of(url: str, moment: Moment | None = None, ids: Iterable[str] | Non
     try:
         if moment is None or moment == store.revision():
             return _present(store, ids)
-        return _some(store.as_of(moment), ids)
+        return _some(view_as_of(store, moment), ids)
     finally:
         store.close()
 
@@ -37,7 +37,7 @@ def _present(store: Store, ids: Iterable[str] | None) -> Snapshot:
         return store.snapshot()
     try:
         # All of one revision, also where somebody changes them meanwhile.
-        return _some(store.as_of(store.revision()), ids)
+        return _some(view_as_of(store, store.revision()), ids)
     except HistoryForgottenError:
         revision = store.revision()
         return Snapshot(tuple(store.read(id_) for id_ in dict.fromkeys(ids)), revision)

@@ -7,7 +7,7 @@ from importlib.metadata import entry_points
 from types import TracebackType
 from typing import Protocol, Self, runtime_checkable
 
-from turnout.errors import ConfigError, HistoryForgottenError, Mistake
+from turnout.errors import ConfigError, HistoryForgottenError, Mistake, SubscriptionInvalidError
 from turnout.subscriptions.address import url_problem
 from turnout.subscriptions.model import Changes, ConditionMatch, Page, Subscription
 from turnout.subscriptions.past import Creation, Moment, PastStore
@@ -18,10 +18,20 @@ MAX_LIMIT = 10_000
 
 
 class Closeable(Protocol):
-    """Object that holds a file or a connection."""
+    """Object that holds a file or a connection; ``with`` closes it."""
 
     def close(self) -> None:
         """Release files and connections. A closed object is not used again."""
+        ...
+
+    def __enter__(self) -> Self:
+        """Return the object itself."""
+        ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close the object."""
         ...
 
 
@@ -102,18 +112,27 @@ class Store(Closeable, Protocol):
         """Return all subscriptions in the order of ids, with the revision they belong to."""
         ...
 
+
+@runtime_checkable
+class VersionedStore(Protocol):
+    """Optional ability of a store: it knows its past, as far back as it keeps deleted subscriptions."""
+
     def as_of(self, moment: Moment) -> PastStore:
         """Return a read-only view of the store at a revision or a time.
 
         Raises:
-            HistoryForgottenError: the store does not remember so far back, keeps no history, or was never at the
-                revision.
+            HistoryForgottenError: the store does not remember so far back, or was never at the revision.
         """
         ...
 
     def births(self) -> Mapping[str, Creation]:
         """Return the revision and time of creation of each current subscription, by id; empty if unknown."""
         ...
+
+
+@runtime_checkable
+class MultiTenantStore(Protocol):
+    """Optional ability of a store: several owners share it."""
 
     def for_tenant(self, name: str) -> Store:
         """The store as one tenant sees it, with nothing of others in it; see `turnout.subscriptions.tenants`.
@@ -122,6 +141,37 @@ class Store(Closeable, Protocol):
             SubscriptionInvalidError: no tenant can have that name.
         """
         ...
+
+
+class FullStore(Store, VersionedStore, MultiTenantStore, Protocol):
+    """Store with all optional abilities, as turnout's own are."""
+
+
+def view_as_of(store: Store, moment: Moment) -> PastStore:
+    """Return a read-only view of a store at a revision or a time.
+
+    Raises:
+        HistoryForgottenError: the store keeps no history, or does not remember so far back.
+    """
+    if not isinstance(store, VersionedStore):
+        raise HistoryForgottenError(f"this store keeps no history: what it held at {moment} is not known")
+    return store.as_of(moment)
+
+
+def creations_of(store: Store) -> Mapping[str, Creation]:
+    """Return the revision and time of creation of each current subscription, by id; empty if unknown."""
+    return store.births() if isinstance(store, VersionedStore) else {}
+
+
+def tenant_store(store: Store, name: str) -> Store:
+    """Return the store as one tenant sees it.
+
+    Raises:
+        SubscriptionInvalidError: no tenant can have that name, or the store has no tenants.
+    """
+    if not isinstance(store, MultiTenantStore):
+        raise SubscriptionInvalidError(f"this store has no tenants; found the tenant {name!r}")
+    return store.for_tenant(name)
 
 
 class StoreBase:
@@ -135,23 +185,15 @@ class StoreBase:
     ) -> None:
         self.close()
 
-    def as_of(self, moment: Moment) -> PastStore:
-        """See `Store.as_of`: a store that keeps no history."""
-        raise HistoryForgottenError(f"this store keeps no history: what it held at {moment} is not known")
-
-    def births(self) -> Mapping[str, Creation]:
-        """See `Store.births`: nothing is known."""
-        return {}
-
     def close(self) -> None:
         """Release files and connections; does nothing unless a store overrides it."""
 
 
-def open_store(url: str) -> Store:
+def open_store(url: str) -> FullStore:
     """The store that a URL names: ``sqlite:///file.db``, ``mongodb://host/db`` or ``memory://name``.
 
     The part before ``://`` is the name of an entry point in the group ``turnout.stores``, whose object is
-    called with the URL.
+    called with the URL. A package's store may lack the optional abilities, `VersionedStore` and `MultiTenantStore`.
 
     Raises:
         ConfigError: no store has that scheme.
@@ -175,5 +217,5 @@ def open_store(url: str) -> Store:
         raise ConfigError([Mistake("store", problem)])
     scheme = url.partition("://")[0].partition("+")[0]
     entry = next(entry for entry in entry_points(group="turnout.stores") if entry.name == scheme)
-    opener: Callable[[str], Store] = entry.load()
+    opener: Callable[[str], FullStore] = entry.load()
     return opener(url)

@@ -17,7 +17,7 @@ from turnout.errors import SubscriptionExistsError, SubscriptionInvalidError, Su
 from turnout.subscriptions.model import Changes, ConditionMatch, Page, Subscription, new_id
 from turnout.subscriptions.past import Creation, Moment, PastStore
 from turnout.subscriptions.snapshot import Snapshot
-from turnout.subscriptions.store import Store, StoreBase
+from turnout.subscriptions.store import Store, StoreBase, VersionedStore
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _OWNED = re.compile(rf"@({_NAME.pattern})/")
@@ -56,7 +56,7 @@ def tenant_of(id: str) -> str:  # noqa: A002 - the field's own name
     return owned[1] if owned else ""
 
 
-class RangedStore(Store, Protocol):
+class RangedStore(Store, VersionedStore, Protocol):
     """Store with queries that can be restricted to the subscriptions whose ids begin with *prefix*.
 
     Every search has to be bounded by the range itself: reading on past its end would tell by the time that it takes
@@ -84,11 +84,11 @@ class RangedStore(Store, Protocol):
         ...
 
     def as_of(self, moment: Moment, prefix: str = "") -> PastStore:
-        """See `Store.as_of`."""
+        """See `VersionedStore.as_of`."""
         ...
 
     def births(self, prefix: str = "") -> Mapping[str, Creation]:
-        """See `Store.births`."""
+        """See `VersionedStore.births`."""
         ...
 
 
@@ -180,11 +180,11 @@ class TenantStore(StoreBase):
         return Snapshot(tuple(map(self._known, snapshot.subscriptions)), snapshot.revision)
 
     def as_of(self, moment: Moment) -> PastStore:
-        """See `Store.as_of`."""
+        """See `VersionedStore.as_of`."""
         return self._store.as_of(moment, self._prefix)
 
     def births(self) -> Mapping[str, Creation]:
-        """See `Store.births`."""
+        """See `VersionedStore.births`."""
         return {self._bare(id_): birth for id_, birth in self._store.births(self._prefix).items()}
 
     def _bare(self, id_: str) -> str:

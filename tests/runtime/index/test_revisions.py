@@ -13,7 +13,7 @@ from turnout.conditions import kiwi
 from turnout.errors import ConfigError, StoreUnavailableError
 from turnout.runtime.index import revisions as module
 from turnout.runtime.index.revisions import Revisions
-from turnout.subscriptions import Subscription
+from turnout.subscriptions import Changes, Subscription
 from turnout.subscriptions.index import Index
 from turnout.subscriptions.stores.memory import MemoryStore
 
@@ -23,10 +23,10 @@ class Shaky(MemoryStore):
 
     away = False
 
-    def changes(self, since: int) -> Any:
+    def changes(self, since: int, prefix: str = "") -> Changes:
         if self.away:
             raise StoreUnavailableError("the store is away")
-        return super().changes(since)
+        return super().changes(since, prefix)
 
 
 @pytest.fixture

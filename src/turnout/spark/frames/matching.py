@@ -25,6 +25,7 @@ from turnout.subscriptions.index.build import build
 from turnout.subscriptions.index.index import Index, Layer
 from turnout.subscriptions.index.segment import Segment
 from turnout.subscriptions.past import PastStore
+from turnout.subscriptions.store import creations_of
 
 _ADDED: Final = (
     T.StructField("subscription_id", T.StringType()),
@@ -125,6 +126,6 @@ def subscriptions_table(spark: SparkSession, store: Store | PastStore | Snapshot
         spark: the session.
         store: the subscriptions; ``store.as_of(…)`` for those of then, of which it is not told when they were created.
     """
-    births = store.births() if isinstance(store, Store) else {}
+    births = creations_of(store) if isinstance(store, Store) else {}
     snapshot = store if isinstance(store, Snapshot) else store.snapshot()
     return spark.createDataFrame(table_of(snapshot, births))

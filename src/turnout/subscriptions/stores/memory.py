@@ -187,7 +187,7 @@ class MemoryStore(StoreBase):
         return due
 
     def as_of(self, moment: Moment, prefix: str = "") -> PastStore:
-        """See `Store.as_of`."""
+        """See `VersionedStore.as_of`."""
         with self._lock:
             return PastStore(self, self._revision_at(moment), prefix)
 
@@ -218,7 +218,7 @@ class MemoryStore(StoreBase):
         )
 
     def births(self, prefix: str = "") -> Mapping[str, Creation]:
-        """See `Store.births`."""
+        """See `VersionedStore.births`."""
         with self._lock:
             return {id_: self._birth(born) for id_, born in self._born.items() if id_.startswith(prefix)}
 
@@ -227,7 +227,7 @@ class MemoryStore(StoreBase):
         return Creation.of(revision, self._times[place] if place >= 0 else None)
 
     def for_tenant(self, name: str) -> Store:
-        """See `Store.for_tenant`."""
+        """See `MultiTenantStore.for_tenant`."""
         return TenantStore(self, name)
 
     def _after(self, cursor: str, prefix: str) -> Iterator[Subscription]:

@@ -244,7 +244,7 @@ class MongoStore(StoreBase):
             return Snapshot(subscriptions, revision)
 
     def as_of(self, moment: Moment, prefix: str = "") -> PastStore:
-        """See `Store.as_of`."""
+        """See `VersionedStore.as_of`."""
         with translated():
             return PastStore(self, self._past.revision_at(moment, self._state().revision), prefix)
 
@@ -265,7 +265,7 @@ class MongoStore(StoreBase):
             return [subscription_of(document) for document in then.values()]
 
     def births(self, prefix: str = "") -> Mapping[str, Creation]:
-        """See `Store.births`."""
+        """See `VersionedStore.births`."""
         query = {"_id": _range("", prefix), **self._visible()}
         with translated():
             born = {
@@ -275,7 +275,7 @@ class MongoStore(StoreBase):
             return {id_: known[revision] for id_, revision in born.items()}
 
     def for_tenant(self, name: str) -> Store:
-        """See `Store.for_tenant`."""
+        """See `MultiTenantStore.for_tenant`."""
         return TenantStore(self, name)
 
     def _everything(self, revision: int, prefix: str) -> tuple[Subscription, ...]:

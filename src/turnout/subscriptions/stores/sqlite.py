@@ -181,7 +181,7 @@ class SqliteStore(StoreBase):
             return Snapshot(_everything(connection, prefix), _state(connection)[0])
 
     def as_of(self, moment: Moment, prefix: str = "") -> PastStore:
-        """See `Store.as_of`."""
+        """See `VersionedStore.as_of`."""
         with self._file.reading() as connection:
             return PastStore(self, past.revision_at(connection, moment), prefix)
 
@@ -201,12 +201,12 @@ class SqliteStore(StoreBase):
         return tuple(then)
 
     def births(self, prefix: str = "") -> Mapping[str, Creation]:
-        """See `Store.births`."""
+        """See `VersionedStore.births`."""
         with self._file.reading() as connection:
             return past.births(connection, _range("", prefix))
 
     def for_tenant(self, name: str) -> Store:
-        """See `Store.for_tenant`."""
+        """See `MultiTenantStore.for_tenant`."""
         return TenantStore(self, name)
 
 
