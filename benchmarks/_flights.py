@@ -96,7 +96,8 @@ def batches(sent: Sequence[FlightMessage], size: int = 10_000) -> list[pa.Record
             "value": pa.array([message.payload for message in sent], pa.binary()),
         }
     )
-    return table.combine_chunks().to_batches(max_chunksize=size)
+    batches: list[Any] = table.combine_chunks().to_batches(max_chunksize=size)
+    return batches
 
 
 def route() -> dict[str, Any]:

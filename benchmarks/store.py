@@ -189,7 +189,9 @@ def _body(number: int) -> dict[str, Any]:
     return {"metadata": {"name": "bench"}, "route": {"destinations": ["d"], "condition": condition}}
 
 
-def _steady(matching: MatchingStub, requests: list[matching_pb2.MatchRequest], size: int, extra: dict) -> Result:
+def _steady(
+    matching: MatchingStub, requests: list[matching_pb2.MatchRequest], size: int, extra: dict[str, float]
+) -> Result:
     """Send a request each millisecond, whether the earlier ones are answered or not.
 
     A latency counts from the moment a request was due, so a queue is not hidden by a client that waits.

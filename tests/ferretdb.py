@@ -149,6 +149,7 @@ class FerretDb:
 
     def stop(self) -> None:
         if self._process is not None:
+            assert self._process.stdin is not None
             self._process.stdin.close()
             try:
                 self._process.wait(10)

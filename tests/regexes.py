@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-# The standard library has no public parser of regular expressions.
-import re._constants as codes  # isort: skip
-import re._parser as parser  # isort: skip
-
 import turnout
+
+# The standard library has no public parser of regular expressions.
+codes: Any = importlib.import_module("re._constants")
+parser: Any = importlib.import_module("re._parser")
 
 SOURCES: Final = Path(turnout.__file__).parent
 _ENGINES: Final = frozenset({"re", "regex"})

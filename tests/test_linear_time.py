@@ -112,7 +112,7 @@ def applied(found: Found, method: str) -> Callable[[Any], object]:
     """What the sources do with the pattern; all matches where they go through the text."""
     if method == "finditer":
         return lambda text: [None for _ in found.pattern.finditer(text)]
-    return getattr(found.pattern, method)  # type: ignore[no-any-return]
+    return getattr(found.pattern, method)
 
 
 def slow(found: Found) -> Iterator[str]:

@@ -58,12 +58,14 @@ time.sleep(600)
 def owner() -> tuple[subprocess.Popen, list[Path]]:
     """A process that has two temporary folders, and their paths."""
     process = subprocess.Popen([sys.executable, "-c", OWNER], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
     return process, [Path(part) for part in process.stdout.readline().split()]
 
 
 def end(process: subprocess.Popen, how: signal.Signals) -> None:
     process.send_signal(how)
     process.wait(30)
+    assert process.stdout is not None
     process.stdout.close()
 
 
@@ -107,6 +109,7 @@ def test_a_folder_that_several_processes_hold(temporary):
     """It stays until the last of them has gone."""
     folder = temporary / "turnout-index-x"
     process = subprocess.Popen([sys.executable, "-c", HOLDER, folder], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
     assert process.stdout.readline() == "held\n"
     hold(folder)
     end(process, signal.SIGKILL)

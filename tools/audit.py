@@ -21,7 +21,7 @@ CONSTRAINTS: Final = ROOT / "constraints.txt"
 
 def main() -> int:
     """Ask, and print what was answered; the exit code."""
-    command = [
+    command: list[str | Path] = [
         Path(sys.executable).with_name("uv"), "tool", "run", "--quiet", "--constraints", CONSTRAINTS, "pip-audit",
         "--no-deps", "--disable-pip", "--progress-spinner", "off", "--format", "json", "--requirement", CONSTRAINTS,
     ]  # fmt: skip

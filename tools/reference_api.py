@@ -93,7 +93,8 @@ def _signature(value: Any) -> str:
 
 
 def _argument(parameter: inspect.Parameter) -> str:
-    name = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}.get(parameter.kind, "")
+    stars: dict[object, str] = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
+    name = stars.get(parameter.kind, "")
     return f"{name}{parameter.name}" if parameter.default is inspect.Parameter.empty else f"{parameter.name}=…"
 
 

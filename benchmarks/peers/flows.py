@@ -149,7 +149,7 @@ def outputs(connection: Connection) -> Iterator[None]:
         yield
     finally:
         for config in _OUTPUTS:
-            delete_stream(connection, config["name"])
+            delete_stream(connection, str(config["name"]))
 
 
 def turnout_turn(parsed: Route, spark: Any, checkpoint: Path, server: NatsServer) -> Turn:

@@ -32,7 +32,7 @@ def turnout(tmp_path, monkeypatch, capsys):
     def run(*arguments: str, stdin: str = "") -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["turnout", *arguments])
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
-        code: object = 0
+        code: str | int | None = 0
         with root_log_kept():
             try:
                 main()

@@ -134,7 +134,9 @@ def test_subscriptions_as_they_were(turnout, route) -> None:
     """A record is explained with the subscriptions of a revision or of a time; what is gone since then wants it."""
     path, record = route(), json.dumps({"topic": "in.a", "value": {"city": "Oulu"}})
     store = open_store("sqlite:///subscriptions.db")
-    then = store.births()["oulu"].at.isoformat()
+    created = store.births()["oulu"].at
+    assert created is not None
+    then = created.isoformat()
     store.delete("oulu")
     store.close()
 

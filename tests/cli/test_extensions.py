@@ -106,7 +106,9 @@ def test_the_engine_reads_and_writes_by_both() -> None:
 def test_cases_are_written_in_the_codecs_notation() -> None:
     """Objects of texts, in records and in expectations."""
     route = Route.parse(ROUTE)
-    report = run_cases(route, Suite.parse(ROUTE, route, Path("r.yaml"), ("tests",)).cases)
+    suite = Suite.parse(ROUTE, route, Path("r.yaml"), ("tests",))
+    assert suite is not None
+    report = run_cases(route, suite.cases)
 
     assert [(result.case.name, result.differences) for result in report.results if not result.passed] == []
 

@@ -52,7 +52,7 @@ def delivered(tmp_path, monkeypatch, server):
         messages = Program.of(route).run(record, Index.of(store)).messages
         for topic, id_, value, headers in sent(messages):
             pairs = {key: data.decode() for key, data in headers}
-            connection.request(topic, value, {"Nats-Msg-Id": id_, **pairs})
+            connection.request(topic, value or b"", {"Nats-Msg-Id": id_ or "", **pairs})
         yield next(
             sequence
             for sequence in (1, 2)

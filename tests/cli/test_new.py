@@ -147,7 +147,7 @@ def test_files_that_are_there_stay(turnout, tmp_path) -> None:
 
 def test_columns_can_be_read_again() -> None:
     """What is inferred is DDL, whatever the names and however values differ."""
-    objects = [
+    objects: list[dict[str, object]] = [
         {"a b": 1, "select": [1, 2.5], "deep": {"x": {}, "y": [None]}, "mixed": 1, "`": [[True]]},
         {"mixed": "one", "deep": {"z": 1 << 70}, "none": None},
     ]

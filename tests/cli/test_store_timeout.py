@@ -14,6 +14,7 @@ from turnout.cli.stores import loaded_route
 from turnout.embedded.nats_server import free_port
 from turnout.errors import StoreUnavailableError
 from turnout.history import lineage_lookup
+from turnout.routes import Route
 from turnout.subscriptions.address import with_timeout
 
 Turnout = Callable[..., tuple[int, str, str]]
@@ -71,7 +72,8 @@ def test_lineage_waits_as_long_as_it_is_told(turnout: Turnout, port: int, monkey
     """It asks a server before the store."""
     stores: list[str] = []
 
-    def walk(_: str, route: object, **__: object) -> None:
+    def walk(_: str, route: Route, **__: object) -> None:
+        assert route.subscriptions is not None
         stores.append(route.subscriptions.store)
         raise StoreUnavailableError("away")
 
@@ -84,7 +86,9 @@ def test_lineage_waits_as_long_as_it_is_told(turnout: Turnout, port: int, monkey
 def test_a_route_without_a_timeout_is_as_written(turnout: Turnout, tmp_path: Path, port: int) -> None:
     """The store has limits of its own; a route without a store needs none."""
     file = tmp_path / "route.yaml"
-    assert loaded_route(file, None).subscriptions.store == f"mongodb://ann:hunter2@127.0.0.1:{port}/db"
+    subscriptions = loaded_route(file, None).subscriptions
+    assert subscriptions is not None
+    assert subscriptions.store == f"mongodb://ann:hunter2@127.0.0.1:{port}/db"
     file.write_text("\n".join(line for line in file.read_text().splitlines() if "mongodb" not in line))
 
     assert loaded_route(file, 0.2).subscriptions is None

@@ -112,7 +112,9 @@ def test_search(turnout):
     _, out, err = turnout("subscriptions", "search", "--key", "k", "--pattern", "v*", "--limit", "2")
     assert [json.loads(line)["id"] for line in out.splitlines()] == ids[:2]
 
-    cursor = re.search(r"--cursor (\S+)", err).group(1)
+    found = re.search(r"--cursor (\S+)", err)
+    assert found is not None
+    cursor = found.group(1)
     page = turnout("subscriptions", "search", "--meta", "by=me", "--limit", "2", "--cursor", cursor, "--json")[1]
     assert [load["id"] for load in json.loads(page)["page"]] == ids[2:]
     assert json.loads(page)["cursor"] == ""
@@ -183,6 +185,7 @@ def serving(*arguments: str, **environment: str):
         text=True,
         env={**os.environ, "API_HOST": "127.0.0.1", "API_PORT": "0", **environment},
     )
+    assert process.stderr is not None
     try:
         while not (port_line := re.search(r"serving on port (\d+)", output_lines[-1] if output_lines else "")):
             line = process.stderr.readline()

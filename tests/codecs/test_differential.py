@@ -225,7 +225,7 @@ def test_plain_values_are_read_and_written_as_kafka_does(kafka: ConverterHost, n
     texts = [b"", b"\0", b"\1", b"\2", b"\xff\xfe", b"\0\0\0\5", b"\xff" * 4, b"\x3f\xc0\0\0", b"\x80" + b"\0" * 7,
              b"\xff" * 8, b"\x3f\xf8" + b"\0" * 6, b"\0" * 9, "ü😀".encode(), b"a\xffb\xc3",
              b"\xed\xa0\x80x", b"\xf0\x9f\x98", None]  # fmt: skip
-    own = (of.class_name, {})
+    own: tuple[str, dict[str, str]] = (of.class_name, {})
 
     assert kafka.rewritten(own, own, texts) == ours(of, of, texts)
     assert parsed(kafka.rewritten(own, (JSON, {}), texts)) == parsed(ours(of, as_json, texts))

@@ -74,7 +74,9 @@ def test_bytes_that_are_no_value_are_shown_as_they_are() -> None:
 def test_cases_express_numbers() -> None:
     """Records and expectations are written as numbers, whatever the bytes; so are differences."""
     route = Route.parse(ROUTE)
-    report = run_cases(route, Suite.parse(ROUTE, route, Path("counts.yaml"), ("tests",)).cases)
+    suite = Suite.parse(ROUTE, route, Path("counts.yaml"), ("tests",))
+    assert suite is not None
+    report = run_cases(route, suite.cases)
 
     assert {result.case.name for result in report.failed} == {"other than expected"}
     assert [(one.path, one.expected, one.actual) for one in report.failed[0].differences] == [("value", 18, 17)]

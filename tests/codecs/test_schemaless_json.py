@@ -47,7 +47,7 @@ def test_values_are_grouped_by_their_names() -> None:
 
 def test_what_is_no_json_is_an_error_of_its_row() -> None:
     """No end, no UTF-8, a name without quotes, too deep, nothing at all: the others are read."""
-    texts = ["{", b'"\xff"', "{a:1}", "[" * 100_000, "", "NaN", "1 2", '{"a":1}']
+    texts: list[bytes | str] = ["{", b'"\xff"', "{a:1}", "[" * 100_000, "", "NaN", "1 2", '{"a":1}']
 
     assert decoded(JSON, *texts) == [ERROR] * 7 + [{"a": 1}]
 

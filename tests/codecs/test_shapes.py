@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,7 +14,7 @@ from turnout.codecs import Format, codec_of, reading, shapes
 from turnout.records import Block
 from turnout.records.block import rows_of
 
-MEMBER = st.sampled_from(
+MEMBER: st.SearchStrategy[Any] = st.sampled_from(
     [
         {"a": 1, "b": "x"},
         {"a": 2, "b": "y"},
@@ -36,17 +37,14 @@ def values_of(blocks: list[Block]) -> dict[int, Any]:
 @given(st.lists(MEMBER, max_size=60), st.integers(1, 20), st.integers(1, 20))
 def test_every_value_keeps_its_row(members: list[Any], chunk: int, many: int) -> None:
     """However they come, blocks have one shape each, their rows ascend, and the order of an object's names is kept."""
-    original = shapes._MANY
-    shapes._MANY = many
-    try:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(shapes, "_MANY", many)
         together = shapes.Shapes()
         for start in range(0, len(members), chunk):
             part = members[start : start + chunk]
             together.add(range(start, start + len(part)), part)
         rows = np.arange(len(members), dtype=np.intp) * 3
         blocks = together.blocks(rows)
-    finally:
-        shapes._MANY = original
 
     assert {row: json.dumps(value) for row, value in values_of(blocks).items()} == {
         row: json.dumps(member) for row, member in zip(rows.tolist(), members, strict=True)
@@ -61,11 +59,9 @@ def test_every_value_keeps_its_row(members: list[Any], chunk: int, many: int) ->
 )
 def test_what_cannot_be_read_leaves_the_others_in_place(texts: list[bytes]) -> None:
     """Errors name their rows, and what is read leniently stands where it stood."""
-    original, reading._CHUNK = reading._CHUNK, 3
-    try:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(reading, "_CHUNK", 3)
         blocks, errors = codec_of(Format.from_config({"format": "json"})).decode(rows_of(len(texts)), texts)
-    finally:
-        reading._CHUNK = original
 
     wrong = {b"{", b"\xff"}
     assert set(errors) == {row for row, text in enumerate(texts) if text in wrong}

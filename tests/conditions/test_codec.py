@@ -80,7 +80,7 @@ def test_refuses(data, says):
 
 def test_refuses_depth():
     """Groups nest a hundred deep, and a deeper one is an error of ours, not of Python."""
-    data = {"kiwiCondition": KIWI}
+    data: dict[str, object] = {"kiwiCondition": KIWI}
     for _ in range(5000):
         data = {"groupCondition": {"group": [data]}}
 

@@ -10,6 +10,7 @@ from hypothesis import given
 from tests.conditions.strategies import conditions
 from turnout.conditions import (
     Group,
+    Kiwi,
     all_of,
     any_of,
     between,
@@ -80,8 +81,12 @@ def test_reads(text, expected):
 
 def test_reads_the_tree_dialect():
     """The flag t keeps a pattern to the kiwi-tree dialect."""
-    assert parse("k:t:ab*").tree
-    assert not parse("k:ab*").tree
+    of_tree, of_bird = parse("k:t:ab*"), parse("k:ab*")
+
+    assert isinstance(of_tree, Kiwi)
+    assert isinstance(of_bird, Kiwi)
+    assert of_tree.tree
+    assert not of_bird.tree
 
 
 @pytest.mark.parametrize(

@@ -172,7 +172,7 @@ def _deliver(server: RouteServer, route: Route) -> Counts:
     """Run the first records through the engine, and publish what it makes of them."""
     assert server.parts.subscriptions is not None
     index: Index = server.parts.subscriptions.live(Caller()).index()
-    batch = pa.Table.from_batches(list(adapter_of(route.source).last_records(ORDERS))).combine_chunks().to_batches()[0]  # type: ignore[arg-type]
+    batch = pa.Table.from_batches(list(adapter_of(route.source).last_records(ORDERS))).combine_chunks().to_batches()[0]
     result = Program.of(route).run(batch.slice(0, _DONE), index)
     messages = result.messages
     columns = {name: messages.column(name).to_pylist() for name in ("value", "headers")}

@@ -19,7 +19,7 @@ from turnout.errors import RouteError, RunError
 from turnout.records.headers import ARROW
 from turnout.routes import Route
 from turnout.routes.endpoints import NatsSink
-from turnout.subscriptions import Subscription
+from turnout.subscriptions import Subscription, destinations
 from turnout.subscriptions.index import Index
 
 OULU = {"n": 1, "city": "Oulu", "secret": "s"}
@@ -260,7 +260,7 @@ def test_a_record_that_fails_is_one_dead_letter() -> None:
 def test_each_destination_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """However many records go to it, in however many batches: good ones cost nothing more."""
     counts: Counter[str] = Counter()
-    judge, judge_topic = addresses.problem_of, NatsSink.topic_problem
+    judge, judge_topic = destinations.problem_of, NatsSink.topic_problem
 
     def counted(destination: str) -> str | None:
         counts[destination] += 1

@@ -102,7 +102,11 @@ def test_each_subscription_gets_its_message() -> None:
     index = subscribed(
         oulu=all_of(kiwi("town", "Oulu"), not_(kiwi("Kind", "odd"))), all=exists("subject"), none=kiwi("town", "Turku")
     )
-    records = [{"value": OULU}, {"value": OULU, "headers": [("Kind", "odd")]}, {"value": {"n": 2, "city": "Rauma"}}]
+    records: list[dict[str, object]] = [
+        {"value": OULU},
+        {"value": OULU, "headers": [("Kind", "odd")]},
+        {"value": {"n": 2, "city": "Rauma"}},
+    ]
 
     result = program(SINK, DEAD, WANTED).run(batch(records), index)
 

@@ -11,7 +11,7 @@ from turnout.engine.sample_records import SampleRecord
 from turnout.history import originals as module
 from turnout.history.dead_letters import DeadLetter
 from turnout.history.originals import originals
-from turnout.nats.wire import Connection, Publisher, create_stream, delete_stream
+from turnout.nats.wire import Connection, Publisher, create_stream, delete_stream, stored_message
 from turnout.routes import Route
 
 
@@ -39,7 +39,7 @@ def test_messages_that_lie_close_together_are_read_at_once(
             letters = [_letter(name, number, f"{name}.{'b' if number == 9 else 'a'}") for number in range(1, 100, 2)]
             singly = [originals(route, [letter])[0] for letter in letters]
             requested: list[int] = []
-            ask = module.stored_message
+            ask = stored_message
             monkeypatch.setattr(module, "stored_message", lambda *place: requested.append(place[2]) or ask(*place))
             together = originals(route, letters)
         finally:
@@ -66,7 +66,7 @@ def test_messages_that_lie_far_apart_are_asked_for(nats_server: NatsServer, monk
             for number in range(1, 101):
                 publisher.publish(f"{name}.a", b"%d" % number)
         requested: list[int] = []
-        ask = module.stored_message
+        ask = stored_message
         monkeypatch.setattr(module, "stored_message", lambda *place: requested.append(place[2]) or ask(*place))
         try:
             values = [

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -63,6 +64,10 @@ class Pipeline:
 def stored(server: NatsServer) -> int:
     with Connection.open(server.url) as connection:
         return int(stream_info(connection, "OUT")["state"]["messages"])
+
+
+def has_stored_more(server: NatsServer, than: int) -> bool:
+    return stored(server) > than
 
 
 def wait_until(reached: Callable[[], bool], seconds: float, pipeline: Pipeline) -> None:
@@ -134,7 +139,7 @@ def test_the_server_restarts_pauses_and_cuts(tmp_path: Path, server: NatsServer,
         try:
             for disturb in (proxy.cut, lambda: server.restart(kill=True), proxy.cut, lambda: pause(server, 1.5)):
                 enough = stored(server) + 1500
-                wait_for(lambda enough=enough: stored(server) > enough, 90)
+                wait_for(partial(has_stored_more, server, enough), 90)
                 disturb()
 
             assert query.awaitTermination(120)

@@ -22,6 +22,7 @@ from turnout.conditions import kiwi
 from turnout.errors import RunError, StreamError
 from turnout.nats.wire import Connection, create_stream, stream_info
 from turnout.routes import Route
+from turnout.runtime.progress import Progress
 from turnout.spark.running import job
 from turnout.subscriptions import Subscription, open_store
 
@@ -147,7 +148,7 @@ def test_a_clock_that_is_set(
     wall, steps = time.time, iter(range(10**6))
     monkeypatch.setattr(time, "time", lambda: wall() + (-3600 if next(steps) % 2 else 86400))
     publish(streams, 0, 150)
-    progress: list[job.Progress] = []
+    progress: list[Progress] = []
     begun = time.monotonic()
 
     result = job.run(

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.integration.routes import Streams, command, turnout, wait_for, write_route
 
-from turnout.conditions import all_of, compare, exists, kiwi, not_
+from turnout.conditions import Condition, all_of, compare, exists, kiwi, not_
 from turnout.embedded import NatsServer
 from turnout.errors import ConnectionLostError, RunError, StreamError
 from turnout.nats.wire import Connection, create_stream, stream_info
@@ -25,7 +25,7 @@ from turnout.subscriptions import Matcher, Subscription, open_store
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from turnout.spark.running.job import RunResult
+    from turnout.runtime.progress import RunResult
 
 ROUTE = """
 name: test
@@ -61,7 +61,7 @@ def message(n: int) -> tuple[str, bytes, list[tuple[str, str]]]:
 
 
 def subscriptions(streams: Streams) -> list[Subscription]:
-    conditions = {
+    conditions: dict[str, Condition] = {
         "big": compare("n", ">=", 900),
         "oulu": all_of(kiwi("town", "Oulu"), not_(kiwi("Kind", "odd"))),
         "t": kiwi("town", "T*"),

@@ -18,6 +18,7 @@ from tests.integration.routes import Streams, command, wait_for, write_route
 
 from turnout.errors import RunError
 from turnout.routes import Route
+from turnout.runtime.progress import Progress
 from turnout.spark.running import job
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def test_every_record_ends_where_it_should(
     micro-batch; nothing of it goes through Python."""
     count = 1000
     streams.publish([message(n) for n in range(1, count + 1)])
-    progress: list[job.Progress] = []
+    progress: list[Progress] = []
     monkeypatch.setattr("turnout.spark.running.job.write_all", None)
 
     with caplog.at_level(logging.ERROR, logger="turnout.errors"):

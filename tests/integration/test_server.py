@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -20,13 +21,18 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     served.close()
 
 
+def has_caught_up(served: Served, name: str) -> bool:
+    """Whether nothing is left to do for a route."""
+    return (served.route(name)["lag"] or {}).get("seconds") == 0.0
+
+
 def test_two_routes_run_and_the_scraped_sums_are_the_final_counts(served: Served) -> None:
     """Each route delivers its own stream; metrics, REST and the streams agree, and nothing is left to do."""
     for name, count in (("first", 700), ("second", 300)):
         served.publish(name, count)
     for name, count in (("first", 700), ("second", 300)):
         served.wait_read(name, count)
-        wait_for(lambda name=name: (served.route(name)["lag"] or {}).get("seconds") == 0.0, SECONDS)
+        wait_for(partial(has_caught_up, served, name), SECONDS)
 
         streams, metrics = served.streams[name], served.metrics()
 

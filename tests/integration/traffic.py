@@ -115,12 +115,6 @@ def _deep(condition: Condition, depth: int) -> Condition:
     return condition
 
 
-def _deep(condition: Condition, depth: int) -> Condition:
-    for n in range(depth):
-        condition = any_of(condition, kiwi("nobody has this", str(n)))
-    return condition
-
-
 _NEVER = kiwi("nobody has this", "x")
 _SOME = kiwi("subject", "in.7")
 

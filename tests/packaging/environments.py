@@ -74,7 +74,7 @@ def _uv(*arguments: str | Path) -> str:
 
 def build_wheel(folder: Path) -> Path:
     """The wheel of this checkout, built into *folder*."""
-    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", folder, ROOT]
+    command: list[str | Path] = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", folder, ROOT]
     with Process(command, ROOT, os.environ) as process:
         done = process.finish(INSTALL_SECONDS)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]

@@ -81,7 +81,7 @@ def test_it_compiles_without_warnings(version: str, tmp_path: Path) -> None:
     """What a newer Python finds doubtful in the sources of the package and of the examples is an error."""
     for folder in ("src", "benchmarks", "examples"):  # copied, as it writes beside what it compiles
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
-    command = [python_of(version), "-W", "error", "-m", "compileall", "-q", tmp_path]
+    command: list[str | Path] = [python_of(version), "-W", "error", "-m", "compileall", "-q", tmp_path]
 
     with Process(command, tmp_path, os.environ) as process:
         done = process.finish(RUN_SECONDS)

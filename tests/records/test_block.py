@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turnout.records.block import Block, group, taking
+from turnout.records.types import Value
 
 
 @pytest.mark.parametrize("kind", [list, tuple, lambda items: range(len(items))])
@@ -25,7 +26,7 @@ def test_items_are_taken_whether_few_or_many_are_missing(
 
 
 @pytest.mark.parametrize("value", [{"a": 1}, "text", None])
-def test_some_values_of_an_unchecked_block_are_unchecked(value: object) -> None:
+def test_some_values_of_an_unchecked_block_are_unchecked(value: Value) -> None:
     """Also where the block holds objects that were not converted to columns yet."""
     (block,) = group(np.arange(3), None, [value] * 3, checked=False)
 
@@ -50,7 +51,7 @@ def test_objects_are_opened_at_the_first_access_to_a_column() -> None:
 
 
 @pytest.mark.parametrize(("values", "name"), [([None], "columns"), (["text"], "columns"), ([{}], "values")])
-def test_content_of_another_kind_is_refused(values: list[object], name: str) -> None:
+def test_content_of_another_kind_is_refused(values: list[Value], name: str) -> None:
     (block,) = group(np.arange(1), None, values)
 
     with pytest.raises(TypeError, match=f"a block of {block.kind} values"):

@@ -69,6 +69,13 @@ def read(draft: Draft) -> Route:
     return Route.parse(draft.text("somewhere"), dict.fromkeys(draft.variables, "x"))
 
 
+def part_of(draft: Draft, name: str) -> dict[str, Any]:
+    """A block of the drafted route."""
+    block = draft.document[name]
+    assert isinstance(block, dict)
+    return block
+
+
 def left(draft: Draft) -> dict[str, str]:
     return dict(draft.left)
 
@@ -167,7 +174,7 @@ def test_secrets_stay_where_they_are(tmp_path) -> None:
 
     assert "hunter2" not in draft.text("orders.json") + repr(draft)
     assert draft.variables == ("KAFKA_SASL_JAAS_CONFIG",)
-    assert draft.document["source"]["options"] == {
+    assert part_of(draft, "source")["options"] == {
         "kafka.sasl.jaas.config": "${KAFKA_SASL_JAAS_CONFIG}",
         "kafka.ssl.key.password": "${file:/run/secrets/kafka:key}",
     }
@@ -185,10 +192,10 @@ def test_a_source_connector(tmp_path) -> None:
     guessed = draft_of_connector(file)
     draft = draft_of_connector(file, source=source_of("nats://n:4222/STOCK"), name="stock")
 
-    assert guessed.document["source"]["stream"] == "INVENTORY"
+    assert part_of(guessed, "source")["stream"] == "INVENTORY"
     assert guessed.document["sink"] == {"format": "kafka", "servers": "b:9092"}
     assert left(guessed)["source"].startswith("a guess: the stream INVENTORY")
-    assert (draft.document["source"]["stream"], read(draft).name) == ("STOCK", "stock")
+    assert (part_of(draft, "source")["stream"], read(draft).name) == ("STOCK", "stock")
 
 
 def test_what_turnout_does_not_have_is_named(tmp_path) -> None:
@@ -226,7 +233,8 @@ def test_imported_chains_mean_what_they_meant(tmp_path) -> None:
     compared = 0
     for config in _configurations():
         draft = draft_of_connector(connector(tmp_path, config))
-        imported = Chain.from_route(draft.document.get("transforms", []))
+        stages: Any = draft.document.get("transforms", [])
+        imported = Chain.from_route(stages)
         assert meaning(imported) == meaning(Chain.from_config(config)), config
         compared += bool(imported.stages)
 
@@ -257,7 +265,7 @@ def test_an_imported_jetstream(tmp_path) -> None:
     """An account that imports another one's JetStream reaches it under the prefix of the import (ADR-19)."""
     draft = draft_of_server(server(tmp_path), "APP", source=source_of("nats://h/S"))
 
-    assert (draft.document["sink"]["apiPrefix"], draft.variables) == ("fromOrders.API", ("NATS_SEED",))
+    assert (part_of(draft, "sink")["apiPrefix"], draft.variables) == ("fromOrders.API", ("NATS_SEED",))
     assert draft.document["source"] == {"format": "nats", "servers": "nats://h", "stream": "S"}
     assert read(draft).mappings.apply("a") == "b"
 

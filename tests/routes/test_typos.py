@@ -82,7 +82,8 @@ def _names(error: ValidationError, path: str) -> bool:
     """Whether an error is about the name that a path ends with, or about the word that stands there."""
     place = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in error.absolute_path)
     if error.validator == "additionalProperties":
-        refused = [name for name in error.instance if repr(name) in error.message]
+        instance: Any = error.instance
+        refused = [name for name in instance if repr(name) in error.message]
         return path in [f"{place}.{name}".removeprefix(".") for name in refused]
     return error.validator in ("enum", "const") and place.removeprefix(".").removesuffix(".format") == path
 

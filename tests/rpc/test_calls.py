@@ -174,7 +174,7 @@ def test_fuzzed_bytes(server):
         assert health(channel) == health_pb2.HealthCheckResponse.SERVING
 
 
-TEXTS = st.text(st.characters(exclude_categories=("Cs",)), max_size=12)
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 KIWI = st.builds(
     lambda negated, key, pattern, partial: {"not": negated, "key": key, "pattern": pattern, "partial": partial},
     st.booleans(),
@@ -206,7 +206,7 @@ def test_any_message_is_converted_or_refused(id_, destinations, metadata, kiwis,
     try:
         subscription = subscription_from(message)
     except SubscriptionInvalidError as problem:
-        refused = str(problem)
+        refused: str | None = str(problem)
     else:
         refused = None
 

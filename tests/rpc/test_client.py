@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 
@@ -234,6 +235,7 @@ def test_streams_leave_room(server, channel, store):
     with pytest.raises(StoreUnavailableError, match="too many streams"):
         next(one_more.watch())
     for stream in streams:
+        assert isinstance(stream, Generator)
         stream.close()
     for client in [*clients, one_more]:
         client.close()

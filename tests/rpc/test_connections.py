@@ -31,7 +31,7 @@ def read_to_end(client: socket.socket) -> None:
         pass
 
 
-def scraped(port: int) -> bytes:
+def scraped(port: int | None) -> bytes:
     """The metrics; nothing where a slot is about to be given back."""
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as page:

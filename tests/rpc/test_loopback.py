@@ -25,7 +25,7 @@ def tls(tmp_path_factory):
     return {"tls_certificate": folder / "server.pem", "tls_key": folder / "server.key"}
 
 
-def listening(*ports: int) -> set[str]:
+def listening(*ports: int | None) -> set[str]:
     """The addresses on which this process listens at these ports; gRPC writes those of IPv4 as IPv6's."""
     return {
         connection.laddr.ip.removeprefix("::ffff:")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from turnout.errors import ConfigError
@@ -87,6 +89,8 @@ def test_settings_that_cannot_be(fields, words, tmp_path):
     """What does not fit together is refused when the settings are made."""
     from pathlib import Path
 
-    paths = {name: Path(value) if isinstance(value, str) and "tls" in name else value for name, value in fields.items()}
+    paths: dict[str, Any] = {
+        name: Path(value) if isinstance(value, str) and "tls" in name else value for name, value in fields.items()
+    }
     with pytest.raises(ConfigError, match=words):
         ServerSettings(**paths)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -21,13 +23,13 @@ LIMITS = (KafkaLimits(2000),)
 
 
 def run(*parts: str, **record: object) -> Result:
-    rows = [{"topic": "t", **record}, {"topic": "t", "value": b"small"}]
+    rows: list[dict[str, Any]] = [{"topic": "t", **record}, {"topic": "t", "value": b"small"}]
     return program(*(parts or (SINK, DEAD)), text=ROUTE).run(batch(rows))
 
 
 def test_sizes_are_the_producers() -> None:
     """Each is what DefaultRecordBatch.estimateBatchSizeUpperBound of Kafka 4.3 says of the record."""
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"key": None, "value": None, "headers": []},
         {"key": b"", "value": b"x" * 63, "headers": None},
         {"key": b"k" * 64, "value": b"x" * 8191, "headers": [{"key": "a", "value": b"1"}]},

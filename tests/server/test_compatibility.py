@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any, TypeAlias
 
 import pytest
 import yaml
@@ -10,19 +11,21 @@ import yaml
 from turnout.routes import Route
 from turnout.server.compatibility import compatibility, is_safe
 
-NATS = {
+Document: TypeAlias = dict[str, Any]
+
+NATS: Document = {
     "name": "r",
     "source": {"format": "nats", "servers": ["nats://u:p@a:4222", "nats://b:4222"], "stream": ["A", "B"]},
     "sink": {"format": "nats", "servers": "nats://a:4222"},
 }
-KAFKA = {**NATS, "source": {"format": "kafka", "servers": "k:9092", "topics": ["x", "y"]}}
-FILES = {**NATS, "source": {"format": "json", "path": "in", "stream": True}}
+KAFKA: Document = {**NATS, "source": {"format": "kafka", "servers": "k:9092", "topics": ["x", "y"]}}
+FILES: Document = {**NATS, "source": {"format": "json", "path": "in", "stream": True}}
 
 
-def route(document: dict[str, object], file: Path | None = None, **changes: object) -> Route:
+def route(document: Document, file: Path | None = None, **changes: Any) -> Route:
     """A route, with changes of its source as ``source_key`` and of itself by their keys."""
-    source = dict(document["source"])  # type: ignore[call-overload]
-    whole = {**document, "source": source}
+    source = dict(document["source"])
+    whole: Document = {**document, "source": source}
     for name, value in changes.items():
         if name.startswith("source_"):
             source[name.removeprefix("source_")] = value
@@ -31,7 +34,7 @@ def route(document: dict[str, object], file: Path | None = None, **changes: obje
     return Route.parse(yaml.safe_dump(whole), {}, file=file)
 
 
-SAFE = [
+SAFE: list[tuple[Document, Document, str]] = [
     (NATS, {"source_servers": "nats://b:4222"}, "source.servers"),
     (NATS, {"source_stream": ["A", "B", "C"]}, "source.stream"),
     (NATS, {"source_stream": "A, B,C"}, "source.stream"),
@@ -53,7 +56,7 @@ SAFE = [
     (KAFKA, {"source_maxRecordsPerTrigger": 5}, "source.maxRecordsPerTrigger"),
     (FILES, {"source_maxFilesPerTrigger": 5}, "source.maxFilesPerTrigger"),
 ]
-UNSAFE = [
+UNSAFE: list[tuple[Document, Document, str]] = [
     (NATS, {"name": "other"}, "name"),
     (NATS, {"checkpoint": "elsewhere"}, "checkpoint"),
     (NATS, {"source_servers": "nats://c:4222"}, "source.servers"),
@@ -71,7 +74,7 @@ UNSAFE = [
 
 
 @pytest.mark.parametrize(("document", "changes", "place"), SAFE, ids=[f"{case[2]}-{n}" for n, case in enumerate(SAFE)])
-def test_what_leaves_places_alone_is_safe(document: dict[str, object], changes: dict[str, object], place: str) -> None:
+def test_what_leaves_places_alone_is_safe(document: Document, changes: Document, place: str) -> None:
     """Work on records has no state, and options of a source do not change what its places mean."""
     differences = compatibility(route(document), route(document, **changes))
 
@@ -83,9 +86,7 @@ def test_what_leaves_places_alone_is_safe(document: dict[str, object], changes: 
 @pytest.mark.parametrize(
     ("document", "changes", "place"), UNSAFE, ids=[f"{case[2]}-{n}" for n, case in enumerate(UNSAFE)]
 )
-def test_what_places_mean_nothing_to_needs_a_new_checkpoint(
-    document: dict[str, object], changes: dict[str, object], place: str
-) -> None:
+def test_what_places_mean_nothing_to_needs_a_new_checkpoint(document: Document, changes: Document, place: str) -> None:
     """Another source, another stream, another cluster: the change is named, with the reason."""
     differences = compatibility(route(document), route(document, **changes))
 
@@ -94,7 +95,7 @@ def test_what_places_mean_nothing_to_needs_a_new_checkpoint(
 
 
 @pytest.mark.parametrize("document", [NATS, KAFKA, FILES])
-def test_routes_that_say_the_same_differ_in_nothing(document: dict[str, object]) -> None:
+def test_routes_that_say_the_same_differ_in_nothing(document: Document) -> None:
     """The order of topics is nothing either."""
     assert compatibility(route(document), route(document)) == []
     assert compatibility(route(KAFKA), route(KAFKA, source_topics="y, x")) == []
@@ -116,7 +117,7 @@ def test_a_file_in_another_folder_has_another_checkpoint(tmp_path: Path) -> None
     assert compatibility(old, route(NATS, tmp_path / "a" / "renamed.yaml")) == []
 
 
-SECRET = {
+SECRET: Document = {
     **NATS,
     "deadLetter": {"topic": "dead", "secret": "s" * 16},
     "subscriptions": {"store": "mongodb://u:p@db/x"},
@@ -125,7 +126,7 @@ SECRET = {
     "mappings": {"a.*": "b.{{wildcard(1)}}"},
     "sink": {"format": "kafka", "servers": "k:1", "options": {"kafka.sasl.jaas.config": "p"}},
 }
-GUESSES = [
+GUESSES: list[Document] = [
     {"source_servers": ["nats://u:guess@a:4222", "nats://b:4222"]},
     {"deadLetter": {"topic": "dead", "secret": "g" * 16}},
     {"subscriptions": {"store": "mongodb://u:guess@db/x"}},
@@ -136,18 +137,18 @@ GUESSES = [
 
 
 @pytest.mark.parametrize("guess", GUESSES)
-def test_masked_secrets_are_not_compared(guess: dict[str, object]) -> None:
+def test_masked_secrets_are_not_compared(guess: Document) -> None:
     """A difference in a secret alone is none for a caller that is not to see it."""
     assert compatibility(route(SECRET), route(SECRET, **guess)) != []
     assert compatibility(route(SECRET), route(SECRET, **guess), masked=True) == []
 
 
 @pytest.mark.parametrize(("document", "changes", "place"), [*SAFE, *UNSAFE])
-def test_other_differences_are_seen_beside_masked_secrets(
-    document: dict[str, object], changes: dict[str, object], place: str
-) -> None:
+def test_other_differences_are_seen_beside_masked_secrets(document: Document, changes: Document, place: str) -> None:
     """Whatever is no secret is compared as before; so is whether there is a secret at all."""
-    seen, masked = (compatibility(route(document), route(document, **changes), masked=hidden) for hidden in (0, 1))
+    seen, masked = (
+        compatibility(route(document), route(document, **changes), masked=hidden) for hidden in (False, True)
+    )
 
     assert masked == seen
     assert place in [change.change for change in masked]

@@ -215,11 +215,12 @@ def test_connections_beyond_the_limit_of_open_files_print_no_tracebacks(tmp_path
     ) as process, ExitStack() as clients:  # fmt: skip
         assert process.stdin is not None
         assert process.stdout is not None
-        port = int(process.stdout.readline())
+        answers = process.stdout
+        port = int(answers.readline())
 
         def tell(word: str) -> None:
             print(word, file=process.stdin, flush=True)
-            process.stdout.readline()
+            answers.readline()
 
         for _ in range(350):
             clients.enter_context(connected(port))

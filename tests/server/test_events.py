@@ -66,7 +66,7 @@ def test_a_listener_that_stops_reading_holds_a_bounded_number(tmp_path: Path) ->
     async def listen() -> int:
         listening = events.listen()
         events.progress("r", {})
-        first = asyncio.create_task(anext(listening))
+        first = asyncio.ensure_future(anext(listening))
         await asyncio.sleep(0)
         events.tell("first", "r", {})
         await first
@@ -87,7 +87,7 @@ def test_a_listener_that_stops_reading_holds_a_bounded_number(tmp_path: Path) ->
 def test_an_id_that_is_none_is_passed_over(bench: Bench, written: str) -> None:
     """A Last-Event-ID that no event can have is as good as none, and no failure of the server."""
     bench.events.close()
-    answer = client_of(bench).get("/v1/events", headers={"Last-Event-ID": written.encode()})
+    answer = client_of(bench).get("/v1/events", headers={b"Last-Event-ID": written.encode()})
 
     assert (answer.status_code, answer.text) == (200, "retry: 2000\n\n")
     assert client_of(bench).get(f"/v1/events?after={1 << 63}").status_code == 422

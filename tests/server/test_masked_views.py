@@ -195,7 +195,12 @@ def scene(nats_server: NatsServer, tmp_path_factory: pytest.TempPathFactory) -> 
     routes.mkdir()
     store = f"sqlite:///{folder}/subscriptions.db"
     (routes / "cards.yaml").write_text(ROUTE.format(url=nats_server.url, store=store))
-    config = {"listen": "127.0.0.1:0", "store": store, "grpc": {"listen": "127.0.0.1:0"}, "interval": "50ms"}
+    config: dict[str, Any] = {
+        "listen": "127.0.0.1:0",
+        "store": store,
+        "grpc": {"listen": "127.0.0.1:0"},
+        "interval": "50ms",
+    }
     config |= {"restarts": {"max": 0}, "tokens": file}
     runner = FakeRunner()
     with (
@@ -272,7 +277,7 @@ def test_each_dead_letter_is_masked_on_its_page_in_rest_and_in_the_sandbox(scene
 
 def test_no_condition_asks_for_what_is_hidden(scene: Scene) -> None:
     """Which records meet it would tell what they hold; the same of texts in reasons."""
-    tap = {"params": {"stage": "source", "where": "pan:4*", "start": 1}}
+    tap: dict[str, Any] = {"params": {"stage": "source", "where": "pan:4*", "start": 1}}
     letters = "GET /v1/routes/{name}/dead-letters"
     found = {who: scene.ask(who, letters, params={"reason": SECRET}).json()["items"] for who in scene.tokens}
 
@@ -284,7 +289,7 @@ def test_no_condition_asks_for_what_is_hidden(scene: Scene) -> None:
 
 def test_a_record_of_the_request_is_explained_in_clear(scene: Scene) -> None:
     """It holds nothing that who asks has not brought."""
-    given = {"json": {"record": {"topic": "cards.1", "value": {"pan": SECRET}}}}
+    given: dict[str, Any] = {"json": {"record": {"topic": "cards.1", "value": {"pan": SECRET}}}}
 
     assert SECRET in scene.ask("reader", "POST /v1/routes/{name}/explain", **given).text
 

@@ -22,6 +22,7 @@ from turnout.histogram import Histogram
 from turnout.server.config import ServerConfig
 from turnout.server.lag_monitor import Lag
 from turnout.server.serving import RouteServer
+from turnout.server.supervisor import Phase
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 
@@ -112,7 +113,7 @@ def test_gauges_say_how_a_route_is(bench: Bench, client: TestClient) -> None:
     bench.survey._lags = {"a": Lag({"IN": 5}, 2.5)}
     for number in (1, 2, 3):
         bench.run_of("b", number).fail()
-    bench.wait_phase("b", "failed")
+    bench.wait_phase("b", Phase.FAILED)
     scraped = samples(client)
 
     assert [value(scraped, "turnout_route_up", route=name) for name in "ab"] == [1, 0]

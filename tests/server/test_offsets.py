@@ -12,7 +12,7 @@ from turnout.errors import ConfigError
 from turnout.server.errors import ConflictError
 from turnout.server.offsets import Offsets, begun_at, checked_start, committed, set_aside
 
-NATS_AS_TEXT = {**NATS, "source": {**NATS["source"], "stream": "A, B"}}
+NATS_AS_TEXT: dict[str, Any] = {**NATS, "source": {**NATS["source"], "stream": "A, B"}}
 
 
 def checkpoint(folder: Path, *places: str, done: int | None = None) -> Path:

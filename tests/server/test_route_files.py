@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.server.conftest import Bench, route_text
-from turnout.server import route_files as texts
+from turnout.routes import Route
 from turnout.server.supervisor import Phase
 
 WRONG = {
@@ -57,14 +57,14 @@ def test_a_failure_that_nobody_thought_of_is_the_problem_of_its_file(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It is logged with the name of the file."""
-    parse = texts.Route.parse
+    parse = Route.parse
 
     def broken(text: str, **more: object) -> object:
         if "name: bad" in text:
             raise ZeroDivisionError
         return parse(text, **more)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(texts.Route, "parse", broken)
+    monkeypatch.setattr(Route, "parse", broken)
     bench.write("bad")
     bench.start("good")
 

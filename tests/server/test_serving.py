@@ -211,7 +211,7 @@ def test_tls_and_tokens_hold_for_http_and_grpc(tmp_path: Path) -> None:
     certificates = make_certificates(tmp_path)
     (tmp_path / "tokens").write_text("sesame\n")
     tls = {"cert": f"{certificates}/server.pem", "key": f"{certificates}/server.key"}
-    config = {
+    config: dict[str, Any] = {
         "tls": tls,
         "tokens": str(tmp_path / "tokens"),
         "store": "memory://tls",

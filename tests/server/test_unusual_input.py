@@ -146,8 +146,8 @@ def unusual(document: dict[str, Any], operation: dict[str, Any], path: str) -> I
     url = _filled(path, in_path, "a")
     queries = [one["name"] for one in operation.get("parameters", ()) if one["in"] == "query"]
     for name in queries:
-        for value in [*map(str, NUMBERS), *IDS, "", "\ud800".encode("utf-8", "surrogatepass")]:
-            yield {"url": url, "params": {name: value}}
+        for query in [*map(str, NUMBERS), *IDS, "", "\ud800".encode("utf-8", "surrogatepass")]:
+            yield {"url": url, "params": {name: query}}
     for name in ("If-Match", "Last-Event-Id", "Accept", "Origin", "X-Forwarded-For"):
         for text in ('"', "9" * 5000, "\xff", "W/", "*"):
             yield {"url": url, "headers": {name: text.encode("latin-1")}}

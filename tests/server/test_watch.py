@@ -9,6 +9,7 @@ import pytest
 
 from turnout.server import watch
 from turnout.server.watch import Files, digest_of
+from turnout.yaml_values import load
 
 ROUTE = "name: a\n"
 
@@ -65,7 +66,6 @@ def test_a_look_at_files_that_have_not_changed_parses_none(tmp_path: Path, monke
         (tmp_path / f"{name}.yaml").write_text(f"name: unchanged-{name}\n")
     files = Files([tmp_path])
     parsed: list[str] = []
-    load = watch.load
     monkeypatch.setattr(watch, "load", lambda text: (parsed.append(text), load(text))[1])
 
     files.look()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -17,7 +17,8 @@ def test_spark_takes_the_same_intervals(spark: SparkSession) -> None:
 
     def taken(text: str) -> bool:
         try:
-            spark._jvm.org.apache.spark.sql.streaming.Trigger.ProcessingTime(text)
+            jvm: Any = spark._jvm
+            jvm.org.apache.spark.sql.streaming.Trigger.ProcessingTime(text)
         except (Py4JError, PySparkException):
             return False
         return True

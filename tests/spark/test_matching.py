@@ -77,7 +77,7 @@ def test_what_conditions_see(spark: SparkSession) -> None:
         "header hidden": kiwi("a", "from header"),
         "first": kiwi("twice", "first"),
     }
-    headers = {"h": "né", "bad": b"\xff", "a": "from header"}
+    headers: dict[str, str | bytes] = {"h": "né", "bad": b"\xff", "a": "from header"}
     row = record(1, "a.b", "k1", ("from value", 1.5, None), **headers)
     twice = [("twice", b"first"), ("twice", b"second")]
     records = spark.createDataFrame([(*row[:4], row[4] + twice, row[5])], SCHEMA)

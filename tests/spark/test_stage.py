@@ -29,11 +29,11 @@ from turnout.errors import RunError, StreamError
 from turnout.nats.wire import Connection, Publisher, PullReader, Range, stream_info
 from turnout.nats.wire.records import SCHEMA
 from turnout.routes import Route
+from turnout.runtime.sink_options import SinkOptions
 from turnout.runtime.source_options import SourceOptions
 from turnout.spark import stage as module
 from turnout.spark.formats.nats.reading import Split
 from turnout.spark.formats.nats.rows import Rows
-from turnout.spark.formats.nats.sink import SinkOptions
 from turnout.spark.stage import COUNTS, FLOW, MESSAGE_ID, MESSAGES, SINK, SparkStage
 from turnout.subscriptions import Subscription
 from turnout.subscriptions.index import Index

@@ -36,6 +36,11 @@ VECTORS = Path(__file__).parents[1] / "vectors" / "subjects"
 MANY = settings(max_examples=4, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
 
 
+def text_of(column: Any) -> str:
+    """The expression that the JVM makes of a column."""
+    return str(column._jc.toString())
+
+
 def _frame(spark: SparkSession, subjects: list[str]) -> DataFrame:
     """The subjects as rows of a scan: neither Python workers nor constants that the optimizer would work out."""
     import pyarrow as pa
@@ -332,7 +337,7 @@ def test_choices_need_a_seed_and_tables_need_utf_8(spark: SparkSession) -> None:
         map_subject(MappingTable.from_config({"a": {"dest": "b", "weight": 40}}), "s")
     with pytest.raises(NotCompilableError, match="not UTF-8"):
         map_subject(MappingTable.from_config({"a": "b.\udcff"}), "s")
-    assert map_subject(MappingTable.from_config({}), "s")._jc.toString() == "s"
+    assert text_of(map_subject(MappingTable.from_config({}), "s")) == "s"
 
 
 def _mixed(count: int) -> MappingTable:
@@ -355,7 +360,7 @@ def test_many_forms_are_a_small_plan(spark: SparkSession) -> None:
     plan = mapped._jdf.queryExecution().executedPlan().toString()
 
     assert len(plan) < 5_000
-    assert len(map_subject(table, "s")._jc.toString()) < 1_000
+    assert len(text_of(map_subject(table, "s"))) < 1_000
     assert [row["to"] for row in mapped.orderBy("id").collect()] == [table.apply(subject), "other"]
 
 

@@ -138,7 +138,9 @@ class TestTypes:
         assert set(second["value"].asDict().values()) == {None, "t"}
         assert (third["value"], third["key"], third["more"]) == (None, None, first["more"])
         assert first["key"] == Decimal("1.50")
-        types = {field.name: field.dataType for field in applied.schema["value"].dataType}
+        value_type = applied.schema["value"].dataType
+        assert isinstance(value_type, T.StructType)
+        types = {field.name: field.dataType for field in value_type}
         assert {name: types[name] for name in ("i8", "f32", "any")} == {
             "i8": T.ByteType(), "f32": T.FloatType(), "any": T.VariantType(),
         }  # fmt: skip

@@ -87,7 +87,7 @@ def test_what_spark_writes_is_read(spark: SparkSession) -> None:
 
     rows = [decode(bytes(row["v"].value), bytes(row["v"].metadata)) for row in parsed.collect()]
     (row,) = typed.collect()
-    object_ = decode(bytes(row["v"].value), bytes(row["v"].metadata))
+    object_: Any = decode(bytes(row["v"].value), bytes(row["v"].metadata))
 
     assert rows == VALUES
     assert object_ == {

@@ -58,8 +58,9 @@ def test_a_wrong_mapping_says_what_and_where(value: Any, reason: Reason, path: s
 
 def test_all_wrong_sources_are_told_at_once() -> None:
     """One message for the whole table."""
+    table: dict[Any, Any] = {"a..b": "x", "c": "y z", "d": "fine", 7: "x"}
     with pytest.raises(MappingTableError) as failure:
-        MappingTable.from_config({"a..b": "x", "c": "y z", "d": "fine", 7: "x"})
+        MappingTable.from_config(table)
 
     assert [error.source for error in failure.value.errors] == ["a..b", "c", "7"]
     assert str(failure.value).startswith("3 mappings are wrong")

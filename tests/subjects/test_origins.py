@@ -25,7 +25,8 @@ def test_an_account_claim_gives_its_mappings() -> None:
     assert table.apply("foo", "west", 0.9) == "baz"
     assert {table.apply("foo", None, d / 10) for d in range(10)} == {"foo", "bar"}
     assert mappings_from_claim({"nats": {}}) == {}
-    for wrong in ({"mappings": []}, {"mappings": {"a": "b"}}, {"mappings": {"a": [{"dest": "b"}]}}):
+    refused: list[dict[str, Any]] = [{"mappings": []}, {"mappings": {"a": "b"}}, {"mappings": {"a": [{"dest": "b"}]}}]
+    for wrong in refused:
         with pytest.raises(ConfigError):
             mappings_from_claim(wrong)
 

@@ -9,6 +9,7 @@ import sys
 import textwrap
 import threading
 import time
+from typing import Any
 
 import pymongo
 import pytest
@@ -16,7 +17,7 @@ from pymongo import errors
 
 from tests.contracts.store import StoreContract, TenantHistoryContract, subscription
 from tests.ferretdb import FerretDb, NotAvailable
-from turnout.conditions import all_of, kiwi
+from turnout.conditions import Condition, all_of, kiwi
 from turnout.errors import (
     ConfigError,
     StoreUnavailableError,
@@ -29,6 +30,7 @@ from turnout.subscriptions.deadline import within
 from turnout.subscriptions.stores import mongo
 from turnout.subscriptions.stores._mongo_clock import ServerClock
 from turnout.subscriptions.stores._mongo_driver import error_of
+from turnout.subscriptions.stores.mongo import MongoStore
 
 pytestmark = pytest.mark.mongo
 
@@ -66,7 +68,7 @@ class TestMongoStore(StoreContract, TenantHistoryContract):
 def test_document(store, url):
     """The document is the original's (5.2.1), in the table that the URL names."""
     created = store.create(subscription(metadata={"name": "n"}))
-    client = pymongo.MongoClient(url.partition("?")[0])
+    client: pymongo.MongoClient[dict[str, Any]] = pymongo.MongoClient(url.partition("?")[0])
     (document,) = client.get_default_database()["wanted"].find()
     client.close()
     condition = document["route"]["condition"]
@@ -88,7 +90,7 @@ def test_document(store, url):
 
 def test_indexes_are_made(store, url):
     """Searches and changes have an index each, made when the store is opened."""
-    client = pymongo.MongoClient(url.partition("?")[0])
+    client: pymongo.MongoClient[dict[str, Any]] = pymongo.MongoClient(url.partition("?")[0])
     indexes = {tuple(index["key"]) for index in client.get_default_database()["wanted"].list_indexes()}
     client.close()
 
@@ -159,6 +161,7 @@ def test_a_writer_whose_clock_is_ahead(url, store, monkeypatch):
     with monkeypatch.context() as ahead:
         ahead.setattr(time, "time", lambda: now() + 86_400)
         with open_store(url) as dying:
+            assert isinstance(dying, MongoStore)
             dying._turns.take("dying")
     until = store._states.find_one({"_id": "turn"})["until"]
 
@@ -202,6 +205,7 @@ def test_a_writer_that_died(url, monkeypatch):
         _advance(monkeypatch, 60)
         store.create(subscription(id="next"))
         assert [subscription.id for subscription in store.snapshot()] == ["acknowledged", "next"]
+        assert isinstance(store, MongoStore)
         assert store._subscriptions.count_documents({}) == 2
 
 
@@ -273,6 +277,7 @@ def test_survives_a_restart(ferretdb, url, store):
             time.sleep(0.1)
     impatient.close()
 
+    assert answer is not None
     assert answer.id == "x"
 
 
@@ -304,7 +309,7 @@ def test_bad_urls(url):
 
 def test_deep_conditions_are_refused(store):
     """What a document cannot hold is refused before it is sent."""
-    condition = kiwi("k", "v")
+    condition: Condition = kiwi("k", "v")
     for number in range(60):
         condition = all_of(condition, kiwi("k", f"v{number}"))
 

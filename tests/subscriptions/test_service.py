@@ -10,7 +10,7 @@ import time
 import pytest
 
 from tests.contracts.store import subscription
-from turnout.conditions import all_of, any_of, kiwi, not_
+from turnout.conditions import Condition, all_of, any_of, kiwi, not_
 from turnout.errors import ConditionError, StoreUnavailableError, SubscriptionInvalidError
 from turnout.subscriptions import Subscription, open_store
 from turnout.subscriptions.kiwi_tree import LOCK_SECONDS, KiwiTree, PairNotFoundError
@@ -71,7 +71,7 @@ def test_bounds():
     check(subscribed(*(kiwi("k", f"v{n}") for n in range(MAX_LEAVES))))
     with pytest.raises(SubscriptionInvalidError, match=f"{MAX_LEAVES + 1} leaves"):
         check(subscribed(*(kiwi("k", f"v{n}") for n in range(MAX_LEAVES + 1))))
-    deep = kiwi("k", "v")
+    deep: Condition = kiwi("k", "v")
     for number in range(MAX_NESTING):
         deep = all_of(deep, kiwi("k", f"v{number}"))
     check(Subscription(["d"], deep))

@@ -251,7 +251,7 @@ def test_rarest_pair_first(path):
 def test_searches_use_the_indexes(path):
     """Both searches seek in an index and sort nothing."""
     with opened(path) as store:
-        statements = []
+        statements: list[str] = []
         store.revision()
         connection = store._file._idle[-1]
         connection.set_trace_callback(statements.append)
@@ -311,6 +311,7 @@ def test_kill_during_import(path, moment):
     importing = subprocess.Popen(
         [sys.executable, "-c", KILLED_IMPORT, f"sqlite:///{path}"], stdout=subprocess.PIPE, text=True
     )
+    assert importing.stdout is not None
     with importing:
         acknowledged = [int(importing.stdout.readline())]
         time.sleep(moment)
@@ -345,6 +346,7 @@ for name in "abc":
     threading.Thread(target=work, args=(name,)).start()
 """
     working = subprocess.Popen([sys.executable, "-c", program, f"sqlite:///{path}"], stdout=subprocess.PIPE, text=True)
+    assert working.stdout is not None
     with working:
         lines = [working.stdout.readline()]
         time.sleep(0.4)

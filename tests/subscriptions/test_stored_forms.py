@@ -8,7 +8,21 @@ from typing import Any
 
 import pytest
 
-from turnout.conditions import Cidr, Compare, Exists, Group, Kiwi, Leaf, Logic, decode, encode, format_condition, parse
+from turnout.conditions import (
+    Cidr,
+    Compare,
+    Condition,
+    Exists,
+    Group,
+    Kiwi,
+    Leaf,
+    Logic,
+    Operator,
+    decode,
+    encode,
+    format_condition,
+    parse,
+)
 from turnout.conditions.fields import KINDS
 from turnout.rpc.convert import data_from, subscription_from, subscription_to
 from turnout.rpc.v1 import subscriptions_pb2
@@ -52,14 +66,14 @@ FORMS = [
         {"id": "1", "base": {"not": False}, "key": "k", "pattern": "a*", "partial": False, "tree": True},
     ),
     Stored(
-        Compare("k", "<=", 5, negated=True, id="1"),
+        Compare("k", Operator.AT_MOST, 5, negated=True, id="1"),
         '{"compareCondition": {"id": "1", "not": true, "key": "k", "op": "<=", "number": 5.0}}',
         "NOT k<=5",
         "1a150a013110011a016b22023c3d290000000000001440",
         {"id": "1", "base": {"not": True}, "key": "k", "op": "<=", "number": 5.0},
     ),
     Stored(
-        Compare("k", "=", 0, id="1"),
+        Compare("k", Operator.EQUAL, 0, id="1"),
         '{"compareCondition": {"id": "1", "key": "k", "op": "=", "number": 0.0}}',
         "k=0",
         "1a090a01311a016b22013d",
@@ -84,7 +98,7 @@ FORMS = [
 each_form = pytest.mark.parametrize("form", FORMS, ids=[form.text for form in FORMS])
 
 
-def _same(expected: Leaf, actual: Leaf) -> bool:
+def _same(expected: Leaf, actual: Condition) -> bool:
     # Equality of leaves leaves out the id and the dialect.
     return repr(expected) == repr(actual)
 

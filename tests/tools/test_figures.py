@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ def row(case: str, size: int, cpu: float, **more: object) -> dict[str, object]:
 
 
 @pytest.fixture(autouse=True)
-def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     old = [row("a: one", 10, 9.0), row("b: one", 10, 8.0)]
     new = [row("a: one", 10, 4.0), row("a: one", 100, 5.0), {"case": "b: one", "status": "failed", "reason": "x"}]
     for day, cases in (("2026-01-01", old), ("2026-02-01", new)):

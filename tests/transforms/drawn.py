@@ -71,9 +71,9 @@ def _scalar(draw: st.DrawFn) -> Schema:
         parameters = (("scale", "2"),) if name == DECIMAL else ()
         schema = Schema(_LOGICAL[name][0], name=name, version=1, parameters=parameters)
     else:
-        name = draw(st.sampled_from([None, None, None, "Named"]))
+        named = draw(st.sampled_from([None, None, None, "Named"]))
         doc = draw(st.sampled_from([None, None, "about it"]))
-        schema = Schema(draw(st.sampled_from(sorted(_PLAIN))), name=name, doc=doc)
+        schema = Schema(draw(st.sampled_from(sorted(_PLAIN))), name=named, doc=doc)
     schema = schema.with_(optional=draw(st.booleans()))
     default = draw(value_of(schema)) if draw(st.integers(0, 3)) == 0 else None
     return schema.with_(default=default)

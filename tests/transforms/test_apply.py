@@ -17,7 +17,7 @@ from turnout.transforms import Chain, registry
 STRUCT = Schema(
     "struct", fields=(Field("a", Schema("int64", optional=True)), Field("b", Schema("string", default="x")))
 )
-ROUTE = [
+ROUTE: list[dict[str, object]] = [
     {"name": "drop", "type": "Filter", "predicate": {"type": "RecordIsTombstone"}},
     {"name": "mark", "type": "HoistField$Value", "field": "v"},
     {"name": "key", "type": "ValueToKey", "fields": "v"},
@@ -45,7 +45,7 @@ def test_one_record_that_fails_raises() -> None:
 
 def test_several_records_give_a_list_in_their_order() -> None:
     """A failure stands in the place of a record that failed, None in that of one that was filtered."""
-    stages = [ROUTE[0], {"name": "x", "type": "ExtractField$Value", "field": "a"}]
+    stages: list[dict[str, object]] = [ROUTE[0], {"name": "x", "type": "ExtractField$Value", "field": "a"}]
     records = (Record("t", {"a": n}) for n in range(2))
     first, second = Chain.from_route(stages).apply(records)
     failed, filtered, third = Chain.from_route(stages).apply([Record("t", 5), Record("t"), Record("t", {"a": 3})])

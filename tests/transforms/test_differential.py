@@ -18,13 +18,15 @@ from turnout.errors import ConfigError
 from turnout.records import Failure, Record, Schema
 from turnout.transforms import Chain
 from turnout.transforms.java.literal import Literal, parse_literal
-from turnout.transforms.java.regex import JavaRegex, JavaRegexError
+from turnout.transforms.java.regex import JavaRegex
+from turnout.transforms.java.regex_characters import JavaRegexError
 from turnout.transforms.java.text import trim
 from turnout.transforms.options import Kind, Option, OptionError
 
 pytestmark = pytest.mark.kafka
+EXAMPLES = settings().max_examples
 PATIENT = settings(
-    max_examples=settings.default.max_examples // 2,
+    max_examples=EXAMPLES // 2,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
     deadline=None,
 )
@@ -129,7 +131,7 @@ PATTERNS = st.lists(st.tuples(PIECES, QUANTIFIERS).map("".join), max_size=6).map
 TEXTS = st.lists(st.text("abAB1é. \n\r\u2028-", max_size=6), min_size=1, max_size=8)
 
 
-@settings(PATIENT, max_examples=settings.default.max_examples)
+@settings(PATIENT, max_examples=EXAMPLES)
 @given(PATTERNS, TEXTS)
 def test_patterns_match_what_javas_match(kafka: KafkaHost, pattern: str, texts: list[str]) -> None:
     """What matches as a whole, what is found first, and the groups of that are those of java.util.regex."""
@@ -177,7 +179,7 @@ WHOLE = st.recursive(ATOMS, _nested, max_leaves=8)
 LITERAL_TEXTS = st.one_of(WHOLE, st.lists(ATOMS, max_size=4).map("".join), st.text('[]{}:,"\\ a1.-e', max_size=12))
 
 
-@settings(PATIENT, max_examples=settings.default.max_examples)
+@settings(PATIENT, max_examples=EXAMPLES)
 @given(st.lists(LITERAL_TEXTS.map(trim), min_size=1, max_size=20))
 def test_literals_are_what_kafka_makes_of_them(kafka: KafkaHost, texts: list[str]) -> None:
     """Schema and value of any text, but for the maps that Python's dict cannot hold, which are text here."""
@@ -195,7 +197,7 @@ def test_literals_are_what_kafka_makes_of_them(kafka: KafkaHost, texts: list[str
 OPTION_TEXTS = st.text("0123456789+-,truefalsTRUE \t\x00\x1f\x85\u00a0\u2003\uff11", max_size=12)
 
 
-@settings(PATIENT, max_examples=settings.default.max_examples)
+@settings(PATIENT, max_examples=EXAMPLES)
 @given(
     st.sampled_from(["BOOLEAN", "SHORT", "INT", "LONG", "STRING", "LIST"]),
     st.lists(

@@ -17,6 +17,13 @@ from turnout.transforms.value_to_key import ValueToKey
 VALUES = json.loads(Path(__file__).with_name("option_values.json").read_text(encoding="utf-8"))
 
 
+def applied(chain: Chain, value: Any) -> Any:
+    """The record's value behind a chain."""
+    record = chain.apply(Record("t", value))
+    assert record is not None
+    return record.value
+
+
 @pytest.mark.parametrize("case", VALUES, ids=lambda case: f"{case['kind']}-{case['text']!a}")
 def test_a_text_is_the_value_that_it_is_in_kafka(case: dict[str, Any]) -> None:
     """Trimmed as Java trims, split at commas, and refused where ConfigDef refuses it."""
@@ -85,9 +92,9 @@ def test_numbers_are_written_as_java_writes_the_smallest() -> None:
     )
     numbers = (5e-324, -1e-323, 1e-45, 2e-45, 1e-40, 2e-37)
 
-    assert [chain.apply(Record("t", number)).value for number in numbers] == [
+    assert [applied(chain, number) for number in numbers] == [
         "4.9E-324", "-9.9E-324", "1.0E-45", "2.0E-45", "1.0E-40", "2.0E-37",
     ]  # fmt: skip
-    assert [single.apply(Record("t", number)).value for number in numbers[2:]] == [
+    assert [applied(single, number) for number in numbers[2:]] == [
         "1.4E-45", "1.4E-45", "1.0E-40", "2.0E-37",
     ]  # fmt: skip

@@ -65,7 +65,7 @@ def properties(vector: dict[str, Any]) -> dict[str, Any]:
 
 def is_kafkas(vector: dict[str, Any]) -> bool:
     """Whether a worker of Connect has all transforms and predicates; the others are turnout's own."""
-    kinds = {**registry.TRANSFORMS, **registry.PREDICATES}
+    kinds: dict[str, Any] = {**registry.TRANSFORMS, **registry.PREDICATES}
     types = (value for name, value in vector["config"].items() if name == "type" or name.endswith(".type"))
     named = (kinds.get(str(type_).rpartition(".")[2].partition("$")[0]) for type_ in types)
     return all(kind is None or kind.kafka for kind in named)
@@ -79,7 +79,7 @@ def _problem(vector: dict[str, Any]) -> str | None:
             sink = vector.get("sink_validation", False)
             chain = Chain.from_config(properties(vector), strict=is_kafkas(vector), sink=sink)
     except ConfigError as error:
-        phases = {mistake.phase for mistake in error.mistakes}
+        phases = {getattr(mistake, "phase", None) for mistake in error.mistakes}
         if "config_error" not in expect:
             return f"refused: {error}"
         wrong_phase = "phase" in expect and phases != {expect["phase"]}

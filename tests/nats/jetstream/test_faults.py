@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from tests.nats.jetstream.support import Errors, Proxy, asynchronous, eventually, fresh, stream_of_messages
@@ -214,7 +215,7 @@ async def test_cancelled_subscribe(nats_server: NatsServer, delay: float) -> Non
             lambda: js.pull_subscribe(f"{subject}.a", durable="P"),
             lambda: js.ordered(f"{subject}.a"),
         ):
-            task = asyncio.create_task(call())
+            task: asyncio.Task[Any] = asyncio.create_task(call())
             await asyncio.sleep(delay)
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -326,7 +327,9 @@ async def test_drained_iterator(nats_server: NatsServer) -> None:
 @asynchronous
 async def test_statuses_for_the_user(nats_server: NatsServer) -> None:
     """In the mode that hands statuses over, all of them come in their places and nothing is done about them."""
-    errors, statuses, data = Errors(), [], []
+    errors = Errors()
+    statuses: list[Any] = []
+    data: list[Any] = []
     async with connect(nats_server.url, error_callback=errors) as js:
         _, subject = await stream_of_messages(js, 2)
         await js.subscribe(
@@ -391,7 +394,7 @@ async def test_closing_leaves_nothing(nats_server: NatsServer) -> None:
 async def test_a_connection_that_ends_for_good(nats_server: NatsServer) -> None:
     """Without reconnecting, whoever waits on a lost connection hears of it; nobody waits for ever."""
     async with Proxy(nats_server.port) as proxy:
-        options = {"allow_reconnect": False, "error_callback": Errors()}
+        options: dict[str, Any] = {"allow_reconnect": False, "error_callback": Errors()}
         async with connect(proxy.url, **options) as js, connect(nats_server.url) as other:
             stream, subject = await stream_of_messages(other)
             push = await js.subscribe(f"{subject}.a", durable="D")

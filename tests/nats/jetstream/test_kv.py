@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 from tests.nats.jetstream.support import Proxy, asynchronous, fresh
@@ -19,7 +20,7 @@ from turnout.nats.jetstream.stream_config import StreamSource
 
 
 @asynccontextmanager
-async def bucket(server: NatsServer, **config: object) -> AsyncIterator[tuple[JetStream, KeyValue]]:
+async def bucket(server: NatsServer, **config: Any) -> AsyncIterator[tuple[JetStream, KeyValue]]:
     async with connect(server.url) as js:
         name = fresh("bucket")
         yield js, await js.create_key_value(KeyValueConfig(bucket=name, storage=StorageType.MEMORY, **config))

@@ -9,6 +9,7 @@ import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.nats.jetstream.support import asynchronous, eventually, fresh
@@ -48,11 +49,11 @@ async def test_every_form_of_content(nats_server: NatsServer, tmp_path: Path, fo
     """Content of any form comes back as it was, in chunks, with its digest."""
     path = tmp_path / "big"
     path.write_bytes(BIG)
-    content = {
+    contents: dict[str, Any] = {
         "bytes": BIG, "file": io.BytesIO(BIG), "path": path, "pieces": pieces(), "list": [BIG[:5], BIG[5:]],
-    }[form]  # fmt: skip
+    }  # fmt: skip
     async with store(nats_server) as (_, objects):
-        info = await objects.put("dir/a file.bin", content)
+        info = await objects.put("dir/a file.bin", contents[form])
 
         assert (info.size, info.chunks) == (len(BIG), 8)
         assert await objects.get("dir/a file.bin") == BIG

@@ -48,13 +48,15 @@ async def test_b35_ordered(nats_server: NatsServer, fault: str) -> None:
         config = ConsumerConfig(idle_heartbeat=0.2)
         sub = await js.ordered(f"{subject}.a", config=config, on_reset=resets.append)
         sequences = [(await sub.next()).sequence for _ in range(20)]
-        old, dropped = sub.subject, []
+        old = sub.subject
+        dropped: list[bytes] = []
         if fault == "deleted":
             await stream.delete_consumer(sub.consumer_name)
         elif fault == "reconnect":
             proxy.cut()
             await eventually(lambda: bool(resets))
         elif fault == "silence":
+            assert sub._interest is not None
             sid = b"%d" % sub._interest.sid
             proxy.drop = lambda frame: frame.startswith((b"MSG", b"HMSG")) and frame.split()[2] == sid
         else:

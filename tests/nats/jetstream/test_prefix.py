@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Iterator
 from contextlib import AbstractAsyncContextManager
+from typing import Any
 
 import pytest
 from tests.nats.jetstream.support import CONF, Errors, asynchronous, eventually, stream_of_messages
@@ -73,11 +74,11 @@ async def _joined(leaf: NatsServer) -> None:
         await eventually(answers, 20)
 
 
-def in_a(server: NatsServer, **options: object) -> AbstractAsyncContextManager[JetStream]:
+def in_a(server: NatsServer, **options: Any) -> AbstractAsyncContextManager[JetStream]:
     return connect(server.url, user="a", password="a", **options)
 
 
-def in_i(server: NatsServer, **options: object) -> AbstractAsyncContextManager[JetStream]:
+def in_i(server: NatsServer, **options: Any) -> AbstractAsyncContextManager[JetStream]:
     options = {"prefix": "fromA", "inbox_prefix": "forI", **options}
     return connect(server.url, user="i", password="i", **options)
 
@@ -97,7 +98,7 @@ def in_i(server: NatsServer, **options: object) -> AbstractAsyncContextManager[J
         ({"domain": "HUB", "prefix_objects": True}, "$JS.HUB.API.X", "$JS.HUB.API.$KV.b.k", "$JS.HUB.API.$O.b.M"),
     ],
 )
-def test_subjects(given: dict[str, object], api: str, kv: str, objects: str) -> None:
+def test_subjects(given: dict[str, Any], api: str, kv: str, objects: str) -> None:
     """The prefix goes in front of the API and of the views, as ADR-19 has it; the objects' rule is a choice."""
     prefix = Prefix.of(**given)
 
@@ -108,7 +109,7 @@ def test_subjects(given: dict[str, object], api: str, kv: str, objects: str) -> 
     "given", [{"prefix": ""}, {"prefix": "a b"}, {"prefix": "a.*"}, {"prefix": "a..b"}, {"domain": "a.b"},
               {"domain": ""}, {"prefix": "a", "domain": "b"}]
 )  # fmt: skip
-def test_bad_prefixes(given: dict[str, str]) -> None:
+def test_bad_prefixes(given: dict[str, Any]) -> None:
     """A prefix that cannot be in a subject, and a prefix with a domain, are refused."""
     with pytest.raises(ConfigError):
         Prefix.of(**given)

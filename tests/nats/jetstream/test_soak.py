@@ -5,13 +5,22 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+from typing import Any
 
 import pytest
 from tests.nats.jetstream.support import Errors, Proxy, eventually
 
 from turnout.embedded import NatsServer
 from turnout.errors import ConnectionLostError, StreamError
-from turnout.nats.jetstream import ConsumerConfig, JetStream, Message, PullOptions, StorageType, StreamConfig, connect
+from turnout.nats.jetstream import (
+    ConsumerConfig,
+    JetStream,
+    Message,
+    PullOptions,
+    StorageType,
+    StreamConfig,
+    connect,
+)
 
 MESSAGES = int(os.environ.get("TURNOUT_SOAK_MESSAGES", "2000000"))
 FAULT_EVERY = float(os.environ.get("TURNOUT_SOAK_FAULT_EVERY", "4"))
@@ -47,7 +56,7 @@ async def publish_all(js: JetStream, count: int) -> None:
         again: list[int] = []
         for begin in range(0, len(open_numbers), IN_FLIGHT):
             part = open_numbers[begin : begin + IN_FLIGHT]
-            futures: list[asyncio.Future[object]] = []
+            futures: list[asyncio.Future[Any]] = []
             for number in part:
                 try:
                     futures.append(await js.publish_async(SUBJECT, b"%d" % number, msg_id=str(number)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 from tests.nats.jetstream.support import Proxy, asynchronous, push, stream_of_messages
@@ -91,13 +92,13 @@ async def test_b17_push_to_pull(nats_server: NatsServer) -> None:
             await js.subscribe(f"{subject}.a", durable="P")
 
 
-THERE = {
+THERE: dict[str, Any] = {
     "durable_name": "D", "description": "there", "deliver_policy": DeliverPolicy.BY_START_SEQUENCE, "opt_start_seq": 2,
     "ack_policy": AckPolicy.EXPLICIT, "ack_wait": 20.0, "max_deliver": 4, "replay_policy": "instant",
     "rate_limit_bps": 10_000_000, "sample_freq": "50%", "max_ack_pending": 77, "idle_heartbeat": 7.0,
     "num_replicas": 1, "headers_only": False, "max_waiting": None, "mem_storage": False,
 }  # fmt: skip
-DRIFTS = [
+DRIFTS: list[tuple[str, Any]] = [
     ("description", "asked"), ("deliver_policy", DeliverPolicy.ALL), ("opt_start_seq", 3),
     ("opt_start_time", datetime(2026, 1, 1, tzinfo=UTC)), ("ack_policy", AckPolicy.ALL), ("ack_wait", 21.0),
     ("max_deliver", 5), ("replay_policy", "original"), ("rate_limit_bps", 10_000_001), ("sample_freq", "60%"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 from tests.nats.jetstream.support import Proxy, asynchronous, eventually, stream_of_messages
@@ -60,7 +61,7 @@ async def test_b22_race(nats_server: NatsServer, kind: str) -> None:
 
         proxy.drop = hold_info
         queue = "D" if kind == "queue" else ""
-        creation = asyncio.create_task(
+        creation: asyncio.Task[Any] = asyncio.create_task(
             js.pull_subscribe(f"{subject}.a", durable="D")
             if kind == "pull"
             else js.subscribe(f"{subject}.a", durable="D", queue=queue)

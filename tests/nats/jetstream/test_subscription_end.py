@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 from tests.nats.jetstream.support import Errors, Proxy, asynchronous, eventually, push, stream_of_messages, unbound
@@ -56,7 +57,8 @@ async def test_b47_what_existed_stays(nats_server: NatsServer) -> None:
 @asynchronous
 async def test_b48_drain(nats_server: NatsServer) -> None:
     """B48: drain hands over what was received, then deletes; a failure goes to the error callback."""
-    errors, messages = Errors(), []
+    errors = Errors()
+    messages: list[Any] = []
     async with connect(nats_server.url, error_callback=errors) as js:
         stream, subject = await stream_of_messages(js, 200)
 
@@ -80,21 +82,21 @@ async def test_b48_drain(nats_server: NatsServer) -> None:
 
 
 @asynchronous
-async def test_b49_discarded_subscription(nats_server: NatsServer) -> None:
+async def test_b49_discarded_subscription(nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """B49: the subscription that lost the race does not delete the winner's consumer."""
     async with connect(nats_server.url) as js, connect(nats_server.url) as rival:
         stream, subject = await stream_of_messages(js, 1)
         await rival.subscribe(f"{subject}.a", durable="D", config=ConsumerConfig(max_ack_pending=5))
         real, calls = js.api.call, 0
 
-        async def call(what: str, *args: object, **kwargs: object) -> dict[str, object]:
+        async def call(what: str, *args: Any, **kwargs: Any) -> dict[str, object]:
             nonlocal calls
             if what.startswith("CONSUMER.INFO") and not calls:
                 calls += 1
                 raise ConsumerNotFoundError("as it was a moment ago", code=404, err_code=10014)
             return await real(what, *args, **kwargs)
 
-        js.api.call = call
+        monkeypatch.setattr(js.api, "call", call)
         with pytest.raises(ConsumerBoundError):
             await js.subscribe(f"{subject}.a", durable="D")
         assert await stream.consumer_names() == ["D"]

@@ -158,7 +158,8 @@ async def test_closing_a_frozen_server() -> None:
     with NatsServer() as server:
         async with connect(server.url, error_callback=Errors(), connect_timeout=20) as js:
             # What the kernel's buffers cannot hold stays in the client.
-            sock = js.connection._transport._io_writer.get_extra_info("socket")
+            transport: Any = js.connection._transport
+            sock = transport._io_writer.get_extra_info("socket")
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
             server.pause()
             try:

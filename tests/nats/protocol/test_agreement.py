@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from turnout.embedded import NatsServer
+from turnout.errors import StreamError
 from turnout.nats import jetstream, wire
 from turnout.nats.protocol.errors import (
     NoRespondersError,
     NotJetStreamMessageError,
     RequestTimeoutError,
-    StreamError,
     StreamNotFoundError,
 )
 from turnout.nats.protocol.positions import JSAck, sequences

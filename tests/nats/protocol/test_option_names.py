@@ -63,7 +63,7 @@ def test_what_is_read_from_a_route_is_known_to_spark() -> None:
     assert read.connection == written.connection
     assert (read.connection.api_prefix, read.connection.timeout) == ("$JS.hub.API", 2.5)
     assert (read.start, read.filters, read.max_records, read.partitions) == (5, ("a", "b"), 1, 2)
-    assert (written.window, written.forward_headers) == (5, {"nats-ttl"})
+    assert (written.window, written.forward_headers) == (5, frozenset({"nats-ttl"}))
 
 
 @pytest.mark.parametrize("seconds", ["timeout", "connectTimeout", "reconnectTimeout"])

@@ -333,9 +333,11 @@ def test_retry_window(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = 105.0
     assert window.until == 115.0
     clock = 114.0
-    assert not window.is_over
+    seen = [window.is_over]
     clock = 115.0
-    assert window.is_over
+    seen.append(window.is_over)
     window.progress()
-    assert not window.is_over
+    seen.append(window.is_over)
+
+    assert seen == [False, True, False]
     assert window.until == 125.0

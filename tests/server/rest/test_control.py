@@ -108,10 +108,12 @@ def test_offsets_are_read_and_reset(bench: Bench, client: TestClient) -> None:
     assert put("earliest").status_code == 409
     client.post("/v1/routes/a/pause", json={})
     bench.wait_phase("a", Phase.PAUSED)
-    wait_for(lambda: bench.routes.entry("a").supervisor.idle)
+    supervisor = bench.routes.entry("a").supervisor
+    assert supervisor is not None
+    wait_for(lambda: supervisor.idle)
 
     for to in ("earliest", "latest", 17, {"IN": 17}, "2026-01-01T00:00:00+00:00"):
         assert put(to).json() == {"batch": None, "next": {}, "begins_at": to}
-    for to in ("soon", 0, {"OTHER": 1}, {}, 1.5, None, True):
-        assert put(to).status_code == 422, to
+    for wrong in ("soon", 0, {"OTHER": 1}, {}, 1.5, None, True):
+        assert put(wrong).status_code == 422, wrong
     assert client.get("/v1/routes/a/offsets").json()["begins_at"] == "2026-01-01T00:00:00+00:00"

@@ -38,7 +38,7 @@ def test_subscriptions_are_made_found_matched_and_deleted(client: TestClient) ->
     assert [one["subscription_id"] for one in match(subject="orders 1", location="Oulu")["matches"]] == ["mine"]
     assert {one["subscription_id"] for one in match(subject="orders 1")["matches"]} == {"mine", document["id"]}
 
-    def search(**query: str) -> list[str]:
+    def search(**query: str | int) -> list[str]:
         return [item["id"] for item in client.get("/v1/subscriptions", params=query).json()["items"]]
 
     assert search(metadata="of=ann") == [document["id"]]

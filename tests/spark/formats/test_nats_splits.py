@@ -162,6 +162,7 @@ def test_a_checkpoint_without_a_revision_goes_on(
 
     (part,) = read.partitions({stream: 1}, {stream: 5})
 
+    assert isinstance(part, Split)
     assert (part.start, part.end, part.revision) == (1, 5, 7)
     assert read.latestOffset({stream: 5}, ReadAllAvailable()) == {stream: 5}
     read.stop()
@@ -177,7 +178,7 @@ def test_a_checkpoint_with_a_revision_goes_on_without_subscriptions(
 
     assert read.latestOffset({stream: 5, REVISION: 5}, ReadAllAvailable()) == {stream: 5, REVISION: 5}
     assert read.latestOffset(start, ReadAllAvailable()) == {stream: 5}
-    assert [part.revision for part in read.partitions(start, {stream: 5, REVISION: 5})] == [None]
+    assert [vars(part)["revision"] for part in read.partitions(start, {stream: 5, REVISION: 5})] == [None]
     read.stop()
 
 

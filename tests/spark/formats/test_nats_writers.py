@@ -18,14 +18,16 @@ from turnout.spark.formats.nats.sink import NatsStreamWriter, NatsWriter
 pytestmark = pytest.mark.jetstream
 
 
-def write(kind: type, options: dict[str, str], schema: StructType, *batches: list[dict[str, Any]]) -> Any:
+def write(kind: type[NatsWriter], options: dict[str, str], schema: StructType, *batches: list[dict[str, Any]]) -> Any:
     writer = pickle.loads(pickle.dumps(kind.of(options, schema, overwrite=False)))
     arrow = to_arrow_schema(schema)
     return writer.write(iter([pa.RecordBatch.from_pylist(rows, schema=arrow) for rows in batches]))
 
 
 @pytest.mark.parametrize("kind", [NatsWriter, NatsStreamWriter])
-def test_a_task_counts_what_it_stored(nats_server: NatsServer, connection: Connection, stream: str, kind: type) -> None:
+def test_a_task_counts_what_it_stored(
+    nats_server: NatsServer, connection: Connection, stream: str, kind: type[NatsWriter]
+) -> None:
     """Several batches, ids in one of them twice; a task without rows is well too."""
     schema = StructType().add("topic", StringType()).add("value", StringType()).add("key", BinaryType())
     options = {"servers": nats_server.url, "window": "10"}
@@ -45,7 +47,7 @@ def test_which_id_a_row_gets(nats_server: NatsServer, connection: Connection, st
     """The key where there is one, else where the row came from; by option only one of them, or none."""
     schema = StructType().add("topic", StringType()).add("value", StringType()).add("key", StringType())
     schema = schema.add("stream", StringType()).add("offset", LongType())
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"topic": f"{stream}.a", "value": "x", "key": "k1", "stream": "S", "offset": 1},
         {"topic": f"{stream}.a", "value": "x", "key": "k1", "stream": "S", "offset": 2},
         {"topic": f"{stream}.a", "value": "x", "key": None, "stream": "S", "offset": 2},

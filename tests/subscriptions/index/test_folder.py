@@ -272,7 +272,8 @@ def test_two_processes_read(store, index_folder):
 def test_readers_while_it_changes(store, index_folder):
     """Readers that open one revision after the other while layers come, go and are merged never miss what stays."""
     stays = store.create(wanting("a"))
-    problems, latest, stop = [], [index_folder.refresh()], threading.Event()
+    problems: list[str | Exception] = []
+    latest, stop = [index_folder.refresh()], threading.Event()
 
     def read():
         try:

@@ -244,7 +244,7 @@ def test_asked_by_several_threads():
     subscriptions = subscriptions_of(conditions)
     index = Index.of(subscriptions)
     batches = [[{"a": f"v{(n * 7 + k) % 600}", "b": f"W{n % 60}x"} for n in range(400)] for k in range(12)]
-    results: dict[int, object] = {}
+    results: dict[int, list[tuple[int, str]]] = {}
 
     def ask(number):
         results[number] = pairs(index, batches[number])

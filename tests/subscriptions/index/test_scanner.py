@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -13,10 +14,11 @@ from tests.subscriptions.index.asking import expected, pairs, subscriptions_of
 from turnout.conditions import Kiwi, all_of, any_of, kiwi, not_, one_of
 from turnout.subscriptions import Matcher, Subscription
 from turnout.subscriptions.index import Index, build, scanner
+from turnout.subscriptions.index.arrays import ONE_OF
 
 _texts = st.text(alphabet="abé\ud800", min_size=1, max_size=6).map(lambda text: text.encode("utf-8", "surrogatepass"))
 _searched = st.one_of(st.tuples(st.sampled_from([b"~", b"^", b"$", b"="]), _texts).map(b"".join), st.just(b"="))
-_TESTS = {
+_TESTS: dict[str, Callable[[bytes, bytes], bool]] = {
     "~": bytes.__contains__,
     "^": bytes.startswith,
     "$": bytes.endswith,
@@ -132,7 +134,7 @@ def test_nothing_is_left_to_verify():
         ("l", "part"),
     }
     assert len(arrays.test_form) == 0
-    assert arrays.check_op.tolist() == [build.ONE_OF * 2 + 1]
+    assert arrays.check_op.tolist() == [ONE_OF * 2 + 1]
     assert [match.subscription_id for match in matcher.match({"k": "C:\\cmd.exe", "l": "abc"})] == ["either"]
     assert [match.subscription_id for match in matcher.match({"k": "C", "l": "xabc"})] == ["neither"]
 

@@ -111,6 +111,7 @@ def test_elements_without_a_common_schema_tell_their_width() -> None:
     literal = parse_literal('[1, "x", 0.5]')
 
     assert Literal(Schema("array"), [Int8(1), "x", Float32(0.5)]) == literal
+    assert isinstance(literal.value, list)
     assert [Int8, str, Float32] == [type(item) for item in literal.value]
 
 

@@ -7,7 +7,8 @@ import pytest
 
 from turnout.errors import RecordError
 from turnout.transforms.java import regex as java_regex
-from turnout.transforms.java.regex import JavaRegex, JavaRegexError, check_java_regex
+from turnout.transforms.java.regex import JavaRegex, check_java_regex
+from turnout.transforms.java.regex_characters import JavaRegexError
 
 
 @pytest.mark.parametrize(
