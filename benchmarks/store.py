@@ -29,6 +29,7 @@ from turnout.rpc.v1.matching_pb2_grpc import MatchingStub
 from turnout.rpc.v1.subscriptions_pb2_grpc import ServiceStub
 from turnout.subscriptions import Store, Subscription, open_store
 from turnout.subscriptions.lines import export_lines, import_lines
+from turnout.subscriptions.store import delete_many
 
 KEYS = 8
 RATE = 1_000
@@ -87,6 +88,11 @@ def _sqlite(folder: Path, size: int, operations: int) -> Iterator[Result]:
         with clock() as seconds:
             done = import_lines(store, read)
         yield Result("sqlite import JSON lines", done.created, (done.created / seconds(),), bulk)
+        ids = [subscription.id for subscription in store.snapshot()]
+        random.Random(11).shuffle(ids)
+        with clock() as seconds:
+            delete_many(store, ids)
+        yield Result("sqlite bulk delete", len(ids), (len(ids) / seconds(),), bulk)
 
 
 def _operations(name: str, store: Store, operations: int) -> Iterator[Result]:

@@ -105,6 +105,24 @@ def test_delete(turnout):
     assert turnout("subscriptions", "search")[1] == ""
 
 
+def test_delete_from_a_file(turnout, tmp_path):
+    """Ids of a file or of standard input are deleted together; one that does not exist keeps all others."""
+    ids = [created(turnout, "--has", f"k=v{n}", "--to", "d") for n in range(4)]
+    file = tmp_path / "ids"
+    file.write_text(f"{ids[0]}\n\n{ids[1]}\nnobody\n")
+
+    failed = turnout("subscriptions", "delete", "--ids", str(file))
+    file.write_text(f"{ids[0]}\n\n{ids[1]}\n")
+    done = turnout("subscriptions", "delete", "--ids", str(file))
+    rest = turnout("subscriptions", "delete", "--ids", "-", stdin="\r\n".join(ids[2:]))
+
+    assert (failed[0], failed[2]) == (1, "turnout: no subscription has the id 'nobody'\n")
+    assert (done[0], done[2]) == (0, "2 deleted\n")
+    assert (rest[0], rest[2]) == (0, "2 deleted\n")
+    assert turnout("subscriptions", "delete")[0] == 2
+    assert turnout("subscriptions", "delete", "a", "--ids", str(file))[0] == 2
+
+
 def test_search(turnout):
     """Search by leaf or by metadata, a page at a time."""
     ids = sorted(created(turnout, "--has", "k=v*", "--to", "d", "--meta", "by=me") for _ in range(3))

@@ -20,7 +20,7 @@ from turnout.errors import (
     SubscriptionNotFoundError,
 )
 from turnout.subscriptions import MAX_LIMIT, Page, Store, Subscription
-from turnout.subscriptions.store import MultiTenantStore, VersionedStore
+from turnout.subscriptions.store import BulkStore, MultiTenantStore, VersionedStore, delete_many
 from turnout.subscriptions.tenants import tenant_of
 
 
@@ -150,6 +150,35 @@ class OwnerContract:
             store.read("nobody")
         with pytest.raises(SubscriptionNotFoundError, match="'nobody'"):
             store.delete("nobody")
+
+    def test_delete_many(self, store):
+        """All are deleted, in one revision where the store can; a repeated id counts once."""
+        created = store.create_many([subscription(f"p{number}*", metadata={"n": "1"}) for number in range(5_000)])
+        before = store.revision()
+
+        delete_many(store, [*created[:-1], created[0]])
+
+        changes = store.changes(before)
+        assert sorted(changes.deleted_ids) == sorted(created[:-1])
+        assert [kept.id for kept in store.snapshot()] == created[-1:]
+        assert store.search_by_condition("subject", "p0*").items == ()
+        assert len(store.search_by_metadata({"n": "1"}).items) == 1
+        if isinstance(store, BulkStore):
+            assert changes.revision == before + 1
+
+    def test_delete_many_with_an_unknown_id(self, store):
+        """A store that deletes many at once then deletes none, and its revision stays."""
+        store.create_many([subscription(id="a"), subscription(id="b")])
+        before = store.revision()
+
+        with pytest.raises(SubscriptionNotFoundError, match="nobody"):
+            delete_many(store, ["a", "nobody", "b"])
+        delete_many(store, [])
+
+        if isinstance(store, BulkStore):
+            assert store.revision() == before
+            assert [kept.id for kept in store.snapshot()] == ["a", "b"]
+        assert store.read("b").id == "b"
 
     def test_delete(self, store):
         """A deleted subscription is not read, not found and not deleted again."""

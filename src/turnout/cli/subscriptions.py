@@ -87,15 +87,23 @@ def read(id: str, store: StoreUrl = None, timeout: StoreTimeout = None) -> None:
 
 
 def delete(
-    ids: Annotated[list[str], typer.Argument(help="The ids to delete.")],
+    ids: Annotated[list[str] | None, typer.Argument(help="The ids to delete.")] = None,
+    id_file: Annotated[
+        typer.FileText | None, typer.Option("--ids", help="A file with an id on each line; - is standard input.")
+    ] = None,
     store: StoreUrl = None,
     timeout: StoreTimeout = None,
 ) -> None:
-    """Forget subscriptions."""
+    """Delete subscriptions: all of them, or none if one does not exist (in MongoDB and services, those before it)."""
+    if bool(ids) == (id_file is not None):
+        raise SubscriptionInvalidError("give the ids as arguments, or a file of them with --ids: one of both")
+    from turnout.subscriptions.store import delete_many
+
+    chosen = ids or [line.rstrip("\r\n") for line in id_file or () if line.strip()]
     with opened_store(store, timeout) as opened:
-        for id_ in ids:
-            opened.delete(id_)
-            typer.echo(printable_lines([f"deleted {id_}"]), err=True)
+        delete_many(opened, chosen)
+    shown = [f"deleted {id_}" for id_ in chosen] if ids else [f"{len(chosen):,} deleted"]
+    typer.echo(printable_lines(shown), err=True)
 
 
 def search(

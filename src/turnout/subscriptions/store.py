@@ -143,8 +143,34 @@ class MultiTenantStore(Protocol):
         ...
 
 
+@runtime_checkable
+class BulkStore(Protocol):
+    """Optional ability of a store: it deletes many subscriptions as one change."""
+
+    def delete_many(self, ids: Iterable[str]) -> None:
+        """Delete all these subscriptions, or none if one fails, as one revision; an id may be repeated.
+
+        Raises:
+            SubscriptionNotFoundError: one of them does not exist.
+        """
+        ...
+
+
 class FullStore(Store, VersionedStore, MultiTenantStore, Protocol):
     """Store with all optional abilities, as turnout's own are."""
+
+
+def delete_many(store: Store, ids: Iterable[str]) -> None:
+    """Delete subscriptions: all or none in a `BulkStore`, otherwise one after the other until one fails.
+
+    Raises:
+        SubscriptionNotFoundError: one of them does not exist.
+    """
+    if isinstance(store, BulkStore):
+        store.delete_many(ids)
+        return
+    for id_ in dict.fromkeys(ids):
+        store.delete(id_)
 
 
 def view_as_of(store: Store, moment: Moment) -> PastStore:

@@ -17,7 +17,7 @@ from turnout.errors import SubscriptionExistsError, SubscriptionInvalidError, Su
 from turnout.subscriptions.model import Changes, ConditionMatch, Page, Subscription, new_id
 from turnout.subscriptions.past import Creation, Moment, PastStore
 from turnout.subscriptions.snapshot import Snapshot
-from turnout.subscriptions.store import Store, StoreBase, VersionedStore
+from turnout.subscriptions.store import Store, StoreBase, VersionedStore, delete_many
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _OWNED = re.compile(rf"@({_NAME.pattern})/")
@@ -135,6 +135,11 @@ class TenantStore(StoreBase):
         """See `Store.delete`."""
         with self._known_ids():
             self._store.delete(self._prefix + id)
+
+    def delete_many(self, ids: Iterable[str]) -> None:
+        """See `BulkStore.delete_many`; one after the other if the store behind it has no such ability."""
+        with self._known_ids():
+            delete_many(self._store, (self._prefix + id_ for id_ in ids))
 
     def search_by_condition(
         self, key: str, pattern: str, partial: bool = False, *, limit: int = 100, cursor: str = ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from turnout.clocks import TrustedClock
 from turnout.subscriptions.past import Creation, Moment, Span, due_before, now
@@ -14,9 +14,11 @@ def note_time(connection: sqlite3.Connection, revision: int) -> None:
     connection.execute("INSERT INTO moment VALUES (?, ?)", (revision, now()))
 
 
-def archive(connection: sqlite3.Connection, id_: str, born: int, died: int, record: str) -> None:
-    """Remember a subscription that is going."""
-    connection.execute("INSERT INTO past VALUES (?, ?, ?, ?)", (id_, died, born, record))
+def archive(connection: sqlite3.Connection, rows: Iterable[tuple[str, int, str]], died: int) -> None:
+    """Remember deleted subscriptions: each one's id, revision of creation and record."""
+    connection.executemany(
+        "INSERT INTO past VALUES (?, ?, ?, ?)", [(id_, died, born, record) for id_, born, record in rows]
+    )
 
 
 def forget(connection: sqlite3.Connection, retention: float, clock: TrustedClock) -> None:

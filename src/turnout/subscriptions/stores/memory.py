@@ -106,17 +106,33 @@ class MemoryStore(StoreBase):
 
     def delete(self, id: str) -> None:  # noqa: A002 - the field's own name
         """See `Store.delete`."""
+        self.delete_many([id])
+
+    def delete_many(self, ids: Iterable[str]) -> None:
+        """See `BulkStore.delete_many`."""
+        distinct = dict.fromkeys(ids)
         with self._lock:
-            deleted = self._subscriptions.pop(id, None)
-            if deleted is None:
-                raise SubscriptionNotFoundError(id)
-            del self._ids[bisect_right(self._ids, id) - 1]
-            self._advance()
-            if self._retention:
-                self._past.append(_Gone(deleted, self._born[id], self._revision))
-            # A name that is used again died for whoever saw its first life.
-            born = min(self._born.pop(id), self._died.pop(id, (self._revision, 0))[0])
-            self._died[id] = (born, self._revision)
+            for id_ in distinct:
+                if id_ not in self._subscriptions:
+                    raise SubscriptionNotFoundError(id_)
+            if distinct:
+                self._advance()
+            for id_ in distinct:
+                self._forget(id_)
+            if len(distinct) == 1:
+                (id_,) = distinct
+                del self._ids[bisect_right(self._ids, id_) - 1]
+            else:
+                self._ids = [id_ for id_ in self._ids if id_ not in distinct]
+
+    def _forget(self, id_: str) -> None:
+        """Move a subscription to the deleted ones of the current revision."""
+        deleted = self._subscriptions.pop(id_)
+        if self._retention:
+            self._past.append(_Gone(deleted, self._born[id_], self._revision))
+        # A reused id keeps its first creation revision, so that readers of that time still see the deletion.
+        born = min(self._born.pop(id_), self._died.pop(id_, (self._revision, 0))[0])
+        self._died[id_] = (born, self._revision)
 
     def search_by_condition(
         self, key: str, pattern: str, partial: bool = False, *, limit: int = 100, cursor: str = "", prefix: str = ""

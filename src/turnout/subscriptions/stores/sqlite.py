@@ -87,32 +87,29 @@ class SqliteStore(StoreBase):
 
     def delete(self, id: str) -> None:  # noqa: A002 - the field's own name
         """See `Store.delete`."""
+        self.delete_many([id])
+
+    def delete_many(self, ids: Iterable[str]) -> None:
+        """See `BulkStore.delete_many`. Other writers wait until the iterable ends."""
+        distinct = iter(dict.fromkeys(ids))
+        chunk = list(islice(distinct, _CHUNK))
+        if not chunk:
+            return
         with self._file.writing() as connection:
-            row = connection.execute("SELECT revision, record FROM subscription WHERE id = ?", (id,)).fetchone()
-            if row is None:
-                raise SubscriptionNotFoundError(id)
-            born, record = row
-            deleted = decode_record(id, record)
-            connection.execute("DELETE FROM subscription WHERE id = ?", (id,))
-            connection.executemany(
-                "DELETE FROM leaf WHERE (key, pattern, partial, id) = (?, ?, ?, ?)", _leaf_rows(id, deleted)
-            )
-            connection.executemany(
-                "DELETE FROM metadata WHERE (name, value, id) = (?, ?, ?)", _metadata_rows(id, deleted)
-            )
             revision = _next_revision(connection)
-            # A name that is used again died for whoever saw its first life.
-            connection.execute(
-                "INSERT INTO deleted VALUES (?, ?, ?)"
-                " ON CONFLICT (id) DO UPDATE SET born = min(born, excluded.born), died = excluded.died",
-                (id, born, revision),
-            )
-            if self._file.address.retention:
-                past.archive(connection, id, born, revision, record)
-            if self._deletions % _PRUNE_EVERY == 0:
-                _forget_old_deletions(connection)
-                past.forget(connection, self._file.address.retention, self._clock)
-            self._deletions += 1
+            while chunk:
+                rows = _delete(connection, chunk, revision)
+                if self._file.address.retention:
+                    past.archive(connection, rows, revision)
+                self._count_deletions(connection, len(chunk))
+                chunk = list(islice(distinct, _CHUNK))
+
+    def _count_deletions(self, connection: sqlite3.Connection, count: int) -> None:
+        """Prune old deletions before the first one of this process, and once for every so many."""
+        before, self._deletions = self._deletions, self._deletions + count
+        if before == 0 or before // _PRUNE_EVERY != self._deletions // _PRUNE_EVERY:
+            _forget_old_deletions(connection)
+            past.forget(connection, self._file.address.retention, self._clock)
 
     def search_by_condition(
         self, key: str, pattern: str, partial: bool = False, *, limit: int = 100, cursor: str = "", prefix: str = ""
@@ -256,6 +253,37 @@ def _insert(
         "INSERT INTO metadata VALUES (?, ?, ?)", sorted(row for pair in chunk for row in _metadata_rows(*pair))
     )
     return None
+
+
+def _delete(connection: sqlite3.Connection, ids: list[str], revision: int) -> list[tuple[str, int, str]]:
+    """Delete the chunk at a revision, and return each id with its first revision and its record.
+
+    Raises:
+        SubscriptionNotFoundError: one of them does not exist.
+    """
+    marks = ", ".join("?" * len(ids))
+    query = f"SELECT id, revision, record FROM subscription WHERE id IN ({marks})"  # noqa: S608 - placeholders alone
+    rows: list[tuple[str, int, str]] = connection.execute(query, ids).fetchall()
+    if len(rows) != len(ids):
+        found = {id_ for id_, _, _ in rows}
+        raise SubscriptionNotFoundError(next(id_ for id_ in ids if id_ not in found))
+    deleted = decode_records([(id_, record) for id_, _, record in rows])
+    connection.execute(f"DELETE FROM subscription WHERE id IN ({marks})", ids)  # noqa: S608 - as above
+    connection.executemany(
+        "DELETE FROM leaf WHERE (key, pattern, partial, id) = (?, ?, ?, ?)",
+        sorted(row for subscription in deleted for row in _leaf_rows(subscription.id, subscription)),
+    )
+    connection.executemany(
+        "DELETE FROM metadata WHERE (name, value, id) = (?, ?, ?)",
+        sorted(row for subscription in deleted for row in _metadata_rows(subscription.id, subscription)),
+    )
+    # A reused id keeps its first creation revision, so that readers of that time still see the deletion.
+    connection.executemany(
+        "INSERT INTO deleted VALUES (?, ?, ?)"
+        " ON CONFLICT (id) DO UPDATE SET born = min(born, excluded.born), died = excluded.died",
+        [(id_, born, revision) for id_, born, _ in rows],
+    )
+    return rows
 
 
 def _existing_id(connection: sqlite3.Connection, ids: list[str], before: int) -> str:
