@@ -25,7 +25,7 @@ from turnout.conditions import (
 )
 from turnout.errors import ConditionError
 
-_word = partial(kiwi, partial=True)
+_word = partial(kiwi, "t", partial=True)
 A, B, C = kiwi("a", "1"), kiwi("b", "2"), kiwi("c", "3")
 
 
