@@ -106,7 +106,6 @@ def test_reads_the_tree_dialect():
         ("a:(1 2)", 5, "AND, OR, XOR or ')'"),
         ("a:(OR)", 3, "a pattern"),
         ("a:()", 3, "a pattern"),
-        ("a:(1 OR b:t:*x)", 10, "AND, OR, XOR or ')'"),
         ("a:t:(1 OR *x)", 10, "kiwi tree"),
         ("a in (1", 7, "',' or ')'"),
         ("a in (1,)", 8, "a pattern or a network"),
