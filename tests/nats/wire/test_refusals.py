@@ -69,9 +69,21 @@ def test_refusals_are_taken_note_of(nats_server: NatsServer, connection: Connect
     for place, (_, _, words) in bad.items():
         assert words in refused[place]
     assert stored(connection, stream) == 900 - len(bad)
-    assert published.stored + published.duplicates == 900 - len(bad) + 1
+    assert published == Published(900 - len(bad) + 1, 0)
     assert published.delivery.count == 900 - len(bad) + 1
     delete_stream(connection, full)
+
+
+def test_known_messages_beside_a_refused_one(nats_server: NatsServer, stream: str) -> None:
+    """What is sent again because of it is known to the stream, which makes no duplicate of it; the others are some."""
+    subjects = [f"{stream}.{n}" for n in range(10)]
+    with Connection.open(nats_server.url) as opened:
+        publisher = Publisher(opened)
+        publisher.publish_columns(*columns(subjects[:4], [b"x"] * 4, ids=True))
+        publisher.flush()
+        publisher.publish_columns(*columns([*subjects, "nobody.listens"], [b"x"] * 11, ids=True), lambda *_: None)
+
+        assert publisher.flush() == Published(6, 4)
 
 
 @pytest.mark.parametrize("ids", [True, False])
@@ -86,8 +98,9 @@ def test_a_forbidden_subject_concerns_its_messages_alone(ids: bool) -> None:
         publisher.publish_columns(
             *columns(subjects, [b"x"] * 1000, ids), refused=lambda place, why: refused.update({place: str(why)})
         )
-        publisher.flush()
+        published = publisher.flush()
 
+        assert published == Published(800, 0)
         assert sorted(refused) == list(range(0, 1000, 5))
         assert "Permissions Violation for Publish to" in refused[0]
         with Connection.open(server.url.replace("//", "//a:pw@")) as reading:

@@ -101,7 +101,8 @@ class Chunk(Protocol):
         messages: what was sent.
         left: how many of them have no acknowledgement.
         size: how many bytes their frames are.
-        duplicates: how many the stream knew already.
+        duplicates: how many the stream knew already when this chunk was sent.
+        stored_before: how many of these it had stored as new when they were sent as another chunk.
         refused: how many will never be stored.
         delivery: how long those took that have an acknowledgement.
     """
@@ -110,6 +111,7 @@ class Chunk(Protocol):
     left: int
     size: int
     duplicates: int
+    stored_before: int
     refused: int
     delivery: Histogram
 
@@ -136,6 +138,7 @@ class CountedChunk:
         self.number = number
         self.left = len(messages)
         self.duplicates = 0
+        self.stored_before = 0
         self.refused = 0
         self.delivery = Histogram()
         data, edges = messages.frames(lead + b"%d" % number)
@@ -167,6 +170,7 @@ class TrackedChunk:
         self.messages = messages
         self.left = count
         self.duplicates = 0
+        self.stored_before = 0
         self.refused = 0
         self.delivery = Histogram()
         self._first = first
@@ -235,6 +239,8 @@ class Window:
         self._lead = lead
         self._chunks: list[Chunk] = []
         self._numbers = 0
+        self._successors: dict[int, Chunk] = {}
+        """Number of a chunk that was sent again → the chunk that it was sent as; answers to it may still come."""
 
     @property
     def unacknowledged(self) -> int:
@@ -257,9 +263,9 @@ class Window:
 
         Answers to the lost connection may still come: messages are counted again under a new number.
         """
-        self._chunks = [
-            self._counted(chunk.messages) if isinstance(chunk, CountedChunk) else chunk for chunk in self._chunks
-        ]
+        for index, chunk in enumerate(self._chunks):
+            if isinstance(chunk, CountedChunk):
+                self._replace(index, chunk, self._counted(chunk.messages))
         return [chunk.waiting() for chunk in self._chunks]
 
     def holder(self, number: int) -> Chunk | None:
@@ -271,6 +277,8 @@ class Window:
 
         One that nothing waited for came for a message that was sent twice.
         """
+        for number, chunk in self._successors.items():
+            chunk.stored_before += int(np.count_nonzero((numbers == number) & ~known))
         return sum(self.answered(chunk, numbers, known) for chunk in self._chunks)
 
     def answered(self, chunk: Chunk, numbers: Numbers, known: Flags) -> int:
@@ -287,8 +295,24 @@ class Window:
         Their ids make it harmless to send them once more.
         """
         numbered = self._numbered(chunk.messages)
-        self._chunks[self._chunks.index(chunk)] = numbered
+        self._replace(self._chunks.index(chunk), chunk, numbered)
         return numbered.waiting()
+
+    def late(self, number: int, *, known: bool) -> None:
+        """Process an answer to a message of a chunk that was sent again."""
+        chunk = self._successors.get(number)
+        if chunk is not None and not known:
+            chunk.stored_before += 1
+
+    def _replace(self, index: int, chunk: Chunk, successor: Chunk) -> None:
+        """Let another chunk, with the same messages, stand for one that was sent."""
+        assert isinstance(chunk, CountedChunk)
+        answered = len(chunk.messages) - chunk.left
+        # A message that this sending has stored is known to the stream when it comes again.
+        successor.stored_before = chunk.stored_before + answered - chunk.duplicates
+        replaced = {number: successor for number, other in self._successors.items() if other is chunk}
+        self._successors |= {**replaced, chunk.number: successor}
+        self._chunks[index] = successor
 
     def forbid(self, subject: str, reason: StreamError) -> tuple[int, list[bytes]]:
         """Refuse the messages on a subject that wait for an answer.
@@ -307,14 +331,16 @@ class Window:
                 apart.refuse(number, reason)
                 refused += 1
             if apart is not chunk:
-                self._chunks[index] = apart
+                self._replace(index, chunk, apart)
                 frames.append(apart.waiting())
         return refused, frames
 
     def let_go(self) -> list[Chunk]:
         """Remove the chunks without pending messages from the window and return them."""
         settled = [chunk for chunk in self._chunks if not chunk.left]
-        self._chunks = [chunk for chunk in self._chunks if chunk.left]
+        if settled:
+            self._chunks = [chunk for chunk in self._chunks if chunk.left]
+            self._successors = {number: chunk for number, chunk in self._successors.items() if chunk.left}
         return settled
 
     def _counted(self, messages: PublishedMessages) -> CountedChunk:

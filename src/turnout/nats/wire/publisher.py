@@ -35,7 +35,8 @@ class Published:
 
     Attributes:
         stored: messages that were new to the stream, and stored.
-        duplicates: those that the stream knew already.
+        duplicates: those that the stream knew already. Of a message that was sent again, as another beside it was
+            refused or the connection was lost, the first acknowledgement counts.
         delivery: how long each of both took, from the moment it was first handed to the connection, with others, until
             its acknowledgement was read. It is no part of what makes two of these equal.
     """
@@ -306,8 +307,9 @@ class Publisher:
         if acknowledged:
             self._retries.progress()
         for chunk in self._window.let_go():
-            stored = len(chunk.messages) - chunk.duplicates - chunk.refused
-            self._published += Published(stored, chunk.duplicates, chunk.delivery)
+            duplicates = max(0, chunk.duplicates - chunk.stored_before)
+            stored = len(chunk.messages) - duplicates - chunk.refused
+            self._published += Published(stored, duplicates, chunk.delivery)
 
     def _acknowledge_each(self, frames: Frames) -> None:
         """Process answers one by one, for buffers with refusals or irregular answers."""
@@ -321,10 +323,12 @@ class Publisher:
             if number is None:
                 continue
             chunk = self._window.holder(number)
-            if chunk is None:
-                continue
             body = bytes(self._memory[line_end + 2 : end])
             answer = answer_of(body[parsed.head :])
+            if chunk is None:
+                if "seq" in answer:
+                    self._window.late(number, known=bool(answer.get("duplicate")))
+                continue
             if "error" not in answer and "seq" in answer:
                 self._refusals.heard(number)
                 known = np.array([bool(answer.get("duplicate"))])
