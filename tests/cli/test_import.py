@@ -86,3 +86,64 @@ def test_a_server(turnout, tmp_path) -> None:
     assert Route.parse(out, {}).mappings.apply("c") == "d"
     assert turnout("import", "nats", "nats.conf")[0] == 2
     assert turnout("import", "nats", "none.conf")[0] == 2
+
+
+RULE = """title: {title}
+id: {id}
+level: low
+detection:
+  selection: {{Image|endswith: /sh}}
+  condition: {condition}
+"""
+
+
+@pytest.fixture
+def rules(turnout, tmp_path) -> Path:
+    """A folder with a rule, one of the same id, one that cannot be expressed, and one that is no YAML."""
+    folder = tmp_path / "rules"
+    folder.mkdir()
+    for name, condition in (("a", "selection"), ("b", "selection"), ("c", "selection | count() > 2")):
+        (folder / f"{name}.yml").write_text(RULE.format(title=name, id="one", condition=condition))
+    (folder / "d.yml").write_text("a: [")
+    return folder
+
+
+def test_rules_of_sigma(turnout, rules) -> None:
+    """A line for each subscription; what is left has its file, its path and the reason, and stops nothing."""
+    code, out, err = turnout("import", "sigma", "rules", "--to", "alerts.{level}")
+
+    (line,) = out.splitlines()
+    assert code == 0
+    assert json.loads(line)["id"] == "one"
+    assert json.loads(line)["route"]["destinations"] == ["alerts.low"]
+    assert err.splitlines()[:2] == [
+        "left   rules/b.yml: id: another rule has the id 'one'",
+        "left   rules/c.yml: detection.condition: aggregates several events: a condition sees one (line 6)",
+    ]
+    assert err.splitlines()[2].startswith("left   rules/d.yml: is no YAML: ")
+    assert err.splitlines()[3:] == ["1 rules taken, 3 left"]
+
+
+def test_rules_of_sigma_for_programs(turnout, rules) -> None:
+    """The same as JSON, with the keys that a route has to list."""
+    code, out, _ = turnout("import", "sigma", "rules", "--json")
+
+    answer = json.loads(out)
+    assert (code, answer["keys"], len(answer["subscriptions"])) == (0, ["Image"], 1)
+    assert answer["left"][1] == {
+        "file": "rules/c.yml",
+        "path": "detection.condition",
+        "reason": "aggregates several events: a condition sees one",
+        "line": 6,
+    }
+
+
+def test_rules_of_sigma_in_a_store(turnout, rules) -> None:
+    """What is written can be imported; without a rule the work has failed, without a file it was a wrong request."""
+    assert turnout("import", "sigma", "rules", "--output", "rules.jsonl")[0] == 0
+    assert turnout("subscriptions", "import", "rules.jsonl", "--store", "sqlite:///s.db")[0] == 0
+    _, out, _ = turnout("subscriptions", "match", "Image=/bin/SH", "--store", "sqlite:///s.db")
+
+    assert out.split() == ["one", "alerts.low"]
+    assert turnout("import", "sigma", "rules/d.yml")[0] == 1
+    assert turnout("import", "sigma", "nowhere.yml")[0] == 2

@@ -1,4 +1,4 @@
-"""``turnout import connect FILE`` and ``turnout import nats FILE``: a route from an existing configuration."""
+"""``turnout import …``: routes and subscriptions from existing configurations."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ import typer
 
 from turnout.cli.exits import DONE, FAILED
 from turnout.errors import ConfigError, Mistake
-from turnout.terminal import json_text, printable_on_terminal
+from turnout.terminal import json_text, printable_lines, printable_on_terminal
 
 if TYPE_CHECKING:
     from turnout.routes.drafts import Draft
+    from turnout.subscriptions import Subscription
+    from turnout.subscriptions.sigma import LeftRule
 
 File = Annotated[Path, typer.Argument(help="The file to read.", dir_okay=False)]
 Name = Annotated[str | None, typer.Option(help="What the route is called.")]
@@ -63,6 +65,75 @@ def nats(
 
     written = _DraftFile(file, output, force=force, as_json=as_json)
     raise typer.Exit(written.write(lambda ends: draft_of_server(file, account, name=name, **ends), source, to))
+
+
+def sigma(
+    paths: Annotated[list[Path], typer.Argument(help="Rule files, and folders with such.", exists=True)],
+    to: Annotated[
+        list[str] | None, typer.Option(help="A destination, in which {level} stands for the rule's; several times.")
+    ] = None,
+    logsource: Annotated[
+        bool, typer.Option("--logsource", help="Ask for product, category and service, as keys of these names.")
+    ] = False,
+    output: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the subscriptions here.", dir_okay=False)
+    ] = None,
+    force: Force = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print JSON: subscriptions, their keys, what was left.")
+    ] = False,
+) -> None:
+    """Sigma's detection rules, as subscriptions for turnout subscriptions import.
+
+    turnout import sigma rules/linux --to 'alerts.{level}' --output alerts.jsonl
+    """
+    from turnout.conditions import leaves
+    from turnout.subscriptions.lines import subscription_to_json
+
+    taken, left = _sigma_subscriptions(paths, to or ["alerts.{level}"], logsource=logsource)
+    if as_json:
+        shown = {
+            "subscriptions": [subscription_to_json(subscription) for subscription in taken],
+            "keys": sorted({leaf.key for subscription in taken for leaf in leaves(subscription.condition)}),
+            "left": [
+                {"file": str(rule.file), "path": rule.path, "reason": rule.reason, "line": rule.line} for rule in left
+            ],
+        }
+        typer.echo(json_text(shown, indent=1))
+    else:
+        lines = "".join(f"{json_text(subscription_to_json(subscription))}\n" for subscription in taken)
+        if output is None:
+            typer.echo(lines, nl=False)
+        else:
+            write_new({output: lines}, force=force)
+        typer.echo(printable_lines([f"left   {rule}" for rule in left]), err=True, nl=bool(left))
+        typer.echo(f"{len(taken):,} rules taken, {len(left):,} left", err=True)
+    raise typer.Exit(DONE if taken else FAILED)
+
+
+def _sigma_subscriptions(
+    paths: list[Path], destinations: list[str], *, logsource: bool
+) -> tuple[list[Subscription], list[LeftRule]]:
+    """Return the rules as subscriptions, and those that are left; of several rules with one id the first is taken."""
+    from turnout.errors import SubscriptionInvalidError
+    from turnout.subscriptions.sigma import LeftRule, read_file, rule_files
+
+    taken: list[Subscription] = []
+    left: list[LeftRule] = []
+    ids: set[str] = set()
+    for found in (rule for file in rule_files(paths) for rule in read_file(file)):
+        if isinstance(found, LeftRule):
+            left.append(found)
+        elif found.id in ids:
+            left.append(LeftRule(found.file, "id", f"another rule has the id {found.id!r}"))
+        else:
+            try:
+                taken.append(found.subscription(destinations, with_logsource=logsource))
+            except SubscriptionInvalidError as problem:
+                left.append(LeftRule(found.file, "", str(problem)))
+            else:
+                ids |= {found.id} - {""}
+    return taken, left
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +198,8 @@ def _json(draft: Draft, text: str, mistakes: tuple[Mistake, ...]) -> dict[str, A
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    group = typer.Typer(help="Make a route of what you have already.", no_args_is_help=True)
+    group = typer.Typer(help="Make a route, or subscriptions, of what you have already.", no_args_is_help=True)
     group.command("connect")(connect)
     group.command("nats")(nats)
+    group.command("sigma")(sigma)
     app.add_typer(group, name="import")
