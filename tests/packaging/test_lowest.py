@@ -266,6 +266,20 @@ def test_extra_mongo(lowest: Make, tmp_path: Path) -> None:
     assert created.stdout.strip() in matched.stdout
 
 
+def test_extra_msgpack(lowest: Make, tmp_path: Path) -> None:
+    """A record in MessagePack goes through a route."""
+    turnout = lowest("msgpack")
+    (tmp_path / "route.yaml").write_text(
+        "name: first\nvalue: {format: msgpack}\nsource: {format: json, path: in}\nsink: {format: json, path: out}\n",
+        encoding="utf-8",
+    )
+    (tmp_path / "record.json").write_text('{"topic": "in.a", "value": {"n": 1}}', encoding="utf-8")
+
+    explained = turnout.turnout("explain", "route.yaml", "--file", "record.json", cwd=tmp_path)
+
+    assert (explained.returncode, explained.stderr) == (0, "")
+
+
 @pytest.mark.spark
 def test_extra_demo(lowest: Make, tmp_path: Path) -> None:
     """The demo's books balance, on the nats-server and the Java of its own lowest wheels: no other is on the path."""

@@ -210,6 +210,8 @@ def hook(value: Value) -> Value:
         return int(value)
     if isinstance(value, Float32):
         return single(value)
+    if isinstance(value, bytes):
+        return bytes(value)
     if isinstance(value, Mapping):
         return dict(value)
     raise TypeError(f"a {type(value).__name__} has no form in JSON")

@@ -131,41 +131,53 @@ class Reader:
 
 
 class SchemalessReader:
-    """Reads JSON of any kind."""
+    """Reads schemaless values of any kind."""
 
-    def __init__(self) -> None:
-        self._strict = _schemaless_decoder().decode
+    def __init__(
+        self, strict: Convert | None = None, lenient: Convert = read_schemaless, notation: str = "JSON"
+    ) -> None:
+        """Create a reader for JSON, or for another notation.
+
+        Args:
+            strict: reads most texts.
+            lenient: reads the others, or says what is wrong with them.
+            notation: the notation's name, for messages.
+        """
+        self._strict = strict or _schemaless_decoder().decode
+        self._lenient = lenient
+        self._notation = notation
 
     def read(self, rows: Positions, texts: Sequence[bytes]) -> Decoded:
-        """The blocks of these texts, objects by their shape."""
+        """Return the blocks of these texts, objects by their shape."""
         shapes = Shapes()
         errors: dict[int, RecordError] = {}
         for start in range(0, len(texts), _CHUNK):
             chunk = texts[start : start + _CHUNK]
             members: NewColumn = []
             failed = _read_all(self._strict, chunk, members)
-            wrong = _insert_slowly(chunk, failed, members) if failed else {}
+            wrong = self._insert_slowly(chunk, failed, members) if failed else {}
             errors |= {int(rows[start + place]): error for place, error in wrong.items()}
             places = [start + place for place in range(len(chunk)) if place not in wrong]
             shapes.add(places, members)
         return shapes.blocks(rows), errors
+
+    def _insert_slowly(
+        self, texts: Sequence[bytes], failed: Sequence[int], members: NewColumn
+    ) -> dict[int, RecordError]:
+        """Read the texts at the failed indices leniently into *members*; return the remaining errors by index."""
+        errors: dict[int, RecordError] = {}
+        for place in failed:
+            try:
+                members.insert(place - len(errors), self._lenient(texts[place]))
+            except _UNREADABLE as failure:
+                errors[place] = RecordError(f"the value is not {self._notation}: {failure}")
+        return errors
 
 
 @cache
 def _schemaless_decoder() -> msgspec.json.Decoder[DynamicValue]:
     """Return the shared decoder: it is stateless, and takes 10 ms to create."""
     return msgspec.json.Decoder(Schemaless)
-
-
-def _insert_slowly(texts: Sequence[bytes], failed: Sequence[int], members: NewColumn) -> dict[int, RecordError]:
-    """Read the texts at the failed indices leniently into *members*; return the remaining errors by index."""
-    errors: dict[int, RecordError] = {}
-    for place in failed:
-        try:
-            members.insert(place - len(errors), read_schemaless(texts[place]))
-        except _UNREADABLE as failure:
-            errors[place] = RecordError(f"the value is not JSON: {failure}")
-    return errors
 
 
 def _checked(member: DynamicValue, check: Convert) -> DynamicValue:
