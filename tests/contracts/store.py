@@ -153,7 +153,9 @@ class OwnerContract:
 
     def test_delete_many(self, store):
         """All are deleted, in one revision where the store can; a repeated id counts once."""
-        created = store.create_many([subscription(f"p{number}*", metadata={"n": "1"}) for number in range(5_000)])
+        # More than a store prepares at a time, where it takes them together.
+        count = 5_000 if isinstance(store, BulkStore) else 20
+        created = store.create_many([subscription(f"p{number}*", metadata={"n": "1"}) for number in range(count)])
         before = store.revision()
 
         delete_many(store, [*created[:-1], created[0]])
