@@ -168,7 +168,7 @@ class OwnerContract:
         if isinstance(store, BulkStore):
             assert changes.revision == before + 1
 
-    def test_delete_many_with_an_unknown_id(self, store):
+    def test_delete_many_with_an_unknown_id(self, store: Store) -> None:
         """A store that deletes many at once then deletes none, and its revision stays."""
         store.create_many([subscription(id="a"), subscription(id="b")])
         before = store.revision()
@@ -177,10 +177,9 @@ class OwnerContract:
             delete_many(store, ["a", "nobody", "b"])
         delete_many(store, [])
 
-        if isinstance(store, BulkStore):
-            assert store.revision() == before
-            assert [kept.id for kept in store.snapshot()] == ["a", "b"]
+        unchanged = store.revision() == before
         assert store.read("b").id == "b"
+        assert unchanged == isinstance(store, BulkStore)
 
     def test_delete(self, store):
         """A deleted subscription is not read, not found and not deleted again."""

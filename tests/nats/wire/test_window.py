@@ -29,6 +29,7 @@ def test_messages_that_are_sent_again(again: str) -> None:
     window = Window(b"_INBOX.x.")
     window.add(PublishedMessages(pa.array(["a"] * 3), pa.array([b""] * 3, type=pa.binary()), lines))
     first = window.holder(1)
+    assert first is not None
     window.acknowledge(np.array([1, 1]), np.array([False, True]))
     window.apart(first) if again == "apart" else window.renew()
     window.late(1, known=False)
