@@ -1,11 +1,13 @@
 """How long a message takes from publish to delivered, and what a query costs that has nothing to do.
 
-A process of its own publishes and listens, so that nothing of the measured program delays its clock: run as
-``python -m benchmarks._latency URL SECONDS`` it prints percentiles as JSON.
+Processes of their own publish and listen, so that nothing of the measured program delays their clocks: run as
+``python -m benchmarks._latency publish URL KIND SECONDS RATE``, and ``… listen URL SUBJECT SECONDS`` for percentiles as
+JSON.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import statistics
 import subprocess
@@ -13,7 +15,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,9 +26,16 @@ import numpy as np
 from benchmarks.harness import Case, Result, Setup, cpu_seconds
 from turnout.embedded import NatsServer
 from turnout.errors import RunError
-from turnout.nats.wire import Connection, purge_stream
+from turnout.nats.protocol.headers import encode
+from turnout.nats.wire import Connection, create_stream, purge_stream
+from turnout.nats.wire.connection import frame
 
-RATE = 1000
+_SENT = "Sent"
+_FLIGHTS = 20_000
+_TICK_SECONDS = 0.002
+"""Messages are sent in steps: no bursts that a batch would take as a whole."""
+
+_GRACE_SECONDS = 4.0
 _ROUTE = """
 name: latency
 source: {{format: nats, servers: "{url}", stream: IN, start: latest}}
@@ -36,22 +46,58 @@ checkpoint: "{checkpoint}"
 """
 
 
+@dataclass(frozen=True)
+class _Scene:
+    """What is measured: how it is started, what is published, and where it arrives.
+
+    Attributes:
+        case: its name.
+        start: of the measured program, for the length of a block.
+        kind: ``plain`` or ``flights``.
+        subject: of what is delivered.
+        rates: messages per second.
+    """
+
+    case: str
+    start: Callable[[Any, NatsServer, Path], Any]
+    kind: str
+    subject: str
+    rates: tuple[int, ...]
+
+
 def latencies(spark: Any, server: NatsServer, folder: Path, *, quick: bool) -> Iterator[Case]:
-    """A query of one's own, and a route that maps subjects; both with the low-latency settings."""
+    """A query of one's own, with short micro-batches, and routes whose micro-batches stay open."""
     seconds = 2 if quick else 8
-    for case, start in (("latency of a query", _query), ("latency of a route", _route)):
-        yield Case(case, partial(_latency, case, start, spark, server, folder, seconds))
+    thousands = 1 if quick else 100
+    for scene in (
+        _Scene("latency of a query", _query, "plain", "out.>", (1000,)),
+        _Scene("latency of a route", _route, "plain", "out.>", (1000, 10_000)),
+        _Scene("latency of the flights route", partial(_flights, 10_000), "flights", "deliver.>", (1000, 10_000)),
+        _Scene(
+            f"latency of {thousands},000 subscriptions",
+            partial(_flights, thousands * 1000),
+            "flights",
+            "deliver.>",
+            (1000,),
+        ),
+    ):
+        yield Case(scene.case, partial(_latency, scene, spark, server, folder, seconds))
     yield Case("latency idle micro-batch", lambda: [_idle(spark, server, folder)])
 
 
-def _latency(
-    case: str, start: Callable[..., Any], spark: Any, server: NatsServer, folder: Path, seconds: int
-) -> Iterator[Result]:
+def _latency(scene: _Scene, spark: Any, server: NatsServer, folder: Path, seconds: int) -> Iterator[Result]:
     with Connection.open(server.url) as connection:
         for stream in ("IN", "OUT"):
             purge_stream(connection, stream)
-    with start(spark, server, folder):
-        yield _measure(spark, server, f"{case}, {RATE:,} messages/s", seconds)
+    with scene.start(spark, server, folder):
+        query = spark.streams.active[0]
+        try:
+            # The first flights also make the index of the subscriptions, and the engine's caches.
+            _traffic(server, scene, 2 * seconds, min(scene.rates))
+            for rate in scene.rates:
+                yield _measure(query, server, scene, rate, seconds)
+        except RunError as failure:
+            raise RunError(f"{scene.case}: {query.exception() or failure}") from failure
 
 
 @contextmanager
@@ -75,9 +121,37 @@ def _query(spark: Any, server: NatsServer, folder: Path) -> Iterator[None]:
 @contextmanager
 def _route(spark: Any, server: NatsServer, folder: Path) -> Iterator[None]:
     from turnout import Route
+
+    with _running(Route.parse(_ROUTE.format(url=server.url, checkpoint=folder / "route"), {}), spark):
+        yield
+
+
+@contextmanager
+def _flights(subscriptions: int, spark: Any, server: NatsServer, folder: Path) -> Iterator[None]:
+    """The example route past so many subscriptions."""
+    from turnout import Route
+    from turnout.demo.stage import streams, subscribe
+    from turnout.demo.year import route_file
+    from turnout.routes.document import TriggerPart
+    from turnout.subscriptions import open_store
+
+    url = f"sqlite:///{folder / f'subscriptions-{subscriptions}.db'}"
+    with contextlib.closing(open_store(url)) as store:
+        subscribe(store, subscriptions)
+    with Connection.open(server.url) as connection:
+        for config in streams():
+            create_stream(connection, config)
+    route = Route.load(route_file(), {"NATS_URL": server.url, "SUBSCRIPTIONS": url})
+    source = route.source.model_copy(update={"start": "latest", "max_records_per_trigger": None})
+    checkpoint = str(folder / f"flights-{subscriptions}")
+    with _running(replace(route, source=source, trigger=TriggerPart(latency="low"), checkpoint=checkpoint), spark):
+        yield
+
+
+@contextmanager
+def _running(route: Any, spark: Any) -> Iterator[None]:
     from turnout.spark.running.job import run
 
-    route = Route.parse(_ROUTE.format(url=server.url, checkpoint=folder / "route"), {})
     stop = threading.Event()
     thread = threading.Thread(target=run, args=(route, spark), kwargs={"stop": stop})
     thread.start()
@@ -92,23 +166,20 @@ def _route(spark: Any, server: NatsServer, folder: Path) -> Iterator[None]:
         thread.join(60)
 
 
-def _measure(spark: Any, server: NatsServer, case: str, seconds: int) -> Result:
-    query = spark.streams.active[0]
-    try:
-        _traffic(server, 2 * seconds)
-        traffic = _traffic(server, seconds)
-    except RunError as failure:
-        raise RunError(f"{case}: {query.exception() or failure}") from failure
+def _measure(query: Any, server: NatsServer, scene: _Scene, rate: int, seconds: int) -> Result:
+    traffic = _traffic(server, scene, seconds, rate)
     batches = [progress for progress in query.recentProgress if progress.numInputRows][-50:]
     parts = {
         f"{name}_ms": statistics.median(batch.durationMs.get(name, 0) for batch in batches)
         for name in ("triggerExecution", "walCommit", "queryPlanning", "addBatch", "commitOffsets")
+        if batches and scene.start is _query
     }
     before = cpu_seconds()
     time.sleep(5)
     idle = (cpu_seconds() - before) / 5
     extra = {**traffic["ms"], **parts, "idle_cores": idle}
-    return Result(case, traffic["count"], (traffic["count"] / seconds,), Setup("new", None, 2), extra=extra)
+    count = traffic["count"]
+    return Result(f"{scene.case}, {rate:,} messages/s", count, (count / seconds,), Setup("new", None, 2), extra=extra)
 
 
 def _idle(spark: Any, server: NatsServer, folder: Path) -> Result:
@@ -140,57 +211,95 @@ def _idle(spark: Any, server: NatsServer, folder: Path) -> Result:
     return Result("latency idle micro-batch", len(taken), (speed,), Setup("none", None, 2), extra=extra)
 
 
-def _traffic(server: NatsServer, seconds: int) -> dict[str, Any]:
-    """Messages at a steady rate for some seconds; what the other process says of them."""
-    command = [sys.executable, "-m", "benchmarks._latency", server.url, str(seconds)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[1])
-    if done.returncode != 0:
-        raise RunError("the latency was not measured: " + done.stderr.strip()[-500:])
-    measured: dict[str, Any] = json.loads(done.stdout)
+def _traffic(server: NatsServer, scene: _Scene, seconds: int, rate: int) -> dict[str, Any]:
+    """Messages at a steady rate for some seconds; what the listening process says of them."""
+    module = [sys.executable, "-m", "benchmarks._latency"]
+    common: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    root = Path(__file__).parents[1]
+    with ExitStack() as processes:
+        publisher = processes.enter_context(
+            subprocess.Popen(
+                [*module, "publish", server.url, scene.kind, str(seconds), str(rate)],
+                stdin=subprocess.PIPE,
+                cwd=root,
+                **common,
+            )
+        )
+        assert publisher.stdout is not None
+        # It has read its flights, and waits.
+        publisher.stdout.readline()
+        listener = processes.enter_context(
+            subprocess.Popen([*module, "listen", server.url, scene.subject, str(seconds)], cwd=root, **common)
+        )
+        assert listener.stdout is not None
+        listener.stdout.readline()
+        said = publisher.communicate("go\n")[1], *listener.communicate()
+    if publisher.returncode or listener.returncode:
+        raise RunError("the latency was not measured: " + (said[0] + said[2]).strip()[-500:])
+    measured: dict[str, Any] = json.loads(said[1])
     return measured
 
 
-# The other process
+# The other processes
 
 
-def _main(url: str, seconds: int) -> None:
-    count = seconds * RATE
-    taken: list[float] = []
-    ended = threading.Event()
-    listener = threading.Thread(target=_listen, args=(url, count, taken, ended))
-    listener.start()
-    time.sleep(0.2)
+def _publish(url: str, kind: str, seconds: int, rate: int) -> None:
+    messages = _messages(kind)
+    first = [next(messages) for _ in range(min(seconds * rate, _FLIGHTS))]
+    _say("ready")
+    sys.stdin.readline()
     with Connection.open(url) as connection:
         begun = time.monotonic()
-        # Two messages every two milliseconds: no bursts that a batch would take as a whole.
-        for tick in range(count // 2):
-            time.sleep(max(0.0, begun + tick * 2 / RATE - time.monotonic()))
-            for _ in range(2):
-                connection.publish("in.x", repr(time.time()).encode())
+        sent = 0
+        while sent < seconds * rate:
+            time.sleep(max(0.0, begun + sent / rate - time.monotonic()))
+            due = min(seconds * rate, sent + max(1, round(rate * _TICK_SECONDS)))
+            now = repr(time.time())
+            frames = []
+            for number in range(sent, due):
+                subject, headers, payload = first[number] if number < len(first) else next(messages)
+                frames.append(frame(subject, payload, head=encode([*headers, (_SENT, now)])))
+            connection.send(b"".join(frames))
+            sent = due
         connection.ping()
-    ended.set()
-    listener.join()
+
+
+def _messages(kind: str) -> Iterator[tuple[str, list[tuple[str, str]], bytes]]:
+    if kind == "flights":
+        from benchmarks._flights import endless_flights
+
+        for message in endless_flights(_FLIGHTS):
+            yield message.subject, list(message.headers), message.payload
+    while True:
+        yield "in.x", [], b"x" * 20
+
+
+def _listen(url: str, subject: str, seconds: int) -> None:
+    """Note how old each message is when it comes, until some seconds after the last was published."""
+    taken: list[float] = []
+    mark = f"{_SENT}: ".encode()
+    with Connection.open(url) as connection:
+        connection.subscribe(subject)
+        connection.ping()
+        _say("ready")
+        with contextlib.suppress(TimeoutError):
+            for message in connection.messages(time.monotonic() + seconds + _GRACE_SECONDS):
+                at = message.headers.find(mark) + len(mark)
+                taken.append(time.time() - float(message.headers[at : message.headers.index(b"\r", at)]))
     if not taken:
-        raise SystemExit(f"of {count:,} messages none was delivered")
+        raise SystemExit("no message was delivered")
     p50, p90, p99, most = np.percentile(taken, [50, 90, 99, 100]) * 1000
     ms = {"p50_ms": p50, "p90_ms": p90, "p99_ms": p99, "max_ms": most}
-    sys.stdout.write(json.dumps({"count": len(taken), "ms": ms}))
+    _say(json.dumps({"count": len(taken), "ms": ms}))
 
 
-def _listen(url: str, count: int, taken: list[float], ended: threading.Event) -> None:
-    """Note how old each message is when it comes; all of them, or what has come 10 s after the last was sent."""
-    with Connection.open(url) as connection:
-        connection.subscribe("out.>")
-        patience = 20
-        while len(taken) < count and patience:
-            try:
-                for message in connection.messages(time.monotonic() + 0.5):
-                    taken.append(time.time() - float(message.payload))
-                    if len(taken) == count:
-                        return
-            except TimeoutError:
-                patience -= ended.is_set()
+def _say(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":
-    _main(sys.argv[1], int(sys.argv[2]))
+    if sys.argv[1] == "publish":
+        _publish(sys.argv[2], sys.argv[3], int(sys.argv[4]), int(sys.argv[5]))
+    else:
+        _listen(sys.argv[2], sys.argv[3], int(sys.argv[4]))

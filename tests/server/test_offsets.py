@@ -9,6 +9,7 @@ import pytest
 
 from tests.server.test_compatibility import FILES, KAFKA, NATS, route
 from turnout.errors import ConfigError
+from turnout.runtime.open_splits.progress import OpenProgress, ProgressFolder
 from turnout.server.errors import ConflictError
 from turnout.server.offsets import Offsets, begun_at, checked_start, committed, set_aside
 
@@ -101,3 +102,22 @@ def test_checkpoints_are_set_aside_one_after_another(tmp_path: Path) -> None:
 
     assert not (tmp_path / "c").exists()
     assert [committed(tmp_path / f"c.{number}").next for number in (1, 2)] == [{"A": 1}, {"A": 2}]
+
+
+def test_an_open_split_says_how_far_it_is(tmp_path: Path) -> None:
+    """Every second, also while its micro-batch is not committed; where that is lost, its beginning stands."""
+    written = checkpoint(tmp_path / "c", '{"A": 1, "A.open": 1}', '{"A": 40, "A.open": 2}', done=1)
+    assert committed(written) == Offsets(0, {"A": 1})
+    folder = ProgressFolder(written)
+    folder.write(1, OpenProgress(40))
+    assert committed(written) == Offsets(0, {"A": 40})
+    folder.write(2, OpenProgress(75))
+    assert committed(written) == Offsets(0, {"A": 75})
+
+
+def test_the_first_open_split_says_how_far_it_is(tmp_path: Path) -> None:
+    """Nothing is committed for as long as it is open."""
+    written = checkpoint(tmp_path / "c", '{"A": 1, "A.open": 1}', done=0)
+    ProgressFolder(written).write(1, OpenProgress(9))
+
+    assert committed(written) == Offsets(None, {"A": 9})

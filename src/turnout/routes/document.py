@@ -82,7 +82,8 @@ class TriggerPart(Part):
     Attributes:
         available_now: do all there is, then stop.
         processing_time: an interval: ``1 second``.
-        latency: ``low`` takes the settings that shorten the way from publish to delivery.
+        latency: ``low`` delivers messages as they arrive where source and sinks are NATS, and makes micro-batches short
+            elsewhere.
     """
 
     available_now: bool | None = None

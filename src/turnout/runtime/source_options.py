@@ -21,7 +21,7 @@ _READ_OPTIONS = (
     "stream", "filterSubject", "filterSubjects", "startingOffsets", "start", "endingOffsets", "end",
     "maxRecordsPerTrigger", "maxBytesPerTrigger", "partitions", "minPartitions", "failOnDataLoss",
     "includeStream", "pollWait", "pauseFile", "ackConsumer", "partitionSubject", "subjectPartitions",
-    "splits", "revisionsUrl", "pushDown",
+    "splits", "revisionsUrl", "pushDown", "openSplits", "staysOpen",
 )  # fmt: skip
 
 # Spark hands its own options over as well.
@@ -42,6 +42,8 @@ class SourceOptions:
         splits: rows are no records but splits, see `turnout.spark.formats.nats.rows`.
         revisions_url: where to ask for the subscriptions' revision, which becomes part of a streaming read's offsets.
         push_down: the same is asked which subjects the subscriptions of a revision can want, and only these are read.
+        open_splits: where to ask how far an open split has come: `turnout.runtime.open_splits.server`.
+        stays_open: micro-batches are open splits, unless there is much to catch up with.
     """
 
     connection: ConnectionOptions
@@ -62,6 +64,8 @@ class SourceOptions:
     splits: bool = False
     revisions_url: str | None = None
     push_down: bool = False
+    open_splits: str | None = None
+    stays_open: bool = False
 
     @classmethod
     def from_mapping(cls, options: Mapping[str, str], *, streaming: bool) -> SourceOptions:
@@ -97,6 +101,8 @@ class SourceOptions:
             splits=values.flag("splits", usual=False),
             revisions_url=options.get("revisionsUrl") or None,
             push_down=values.flag("pushDown", usual=False),
+            open_splits=options.get("openSplits") or None,
+            stays_open=values.flag("staysOpen", usual=False),
         )
         mistakes += read._contradictions(options, streaming=streaming)
         if mistakes:
@@ -118,6 +124,10 @@ class SourceOptions:
         if self.push_down and (self.revisions_url is None or self.ack_consumer is not None or self.subject_partitions):
             problem = "is for a route's own reads, without ackConsumer and partitionSubject"
             yield Mistake("pushDown", problem)
+        if self.open_splits is not None and not (self.splits and streaming):
+            yield Mistake("openSplits", "is for streaming reads with splits=true")
+        if self.stays_open and (self.open_splits is None or len(self.streams) != 1):
+            yield Mistake("staysOpen", "is for a route's own reads of one stream")
         if self.ack_consumer is not None:
             yield from _ack_mistakes(self.ack_consumer, self.filters, self.start, streaming=streaming)
 

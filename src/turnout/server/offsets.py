@@ -7,13 +7,16 @@ that it was planned to, a line of JSON for each source.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from turnout.routes import Route
 from turnout.runtime.endpoints import adapter_of
 from turnout.runtime.endpoints.adapter import Start
+from turnout.runtime.open_splits.progress import position_after
 from turnout.server.errors import ConflictError
+from turnout.untrusted import is_whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,19 +38,39 @@ class Offsets:
 
 
 def committed(checkpoint: Path) -> Offsets:
-    """Return the offsets committed in the checkpoint; none if it does not exist."""
+    """Return the offsets committed in the checkpoint, and recorded of an open split; none without a checkpoint."""
     batches = _numbers(checkpoint / "commits")
     while batches:
         batch = batches.pop()
-        try:
-            lines = (checkpoint / "offsets" / str(batch)).read_text(encoding="utf-8").splitlines()
-            place = json.loads(lines[2])
-        except (OSError, IndexError, ValueError):
+        place = _planned_end(checkpoint, batch)
+        if place is None:
             continue
-        if isinstance(place, dict):
-            # NATS: beside the streams stand names with a dot, which no stream's name has.
-            return Offsets(batch, {name: value for name, value in place.items() if "." not in name or _nested(value)})
-    return Offsets(None, {})
+        # NATS: beside the streams stand names with a dot, which no stream's name has.
+        following = {name: value for name, value in place.items() if "." not in name or _nested(value)}
+        return Offsets(batch, following | _recorded(checkpoint, place) | _under_way(checkpoint, batch + 1))
+    return Offsets(None, _under_way(checkpoint, 0))
+
+
+def _planned_end(checkpoint: Path, batch: int) -> dict[str, object] | None:
+    """Return the offset that a micro-batch was planned to; None if it cannot be read."""
+    try:
+        lines = (checkpoint / "offsets" / str(batch)).read_text(encoding="utf-8").splitlines()
+        place = json.loads(lines[2])
+    except (OSError, IndexError, ValueError):
+        return None
+    return place if isinstance(place, dict) else None
+
+
+def _under_way(checkpoint: Path, batch: int) -> dict[str, object]:
+    """Return what is recorded of a micro-batch that is not committed; only open splits record something."""
+    return _recorded(checkpoint, _planned_end(checkpoint, batch) or {})
+
+
+def _recorded(checkpoint: Path, place: Mapping[str, object]) -> dict[str, object]:
+    """Return the position that the open splits in an offset have reached, by stream."""
+    numbers = {name.removesuffix(".open"): number for name, number in place.items() if name.endswith(".open")}
+    reached = {stream: position_after(checkpoint, number) for stream, number in numbers.items() if is_whole(number)}
+    return {stream: sequence for stream, sequence in reached.items() if sequence is not None}
 
 
 def _nested(value: object) -> bool:

@@ -12,6 +12,7 @@ from turnout.routes.endpoints import Endpoint, Sink, Source
 from turnout.routes.endpoints.formats import adapter_class, format_of
 
 if TYPE_CHECKING:
+    from turnout.routes import Route
     from turnout.runtime.kafka_limits import KafkaLimits
     from turnout.runtime.sink_options import SinkOptions
     from turnout.spark.history.recorded import RecordSpan
@@ -47,6 +48,9 @@ class SparkEndpoint:
 
     reads_splits: ClassVar[bool] = False
     """True if the rows of a source can be splits, read by the stage itself, and if the source waits at its server."""
+
+    stays_open: bool = False
+    """True if one task can read the source for as long as it likes, as an open split."""
 
     publishes: ClassVar[bool] = False
     """True if the stage itself delivers to a sink; if not, it returns rows."""
@@ -121,6 +125,12 @@ def reads_splits(source: Source) -> bool:
 def publishes(sinks: Mapping[str, Sink]) -> bool:
     """Return True if the stage itself delivers to all sinks."""
     return all(endpoint_of(sink).publishes for sink in sinks.values())
+
+
+def stays_open(route: Route) -> bool:
+    """Return True if the micro-batches of a route can be open splits: ``latency: low``, and ends that allow it."""
+    low = route.trigger.latency == "low" and route.trigger.processing_time is None
+    return low and endpoint_of(route.source).stays_open and publishes(route.sinks)
 
 
 def activate(spark: SparkSession) -> None:

@@ -27,7 +27,8 @@ from turnout.runtime.kafka_limits import KafkaLimits, fitting
 from turnout.runtime.publishing import Publishers
 from turnout.runtime.sink_options import SinkOptions
 from turnout.spark.endpoints import endpoint_of
-from turnout.spark.formats.nats.rows import readers_of
+from turnout.spark.formats.nats.rows import open_split_of, readers_of
+from turnout.spark.open_task import OpenTask
 
 if TYPE_CHECKING:
     from turnout.engine import Messages, Program, Result
@@ -153,8 +154,13 @@ class SparkStage:
         """
         tally = TaskTally()
         with paused_gc(freeze=True), Publishers(self.sinks) as publishers:
-            for result in self.results(batches):
-                tally.add(result, *publishers.publish(result))
+            for rows in batches:
+                opened = open_split_of(rows) if self.splits else None
+                if opened is not None:
+                    OpenTask(*opened, self._outcomes_at, publishers, tally).run()
+                    continue
+                for result in self.results([rows]):
+                    tally.add(result, *publishers.publish(result))
             tally.add(*publishers.flush())
             tally.waited(publishers.delivery)
         yield tally.rows()
@@ -197,6 +203,9 @@ class SparkStage:
                 if reader.not_read:
                     yield Result(Counts(not_read=reader.not_read), Messages.none())
 
+    def _outcomes_at(self, records: pa.RecordBatch, revision: int | None) -> Iterator[Result]:
+        return self._outcomes(records, self._index(revision))
+
     def _outcomes(self, records: pa.RecordBatch, index: Index | None) -> Iterator[Result]:
         from turnout.engine import pieces
 
@@ -238,27 +247,31 @@ class TaskTally:
     """Counts of one task, and the first of the failures to log."""
 
     def __init__(self) -> None:
-        self._counts = Counts()
+        self.counts = Counts()
         self._failures = 0
         self._shown: list[Mapping[str, object]] = []
 
     def add(self, *results: Result) -> None:
         """Count batches, and what has changed in batches that were counted."""
         for result in results:
-            self._counts += result.counts
+            self.counts += result.counts
             self._failures += len(result.failures)
             # Beyond the first of a batch failures are empty: they only count.
             shown = [failure for failure in result.failures[:IN_FULL] if failure]
             self._shown += shown[: IN_FULL - len(self._shown)]
 
+    def resume(self, counts: Counts) -> None:
+        """Add what earlier attempts have counted."""
+        self.counts += counts
+
     def waited(self, delivery: Histogram) -> None:
         """Add how long messages took until they were acknowledged."""
-        self._counts += Counts(flow=Flow(delivery=delivery))
+        self.counts += Counts(flow=Flow(delivery=delivery))
 
     def rows(self) -> pa.RecordBatch:
         """The counts in one row of `COUNTS`, with the first failure; the others in rows of their own."""
-        numbers = {**self._counts.as_dict(), "failures": self._failures}
+        numbers = {**self.counts.as_dict(), "failures": self._failures}
         rows: list[dict[str, object]] = [{"failure": failure} for failure in self._shown] or [{"failure": None}]
-        rows[0] |= {**numbers, FLOW: json.dumps(self._counts.flow.as_dict())}
+        rows[0] |= {**numbers, FLOW: json.dumps(self.counts.flow.as_dict())}
         empty = dict.fromkeys(numbers, 0)
         return pa.RecordBatch.from_pylist([{**empty, **row} for row in rows], schema=COUNTS_SCHEMA)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pickle
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +17,11 @@ from pyspark.sql.types import ArrayType, BinaryType, LongType, StringType, Struc
 from turnout.embedded import NatsServer
 from turnout.errors import ConfigError, StreamError
 from turnout.nats.wire import Connection, Publisher, create_stream, delete_stream, purge_stream, stream_info
+from turnout.runtime.open_splits.ledger import OpenSplits
+from turnout.runtime.open_splits.progress import OpenProgress
+from turnout.runtime.open_splits.server import OpenSplitServer
 from turnout.runtime.source_options import SourceOptions
+from turnout.spark.formats.nats.reading import OpenSplit, Split
 from turnout.spark.formats.nats.source import NatsReader
 from turnout.spark.formats.nats.stream import NatsStreamReader
 
@@ -276,3 +281,102 @@ def test_a_first_micro_batch_that_is_done_again(fill: Fill, make: Make) -> None:
     assert [offset for offset, _ in rows[0]] == [11, 12, 13, 14, 15]
     assert second == {stream: 21}
     assert [offset for offset, _ in read(reader, reader.partitions(end, second))[0]] == [16, 17, 18, 19, 20]
+
+
+@pytest.fixture
+def splits(tmp_path: Path) -> OpenSplits:
+    return OpenSplits(tmp_path)
+
+
+@pytest.fixture
+def driver(splits: OpenSplits) -> Iterator[dict[str, str]]:
+    """The options of a source that asks a driver's ledger of open splits."""
+    with OpenSplitServer(splits) as server:
+        yield {"splits": "true", "openSplits": server.address}
+
+
+def ranges(parts: Sequence[InputPartition]) -> list[tuple[int, int]]:
+    """The ranges that are not empty."""
+    return [(part.start, part.end) for part in parts if isinstance(part, Split) and part.start < part.end]
+
+
+def test_offsets_of_open_splits(
+    fill: Fill, make: Make, splits: OpenSplits, driver: dict[str, str], tmp_path: Path
+) -> None:
+    """Each begins where the one before has come to, also where nothing is new; a pause leaves an offset without one."""
+    name = fill(6)
+    pause = tmp_path / "pause"
+    reader = make(name, **driver, staysOpen="true", start="3", pauseFile=str(pause))
+    splits.seconds = 30.0
+    start = reader.initialOffset()
+
+    first = reader.latestOffset(start, ReadAllAvailable())
+    assert first == {name: 3, f"{name}.open": 1}
+    assert reader.partitions(start, first) == [OpenSplit(name, 3, 1)]
+    attempt = splits.begin(1, 3, None)
+    splits.record(attempt, OpenProgress(7), final=True)
+    second = reader.latestOffset(first, ReadAllAvailable())
+    assert second == {name: 7, f"{name}.open": 2}
+    # Nothing is recorded of it: the next one begins where it began.
+    assert reader.latestOffset(second, ReadAllAvailable()) == {name: 7, f"{name}.open": 3}
+    splits.record(splits.begin(2, 7, None), OpenProgress(9), final=True)
+    splits.close()
+    pause.touch()
+    last = reader.latestOffset(second, ReadAllAvailable())
+    assert last == {name: 9, f"{name}.from": 9}
+    assert reader.latestOffset(last, ReadAllAvailable()) == last
+    assert ranges(reader.partitions(second, last)) == []
+
+
+def test_an_open_split_is_gone_on_with_by_other_triggers(
+    fill: Fill, make: Make, splits: OpenSplits, driver: dict[str, str]
+) -> None:
+    """Behind what is recorded; without a driver that knows it, from its beginning."""
+    name = fill(9)
+    splits.record(splits.begin(4, 2, None), OpenProgress(5), final=True)
+    start = {name: 2, f"{name}.open": 4}
+
+    bounded = make(name, **driver)
+    end = bounded.latestOffset(start, ReadAllAvailable())
+    assert end == {name: 10, f"{name}.from": 5}
+    assert ranges(bounded.partitions(start, end)) == [(5, 10)]
+    assert bounded.partitions({name: 1}, start) == [OpenSplit(name, 2, 4)]
+
+    alone = make(name, splits="true")
+    end = alone.latestOffset(start, ReadAllAvailable())
+    assert ranges(alone.partitions(start, end)) == [(2, 10)]
+    assert ranges(alone.partitions({name: 1}, start)) == []
+
+
+def test_a_backlog_is_worked_off_first(
+    fill: Fill, make: Make, splits: OpenSplits, driver: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In micro-batches with an end."""
+    monkeypatch.setattr("turnout.spark.formats.nats.open_offsets.LARGE_BACKLOG", 8)
+    monkeypatch.setattr("turnout.spark.formats.nats.open_offsets._SMALL_BACKLOG", 2)
+    name = fill(9)
+    reader = make(name, **driver, staysOpen="true")
+    splits.seconds = 30.0
+    start = reader.initialOffset()
+
+    end = reader.latestOffset(start, ReadAllAvailable())
+
+    assert end == {name: 10, f"{name}.from": 1}
+    assert reader.latestOffset(end, ReadAllAvailable()) == {name: 10, f"{name}.open": 1}
+
+
+@pytest.mark.parametrize(
+    ("options", "mistake"),
+    [
+        ({"openSplits": "h 1 t"}, "openSplits: is for streaming reads with splits=true"),
+        ({"staysOpen": "true", "splits": "true"}, "staysOpen: is for a route's own reads of one stream"),
+        (
+            {"staysOpen": "true", "splits": "true", "openSplits": "h 1 t", "stream": "A,B"},
+            "staysOpen: is for a route's own reads of one stream",
+        ),
+    ],
+)
+def test_options_of_open_splits_belong_to_routes(options: dict[str, str], mistake: str) -> None:
+    """A query of somebody's own has none."""
+    with pytest.raises(ConfigError, match=mistake):
+        SourceOptions.from_mapping({"servers": "nats://127.0.0.1:1", "stream": "A", **options}, streaming=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import select
 import socket
 import ssl
 import time
@@ -148,6 +149,21 @@ class Link:
         if count == 0:
             raise self._lost(None)
         return count
+
+    def wait(self, timeout: float, other: socket.socket) -> bool:
+        """Return True when bytes can be read; False when only *other* can be, or nothing in *timeout* seconds.
+
+        Raises:
+            ConnectionLostError: the connection is closed.
+        """
+        sock = self._plain()
+        if self._buffer or (isinstance(sock, ssl.SSLSocket) and sock.pending()):
+            return True
+        # select() takes no descriptors above 1023.
+        poll = select.poll()
+        poll.register(sock, select.POLLIN)
+        poll.register(other, select.POLLIN)
+        return any(descriptor == sock.fileno() for descriptor, _ in poll.poll(timeout * 1000))
 
     def give_back(self, data: memoryview) -> None:
         """Return bytes from `receive_into` to the buffer; the next read starts with them."""

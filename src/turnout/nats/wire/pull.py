@@ -112,6 +112,7 @@ class PullReader:
         self._memory = bytearray(_BUFFER_BYTES)
         self._filled = 0
         self._usual = 0.0
+        self._longest_linger = _LONGEST_LINGER_SECONDS
         self._inbox = ""
         self._consumer = ""
         self._requested = 0
@@ -211,27 +212,32 @@ class PullReader:
         while not at.done and at.next < self._range.end and self._connection.is_open:
             self._ask()
             self._receive()
-            with self._connection.reading():
-                located = locate(self._memory, self._filled, self._usual, self._connection.largest_message)
-            for line in located.lines:
-                self._connection.control(line)
-            if len(located):
+            heard_any, batch = self._take_received()
+            if batch is not None:
+                yield batch
+            if heard_any:
+                # Whoever takes the batches may take their time.
                 heard = time.monotonic()
-                self._usual = located.consumed / len(located)
-                with self._connection.reading():
-                    batch = decode(self._memory, self._filled, located, self._partition)
-                count = self._account(batch)
-                self.bytes += located.consumed
-                self._shift(located.consumed)
-                if count:
-                    yield _record_batch(batch, count)
-                    # Whoever takes the batches may take their time.
-                    heard = time.monotonic()
-            else:
-                self._shift(located.consumed)
-                if time.monotonic() > heard + self._patience:
-                    # A server that talks of other things only is as good as one that is silent.
-                    raise self._silent()
+            elif time.monotonic() > heard + self._patience:
+                # A server that talks of other things only is as good as one that is silent.
+                raise self._silent()
+
+    def _take_received(self) -> tuple[bool, ArrowBatch | None]:
+        """Decode the whole messages of the buffer; return whether there were any, and those within the range."""
+        with self._connection.reading():
+            located = locate(self._memory, self._filled, self._usual, self._connection.largest_message)
+        for line in located.lines:
+            self._connection.control(line)
+        if not len(located):
+            self._shift(located.consumed)
+            return False, None
+        self._usual = located.consumed / len(located)
+        with self._connection.reading():
+            batch = decode(self._memory, self._filled, located, self._partition)
+        count = self._account(batch)
+        self.bytes += located.consumed
+        self._shift(located.consumed)
+        return True, _record_batch(batch, count) if count else None
 
     def _receive(self) -> None:
         """Wait for more bytes, then take what else is there."""
@@ -245,7 +251,7 @@ class PullReader:
                 raise self._silent()
             self._filled += count
             linger = _LINGER_SECONDS if sum(request.left for request in self._at.requests) > _MANY_MESSAGES else 0.0
-            until = time.monotonic() + _LONGEST_LINGER_SECONDS
+            until = time.monotonic() + self._longest_linger
             enough = min(before + _ENOUGH_BYTES, len(self._memory))
             while self._filled < enough and time.monotonic() < until:
                 count = self._connection.receive_into(view[self._filled :], linger)
@@ -348,8 +354,11 @@ class PullReader:
                 # Not one message fits.
                 at.max_bytes *= 2
             else:
-                # Nothing came, though something was pending: a new consumer tells whether there still is.
-                self._connection.close()
+                self._expired_empty()
+
+    def _expired_empty(self) -> None:
+        """Start over: nothing came, though something was pending, and a new consumer tells whether there still is."""
+        self._connection.close()
 
 
 def hole(sequences: NDArray[np.int64], expected: int) -> int | None:

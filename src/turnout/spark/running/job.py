@@ -28,10 +28,12 @@ from turnout.runtime.java_failures import run_error
 from turnout.runtime.preflight import preflight
 from turnout.runtime.progress import Progress, RunResult
 from turnout.spark.endpoints import ReadOptions, activate, endpoint_of, publishes, reads_splits
+from turnout.spark.open_task import RECORD_SECONDS
 from turnout.spark.running.failure_messages import ending_in_words
 from turnout.spark.running.matching import RunMatching
+from turnout.spark.running.open_run import OpenRun
 from turnout.spark.running.plan import OBSERVED, published, write_all
-from turnout.spark.running.reports import Reports, counts_of, ended_at, metrics_of, revision_of, within
+from turnout.spark.running.reports import Reports, counts_of, ended_at, metrics_of, offset_of, revision_of, within
 from turnout.spark.running.warming import warm_up
 from turnout.spark.session.connect import is_connect
 from turnout.spark.session.jvm import how_jvm_ended
@@ -167,6 +169,11 @@ class _Run:
             self.stage = self.stage.with_index(self.matching.place)
         self.batch_revisions = BatchRevisions.beside(None if route.source.is_bounded or self.remote else checkpoint)
         self.whole = self.stage.splits and publishes(route.sinks)
+        self.open_run: OpenRun | None = None
+        beside = local_folder(checkpoint)
+        if self.whole and not route.source.is_bounded and not self.remote and beside is not None:
+            revisions = None if self.matching is None else self.matching.revisions
+            self.open_run = resources.enter_context(OpenRun(route, spark, beside, revisions))
         self.reports = Reports()
         self.between_batches = threading.Lock()
         self.written: dict[int, _AcknowledgedBatch] = {}
@@ -212,7 +219,8 @@ class _Run:
 
     def counts(self) -> Counts:
         """Return all counts so far, including micro-batches that Spark has not yet committed."""
-        return sum((done.counts for done in tuple(self.written.values())), self.total)
+        more = Counts() if self.open_run is None else self.open_run.counts()
+        return sum((done.counts for done in tuple(self.written.values())), self.total + more)
 
     # The whole
 
@@ -229,6 +237,8 @@ class _Run:
         """Run micro-batches until the trigger, the caller or a failure ends them."""
         if self.matching is not None:
             self.matching.learn()
+        if self.open_run is not None and not once:
+            self.open_run.allow()
         try:
             query = self._start(once=once)
             try:
@@ -269,7 +279,10 @@ class _Run:
             wait=self.route.trigger.processing_time is None,
             pause_file=str(self.pause) if self.whole and not self.remote else None,
             splits=self.stage.splits,
-            more={} if self.matching is None else self.matching.options,
+            more={
+                **({} if self.matching is None else self.matching.options),
+                **({} if self.open_run is None else self.open_run.options),
+            },
         )
         return endpoint_of(self.route.source).read(self.spark, options)
 
@@ -293,6 +306,7 @@ class _Run:
         while query.isActive:
             before = self.batches
             self._take_reports(query)
+            self._report_open()
             idle = lasting and self.batches == before
             self.pause_between = min(_IDLE_SECONDS, self.pause_between * _LONGER) if idle else _POLL_SECONDS
             if self.stop.wait(self.pause_between):
@@ -309,12 +323,16 @@ class _Run:
     def _pause(self, query: StreamingQuery) -> None:
         """Pause the source, and wait for two idle polls: Spark may have requested data just before the pause."""
         self.pause.touch()
-        idle = 0
+        if self.open_run is not None:
+            self.open_run.close()
+        idle, deadline = 0, time.monotonic() + _COMMIT_SECONDS
         while query.isActive and idle < 2:
             time.sleep(_POLL_SECONDS)
             self._take_reports(query)
             working = query.status["isTriggerActive"] and query.status["isDataAvailable"]
-            idle = 0 if working else idle + 1
+            # Behind an open split the source has Spark commit the place that it has reached.
+            follows = self.open_run is not None and self.open_run.is_last and time.monotonic() < deadline
+            idle = 0 if working or follows else idle + 1
         if not query.isActive:
             query.awaitTermination()
 
@@ -338,6 +356,10 @@ class _Run:
     def _end(self, query: StreamingQuery) -> None:
         query.stop()
         self._take_reports(query)
+        if self.open_run is not None:
+            # What is recorded now stays so, and the next run of this process does not report it again.
+            self.open_run.end()
+            self._report_open()
 
     def _take_reports(self, query: StreamingQuery) -> None:
         """Take from Spark's reports which micro-batches are committed, and what was counted in them."""
@@ -345,6 +367,18 @@ class _Run:
             done = self._reported(report) if self.whole else self.written.pop(report.batchId, None)
             if done is not None:
                 self._complete(report.batchId, done)
+
+    def _report_open(self) -> None:
+        """Report what open splits have counted since the last report."""
+        if self.open_run is None or not self.open_run.has_news():
+            return
+        now = time.monotonic()
+        took = within(0.0, now - self.last, RECORD_SECONDS)
+        self.began, self.last = now - took if self.began is None else self.began, now
+        if self.on_progress is not None:
+            subscriptions = None if self.matching is None else len(self.matching.revisions)
+            batch, revision = self.open_run.batch, self.open_run.revision
+            self.on_progress(Progress(batch, self.counts(), now - self.began, took, revision, subscriptions))
 
     def _reported(self, report: StreamingQueryProgress) -> _AcknowledgedBatch:
         """Return the counts and times of a micro-batch that Spark ran alone; log its failures."""
@@ -354,8 +388,13 @@ class _Run:
         ended = time.monotonic() - within(0.0, time.time() - ended_at(report), self.pause_between)
         seconds = within(0.0, report.batchDuration / 1000, ended - self.last)
         self.last = ended
+        counts = counts_of(metrics)
+        if self.open_run is not None:
+            counts = self.open_run.committed(offset_of(report), counts)
+            # What an open split has done was reported every second.
+            seconds = min(seconds, RECORD_SECONDS) if self.open_run.is_last else seconds
         self.began = ended - seconds if self.began is None else self.began
-        return _AcknowledgedBatch(counts_of(metrics), self.last, seconds, revision_of(report))
+        return _AcknowledgedBatch(counts, self.last, seconds, revision_of(report))
 
     def _run_error(self, failure: PySparkException) -> TurnoutError:
         if isinstance(self.failure, TurnoutError) and not isinstance(self.failure, RunError):

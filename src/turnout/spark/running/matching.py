@@ -61,7 +61,7 @@ class RunMatching:
         filters = SubjectFilters(route, source.filters) if self.pushes_down else None
         self.revisions = Revisions(route.subscriptions.store, folder, lasting=lasting, pinned=pinned, filters=filters)
         self._resources.callback(self.revisions.close)
-        server = self._resources.enter_context(IndexServer(self.revisions, _address(spark)))
+        server = self._resources.enter_context(IndexServer(self.revisions, driver_address(spark)))
         self.url = server.url
         self.place = IndexPlace.at(self.revisions.folder, server.url)
 
@@ -99,7 +99,7 @@ class RunMatching:
         self.revisions.learn(metadata)
 
 
-def _address(spark: SparkSession) -> str:
+def driver_address(spark: SparkSession) -> str:
     """Return the address of this process, the driver or a Spark Connect client, for other processes of the run."""
     if is_connect(spark):
         return own_address(spark)

@@ -14,6 +14,7 @@ from turnout.engine.counts import Counts
 from turnout.engine.flow import Flow
 from turnout.spark.formats.nats.stream import REVISION
 from turnout.spark.stage import FLOW
+from turnout.untrusted import is_whole
 
 _RAN = "addBatch"
 """Duration that Spark reports for a micro-batch but not for an idle trigger."""
@@ -77,14 +78,18 @@ def counts_of(metrics: Mapping[str, Any]) -> Counts:
     return Counts.of(metrics, sum(flows, Flow()))
 
 
-def revision_of(report: StreamingQueryProgress) -> int | None:
-    """The revision in the offset that the micro-batch ends at; None where its source has none."""
+def offset_of(report: StreamingQueryProgress) -> dict[str, int]:
+    """Return the numbers in the offset that the micro-batch ends at; empty where its source has others."""
     try:
         offset = json.loads(report.sources[0].endOffset)
     except (IndexError, TypeError, ValueError):
-        return None
-    revision = offset.get(REVISION) if isinstance(offset, dict) else None
-    return revision if isinstance(revision, int) else None
+        return {}
+    return {name: value for name, value in offset.items() if is_whole(value)} if isinstance(offset, dict) else {}
+
+
+def revision_of(report: StreamingQueryProgress) -> int | None:
+    """The revision in the offset that the micro-batch ends at; None where its source has none."""
+    return offset_of(report).get(REVISION)
 
 
 def within(least: float, value: float, most: float) -> float:

@@ -27,7 +27,7 @@ from turnout.spark.session.jvm import (
     out_of_reach_of_sigterm,
     own_interrupts,
 )
-from turnout.spark.session.latency import asking_less, low_latency_session
+from turnout.spark.session.latency import asking_less, low_latency_session, with_open_slots
 from turnout.spark.workers.daemon import ROUTES_ONLY
 from turnout.spark.workers.python import worker_python
 
@@ -162,7 +162,8 @@ def route_session(route: Route, *, master: str = "local[*]", log: Path | None = 
     with _children_write_to(log), out_of_reach_of_sigterm():
         conf = {**_needs(route), **asking_less(route), **route.spark}
         carrier = reads_splits(route.source) and master.startswith("local")
-        session = build_session(route.name, master=master, conf=conf, carrier=carrier)
+        slots = with_open_slots(master, [route])
+        session = build_session(route.name, master=slots, conf=conf, carrier=carrier)
     try:
         yield session
     finally:
@@ -189,7 +190,8 @@ def server_session(
     streams_only = bool(routes) and all(reads_splits(route.source) for route in routes)
     carrier = streams_only and master.startswith("local")
     with _children_write_to(log):
-        return build_session("turnout", master=master, conf={**needed, **properties}, carrier=carrier)
+        slots = with_open_slots(master, routes)
+        return build_session("turnout", master=slots, conf={**needed, **properties}, carrier=carrier)
 
 
 def session_for(spark: SparkSession, route: Route) -> SparkSession:

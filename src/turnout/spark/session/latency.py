@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import re
+from collections.abc import Iterable
 from typing import Final
 
 from turnout.routes import Route
-from turnout.spark.endpoints import reads_splits
+from turnout.spark.endpoints import reads_splits, stays_open
+
+_LOCAL: Final = re.compile(r"local(?:\[(\d+|\*)(, *\d+)?\])?")
 
 _WAIT: Final = {"pollWait": "1"}
 
@@ -44,6 +49,29 @@ def waiting_source() -> dict[str, str]:
     A route whose micro-batches start as soon as there are records has them by itself.
     """
     return dict(_WAIT)
+
+
+def with_open_slots(master: str, routes: Iterable[Route]) -> str:
+    """Return a local master with enough task slots for the routes' open splits and one more; others as they are.
+
+    An open split has a slot to itself and sleeps most of the time, so that there may be more slots than cores.
+
+    >>> with_open_slots("local[1]", []), with_open_slots("spark://host:7077", [])
+    ('local[1]', 'spark://host:7077')
+    """
+    found = _LOCAL.fullmatch(master)
+    needed = sum(map(stays_open, routes))
+    if found is None or not needed:
+        return master
+    slots = _cores() if found[1] == "*" else int(found[1] or 1)
+    return master if slots > needed else f"local[{slots + needed}{found[2] or ''}]"
+
+
+def _cores() -> int:
+    """Return how many cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def asking_less(route: Route) -> dict[str, str]:

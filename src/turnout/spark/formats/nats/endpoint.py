@@ -24,6 +24,16 @@ class NatsEndpoint(SparkEndpoint):
     reads_splits: ClassVar[bool] = True
     publishes: ClassVar[bool] = True
 
+    @property
+    def stays_open(self) -> bool:  # type: ignore[override]
+        """True if one task reads one stream, on one subject at most, and nothing bounds a micro-batch."""
+        source = self.endpoint
+        if not isinstance(source, NatsSource):
+            return False
+        bounds = (source.max_records_per_trigger, source.max_bytes_per_trigger, source.ack_consumer)
+        one_task = len(source.streams) == 1 and len(source.filters) <= 1 and (source.partitions or 1) == 1
+        return one_task and not source.pushes_down and bounds == (None, None, None)
+
     def read(self, spark: SparkSession, options: ReadOptions) -> DataFrame:
         """Return the records of the streams, or their splits."""
         register(spark)

@@ -53,6 +53,26 @@ class Split(InputPartition):
         return f"{self.stream}[{self.start}, {self.end})"
 
 
+@dataclass(frozen=True)
+class OpenSplit(InputPartition):
+    """A stream from a sequence on, which one task reads until it is told to stop.
+
+    Attributes:
+        stream: whose messages.
+        start: the first sequence, unless the driver knows how far an earlier task has come.
+        number: of the split, among the open ones of a checkpoint.
+        revision: of the subscriptions at the beginning; None without.
+    """
+
+    stream: str
+    start: int
+    number: int
+    revision: int | None = None
+
+    def __repr__(self) -> str:
+        return f"{self.stream}[{self.start}, …)"
+
+
 def planned(splits: Sequence[Split], connection: Connection, filters: Sequence[str]) -> list[Split]:
     """The splits of one range, each with the way in which it is read on *filters*."""
     if not splits:

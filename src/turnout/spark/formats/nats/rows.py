@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType
 
 from turnout.gc_tools import freeze_gc
 from turnout.runtime.source_options import SourceOptions
-from turnout.spark.formats.nats.reading import ArrowColumns, Split, SplitReader
+from turnout.spark.formats.nats.reading import ArrowColumns, OpenSplit, Split, SplitReader
 
 SPLIT_COLUMNS: Final = "split binary"
 """The column of a source whose rows are splits: how to read one, and which, pickled together."""
@@ -53,15 +53,29 @@ class Rows:
             StreamError: when messages of the range are gone and ``failOnDataLoss`` is on.
         """
         freeze_gc()
+        if isinstance(part, OpenSplit):
+            yield self._row(part)
+            return
         # Spark makes an InputPartition of its own where a reader plans none.
         if not isinstance(part, Split) or part.end <= part.start:
             return
         if self.columns is None:
-            pickled = pickle.dumps((self.options, part))
-            yield pa.RecordBatch.from_arrays([pa.array([pickled], pa.binary())], schema=_ROW)
+            yield self._row(part)
             return
         for batch in SplitReader(self.options, part).batches():
             yield self.columns.of(batch, part)
+
+    def _row(self, part: Split | OpenSplit) -> pa.RecordBatch:
+        return pa.RecordBatch.from_arrays([pa.array([pickle.dumps((self.options, part))], pa.binary())], schema=_ROW)
+
+
+def open_split_of(rows: pa.RecordBatch) -> tuple[SourceOptions, OpenSplit] | None:
+    """Return the open split of some rows, which is alone in them, and how to read it; None if there is none."""
+    for pickled in rows.column(0).to_pylist():
+        options, part = pickle.loads(pickled)  # noqa: S301 - what `Rows.read` has written, in a task of this query
+        if isinstance(part, OpenSplit):
+            return options, part
+    return None
 
 
 def readers_of(rows: pa.RecordBatch) -> Iterator[SplitReader]:

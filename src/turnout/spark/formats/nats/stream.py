@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -23,9 +24,12 @@ from turnout.nats.wire import Acknowledger, Connection
 from turnout.nats.wire.positions import StoredSequences, resolve, state_of
 from turnout.runtime.gaps import HoleCounter, lost
 from turnout.runtime.index.client import AskedRevisions
+from turnout.runtime.open_splits.client import ask_plan
+from turnout.runtime.open_splits.ledger import Plan
 from turnout.runtime.source_options import SourceOptions
 from turnout.runtime.waiting import wait_for_more
-from turnout.spark.formats.nats.reading import Split, only, planned, split
+from turnout.spark.formats.nats.open_offsets import Backlog, closed, number_in, opened
+from turnout.spark.formats.nats.reading import OpenSplit, Split, only, planned, split
 from turnout.spark.formats.nats.rows import Rows
 
 REVISION: Final = "subscriptions.revision"
@@ -35,7 +39,8 @@ _log = logging.getLogger(__name__)
 
 Offsets = dict[str, int]
 """For each stream the sequence that comes next; what a checkpoint holds. A stream's name has no dot, so that
-``STREAM.from`` beside it can say where a query's first micro-batch began, and so can `REVISION` stand there."""
+``STREAM.from`` beside it can say where a query's first micro-batch began, and so can `REVISION` stand there. With
+``STREAM.open`` beside it the sequence is where an open split begins (`turnout.spark.formats.nats.open_offsets`)."""
 
 
 class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -51,6 +56,7 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._released: Offsets = {}
         self._holes = HoleCounter()
         self._revisions = AskedRevisions(options.revisions_url) if options.revisions_url else None
+        self._backlog = Backlog()
 
     def __getstate__(self) -> dict[str, object]:
         # The tasks get a copy; a socket stays where it is.
@@ -98,13 +104,16 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # Spark asks from here on only when everything below is in its commit log. Its own call of commit() comes a
         # batch later, and after the last batch of an availableNow run not at all.
         self._release(start)
-        starts = {stream: self._start(start, stream) for stream in self._options.streams}
+        plan = self._plan(start)
+        starts = {stream: self._start(start, stream, plan) for stream in self._options.streams}
         states = self._states()
-        if self._options.poll_wait and self._target is None:
+        # An open split waits for messages itself, and the position that one has reached is committed at once.
+        if self._options.poll_wait and self._target is None and plan is None:
             states = self._wait(starts, states)
         self._latest = {stream: state.next for stream, state in states.items()}
         if self._options.pause_file and Path(self._options.pause_file).exists():
-            return start
+            # What is left behind by a stop says itself where the run stands.
+            return closed(start, starts)
         for stream, state in states.items():
             if state.next < starts[stream]:
                 self._report(lost(stream, state.next, starts[stream]))
@@ -114,6 +123,8 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             ends = {stream: min(end, self._target.get(stream, end)) for stream, end in ends.items()}
         waiting = {stream: max(0, end - starts[stream]) for stream, end in ends.items()}
         total = sum(waiting.values())
+        if plan is not None and plan.opens and self._target is None and not self._backlog.is_large(total):
+            return opened(starts, plan.number) | self._with_revision()
         if not total and all(start.get(stream) == place for stream, place in starts.items()):
             # Spark compares texts: without the first micro-batch's place it would run another for nothing.
             return start
@@ -122,14 +133,23 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             stream: starts[stream] + (_share(admitted, count, total) if count else 0)
             for stream, count in waiting.items()
         }
-        if total and start == self._initial:
-            # No checkpoint has the place where a query begins. One that dies in its first micro-batch does it again
-            # from here, and not from what is the latest by then.
+        if (total and start == self._initial) or number_in(start) is not None:
+            # No checkpoint has the place where a query begins, or the one that an open split has reached. A query that
+            # dies in this micro-batch does it again from here, and not from what is the latest by then.
             offsets |= {f"{stream}.from": place for stream, place in starts.items()}
-        if self._revisions is not None:
-            # Only where there is something to do: a new subscription alone starts no micro-batch.
-            offsets[REVISION] = self._revisions.newest()
-        return offsets
+        # Only where there is something to do: a new subscription alone starts no micro-batch.
+        return offsets | self._with_revision()
+
+    def _with_revision(self) -> Offsets:
+        return {} if self._revisions is None else {REVISION: self._revisions.newest()}
+
+    def _plan(self, start: Offsets) -> Plan | None:
+        """Return what the driver says of the open split that *start* names, and of the next; None without any."""
+        number, address = number_in(start), self._options.open_splits
+        if address is None or (number is None and not self._options.stays_open):
+            return None
+        plan = ask_plan(address, number)
+        return plan if self._options.stays_open else replace(plan, opens=False)
 
     def _wait(self, starts: Offsets, states: dict[str, StoredSequences]) -> dict[str, StoredSequences]:
         """Return the states when a stream has new messages, or after the poll timeout."""
@@ -143,8 +163,14 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise missing
         _log.warning("%s", missing)
 
-    def _start(self, start: Offsets, stream: str) -> int:
-        """Return the next sequence of *stream*; the start option decides for a stream without a checkpointed offset."""
+    def _start(self, start: Offsets, stream: str, plan: Plan | None = None) -> int:
+        """Return the next sequence of *stream*; the start option decides for a stream without a checkpointed offset.
+
+        Of an open split the offset has the beginning, and the driver the place that it has reached. If that is lost,
+        its records are read once more.
+        """
+        if plan is not None and plan.next is not None and number_in(start, stream) is not None:
+            return plan.next
         if stream in start:
             return int(start[stream])
         return resolve(self._server(), stream, self._options.start)
@@ -181,6 +207,11 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         filters = self._filters(revision)
         for stream, stop in end.items():
             if "." in stream:
+                continue
+            number = number_in(end, stream)
+            if number is not None:
+                if self._options.open_splits is not None:
+                    parts.append(OpenSplit(stream, int(stop), number, revision))
                 continue
             begin = int(end[f"{stream}.from"]) if f"{stream}.from" in end else self._start(start, stream)
             begin = self._present(stream, begin, int(stop))

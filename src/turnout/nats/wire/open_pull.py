@@ -1,0 +1,88 @@
+"""A stream from a sequence on, without an end: each batch is handed out as soon as it arrives."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterator
+from typing import Final
+
+import pyarrow as pa
+
+from turnout.nats.wire.connection import Connection
+from turnout.nats.wire.pull import PullReader, Range
+from turnout.nats.wire.records import SCHEMA, Received
+from turnout.records.types import ArrowBatch
+from turnout.untrusted import LARGEST_SEQUENCE
+
+_EMPTY: Final = pa.RecordBatch.from_pylist([], schema=SCHEMA)
+
+
+class OpenReader(PullReader):
+    """Reader that never reaches its end; it blocks at the server until messages arrive, or somebody calls.
+
+    Args:
+        connection: what to read over.
+        stream: whose messages.
+        start: the first sequence.
+        filters: the subjects to read, none for all.
+        calls: a socket; bytes on it interrupt the wait for messages.
+        tick: seconds after which a wait ends in any case.
+
+    Attributes:
+        pending: how many messages the server had beyond the last batch; 1 before anything is known.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        stream: str,
+        start: int,
+        filters: tuple[str, ...],
+        *,
+        calls: socket.socket,
+        tick: float,
+    ) -> None:
+        super().__init__(connection, Range(stream, start, LARGEST_SEQUENCE, filters))
+        self._longest_linger = 0.0
+        self._calls = calls
+        self._tick = tick
+        self.pending = 1
+
+    def close(self) -> None:
+        """Remove the consumer; messages that were not handed out are left to the next reader."""
+        self._end()
+
+    def _begin(self) -> None:
+        super()._begin()
+        if self._at.done:
+            self.pending = 0
+        # An empty stream is not at its end: messages will come.
+        self._at.done = False
+
+    def _read(self) -> Iterator[ArrowBatch]:
+        """Yield batches as they arrive, and one without rows whenever a wait ends without messages."""
+        heard = time.monotonic()
+        while self._connection.is_open:
+            self._ask()
+            if not self._connection.wait(self._tick, self._calls):
+                if time.monotonic() > heard + self._patience:
+                    raise self._silent()
+                yield _EMPTY
+                continue
+            self._receive()
+            heard_any, batch = self._take_received()
+            if batch is not None:
+                yield batch
+            if heard_any:
+                heard = time.monotonic()
+
+    def _account(self, batch: Received) -> int:
+        count = super()._account(batch)
+        self._at.done = False
+        if count:
+            self.pending = batch.pending
+        return count
+
+    def _expired_empty(self) -> None:
+        """Go on: requests of an idle stream expire without a message."""

@@ -1,0 +1,186 @@
+"""Open splits of one run, as the driver knows them: who reads which, how far it is, and when it is to end."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol
+
+from turnout.engine.counts import Counts
+from turnout.runtime.open_splits.progress import PROCESS, OpenProgress, ProgressFolder
+
+_log = logging.getLogger(__name__)
+
+
+class RevisionSource(Protocol):
+    """Subscriptions that open splits follow: see `turnout.runtime.index.revisions.Revisions`."""
+
+    def newest(self) -> int:
+        """The present revision."""
+        ...
+
+    def usable(self, revision: int) -> int:
+        """Return this revision if it can be opened, else a later one."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Answer to the source when it plans a micro-batch.
+
+    Attributes:
+        next: the position that the split in question has reached; None if that is not recorded.
+        number: for the next open split.
+        opens: whether there may be one.
+    """
+
+    next: int | None
+    number: int
+    opens: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One task's right to read an open split; the next attempt ends it.
+
+    Attributes:
+        number: of the split.
+        serial: of the attempt in this run.
+        progress: where to begin, and what was counted before.
+        seconds: how long the split may stay open; 0 ends it at once.
+    """
+
+    number: int
+    serial: int
+    progress: OpenProgress
+    seconds: float
+
+
+class OpenSplits:
+    """Ledger of a run's open splits. Thread-safe.
+
+    Args:
+        checkpoint: its folder, on this machine.
+        revisions: of the route's subscriptions; None without.
+
+    Attributes:
+        seconds: how long a split may stay open; 0 as long as none may be opened.
+        revision: of the subscriptions, as it was recorded last; None without.
+    """
+
+    def __init__(self, checkpoint: Path, revisions: RevisionSource | None = None) -> None:
+        self._folder = ProgressFolder(checkpoint)
+        self._revisions = revisions
+        self._lock = threading.Lock()
+        self._serial = 0
+        self._current: dict[int, int] = {}
+        self._counts: dict[int, Counts] = {}
+        self._told = self._told_before()
+        self._ended = False
+        self.seconds = 0.0
+        self.revision: int | None = None
+
+    def _told_before(self) -> dict[int, Counts]:
+        """Counts that an earlier run in this process has reported already, by split."""
+        read = {number: self._folder.read(number) for number in self._folder.numbers()[-1:]}
+        return {number: known.counts for number, known in read.items() if known and known.process == PROCESS}
+
+    # The source
+
+    def plan(self, number: int | None) -> Plan:
+        """Return what the source needs to know for its next offset.
+
+        Args:
+            number: of the open split that the last offset names; None if it names none.
+        """
+        known = None if number is None else self._folder.read(number)
+        highest = max([number or 0, *self._folder.numbers()])
+        return Plan(None if known is None else known.next, highest + 1, self.seconds > 0)
+
+    # Tasks
+
+    def begin(self, number: int, start: int, revision: int | None) -> Attempt:
+        """Return a new attempt to read a split; earlier attempts may record nothing more.
+
+        Args:
+            number: of the split.
+            start: where it begins if nothing is recorded of it.
+            revision: of the subscriptions, likewise.
+        """
+        known = self._folder.read(number)
+        progress = OpenProgress(start, Counts(), revision) if known is None else known
+        if self._revisions is None:
+            progress = replace(progress, revision=None)
+        elif progress.revision is None:
+            progress = replace(progress, revision=self._revisions.newest())
+        else:
+            progress = replace(progress, revision=self._revisions.usable(progress.revision))
+        with self._lock:
+            self._serial += 1
+            self._current[number] = self._serial
+            self._counts.setdefault(number, progress.counts)
+            return Attempt(number, self._serial, progress, self.seconds)
+
+    def record(self, attempt: Attempt, progress: OpenProgress, *, final: bool) -> bool:
+        """Record the progress of an attempt; return False if it has to end.
+
+        Another attempt has replaced it then, the run has ended, or nothing can be written.
+
+        Args:
+            attempt: of the task that reports.
+            progress: what it has reached.
+            final: whether the task ends the split with it.
+        """
+        with self._lock:
+            if not self._holds(attempt):
+                return False
+            try:
+                self._folder.write(attempt.number, replace(progress, process=PROCESS), fsync=final)
+            except OSError as failure:
+                _log.warning("open split %d: its position cannot be recorded: %s", attempt.number, failure)
+                return False
+            self._counts[attempt.number] = progress.counts
+            self.revision = progress.revision
+            return True
+
+    def holds(self, attempt: Attempt) -> bool:
+        """Return True as long as the attempt may go on."""
+        with self._lock:
+            return self._holds(attempt)
+
+    def _holds(self, attempt: Attempt) -> bool:
+        return not self._ended and self._current.get(attempt.number) == attempt.serial
+
+    @property
+    def closing(self) -> bool:
+        """True if splits are to be closed: the run stops."""
+        return self.seconds <= 0
+
+    def newest_revision(self) -> int | None:
+        """Return the present revision of the subscriptions; None without."""
+        return None if self._revisions is None else self._revisions.newest()
+
+    # The run
+
+    def close(self) -> None:
+        """Have the open splits closed, and none opened any more."""
+        self.seconds = 0.0
+
+    def end(self) -> None:
+        """Refuse whatever tasks report from now on."""
+        with self._lock:
+            self._ended = True
+        self.close()
+
+    def counts(self) -> dict[int, Counts]:
+        """Return the counts of this process by split, for the splits that are not committed yet."""
+        with self._lock:
+            return {number: counts - self._told.get(number, Counts()) for number, counts in self._counts.items()}
+
+    def committed(self, number: int, counts: Counts) -> Counts:
+        """Forget a committed split, and return its counts without those that an earlier run has reported."""
+        with self._lock:
+            self._counts.pop(number, None)
+            return counts - self._told.pop(number, Counts())

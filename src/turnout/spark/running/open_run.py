@@ -1,0 +1,141 @@
+"""Open splits of one run: their ledger and its server, the task slot that they need, and their counts."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from pyspark.sql import SparkSession
+
+from turnout.engine.counts import Counts
+from turnout.routes import Route
+from turnout.runtime.index.revisions import Revisions
+from turnout.runtime.open_splits.ledger import OpenSplits
+from turnout.runtime.open_splits.server import OpenSplitServer
+from turnout.spark.endpoints import stays_open
+from turnout.spark.formats.nats.open_offsets import number_in
+from turnout.spark.running.matching import driver_address
+
+OPEN_SECONDS: Final = 30.0
+"""Seconds that a split stays open. Spark commits what it has reached, and the next one opens 0.1 s later."""
+
+_log = logging.getLogger(__name__)
+
+
+class OpenRun:
+    """Open splits of a run. A checkpoint that has them can be gone on with by any run, whatever its trigger is.
+
+    Args:
+        route: to run.
+        spark: where it runs.
+        checkpoint: the folder, on this machine.
+        revisions: of its subscriptions; None without.
+    """
+
+    def __init__(self, route: Route, spark: SparkSession, checkpoint: Path, revisions: Revisions | None) -> None:
+        self._route = route
+        self._spark = spark
+        self._checkpoint = checkpoint
+        self._splits = OpenSplits(checkpoint, revisions)
+        self._server = OpenSplitServer(self._splits, driver_address(spark))
+        self._resources = ExitStack()
+        self._reported = Counts()
+        self._allowed = False
+        self.is_last = False
+
+    def __enter__(self) -> Self:
+        self._resources.enter_context(self._server)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._resources.close()
+
+    @property
+    def options(self) -> dict[str, str]:
+        """Return the options of the source."""
+        return {"openSplits": self._server.address, **({"staysOpen": "true"} if self._allowed else {})}
+
+    def allow(self) -> None:
+        """Open splits from now on, if the route can have them and a task slot is left for others."""
+        if not stays_open(self._route):
+            return
+        application = _slots.take(self._spark)
+        if application is None:
+            reason = "route %s: no task slot is left for an open split; its micro-batches stay short ones"
+            _log.warning(reason, self._route.name)
+            return
+        self._resources.callback(_slots.give_back, application)
+        self._allowed = True
+        self._splits.seconds = OPEN_SECONDS
+
+    def close(self) -> None:
+        """Have the open split closed, and none opened any more."""
+        self._splits.close()
+
+    def end(self) -> None:
+        """Refuse whatever tasks report from now on."""
+        self._splits.end()
+
+    # Counts
+
+    def counts(self) -> Counts:
+        """Return what is recorded of splits that Spark has not committed yet."""
+        return sum(self._splits.counts().values(), Counts())
+
+    def has_news(self) -> bool:
+        """Return True if the counts have changed since the last call."""
+        before, self._reported = self._reported, self.counts()
+        return self._reported != before and bool(self._reported.read)
+
+    @property
+    def batch(self) -> int:
+        """Number of the micro-batch that Spark has planned last; -1 before the first."""
+        try:
+            names = [file.name for file in (self._checkpoint / "offsets").iterdir()]
+        except OSError:
+            names = []
+        return max((int(name) for name in names if name.isdecimal()), default=-1)
+
+    @property
+    def revision(self) -> int | None:
+        """The revision of the subscriptions that was recorded last."""
+        return self._splits.revision
+
+    def committed(self, offset: dict[str, int], counts: Counts) -> Counts:
+        """Return the counts of a committed micro-batch, without those that an earlier run of this process reported."""
+        number = number_in(offset)
+        self.is_last = number is not None
+        return counts if number is None else self._splits.committed(number, counts)
+
+
+class _Slots:
+    """Task slots of this process's applications that open splits have taken: one is always left for other tasks."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._taken: dict[str, int] = {}
+
+    def take(self, spark: SparkSession) -> str | None:
+        """Take a slot and return its application; None if there is no slot."""
+        context = spark.sparkContext
+        application, slots = str(context.applicationId), context.defaultParallelism
+        with self._lock:
+            taken = self._taken.get(application, 0)
+            if taken + 1 >= slots:
+                return None
+            self._taken[application] = taken + 1
+            return application
+
+    def give_back(self, application: str) -> None:
+        """Return a slot that was taken."""
+        with self._lock:
+            self._taken[application] -= 1
+
+
+_slots = _Slots()

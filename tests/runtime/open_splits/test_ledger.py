@@ -1,0 +1,115 @@
+"""Ledger of open splits: positions, attempts and counts, as driver and tasks use it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.runtime.open_splits.fakes import FakeRevisions, read
+
+from turnout.runtime.open_splits import ledger, progress
+from turnout.runtime.open_splits.ledger import OpenSplits, Plan
+from turnout.runtime.open_splits.progress import OpenProgress
+
+
+def test_a_new_split_begins_where_it_was_planned(tmp_path: Path) -> None:
+    """And the next one behind what was recorded of it, with another number."""
+    splits = OpenSplits(tmp_path)
+    assert splits.plan(None) == Plan(None, 1, opens=False)
+    splits.seconds = 30.0
+    assert splits.plan(None) == Plan(None, 1, opens=True)
+    attempt = splits.begin(1, 17, 5)
+    assert (attempt.progress, attempt.seconds) == (OpenProgress(17), 30.0)
+
+    assert splits.record(attempt, OpenProgress(20, read(3)), final=True)
+
+    assert splits.plan(1) == Plan(20, 2, opens=True)
+
+
+def test_an_attempt_goes_on_where_the_last_one_recorded(tmp_path: Path) -> None:
+    """With its counts; what the replaced attempt still reports is refused."""
+    splits = OpenSplits(tmp_path)
+    first = splits.begin(1, 1, None)
+    assert splits.record(first, OpenProgress(11, read(10)), final=False)
+
+    second = splits.begin(1, 1, None)
+
+    assert (second.progress.next, second.progress.counts) == (11, read(10))
+    assert not splits.holds(first)
+    assert not splits.record(first, OpenProgress(99, read(98)), final=True)
+    assert splits.record(second, OpenProgress(16, read(15)), final=False)
+    assert splits.counts() == {1: read(15)}
+    assert splits.committed(1, read(15)) == read(15)
+    assert splits.counts() == {}
+
+
+def test_a_number_is_never_used_twice(tmp_path: Path) -> None:
+    """Not even if the checkpoint has lost the offset that it belongs to."""
+    before = OpenSplits(tmp_path)
+    before.record(before.begin(7, 1, None), OpenProgress(5), final=False)
+
+    splits = OpenSplits(tmp_path)
+
+    assert splits.plan(None).number == 8
+    assert splits.plan(6) == Plan(None, 8, opens=False)
+    assert splits.plan(12).number == 13
+
+
+def test_the_counts_of_another_process_are_counted_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was killed before its micro-batch was reported; those of this process were reported as they were recorded."""
+    monkeypatch.setattr(ledger, "PROCESS", "killed")
+    killed = OpenSplits(tmp_path)
+    killed.record(killed.begin(1, 1, None), OpenProgress(11, read(10)), final=False)
+    monkeypatch.undo()
+
+    first = OpenSplits(tmp_path)
+    attempt = first.begin(1, 1, None)
+    assert first.counts() == {1: read(10)}
+    assert first.record(attempt, OpenProgress(14, read(13)), final=False)
+    assert first.counts() == {1: read(13)}
+    first.end()
+    assert not first.record(attempt, OpenProgress(15, read(14)), final=False)
+
+    second = OpenSplits(tmp_path)
+    attempt = second.begin(1, 1, None)
+    assert attempt.progress.counts == read(13)
+    assert second.counts() == {1: read(0)}
+    assert second.record(attempt, OpenProgress(21, read(20)), final=True)
+    assert second.counts() == {1: read(7)}
+    assert second.committed(1, read(20)) == read(7)
+
+
+def test_records_are_done_again_with_their_revision(tmp_path: Path) -> None:
+    """The recorded one, or a later one where it is not kept any more; the newest where none was recorded."""
+    splits = OpenSplits(tmp_path, FakeRevisions(9))
+    assert splits.begin(1, 1, 4).progress.revision == 4
+    splits.record(splits.begin(1, 1, 4), OpenProgress(5, read(4), 6), final=False)
+    assert splits.revision == 6
+
+    assert OpenSplits(tmp_path, FakeRevisions(9)).begin(1, 1, 4).progress.revision == 6
+    assert OpenSplits(tmp_path, FakeRevisions(9, oldest=8)).begin(1, 1, 4).progress.revision == 8
+    assert OpenSplits(tmp_path, FakeRevisions(9)).begin(2, 1, None).progress.revision == 9
+    assert OpenSplits(tmp_path).begin(1, 1, 4).progress.revision is None
+
+
+def test_a_run_that_stops_opens_nothing(tmp_path: Path) -> None:
+    """A task that begins then ends at once."""
+    splits = OpenSplits(tmp_path)
+    splits.seconds = 30.0
+
+    splits.close()
+
+    assert splits.closing
+    assert splits.begin(1, 1, None).seconds == 0
+    assert not splits.plan(1).opens
+
+
+def test_progress_is_marked_with_the_process(tmp_path: Path) -> None:
+    """Whatever mark the task's own process has."""
+    splits = OpenSplits(tmp_path)
+    splits.record(splits.begin(1, 1, None), OpenProgress(5, process="task"), final=False)
+
+    recorded = progress.ProgressFolder(tmp_path).read(1)
+
+    assert recorded is not None
+    assert recorded.process == progress.PROCESS

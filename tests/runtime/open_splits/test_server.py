@@ -1,0 +1,107 @@
+"""Driver and task of an open split over their socket."""
+
+from __future__ import annotations
+
+import select
+import socket
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from tests.runtime.open_splits.fakes import FakeRevisions, read
+
+from turnout.errors import ConnectionLostError
+from turnout.runtime.open_splits.client import OpenSession, ask_plan
+from turnout.runtime.open_splits.ledger import OpenSplits, Plan
+from turnout.runtime.open_splits.progress import OpenProgress, position_after
+from turnout.runtime.open_splits.server import OpenSplitServer
+
+
+@pytest.fixture
+def splits(tmp_path: Path) -> OpenSplits:
+    made = OpenSplits(tmp_path, FakeRevisions(3))
+    made.seconds = 30.0
+    return made
+
+
+@pytest.fixture
+def address(splits: OpenSplits) -> Iterator[str]:
+    with OpenSplitServer(splits) as server:
+        yield server.address
+
+
+def wait_for(session: OpenSession, condition: Callable[[], bool]) -> None:
+    """Listen until *condition* holds; the socket says when there is something to hear."""
+    end = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < end, "it was not said within 30 s"
+        select.select([session.socket], [], [], 1)
+        session.listen()
+
+
+def test_a_task_reports_and_is_told(splits: OpenSplits, address: str, tmp_path: Path) -> None:
+    """It gets its position, each new revision, and the end; what it reports is recorded."""
+    revisions = splits._revisions
+    assert isinstance(revisions, FakeRevisions)
+    assert ask_plan(address, None) == Plan(None, 1, opens=True)
+    with OpenSession(address) as session:
+        assert session.begin(1, 7, 3) == OpenProgress(7, revision=3)
+        assert (session.seconds, session.revision, session.closing) == (30.0, 3, False)
+        session.record(OpenProgress(9, read(2), 3), wait=True)
+        assert position_after(tmp_path, 1) == 9
+        revisions.now = 4
+        wait_for(session, lambda: session.revision == 4)
+        session.record(OpenProgress(12, read(5), 4))
+        splits.close()
+        wait_for(session, lambda: session.closing)
+        session.record(OpenProgress(13, read(6), 4), final=True)
+    assert ask_plan(address, 1) == Plan(13, 2, opens=False)
+    assert splits.counts() == {1: read(6)}
+
+
+def test_the_next_attempt_ends_the_one_before(address: str) -> None:
+    """Also one that only listens: its process may live on somewhere."""
+    with OpenSession(address) as first, OpenSession(address) as second:
+        first.begin(1, 1, 3)
+        second.begin(1, 1, 3)
+        with pytest.raises(ConnectionLostError, match="the driver has ended this attempt to read an open split"):
+            wait_for(first, lambda: False)
+        second.record(OpenProgress(2, read(1), 3), final=True)
+
+
+def test_a_driver_that_ends(splits: OpenSplits) -> None:
+    """Its tasks hear of it at once, and can report nothing any more."""
+    with OpenSplitServer(splits) as server:
+        address = server.address
+        session = OpenSession(address)
+        session.begin(1, 1, 3)
+    with session, pytest.raises(ConnectionLostError):
+        session.record(OpenProgress(2, read(1), 3), final=True)
+    with pytest.raises(ConnectionLostError, match="the driver does not answer"):
+        ask_plan(address, None)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b'{"token": "wrong", "plan": 1}\n',
+        b"no json\n",
+        b"[1, 2]\n",
+        b'{"plan": 1}\n',
+        b"\xff" * (3 << 20),
+        b'{"token": TOKEN, "begin": -1, "start": 1, "revision": null}\n',
+        b'{"token": TOKEN, "begin": 1, "start": 1, "revision": null}\n{"progress": 1}\n',
+    ],
+)
+def test_nonsense_ends_the_connection(splits: OpenSplits, address: str, said: bytes) -> None:
+    """And nothing else: others are served, and nothing is recorded."""
+    host, port, token = address.split(" ")
+    with socket.create_connection((host, int(port)), timeout=30) as other:
+        try:
+            other.sendall(said.replace(b"TOKEN", f'"{token}"'.encode()))
+            while other.recv(1 << 16):
+                pass
+        except ConnectionError:
+            pass
+    assert ask_plan(address, 1) == Plan(None, 2, opens=True)

@@ -1,0 +1,231 @@
+"""Task of an open split: what it reads, with which revision, and what it reports to the driver."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from tests.runtime.open_splits.fakes import FakeRevisions, read
+from tests.streams import own_stream
+
+from turnout.embedded import NatsServer
+from turnout.engine import Counts
+from turnout.errors import ConnectionLostError, StreamError
+from turnout.histogram import Histogram
+from turnout.nats.wire import Connection, purge_stream
+from turnout.runtime.open_splits.ledger import OpenSplits
+from turnout.runtime.open_splits.progress import OpenProgress, ProgressFolder
+from turnout.runtime.open_splits.server import OpenSplitServer
+from turnout.runtime.source_options import SourceOptions
+from turnout.spark import open_task
+from turnout.spark.formats.nats.reading import OpenSplit
+from turnout.spark.open_task import OpenTask
+from turnout.spark.stage import TaskTally
+
+pytestmark = pytest.mark.jetstream
+
+
+@dataclass
+class Sink:
+    """Publishers that keep what they get: sequences with the revision that they were matched with."""
+
+    published: list[tuple[int, int | None]] = field(default_factory=list)
+    flushed: int = 0
+    delivery: Histogram = field(default_factory=Histogram)
+    fails_at: int | None = None
+
+    def outcomes(self, batch: Any, revision: int | None) -> Iterable[Any]:
+        sequences = batch.column("offset").to_pylist()
+        if self.fails_at in sequences:
+            raise RuntimeError("the worker dies here")
+        return [SimpleNamespace(counts=read(len(sequences)), failures=[], rows=[(n, revision) for n in sequences])]
+
+    def publish(self, result: Any) -> list[Any]:
+        self.published += result.rows
+        return []
+
+    def flush(self) -> list[Any]:
+        self.flushed = len(self.published)
+        return []
+
+
+@dataclass
+class Scene:
+    """A stream, and the driver's side of an open split of it."""
+
+    connection: Connection
+    stream: str
+    splits: OpenSplits
+    revisions: FakeRevisions
+    options: SourceOptions
+    folder: Path
+
+    def publish(self, count: int) -> None:
+        for _ in range(count):
+            self.connection.request(f"{self.stream}.x", b"x")
+
+    def task(self, sink: Sink, tally: TaskTally, *, start: int = 1, revision: int | None = 3) -> OpenTask:
+        split = OpenSplit(self.stream, start, 1, revision)
+        return OpenTask(self.options, split, sink.outcomes, sink, tally)  # type: ignore[arg-type]
+
+    def recorded(self) -> OpenProgress:
+        progress = ProgressFolder(self.folder).read(1)
+        assert progress is not None
+        return progress
+
+
+@pytest.fixture
+def scene(connection: Connection, nats_server: NatsServer, tmp_path: Path) -> Iterator[Scene]:
+    revisions = FakeRevisions(3)
+    splits = OpenSplits(tmp_path, revisions)
+    splits.seconds = 60.0
+    with own_stream(connection) as stream, OpenSplitServer(splits) as server:
+        given = {"servers": nats_server.url, "stream": stream, "splits": "true", "openSplits": server.address}
+        options = SourceOptions.from_mapping(given, streaming=True)
+        yield Scene(connection, stream, splits, revisions, options, tmp_path)
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < end, "it did not happen within 30 s"
+        time.sleep(0.01)
+
+
+def test_a_task_reads_until_it_is_told_to_stop(scene: Scene) -> None:
+    """What stands in the stream and what comes later, each once; then position and counts are recorded."""
+    scene.publish(5)
+    sink, tally = Sink(), TaskTally()
+    thread = threading.Thread(target=scene.task(sink, tally, start=3).run)
+    thread.start()
+    wait_for(lambda: sink.flushed == 3)
+    scene.publish(2)
+    wait_for(lambda: sink.flushed == 5)
+
+    scene.splits.close()
+    thread.join(30)
+
+    assert sink.published == [(n, 3) for n in (3, 4, 5, 6, 7)]
+    assert scene.recorded().next == 8
+    assert tally.counts == scene.recorded().counts == read(5)
+    assert scene.splits.counts() == {1: read(5)}
+
+
+def test_the_next_attempt_goes_on_at_the_record(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With its counts: what the first did behind its last record is done and counted again."""
+    monkeypatch.setattr(open_task, "RECORD_SECONDS", 0.01)
+    scene.publish(2)
+    first, thread = Sink(fails_at=4), None
+    failed: list[BaseException] = []
+
+    def attempt() -> None:
+        try:
+            scene.task(first, TaskTally()).run()
+        except RuntimeError as failure:
+            failed.append(failure)
+
+    thread = threading.Thread(target=attempt)
+    thread.start()
+    wait_for(lambda: 1 in scene.splits.counts() and scene.splits.counts()[1] == read(2))
+    scene.publish(3)
+    thread.join(30)
+    assert failed
+    reached = scene.recorded().next
+    assert 3 <= reached <= 4
+
+    second, tally = Sink(), TaskTally()
+    thread = threading.Thread(target=scene.task(second, tally).run)
+    thread.start()
+    wait_for(lambda: second.flushed == 6 - reached)
+    scene.splits.close()
+    thread.join(30)
+
+    assert [sequence for sequence, _ in second.published] == list(range(reached, 6))
+    assert tally.counts == read(5)
+    assert scene.recorded() == OpenProgress(6, read(5), 3, scene.recorded().process)
+
+
+def test_a_revision_is_recorded_before_it_is_used(scene: Scene) -> None:
+    """It is taken up between two batches, also while no message comes."""
+    sink = Sink()
+    thread = threading.Thread(target=scene.task(sink, TaskTally()).run)
+    thread.start()
+    scene.publish(2)
+    wait_for(lambda: sink.flushed == 2)
+    scene.revisions.now = 4
+    wait_for(lambda: scene.splits.revision == 4)
+    assert (scene.recorded().next, scene.recorded().revision) == (3, 4)
+    scene.publish(1)
+    wait_for(lambda: sink.flushed == 3)
+    scene.splits.close()
+    thread.join(30)
+
+    assert sink.published == [(1, 3), (2, 3), (3, 4)]
+
+
+def test_what_is_done_again_has_its_revision(scene: Scene) -> None:
+    """What stood in the stream when an attempt begins may be what the one before it has delivered already."""
+    scene.publish(4)
+    before = scene.splits.begin(1, 1, 3)
+    assert scene.splits.record(before, OpenProgress(3, read(2), 3), final=False)
+    scene.revisions.now = 5
+    sink = Sink()
+    thread = threading.Thread(target=scene.task(sink, TaskTally()).run)
+    thread.start()
+    wait_for(lambda: scene.splits.revision == 5)
+    scene.publish(1)
+    wait_for(lambda: sink.flushed == 3)
+    scene.splits.close()
+    thread.join(30)
+
+    assert sink.published == [(3, 3), (4, 3), (5, 5)]
+
+
+def test_a_split_that_may_not_stay_open_is_closed_where_it_is(scene: Scene) -> None:
+    """A run that stops, or one with another trigger, finds it in its checkpoint."""
+    scene.publish(3)
+    scene.splits.record(scene.splits.begin(1, 1, 3), OpenProgress(2, read(1), 3), final=False)
+    scene.splits.close()
+    sink, tally = Sink(), TaskTally()
+
+    scene.task(sink, tally).run()
+
+    assert (sink.published, tally.counts, scene.recorded().next) == ([], read(1), 2)
+
+
+def test_a_task_ends_with_its_driver(scene: Scene) -> None:
+    """Even if nothing comes: another one may have the split by then."""
+    failed: list[BaseException] = []
+
+    def attempt() -> None:
+        try:
+            scene.task(Sink(), TaskTally()).run()
+        except ConnectionLostError as failure:
+            failed.append(failure)
+
+    thread = threading.Thread(target=attempt)
+    thread.start()
+    wait_for(lambda: bool(scene.splits.counts()))
+    scene.splits.end()
+    thread.join(30)
+
+    assert "the driver has ended this attempt" in str(failed[0])
+
+
+def test_messages_that_are_gone_are_a_loss(scene: Scene) -> None:
+    """The stream's beginning has passed the place where the split begins: nothing of it is counted."""
+    scene.publish(5)
+    purge_stream(scene.connection, scene.stream, seq=4)
+    sink, tally = Sink(), TaskTally()
+
+    with pytest.raises(StreamError, match="no longer has the sequences 2 to 3"):
+        scene.task(sink, tally, start=2).run()
+
+    assert sink.published == []
+    assert tally.counts == Counts()
