@@ -35,7 +35,8 @@ def measure(sources: Path, tests: Path) -> dict[str, object]:
         modules[_package(sources, path)] += 1
         lines[_package(sources, path)] += text.count("\n")
     named = [path for path in paths if path.name != "__init__.py"]
-    mirrored = [path for path in named if (tests / _mirror(sources, path)).exists()]
+    mirrored = {path for path in named if (tests / _mirror(sources, path)).exists()}
+    imported = {path for path in named if path in mirrored or _is_imported(sources, path, tests)}
     functions = [
         (node.end_lineno or node.lineno) - node.lineno + 1
         for text in texts.values()
@@ -50,12 +51,25 @@ def measure(sources: Path, tests: Path) -> dict[str, object]:
         "median_function_lines": sorted(functions)[len(functions) // 2],
         "longest_function_lines": max(functions),
         "mirrored_tests_percent": round(100 * len(mirrored) / len(named)),
+        "of_modules_that_their_package's_tests_import": round(100 * len(mirrored) / max(1, len(imported))),
     }
 
 
 def _mirror(sources: Path, path: Path) -> Path:
     relative = path.relative_to(sources)
-    return relative.with_name(f"test_{relative.stem.lstrip('_')}.py")
+    return relative.with_name(f"test_{relative.stem.strip('_')}.py")
+
+
+def _is_imported(sources: Path, path: Path, tests: Path) -> bool:
+    """Return whether a test of a module's own package imports it."""
+    relative = path.relative_to(sources)
+    package = ".".join(("turnout", *relative.parent.parts))
+    pattern = re.compile(
+        rf"^from {re.escape(package)}\.{path.stem} import |^from {re.escape(package)} import .*\b{path.stem}\b",
+        re.MULTILINE,
+    )
+    files = (tests / relative.parent).glob("test_*.py")
+    return any(pattern.search(file.read_text(encoding="utf-8")) for file in files)
 
 
 def main(arguments: list[str]) -> int:

@@ -10,19 +10,13 @@ from hypothesis import strategies as st
 
 from tests.engine.batches import batch
 from turnout.conditions import Condition, Group, Kiwi, Logic
-from turnout.conditions.pattern import parse_pattern, pattern_matcher
 from turnout.engine import Program
-from turnout.engine.subject_bounds.minimal_filters import fewest
-from turnout.engine.subject_bounds.narrow import glob_of, narrowed
-from turnout.engine.subject_bounds.normal_form import SubjectForm
-from turnout.engine.subject_bounds.regex_globs import regex_globs
 from turnout.engine.subject_filters import SubjectFilters
 from turnout.routes import Route
 from turnout.subjects import matches
 from turnout.subjects.pattern import collide, is_subset
 from turnout.subscriptions import Subscription, open_store
 from turnout.subscriptions.index import Index
-from turnout.transforms.java.regex import JavaRegex
 
 ROUTE: dict[str, Any] = {
     "name": "r",
@@ -157,33 +151,3 @@ def test_nothing_that_is_delivered_is_left_unread(
         result = program.run(batch([{"topic": topic} for topic in rows], first=0), index)
         delivered = {rows[offset] for offset in result.messages.column("offset").to_pylist()}
         assert all(_covered(topic, chosen) for topic in delivered)
-
-
-@settings(max_examples=400)
-@given(patterns, filters, topics)
-def test_narrowing_keeps_what_matches(pattern: str, source: str, topic: str) -> None:
-    """A subject of a filter that a pattern matches stays; what stays is within the filter."""
-    forms = narrowed(SubjectForm.read(source), glob_of(parse_pattern(pattern)))
-
-    assert all(is_subset(form.filter, source) for form in forms)
-    if matches(source, topic) and pattern_matcher(pattern)(topic):
-        assert any(matches(form.filter, topic) for form in forms)
-
-
-@settings(max_examples=400)
-@given(regexes, topics)
-def test_a_regex_is_within_its_bound(regex: str, topic: str) -> None:
-    """What the whole of a Java expression matches, one of its patterns does."""
-    if JavaRegex.of(regex).matches(topic):
-        glob = regex_globs(regex)
-        assert any(narrowed(SubjectForm.of(topic.split(".")), one) for one in glob)
-
-
-@given(st.lists(filters, min_size=1, max_size=40, unique=True), st.integers(1, 5), st.lists(topics, max_size=8))
-def test_few_filters_cover_many(many: list[str], most: int, some: list[str]) -> None:
-    """However few they are to be, what one of the filters has is still covered, and no two overlap."""
-    chosen = fewest(many, [">"], most)
-
-    assert len(chosen) <= most
-    assert not any(collide(one, other) for at, one in enumerate(chosen) for other in chosen[:at])
-    assert all(_covered(topic, chosen) for topic in some if _covered(topic, tuple(many)))

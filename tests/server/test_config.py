@@ -9,7 +9,6 @@ import pytest
 from tests.certificates import make_certificates
 from turnout.errors import ConfigError
 from turnout.server.config import ServerConfig
-from turnout.server.durations import seconds_of
 
 
 def test_a_file_says_everything_and_its_paths_start_from_its_folder(tmp_path: Path) -> None:
@@ -77,19 +76,6 @@ def test_others_are_let_in_only_with_tls_and_tokens_or_knowingly(tmp_path: Path)
     assert ServerConfig.load(None, {}, listen="localhost:0").address.loopback
     with pytest.raises(ConfigError, match=r"grpc\.listen"):
         ServerConfig.load(None, {"API_HOST": "::", "DB_URI": "memory://x"})
-
-
-@pytest.mark.parametrize(("written", "seconds"), [(30, 30.0), ("250ms", 0.25), ("1.5 m", 90.0), ("7d", 604800.0)])
-def test_spans_are_written_as_people_do(written: object, seconds: float) -> None:
-    """A number without a unit is seconds."""
-    assert seconds_of(written) == seconds
-
-
-@pytest.mark.parametrize("written", ["", "m", "-1s", "1 fortnight", True, None])
-def test_what_is_no_span_is_refused(written: object) -> None:
-    """With examples of what is one."""
-    with pytest.raises(ValueError, match="expected a span"):
-        seconds_of(written)
 
 
 def test_the_variables_of_callers_are_names(tmp_path: Path) -> None:

@@ -10,12 +10,11 @@ import time
 import pytest
 
 from tests.contracts.store import subscription
-from turnout.conditions import Condition, all_of, any_of, kiwi, not_
-from turnout.errors import ConditionError, StoreUnavailableError, SubscriptionInvalidError
+from turnout.conditions import all_of, kiwi, not_
+from turnout.errors import StoreUnavailableError, SubscriptionInvalidError
 from turnout.subscriptions import Subscription, open_store
-from turnout.subscriptions.kiwi_tree import LOCK_SECONDS, KiwiTree, PairNotFoundError
+from turnout.subscriptions.kiwi_tree import KiwiTree
 from turnout.subscriptions.live import LiveMatcher
-from turnout.subscriptions.rules import MAX_LEAVES, MAX_NESTING, check
 from turnout.subscriptions.service import KiwiTrees, SubscriptionService
 
 
@@ -40,43 +39,6 @@ def service(store, trees):
 
 def subscribed(*leaves):
     return Subscription(["d"], all_of(*leaves) if len(leaves) > 1 else leaves[0])
-
-
-def test_every_broken_rule_is_named():
-    """One error has every broken rule, each with its place."""
-    twice = any_of(kiwi("k", "v"), kiwi("k", "v"))
-    with pytest.raises(SubscriptionInvalidError) as refused:
-        check(Subscription([], not_(all_of(twice))))
-    text = str(refused.value)
-
-    assert "route.destinations: at least one" in text
-    assert "LIM-1" in text
-    assert "route.condition: a group needs two children or more, found 1" in text
-    assert "route.condition.group[0].group[1]: the same as group[0]" in text
-
-
-def test_equal_children_are_equal_whatever_their_ids():
-    """Ids do not make two children different; another logic, flag or negation does."""
-    first, second = kiwi("a", "1"), kiwi("b", "2")
-    check(subscribed(any_of(first, second), all_of(first, second)))
-    check(subscribed(kiwi("a", "1"), kiwi("a", "1", partial=True), not_(kiwi("a", "1"))))
-    alike = subscribed(kiwi("a", "1").__class__("a", "1", id="x"), kiwi("a", "1").__class__("a", "1", id="y"))
-
-    with pytest.raises(SubscriptionInvalidError, match="the same as"):
-        check(alike)
-
-
-def test_bounds():
-    """Conditions of the largest size are taken, larger ones refused."""
-    check(subscribed(*(kiwi("k", f"v{n}") for n in range(MAX_LEAVES))))
-    with pytest.raises(SubscriptionInvalidError, match=f"{MAX_LEAVES + 1} leaves"):
-        check(subscribed(*(kiwi("k", f"v{n}") for n in range(MAX_LEAVES + 1))))
-    deep: Condition = kiwi("k", "v")
-    for number in range(MAX_NESTING):
-        deep = all_of(deep, kiwi("k", f"v{number}"))
-    check(Subscription(["d"], deep))
-    with pytest.raises(SubscriptionInvalidError, match=f"nest {MAX_NESTING + 1} deep"):
-        check(Subscription(["d"], all_of(deep, kiwi("k", "v"))))
 
 
 def test_limits(service):
@@ -190,41 +152,6 @@ def test_create_and_delete_at_once(service, trees, store):
 
     assert len(store.snapshot()) == 1
     assert trees.complete.pairs() == [("a", "x")]
-
-
-def test_kiwi_tree(tmp_path):
-    """Pairs are kept in a file; creating twice is once; deleting what is not there says so."""
-    tree = KiwiTree(tmp_path / "pairs.db")
-    tree.create("k", "p*")
-    tree.create("k", "p*")
-    tree.create("k", "q?")
-    tree.delete("k", "q?")
-    with pytest.raises(PairNotFoundError):
-        tree.delete("k", "q?")
-    with pytest.raises(ConditionError, match="kiwi bird"):
-        tree.create("k", "*p")
-    with pytest.raises(SubscriptionInvalidError, match="key"):
-        tree.create("", "p")
-    tree.close()
-    again = KiwiTree(tmp_path / "pairs.db")
-
-    assert again.pairs() == [("k", "p*")]
-    again.close()
-
-
-def test_a_lock_ends_by_itself():
-    """Who locked a pair and died does not stop it for ever."""
-    now = [0.0]
-    tree = KiwiTree(clock=lambda: now[0])
-    tree.lock_create("k", "p")
-    with pytest.raises(StoreUnavailableError):
-        tree.lock_create("k", "p")
-    now[0] = LOCK_SECONDS + 1
-    tree.lock_create("k", "p")
-    tree.unlock_create("k", "p")
-    tree.unlock_create("k", "p")
-    tree.create("k", "p")
-    tree.close()
 
 
 def test_live_matcher_answers_while_the_store_is_away(store):

@@ -1,8 +1,8 @@
 """The memory store keeps the contract; it is also what other tests use as their store."""
 
 import pytest
-
 from tests.contracts.store import StoreContract, TenantHistoryContract, subscription
+
 from turnout.errors import ConfigError, HistoryForgottenError
 from turnout.subscriptions import open_store
 from turnout.subscriptions.stores.memory import MemoryStore

@@ -244,7 +244,7 @@ class Throwing(Predicate):
 def plugins(spark: SparkSession, tmp_path: Path) -> Iterator[dict[str, Any]]:
     """Plug-ins by name; their modules are where workers find them."""
     (tmp_path / "throwing.py").write_text(THROWING)
-    example = Path(__file__).parents[2] / "examples" / "plugin" / "upper.py"
+    example = Path(__file__).parents[3] / "examples" / "plugin" / "upper.py"
     for file in (tmp_path / "throwing.py", example):
         spark.sparkContext.addPyFile(str(file))
     known: dict[str, Any] = {}

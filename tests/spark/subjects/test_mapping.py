@@ -30,7 +30,7 @@ from turnout.subjects.tokens import decode, encode
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-VECTORS = Path(__file__).parents[1] / "vectors" / "subjects"
+VECTORS = Path(__file__).parents[2] / "vectors" / "subjects"
 
 # Each example is a Spark job that serves hundreds of cases, and a failure names all that differ: nothing to shrink.
 MANY = settings(max_examples=4, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
@@ -371,7 +371,7 @@ def test_many_forms_fit_into_a_small_driver(tmp_path: Path) -> None:
     script.write_text(
         """
 from pyspark.sql import SparkSession
-from tests.spark.test_subjects import _mixed
+from tests.spark.subjects.test_mapping import _mixed
 from turnout.spark.subjects import map_subjects
 
 builder = SparkSession.builder.master("local[1]").config("spark.driver.memory", "1g")
@@ -386,7 +386,7 @@ print("mapped", len(rows))
 """,
         encoding="utf-8",
     )
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[3]
     path = os.pathsep.join([str(root), *filter(None, [os.environ.get("PYTHONPATH")])])
     environment = {**os.environ, "PYTHONPATH": path, "PYSPARK_PYTHON": sys.executable}
     done = subprocess.run(

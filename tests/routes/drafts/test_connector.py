@@ -1,4 +1,4 @@
-"""Routes that are made of connectors and of servers' configurations: they do what those did, and hide nothing."""
+"""Drafts of routes from configurations of Kafka connectors."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ import pytest
 from turnout.codecs import Format
 from turnout.errors import ConfigError, RouteError
 from turnout.routes import Route
-from turnout.routes.drafts import Draft, draft_of_connector, draft_of_server, sink_of, source_of
-from turnout.subjects import MappingTable, mappings_from_file
+from turnout.routes.drafts import Draft, draft_of_connector, source_of
 from turnout.transforms import Chain
 
-VECTORS = sorted((Path(__file__).parents[1] / "vectors" / "connect").glob("*.json"))
+VECTORS = sorted((Path(__file__).parents[2] / "vectors" / "connect").glob("*.json"))
 SINK = {"connector.class": "com.example.LakeSinkConnector", "topics": "orders, returns"}
 MASK = {
     "transforms": "mask",
@@ -31,36 +30,11 @@ MASK = {
     "value.converter": "org.apache.kafka.connect.json.JsonConverter",
     "value.converter.schemas.enable": "false",
 }
-SERVER = """
-listen: "0.0.0.0:4333"
-server_name: n1
-jetstream { store_dir: /data, domain: hub }
-cluster { name: west, port: 6222 }
-leafnodes { remotes: [{url: "nats://hub:7422"}] }
-accounts {
-  ORDERS {
-    users: [{user: orders, password: hunter2}]
-    mappings { "orders.*": [{destination: "o.$1", weight: 80%}, {dest: "canary.$1", weight: 20}] }
-  }
-  APP {
-    users: [{nkey: UABC}]
-    imports: [{service: {account: ORDERS, subject: "$JS.API.>"}, to: "fromOrders.API.>"}]
-    mappings { a: b }
-  }
-  NONE { jetstream: enabled }
-}
-"""
 
 
 def connector(folder: Path, config: dict[str, Any], name: str = "orders to lake") -> Path:
     file = folder / "orders.json"
     file.write_text(json.dumps({"name": name, "config": config}))
-    return file
-
-
-def server(folder: Path, text: str = SERVER) -> Path:
-    file = folder / "nats-server.conf"
-    file.write_text(text)
     return file
 
 
@@ -239,83 +213,3 @@ def test_imported_chains_mean_what_they_meant(tmp_path) -> None:
         compared += bool(imported.stages)
 
     assert compared > 100
-
-
-def test_a_server(tmp_path) -> None:
-    """An account's mappings, with address, user, domain and cluster of the server."""
-    file = server(tmp_path)
-
-    draft = draft_of_server(file, "ORDERS")
-
-    route = read(draft)
-    assert route.mappings == MappingTable.from_config(mappings_from_file(file, "ORDERS"))
-    assert (route.cluster, route.name) == ("west", "nats-server")
-    assert draft.document["sink"] == {
-        "format": "nats",
-        "servers": "nats://127.0.0.1:4333",
-        "user": "orders",
-        "password": "${NATS_PASSWORD}",
-        "domain": "hub",
-    }
-    assert "hunter2" not in draft.text("") + repr(draft)
-    assert set(left(draft)) >= {"server_name", "leafnodes", "jetstream", "accounts", "accounts.ORDERS.mappings"}
-
-
-def test_an_imported_jetstream(tmp_path) -> None:
-    """An account that imports another one's JetStream reaches it under the prefix of the import (ADR-19)."""
-    draft = draft_of_server(server(tmp_path), "APP", source=source_of("nats://h/S"))
-
-    assert (part_of(draft, "sink")["apiPrefix"], draft.variables) == ("fromOrders.API", ("NATS_SEED",))
-    assert draft.document["source"] == {"format": "nats", "servers": "nats://h", "stream": "S"}
-    assert read(draft).mappings.apply("a") == "b"
-
-
-@pytest.mark.parametrize(
-    ("text", "account", "expected"),
-    [
-        (SERVER, None, "--account: expected one of ORDERS, APP: each of them has mappings"),
-        (SERVER, "NONE", "the account 'NONE' of .* has no mappings"),
-        (SERVER, "ORDER", 'did you mean "ORDERS"'),
-        ("port: 4222", None, "has no mappings"),
-    ],
-)
-def test_servers_that_no_route_is_made_of(tmp_path, text, account, expected) -> None:
-    """Several accounts with mappings, and none."""
-    with pytest.raises(ConfigError, match=expected):
-        draft_of_server(server(tmp_path, text), account)
-
-
-def test_a_server_without_accounts(tmp_path) -> None:
-    """Mappings at the top of the file are those of everybody; TLS shows in the address."""
-    text = 'port: 5222\nauthorization { token: hunter2 }\ntls { cert_file: a }\nmappings { "a.*": "b.$1" }'
-
-    draft = draft_of_server(server(tmp_path, text))
-
-    assert draft.document["sink"] == {"format": "nats", "servers": "tls://127.0.0.1:5222", "token": "${NATS_TOKEN}"}
-    assert read(draft).mappings.apply("a.x") == "b.x"
-
-
-@pytest.mark.parametrize(
-    ("address", "expected"),
-    [
-        ("nats://host:4222", "expected a stream"),
-        ("natz://host:4222/S", 'did you mean "nats"'),
-        ("kafka://host:9092", "expected topics"),
-        ("orders", "expected nats://host:4222/STREAM"),
-        ("nast://ann:hunter2@host/S", "nast://[*]{3}@host/S"),
-    ],
-)
-def test_addresses_that_are_none(address, expected) -> None:
-    """What was found, what was expected, and no password."""
-    with pytest.raises(ConfigError, match=expected) as raised:
-        source_of(address)
-
-    assert "hunter2" not in str(raised.value)
-
-
-def test_sinks() -> None:
-    """A stream that is named is the one that has to take the messages; brokers stand alone."""
-    assert sink_of("nats://h:1/OUT") == {"format": "nats", "servers": "nats://h:1", "stream": "OUT"}
-    assert sink_of("csv:out") == {"format": "csv", "path": "out"}
-    with pytest.raises(ConfigError, match="expected brokers alone"):
-        sink_of("kafka://h:1/t")

@@ -14,9 +14,9 @@ from typing import Any
 import pymongo
 import pytest
 from pymongo import errors
-
 from tests.contracts.store import StoreContract, TenantHistoryContract, subscription
 from tests.ferretdb import FerretDb, NotAvailable
+
 from turnout.conditions import Condition, all_of, kiwi
 from turnout.errors import (
     ConfigError,

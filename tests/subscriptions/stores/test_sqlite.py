@@ -13,8 +13,8 @@ from datetime import timedelta
 from functools import partial
 
 import pytest
-
 from tests.contracts.store import StoreContract, TenantHistoryContract, every_page, subscription
+
 from turnout.errors import (
     ConfigError,
     HistoryForgottenError,

@@ -1,0 +1,92 @@
+"""Drafts of routes from a nats-server's configuration."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.routes.drafts.test_connector import left, part_of, read
+
+from turnout.errors import ConfigError
+from turnout.routes.drafts import draft_of_server, source_of
+from turnout.subjects import MappingTable, mappings_from_file
+
+SERVER = """
+listen: "0.0.0.0:4333"
+server_name: n1
+jetstream { store_dir: /data, domain: hub }
+cluster { name: west, port: 6222 }
+leafnodes { remotes: [{url: "nats://hub:7422"}] }
+accounts {
+  ORDERS {
+    users: [{user: orders, password: hunter2}]
+    mappings { "orders.*": [{destination: "o.$1", weight: 80%}, {dest: "canary.$1", weight: 20}] }
+  }
+  APP {
+    users: [{nkey: UABC}]
+    imports: [{service: {account: ORDERS, subject: "$JS.API.>"}, to: "fromOrders.API.>"}]
+    mappings { a: b }
+  }
+  NONE { jetstream: enabled }
+}
+"""
+
+
+def server(folder: Path, text: str = SERVER) -> Path:
+    file = folder / "nats-server.conf"
+    file.write_text(text)
+    return file
+
+
+def test_a_server(tmp_path) -> None:
+    """An account's mappings, with address, user, domain and cluster of the server."""
+    file = server(tmp_path)
+
+    draft = draft_of_server(file, "ORDERS")
+
+    route = read(draft)
+    assert route.mappings == MappingTable.from_config(mappings_from_file(file, "ORDERS"))
+    assert (route.cluster, route.name) == ("west", "nats-server")
+    assert draft.document["sink"] == {
+        "format": "nats",
+        "servers": "nats://127.0.0.1:4333",
+        "user": "orders",
+        "password": "${NATS_PASSWORD}",
+        "domain": "hub",
+    }
+    assert "hunter2" not in draft.text("") + repr(draft)
+    assert set(left(draft)) >= {"server_name", "leafnodes", "jetstream", "accounts", "accounts.ORDERS.mappings"}
+
+
+def test_an_imported_jetstream(tmp_path) -> None:
+    """An account that imports another one's JetStream reaches it under the prefix of the import (ADR-19)."""
+    draft = draft_of_server(server(tmp_path), "APP", source=source_of("nats://h/S"))
+
+    assert (part_of(draft, "sink")["apiPrefix"], draft.variables) == ("fromOrders.API", ("NATS_SEED",))
+    assert draft.document["source"] == {"format": "nats", "servers": "nats://h", "stream": "S"}
+    assert read(draft).mappings.apply("a") == "b"
+
+
+@pytest.mark.parametrize(
+    ("text", "account", "expected"),
+    [
+        (SERVER, None, "--account: expected one of ORDERS, APP: each of them has mappings"),
+        (SERVER, "NONE", "the account 'NONE' of .* has no mappings"),
+        (SERVER, "ORDER", 'did you mean "ORDERS"'),
+        ("port: 4222", None, "has no mappings"),
+    ],
+)
+def test_servers_that_no_route_is_made_of(tmp_path, text, account, expected) -> None:
+    """Several accounts with mappings, and none."""
+    with pytest.raises(ConfigError, match=expected):
+        draft_of_server(server(tmp_path, text), account)
+
+
+def test_a_server_without_accounts(tmp_path) -> None:
+    """Mappings at the top of the file are those of everybody; TLS shows in the address."""
+    text = 'port: 5222\nauthorization { token: hunter2 }\ntls { cert_file: a }\nmappings { "a.*": "b.$1" }'
+
+    draft = draft_of_server(server(tmp_path, text))
+
+    assert draft.document["sink"] == {"format": "nats", "servers": "tls://127.0.0.1:5222", "token": "${NATS_TOKEN}"}
+    assert read(draft).mappings.apply("a.x") == "b.x"

@@ -1,0 +1,52 @@
+"""Digests of conditions: contradictions and equivalent forms."""
+
+from __future__ import annotations
+
+import pytest
+
+from turnout.conditions import parse
+from turnout.subscriptions.analysis import form_of
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a:x AND a:y",
+        "n<5 AND n>9",
+        "n=5 AND n=6",
+        "n<5 AND NOT n:*",
+        "a EXISTS AND NOT a EXISTS",
+        "a:abc* AND a:abd*",
+        "a:*.log AND a:*.txt",
+        "a:x* AND NOT a:*",
+        "a:7 AND a>8",
+        "ip IN 10.0.0.0/8 AND ip IN 11.0.0.0/8",
+        "ip IN 10.1.0.0/16 AND NOT ip IN 10.0.0.0/8",
+        "(a:x OR a:y) AND a:z",
+        "a:x* AND (a:y OR (b:1 AND b:2))",
+    ],
+)
+def test_contradictions(text) -> None:
+    """What can never be true is known to be so."""
+    assert form_of(parse(text)).always is False
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("a:x AND b:y", "b:y AND a:x"),
+        ("a:x", "a:x AND a EXISTS"),
+        ("a:x", "a:x AND NOT a:y"),
+        ("a:x", "a:x AND a:x*"),
+        ("n>=5 AND n<=9", "NOT n<5 AND n<=9"),
+        ("n>5", "n>5.0 AND n>4"),
+        ("a:*", "a EXISTS"),
+        (r"a:\x", "a:x"),
+        ("NOT (a:x OR b:y)", "NOT a:x AND NOT b:y"),
+        ("a:x OR (a:x AND b:y)", "a:x"),
+        ("(a:x AND b:y) OR (a:x AND NOT b:y)", "a:x"),
+    ],
+)
+def test_equivalents(one, other) -> None:
+    """What says the same in other words has the same digest."""
+    assert form_of(parse(one)).digest == form_of(parse(other)).digest

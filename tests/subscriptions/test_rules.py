@@ -1,0 +1,48 @@
+"""Rules that a subscription obeys."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.subscriptions.test_service import subscribed
+from turnout.conditions import Condition, all_of, any_of, kiwi, not_
+from turnout.errors import SubscriptionInvalidError
+from turnout.subscriptions import Subscription
+from turnout.subscriptions.rules import MAX_LEAVES, MAX_NESTING, check
+
+
+def test_every_broken_rule_is_named():
+    """One error has every broken rule, each with its place."""
+    twice = any_of(kiwi("k", "v"), kiwi("k", "v"))
+    with pytest.raises(SubscriptionInvalidError) as refused:
+        check(Subscription([], not_(all_of(twice))))
+    text = str(refused.value)
+
+    assert "route.destinations: at least one" in text
+    assert "LIM-1" in text
+    assert "route.condition: a group needs two children or more, found 1" in text
+    assert "route.condition.group[0].group[1]: the same as group[0]" in text
+
+
+def test_equal_children_are_equal_whatever_their_ids():
+    """Ids do not make two children different; another logic, flag or negation does."""
+    first, second = kiwi("a", "1"), kiwi("b", "2")
+    check(subscribed(any_of(first, second), all_of(first, second)))
+    check(subscribed(kiwi("a", "1"), kiwi("a", "1", partial=True), not_(kiwi("a", "1"))))
+    alike = subscribed(kiwi("a", "1").__class__("a", "1", id="x"), kiwi("a", "1").__class__("a", "1", id="y"))
+
+    with pytest.raises(SubscriptionInvalidError, match="the same as"):
+        check(alike)
+
+
+def test_bounds():
+    """Conditions of the largest size are taken, larger ones refused."""
+    check(subscribed(*(kiwi("k", f"v{n}") for n in range(MAX_LEAVES))))
+    with pytest.raises(SubscriptionInvalidError, match=f"{MAX_LEAVES + 1} leaves"):
+        check(subscribed(*(kiwi("k", f"v{n}") for n in range(MAX_LEAVES + 1))))
+    deep: Condition = kiwi("k", "v")
+    for number in range(MAX_NESTING):
+        deep = all_of(deep, kiwi("k", f"v{number}"))
+    check(Subscription(["d"], deep))
+    with pytest.raises(SubscriptionInvalidError, match=f"nest {MAX_NESTING + 1} deep"):
+        check(Subscription(["d"], all_of(deep, kiwi("k", "v"))))
