@@ -156,8 +156,8 @@ class Mistake:
     line: int | None = None
 
     def __str__(self) -> str:
-        place = shortened(self.path, _LONGEST_PATH) or "(the whole)"
-        return f"{place}: {shortened(self.problem)}" + (f" (line {self.line})" if self.line else "")
+        path = shortened(self.path, _LONGEST_PATH) or "(the whole)"
+        return f"{path}: {shortened(self.problem)}" + (f" (line {self.line})" if self.line else "")
 
     def shortened(self) -> Self:
         """Return the same with a path and a problem of bounded length."""

@@ -33,8 +33,8 @@ class Histogram:
     @classmethod
     def of(cls, seconds: float, count: int = 1) -> Self:
         """Return a histogram of *count* durations of that length."""
-        place = bisect_left(BOUNDS, seconds)
-        counts = (0,) * place + (count,) + (0,) * (len(BOUNDS) - place)
+        bucket = bisect_left(BOUNDS, seconds)
+        counts = (0,) * bucket + (count,) + (0,) * (len(BOUNDS) - bucket)
         return cls(counts, seconds * count)
 
     @property

@@ -62,5 +62,5 @@ def guesses(names: Iterable[str], known: Iterable[str]) -> Iterator[tuple[str, s
     [('subjct', '; did you mean "subject"?')]
     """
     known = tuple(known)
-    for place, name in enumerate(names):
-        yield name, did_you_mean(name, known) if place < _MOST_GUESSES else ""
+    for index, name in enumerate(names):
+        yield name, did_you_mean(name, known) if index < _MOST_GUESSES else ""

@@ -20,7 +20,7 @@ from turnout.engine import Program, pieces
 from turnout.history.case_outcome import CaseOutcome, ending_of
 from turnout.history.diff import Diff
 from turnout.history.differences import Cost, Differences
-from turnout.history.examples import Place
+from turnout.history.examples import RecordPosition
 from turnout.history.outcome_watch import Ended
 from turnout.routes import Route
 from turnout.subscriptions import Subscription
@@ -180,8 +180,8 @@ def test_parts_add_up_to_the_whole(given_records: list[dict[str, Any]], size: in
 def test_one_record_in_ten_thousand() -> None:
     """A change that concerns it alone is found with exact counts, and with its sequence."""
     given_records = [{"topic": "in.a", "value": {"n": n % 5, "city": "Oulu"}} for n in range(20_000)]
-    for place in (4_999, 14_999):
-        given_records[place]["value"] = {"n": 7, "city": "Oulu", "secret": "s"}
+    for position in (4_999, 14_999):
+        given_records[position]["value"] = {"n": 7, "city": "Oulu", "secret": "s"}
     new = TEXT.replace("secret, predicate", 'secret, replacement: "*", predicate')
     assert new != TEXT
     diff = Diff(Route.parse(TEXT, {}), Route.parse(new, {}))
@@ -198,9 +198,9 @@ def test_one_record_in_ten_thousand() -> None:
     assert compared.fields.counts == {"secret": 2}
     ((kind, what), examples), *others = compared.examples.by_kind.items()
     assert (kind, what, others) == ("value", "secret", [])
-    assert [(example.place, example.topic, example.old, example.new) for example in examples] == [
-        (Place(5_000, "S", 0), "in.a", '""', '"*"'),
-        (Place(15_000, "S", 0), "in.a", '""', '"*"'),
+    assert [(example.position, example.topic, example.old, example.new) for example in examples] == [
+        (RecordPosition(5_000, "S", 0), "in.a", '""', '"*"'),
+        (RecordPosition(15_000, "S", 0), "in.a", '""', '"*"'),
     ]
     assert compared.old_cost.nanoseconds > 0 < compared.new_cost.nanoseconds
 
@@ -296,7 +296,7 @@ def test_examples_are_bounded_and_the_first() -> None:
     compared = diff.of(rows, Index.of(SUBSCRIPTIONS), Index.of(()))
 
     assert compared.lost == 50
-    assert {kind: [one.place.offset for one in some] for kind, some in compared.examples.by_kind.items()} == {
+    assert {kind: [one.position.offset for one in some] for kind, some in compared.examples.by_kind.items()} == {
         ("outcome", "delivered → unmatched"): [51, 52, 53],
         ("lost", ""): [51, 52, 53],
     }

@@ -33,10 +33,10 @@ def test_tests_stand_in_the_route_and_beside_it(tmp_path: Path) -> None:
     first, second = load_suites(file, loaded)
 
     (one,), (two,) = first.cases, second.cases
-    assert (one.name, one.file, one.place) == ("own", file, ("tests", "cases", 0))
+    assert (one.name, one.file, one.path) == ("own", file, ("tests", "cases", 0))
     assert one.line == (TEXT + own).count("\n")
     assert one.record.timestamp == 1_356_998_400_000_000
-    assert (two.name, two.file, two.line, two.place) == ("beside", beside, 1, (0,))
+    assert (two.name, two.file, two.line, two.path) == ("beside", beside, 1, (0,))
     assert two.record.value == b"2013-01-01"
 
 

@@ -130,7 +130,7 @@ def _with_subscriptions(version: Version, store: str | None, resources: ExitStac
 def _compared(
     old: Version,
     new: Version,
-    places: tuple[str, str],
+    bounds: tuple[str, str],
     moments: Moments,
     *,
     examples: int,
@@ -146,7 +146,7 @@ def _compared(
 
     block_pandas_import()
     # Before Spark is started, which takes seconds.
-    span = RecordSpan.parse(*places)
+    span = RecordSpan.parse(*bounds)
     same_source(old.route.source, new.route.source)
     for version in (old, new):
         check_store(version.route)

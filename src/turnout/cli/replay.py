@@ -86,8 +86,8 @@ def _begun(plan: ReplayPlan) -> Iterator[str]:
     state = ReplayState.of(plan)
     yield from replace(plan, ranges=state.ranges).lines()
     if state.begun:
-        places = ", ".join(f"{stream} before {place:,}" for stream, place in state.next.items())
-        yield f"goes on: {state.counts.read:,} records are done, {places}"
+        positions = ", ".join(f"{stream} before {sequence:,}" for stream, sequence in state.next.items())
+        yield f"goes on: {state.counts.read:,} records are done, {positions}"
 
 
 def _carried_out(plan: ReplayPlan, master: str, part: int, *, dry_run: bool, quiet: bool) -> ReplayResult:

@@ -33,7 +33,7 @@ def records_between(route: Route, begin: str, end: str | None, option: str = "--
     with Connection.open(source.connection) as connection:
         for stream in source.streams:
             state = state_of(connection, stream)
-            start, stop = (min(resolve(connection, stream, place), state.next) for place in (first, last))
+            start, stop = (min(resolve(connection, stream, bound), state.next) for bound in (first, last))
             span = Range(stream, start, stop, source.filters)
             if span.end > span.start:
                 for batch in reader_of(connection, span, observer_strategy(state)).batches():

@@ -39,7 +39,7 @@ class Codec(Protocol):
         """The values of these rows of a batch; one that cannot be read has an error and is in no block.
 
         Args:
-            rows: the place of each text in the batch, ascending.
+            rows: the index of each text in the batch, ascending.
             texts: None is a tombstone and becomes a null.
         """
         ...
@@ -62,8 +62,8 @@ class EncodeErrors(TurnoutError):  # noqa: N818 - several errors, not one
     """Raised when some values of a block cannot be written.
 
     Attributes:
-        errors: place in the block → why.
-        texts: what the others are, None at the places of errors.
+        errors: index in the block → why.
+        texts: what the others are, None at the indexes of errors.
 
     >>> failed = EncodeErrors({1: RecordError("a lone surrogate")}, [b"1", None])
     >>> str(failed), failed.texts
@@ -83,7 +83,7 @@ def attempt(texts: list[bytes | None], errors: Mapping[int, RecordError]) -> lis
         EncodeErrors: there are.
     """
     if errors:
-        raise EncodeErrors(errors, [None if place in errors else text for place, text in enumerate(texts)])
+        raise EncodeErrors(errors, [None if index in errors else text for index, text in enumerate(texts)])
     return texts
 
 
@@ -101,11 +101,11 @@ def encode_each(block: Block, write: Callable[[DynamicValue], bytes]) -> list[by
         return [None] * len(block)
     texts: list[bytes | None] = []
     errors: dict[int, RecordError] = {}
-    for place, value in enumerate(block.whole()):
+    for index, value in enumerate(block.whole()):
         try:
             texts.append(write(value))
         except RecordError as error:
-            errors[place] = error
+            errors[index] = error
             texts.append(None)
     return attempt(texts, errors)
 

@@ -43,7 +43,7 @@ _Reader: TypeAlias = Reader | SchemalessReader
 class _SchemaGroup:
     """Payloads of one schema."""
 
-    places: list[int]
+    indexes: list[int]
     payloads: list[bytes]
 
 
@@ -111,11 +111,11 @@ class ConnectJson:
     def _read(self, rows: Positions, texts: Sequence[bytes]) -> Decoded:
         """Values in envelopes, by schema."""
         groups, errors = self._sorted(texts)
-        failures = {int(rows[place]): error for place, error in errors.items()}
+        failures = {int(rows[index]): error for index, error in errors.items()}
         blocks: list[Block] = []
         for schema, group in groups.items():
             reader = self._reader or self._readers(schema)
-            where = rows[group.places]
+            where = rows[group.indexes]
             if isinstance(reader, RecordError):
                 failures |= dict.fromkeys(where.tolist(), reader)
                 continue
@@ -141,31 +141,31 @@ class ConnectJson:
         return blocks
 
     def _sorted(self, texts: Sequence[bytes]) -> tuple[dict[bytes, _SchemaGroup], dict[int, RecordError]]:
-        """The payloads by their schema's text, and what is wrong by place."""
+        """The payloads by their schema's text, and what is wrong by index."""
         groups: dict[bytes, _SchemaGroup] = {}
         errors: dict[int, RecordError] = {}
         head, schema = self._last
         group = groups.setdefault(schema, _SchemaGroup([], []))
-        for place, text in enumerate(texts):
+        for index, text in enumerate(texts):
             # Most values of a topic begin with the same letters, which are the schema. If what follows is JSON, then
             # it is the payload.
             if head and text.startswith(head) and text.endswith(b"}"):
-                group.places.append(place)
+                group.indexes.append(index)
                 group.payloads.append(text[len(head) : -1])
                 continue
             try:
                 envelope = _envelope(text)
             except _UNREADABLE:
-                errors[place] = RecordError(f"the value is not {_FORM}")
+                errors[index] = RecordError(f"the value is not {_FORM}")
                 continue
             payload = bytes(envelope.payload)
             schema = bytes(envelope.schema)
             group = groups.setdefault(schema, _SchemaGroup([], []))
-            group.places.append(place)
+            group.indexes.append(index)
             group.payloads.append(payload)
             head = text[: -len(payload) - 1] if text.endswith(payload + b"}") else b""
         self._last = (head, schema)
-        return {text: group for text, group in groups.items() if group.places}, errors
+        return {text: group for text, group in groups.items() if group.indexes}, errors
 
 
 _FORMS: Final = {

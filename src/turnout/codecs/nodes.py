@@ -36,11 +36,11 @@ class Misfit(Exception):  # noqa: N818 - control flow between these modules, nev
     def __init__(self, expected: str, text: bytes) -> None:
         self.expected = expected
         self.text = text
-        self.place: list[str] = []
+        self.path: list[str] = []
 
     def __str__(self) -> str:
         shown = "nothing" if not self.text else text_for_people(self.text)
-        where = "".join(self.place).removeprefix(".")
+        where = "".join(self.path).removeprefix(".")
         return f"{where + ': ' if where else ''}expected {self.expected}, found {shown}"
 
 
@@ -117,7 +117,7 @@ def _slow_struct(nodes: Mapping[str, Node]) -> Slow:
             try:
                 value[name] = node.slow(NULL if raw is None else bytes(raw))
             except Misfit as misfit:
-                misfit.place.insert(0, f".{name}")
+                misfit.path.insert(0, f".{name}")
                 raise
         return value
 
@@ -133,7 +133,7 @@ def list_node(item: Node) -> Node:
             try:
                 values.append(item.slow(bytes(raw)))
             except Misfit as misfit:
-                misfit.place.insert(0, f"[{at}]")
+                misfit.path.insert(0, f"[{at}]")
                 raise
         return values
 
@@ -151,7 +151,7 @@ def map_node(item: Node) -> Node:
             try:
                 values[name] = item.slow(bytes(raw))
             except Misfit as misfit:
-                misfit.place.insert(0, f"[{name!r}]")
+                misfit.path.insert(0, f"[{name!r}]")
                 raise
         return values
 
@@ -176,7 +176,7 @@ def pairs_node(key: Node, item: Node) -> Node:
             try:
                 values[key.slow(bytes(pair[0]))] = item.slow(bytes(pair[1]))
             except Misfit as misfit:
-                misfit.place.insert(0, f"[{at}]")
+                misfit.path.insert(0, f"[{at}]")
                 raise
             except TypeError:
                 raise Misfit("a key that can be looked up", bytes(pair[0])) from None

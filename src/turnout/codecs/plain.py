@@ -184,7 +184,7 @@ class Raw(Bytes):
             return values
         texts, errors = encode_json(block)
         items = [value if type(value) is bytes else text for value, text in zip(values, texts, strict=True)]
-        return attempt(items, {place: error for place, error in errors.items() if items[place] is None})
+        return attempt(items, {index: error for index, error in errors.items() if items[index] is None})
 
 
 def _sized(

@@ -19,30 +19,30 @@ class Shapes:
 
     def __init__(self) -> None:
         self._columns: dict[tuple[str, ...], tuple[list[int], list[NewColumn]]] = {}
-        self._places: list[int] = []
+        self._indexes: list[int] = []
         self._members: NewColumn = []
 
-    def add(self, places: Sequence[int], members: Column) -> None:
+    def add(self, indexes: Sequence[int], members: Column) -> None:
         """Take values and the place of each."""
         if set(map(type, members)) != {dict}:
-            self._leave(places, members)
+            self._leave(indexes, members)
             return
         shapes = list(map(tuple, members))
         different = set(shapes)
         if len(different) == 1:
-            self._open(different.pop(), places, members)
+            self._open(different.pop(), indexes, members)
             return
         together: dict[tuple[str, ...], list[int]] = {}
         for at, shape in enumerate(shapes):
             together.setdefault(shape, []).append(at)
         few: list[int] = []
-        for shape, those in together.items():
-            if len(those) < _MANY:
-                few += those
+        for shape, row_ids in together.items():
+            if len(row_ids) < _MANY:
+                few += row_ids
             else:
-                self._open(shape, [places[at] for at in those], [members[at] for at in those])
+                self._open(shape, [indexes[at] for at in row_ids], [members[at] for at in row_ids])
         few.sort()
-        self._leave([places[at] for at in few], [members[at] for at in few])
+        self._leave([indexes[at] for at in few], [members[at] for at in few])
 
     def blocks(self, rows: Positions) -> list[Block]:
         """Return all added values, in blocks by shape.
@@ -52,25 +52,27 @@ class Shapes:
         """
         blocks = [
             Block(
-                rows if len(places) == len(rows) else rows[places], None, columns=dict(zip(shape, columns, strict=True))
+                rows if len(indexes) == len(rows) else rows[indexes],
+                None,
+                columns=dict(zip(shape, columns, strict=True)),
             )
-            for shape, (places, columns) in self._columns.items()
+            for shape, (indexes, columns) in self._columns.items()
         ]
         if self._members:
-            blocks += group(rows[np.array(self._places, np.intp)], None, self._members)
+            blocks += group(rows[np.array(self._indexes, np.intp)], None, self._members)
         return blocks
 
-    def _open(self, shape: tuple[str, ...], places: Sequence[int], members: Sequence[dict[str, object]]) -> None:
+    def _open(self, shape: tuple[str, ...], indexes: Sequence[int], members: Sequence[dict[str, object]]) -> None:
         if not shape:
-            self._leave(places, members)
+            self._leave(indexes, members)
             return
         known = self._columns.get(shape)
         if known is None:
             known = self._columns[shape] = ([], [[] for _ in shape])
-        known[0].extend(places)
+        known[0].extend(indexes)
         for column, values in zip(known[1], zip(*[member.values() for member in members], strict=True), strict=True):
             column.extend(values)
 
-    def _leave(self, places: Sequence[int], members: Column) -> None:
-        self._places += places
+    def _leave(self, indexes: Sequence[int], members: Column) -> None:
+        self._indexes += indexes
         self._members += members

@@ -58,7 +58,7 @@ def texts_of(block: Block, form_of: Callable[[Schema | None], Form]) -> Written:
     texts = _objects(len(block), columns, errors)
     free = {name: column for name, column in columns.items() if forms[name].free}
     if free:
-        _odd_again(texts, free, lambda place: {name: column[place] for name, column in columns.items()}, errors)
+        _odd_again(texts, free, lambda index: {name: column[index] for name, column in columns.items()}, errors)
     return texts, errors
 
 
@@ -75,16 +75,16 @@ def _formed(column: Column, form: Form, errors: dict[int, RecordError]) -> Colum
     try:
         return form.column(column)
     except (RecordError, TypeError, ValueError, AttributeError, LookupError, ArithmeticError):
-        return [_formed_alone(form.column, place, value, errors) for place, value in enumerate(column)]
+        return [_formed_alone(form.column, index, value, errors) for index, value in enumerate(column)]
 
 
-def _formed_alone(convert: ConvertColumn, place: int, value: Value, errors: dict[int, RecordError]) -> DynamicValue:
+def _formed_alone(convert: ConvertColumn, index: int, value: Value, errors: dict[int, RecordError]) -> DynamicValue:
     try:
         return convert([value])[0]
     except RecordError as error:
-        errors.setdefault(place, error)
+        errors.setdefault(index, error)
     except (TypeError, ValueError, AttributeError, LookupError, ArithmeticError) as failure:
-        errors.setdefault(place, RecordError(f"the value does not fit its schema: {failure}"))
+        errors.setdefault(index, RecordError(f"the value does not fit its schema: {failure}"))
     return None
 
 
@@ -129,19 +129,19 @@ _UNWRITABLE = (TypeError, ValueError, RecursionError, OverflowError)
 def _texts(values: Column, errors: dict[int, RecordError]) -> list[bytes | None]:
     """Encode each value separately; values that msgspec cannot write use the Python fallback."""
     texts: list[bytes | None] = []
-    for place, value in enumerate(values):
+    for index, value in enumerate(values):
         try:
             texts.append(_encode(value))
         except _UNWRITABLE:
-            texts.append(_slowly(place, value, errors))
+            texts.append(_slowly(index, value, errors))
     return texts
 
 
-def _slowly(place: int, value: Value, errors: dict[int, RecordError]) -> bytes | None:
+def _slowly(index: int, value: Value, errors: dict[int, RecordError]) -> bytes | None:
     try:
         return _encode(builtin_of(value))
     except _UNWRITABLE as failure:
-        errors.setdefault(place, RecordError(f"the value cannot be written as JSON: {failure}"))
+        errors.setdefault(index, RecordError(f"the value cannot be written as JSON: {failure}"))
         return None
 
 
@@ -155,9 +155,9 @@ def _odd_again(
     odd: set[int] = set()
     for column in columns.values():
         if not _PLAIN_TYPES.issuperset(map(type, column)):
-            odd.update(place for place, item in enumerate(column) if _is_odd(item))
-    for place in sorted(odd):
-        texts[place] = _slowly(place, value(place), errors)
+            odd.update(index for index, item in enumerate(column) if _is_odd(item))
+    for index in sorted(odd):
+        texts[index] = _slowly(index, value(index), errors)
 
 
 def _is_odd(value: DynamicValue) -> bool:

@@ -21,7 +21,7 @@ _HITS = 10
 class Hit:
     """Record that matches the condition: its position, and the metadata that was tested."""
 
-    place: str
+    position: str
     metadata: dict[str, str]
 
 

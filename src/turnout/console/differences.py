@@ -48,9 +48,9 @@ def side_by_side(before: str, after: str) -> list[Pair]:
 
 def _pairs(left: list[str], right: list[str]) -> Iterator[Pair]:
     for kind, a, b, c, d in difflib.SequenceMatcher(None, left, right, autojunk=False).get_opcodes():
-        for place in range(max(b - a, d - c)):
+        for offset in range(max(b - a, d - c)):
             yield Pair(
-                left[a + place] if a + place < b else None,
-                right[c + place] if c + place < d else None,
+                left[a + offset] if a + offset < b else None,
+                right[c + offset] if c + offset < d else None,
                 kind != "equal",
             )

@@ -34,7 +34,7 @@ def steps_of(route: Route, traffic: RecentTraffic) -> list[FlowStep]:
     is what was delivered.
     """
     steps = list(_parts(route))
-    return [_step(place, steps, route, traffic) for place in range(len(steps))]
+    return [_step(index, steps, route, traffic) for index in range(len(steps))]
 
 
 def _parts(route: Route) -> Iterator[tuple[tuple[str, ...], str, str]]:
@@ -51,11 +51,11 @@ def _parts(route: Route) -> Iterator[tuple[tuple[str, ...], str, str]]:
     yield (SINK,), _sinks(route), ", ".join(dict.fromkeys(sink.format for sink in route.sinks.values()))
 
 
-def _step(place: int, parts: list[tuple[tuple[str, ...], str, str]], route: Route, traffic: RecentTraffic) -> FlowStep:
-    stages, name, kind = parts[place]
-    if place == len(parts) - 1:
+def _step(index: int, parts: list[tuple[tuple[str, ...], str, str]], route: Route, traffic: RecentTraffic) -> FlowStep:
+    stages, name, kind = parts[index]
+    if index == len(parts) - 1:
         return FlowStep(name, kind)
-    following = parts[place + 1][0][0]
+    following = parts[index + 1][0][0]
     failed, failed_rate = traffic.failed(*stages)
     came, came_rate = traffic.taken(stages[0])
     onward, rate = traffic.taken(following)

@@ -84,8 +84,8 @@ class Addresses:
         sink, topic = self.split(text)
         return Address(sink, topic, self._problem(sink, topic))
 
-    def _problem(self, place: int, topic: str) -> str | None:
-        sink, rights = self._endpoints[place], self._rights[place]
+    def _problem(self, index: int, topic: str) -> str | None:
+        sink, rights = self._endpoints[index], self._rights[index]
         if not sink.topics_are_addresses:
             # The name of a topic is a value in a file; who may write which is all that can be asked.
             return rights.refusal(topic) if rights.allow is not None else None

@@ -17,7 +17,7 @@ from turnout.engine.subject_bounds import (
     Asked,
     SubjectForm,
     asked_of,
-    fewest,
+    minimal_filters,
     narrowed,
     through_chain,
     through_mappings,
@@ -84,7 +84,7 @@ class SubjectFilters:
             filters |= self._filters(question)
             if own <= filters:
                 return None
-        chosen = fewest(filters, own, MOST_FILTERS)
+        chosen = minimal_filters(filters, own, MOST_FILTERS)
         return None if own <= set(chosen) else chosen
 
     def _filters(self, question: Asked) -> frozenset[str]:

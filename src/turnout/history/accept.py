@@ -49,8 +49,8 @@ def accept(suite: Suite, route: Route, results: Iterable[CaseResult]) -> int:
     now = [] if again is None else [replace(case, expect=None, line=None) for case in again.cases]
     if again is None or now != [replace(case, expect=None, line=None) for case in suite.cases]:
         raise TurnoutError(f"{suite.file} is written in a way that cannot be edited safely: edit it by hand")
-    paths = {result.case.place for result in mine}
-    changed = [case for case in again.cases if case.place in paths]
+    paths = {result.case.path for result in mine}
+    changed = [case for case in again.cases if case.path in paths]
     failed = run_cases(route, changed).failed
     if failed:
         raise TurnoutError(f"{_location(failed[0].case)}: cannot be rewritten so that it passes: edit it by hand")
@@ -82,7 +82,7 @@ def accepted(text: str, results: Iterable[CaseResult]) -> str:
 
 
 def _edits(text: str, root: yaml.Node, result: CaseResult) -> Iterator[_Edit]:
-    case = _at(root, result.case.place)
+    case = _at(root, result.case.path)
     expect = result.case.expect
     node = _child(case, "expect")
     if node is None:

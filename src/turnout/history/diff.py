@@ -16,7 +16,7 @@ from turnout.history.case_outcome import read_back
 from turnout.history.changes import Change, Delivered, header_changes, value_changes
 from turnout.history.comparison import ABSENT
 from turnout.history.differences import Cost, Differences
-from turnout.history.examples import Example, Examples, Places, text_of
+from turnout.history.examples import Example, Examples, RecordPositions, text_of
 from turnout.history.matrix import Matrix
 from turnout.history.moves import Changed, SentDeliveries, changed, sink_labels
 from turnout.history.outcome_watch import EndNumbers, OutcomeWatch
@@ -126,7 +126,7 @@ class _BatchDiff:
 
     def __init__(self, old: Traced, new: Traced, batch: ArrowBatch, limit: int) -> None:
         self._old, self._new = old, new
-        self._places = Places(batch)
+        self._positions = RecordPositions(batch)
         self._limit = limit
         self._otherwise = np.zeros(batch.num_rows, np.bool_)
         self._changed = np.zeros(batch.num_rows, np.bool_)
@@ -185,7 +185,7 @@ class _BatchDiff:
 
     def _deliveries(self, kind: str, some: Changed) -> None:
         self._changed[some.rows] = True
-        for at in self._places.first(some.rows, self._limit):
+        for at in self._positions.first(some.rows, self._limit):
             row, whose = int(some.rows[at]), some.subscriptions[at]
             self._show(kind, "", row, _delivery(whose, some.old[at]), _delivery(whose, some.new[at]))
 
@@ -202,7 +202,7 @@ class _BatchDiff:
         rows = delivered.rows[indices]
         self._changed[rows] = True
         old, new = delivered.column("key")
-        for at in self._places.first(rows, self._limit):
+        for at in self._positions.first(rows, self._limit):
             index = int(indices[at])
             self._show("key", "", int(rows[at]), _content(old[index].as_py()), _content(new[index].as_py()))
         return len(indices)
@@ -222,7 +222,7 @@ class _BatchDiff:
                 counts[name] += 1
                 by_name[name].append((row, old, new))
         for name, some in by_name.items():
-            for at in self._places.first(np.array([row for row, _, _ in some], np.int64), self._limit):
+            for at in self._positions.first(np.array([row for row, _, _ in some], np.int64), self._limit):
                 self._show(kind, name, *some[at])
         return number, Tally() + Tally(counts)
 
@@ -243,10 +243,10 @@ class _BatchDiff:
         return len(rows)
 
     def _first(self, rows: RowIds) -> Iterator[int]:
-        return (int(rows[at]) for at in self._places.first(rows, self._limit))
+        return (int(rows[at]) for at in self._positions.first(rows, self._limit))
 
     def _show(self, kind: str, name: str, row: int, old: Any, new: Any) -> None:
-        example = Example(self._places.of(row), self._places.topic(row), text_of(old), text_of(new))
+        example = Example(self._positions.of(row), self._positions.topic(row), text_of(old), text_of(new))
         self._examples[kind, name].append(example)
 
 

@@ -19,7 +19,7 @@ _LONGEST = 300
 """Maximum number of characters shown of a value."""
 
 
-class Place(NamedTuple):
+class RecordPosition(NamedTuple):
     """Stored position of a record; positions sort by sequence.
 
     Attributes:
@@ -43,7 +43,7 @@ class Example(NamedTuple):
         new: likewise.
     """
 
-    place: Place
+    position: RecordPosition
     topic: str
     old: str | None
     new: str | None
@@ -79,11 +79,11 @@ def _first(examples: Sequence[Example], limit: int) -> tuple[Example, ...]:
     return tuple(heapq.nsmallest(limit, examples, key=_order))
 
 
-def _order(example: Example) -> tuple[Place, str, str]:
-    return example.place, example.old or "", example.new or ""
+def _order(example: Example) -> tuple[RecordPosition, str, str]:
+    return example.position, example.old or "", example.new or ""
 
 
-class Places:
+class RecordPositions:
     """Stored positions of a batch's records; columns are read only for records with something to show.
 
     Args:
@@ -98,9 +98,9 @@ class Places:
         self._partitions = _numbers(batch, "partition", 0)
         self._columns: dict[str, list[str | None]] = {}
 
-    def of(self, row: int) -> Place:
+    def of(self, row: int) -> RecordPosition:
         """The place of one record."""
-        return Place(int(self._offsets[row]), self._texts(self._named)[row] or "", int(self._partitions[row]))
+        return RecordPosition(int(self._offsets[row]), self._texts(self._named)[row] or "", int(self._partitions[row]))
 
     def topic(self, row: int) -> str:
         """Return the source topic of one record."""

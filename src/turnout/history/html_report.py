@@ -8,7 +8,7 @@ from xml.etree import ElementTree as ET
 
 from turnout.engine.outcome import Outcome
 from turnout.history.differences import Differences
-from turnout.history.report import TITLES, DiffReport, place_text
+from turnout.history.report import TITLES, DiffReport, position_text
 from turnout.history.tally import Tally
 
 _STYLE: Final = """
@@ -159,7 +159,7 @@ def _examples(body: ET.Element, differences: Differences) -> None:
     for kind, name in sorted(by_kind, key=lambda named: (tuple(TITLES).index(named[0]), named[1])):
         for example in by_kind[kind, name]:
             title = TITLES[kind] + (f", {name}" if name else "")
-            row = _row(table, (title, place_text(example.place), example.topic))
+            row = _row(table, (title, position_text(example.position), example.topic))
             for side in (example.old, example.new):
                 ET.SubElement(ET.SubElement(row, "td"), "code").text = "" if side is None else _sayable(side)
 

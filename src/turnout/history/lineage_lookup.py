@@ -102,7 +102,7 @@ def _record(origin: Made, route: Route | None, server: str | None) -> tuple[Sour
     Raises:
         TurnoutError: it is not in a stream, or not there any more, or cannot be read.
     """
-    position = origin.stream_place()
+    position = origin.stream_position()
     if position is None:
         raise ConfigError([Mistake("source", "it is not from a stream of NATS")], what="cannot be read")
     stream, sequence = position

@@ -76,7 +76,7 @@ class Made:
         revision = headers.get(REVISION, "")
         return cls(name, digest, decimal(revision, LARGEST_SEQUENCE), headers[SOURCE])
 
-    def stream_place(self) -> tuple[str, int] | None:
+    def stream_position(self) -> tuple[str, int] | None:
         """Return stream and sequence of the record; None if it is not from a stream."""
         # A record of Kafka is TOPIC:PARTITION:OFFSET.
         return stream_and_sequence(self.source) if self.source.count(":") == 1 else None

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from turnout.history.differences import Differences
-from turnout.history.examples import Example, Place
+from turnout.history.examples import Example, RecordPosition
 from turnout.history.tally import Tally
 from turnout.records.types import JsonObject
 
@@ -45,14 +45,15 @@ class DiffReport:
     seconds: float
 
 
-def place_text(place: Place) -> str:
+def position_text(position: RecordPosition) -> str:
     """Format a position: ``FLIGHTS:17``, and with a partition other than 0 ``flights[3]:17``.
 
-    >>> place_text(Place(17, "FLIGHTS", 0)), place_text(Place(17, "flights", 3)), place_text(Place(-1, "flights", 0))
-    ('FLIGHTS:17', 'flights[3]:17', 'flights')
+    >>> positions = ((17, "FLIGHTS", 0), (17, "flights", 3), (-1, "flights", 0))
+    >>> [position_text(RecordPosition(*fields)) for fields in positions]
+    ['FLIGHTS:17', 'flights[3]:17', 'flights']
     """
-    partition = f"[{place.partition}]" if place.partition else ""
-    return f"{place.stream}{partition}" + (f":{place.offset}" if place.offset >= 0 else "")
+    partition = f"[{position.partition}]" if position.partition else ""
+    return f"{position.stream}{partition}" + (f":{position.offset}" if position.offset >= 0 else "")
 
 
 # Lines
@@ -127,10 +128,10 @@ def _order(entry: tuple[tuple[str, str], object]) -> tuple[int, str]:
 
 def _line(example: Example) -> str:
     """An example in one line."""
-    place = f"{place_text(example.place)} {example.topic}"
+    position = f"{position_text(example.position)} {example.topic}"
     if example.old is None and example.new is None:
-        return place
-    return f"{place}: {_side(example.old)} → {_side(example.new)}"
+        return position
+    return f"{position}: {_side(example.old)} → {_side(example.new)}"
 
 
 def _side(text: str | None) -> str:
@@ -160,7 +161,7 @@ def report_json(report: DiffReport) -> JsonObject:
             "moved": _counted(differences.movers),
         },
         "examples": [
-            {"kind": kind, "what": name, **example.place._asdict(), "topic": example.topic, **_sides(example)}
+            {"kind": kind, "what": name, **example.position._asdict(), "topic": example.topic, **_sides(example)}
             for (kind, name), examples in sorted(differences.examples.by_kind.items(), key=_order)
             for example in examples
         ],

@@ -36,7 +36,7 @@ class Case:
         subscriptions: what it is matched with; None for what the route's store holds.
         file: where it stands.
         line: likewise, from 1.
-        place: its path in that file.
+        path: its path in that file.
 
     >>> from turnout.history import run_cases
     >>> route = Route.parse(
@@ -55,7 +55,7 @@ class Case:
     subscriptions: tuple[Subscription, ...] | None = ()
     file: FilePath | None = None
     line: int | None = None
-    place: Path = ()
+    path: Path = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,16 +90,16 @@ class Connector:
     def mistakes(self) -> Iterator[Mistake]:
         """Names that nothing reads and that are slips of ones that are read; in a route's own block all of them."""
         aliases = {kind: self.aliases(kind) for kind in _LISTS}
-        for place, name in enumerate(self._unused()):
-            near = nearest(name, _KNOWN, _ALIKE) if place < _MOST_LOOKED_AT else None
+        for index, name in enumerate(self._unused()):
+            near = nearest(name, _KNOWN, _ALIKE) if index < _MOST_LOOKED_AT else None
             kind, alias = self._unlisted(name)
             if alias and f"{kind}.{alias}.type" not in self.properties:
                 listed = aliases[kind]
-                guess = did_you_mean(alias, listed) if place < _MOST_LOOKED_AT else ""
+                guess = did_you_mean(alias, listed) if index < _MOST_LOOKED_AT else ""
                 shown = shortened(", ".join(listed)) or "none"
                 yield Mistake(name, f"{alias!r} is not listed in {kind!r}{guess} (listed are {shown})")
             elif near is not None or name.startswith("errors.") or self.file is None:
-                guess = did_you_mean(name, _KNOWN) if place < _MOST_LOOKED_AT else ""
+                guess = did_you_mean(name, _KNOWN) if index < _MOST_LOOKED_AT else ""
                 yield Mistake(name, f"unknown name{guess} (known here: {', '.join(_KNOWN)})")
 
     def notes(self) -> Iterator[str]:

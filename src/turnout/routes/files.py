@@ -56,6 +56,10 @@ class FileNames:
         """The subscriptions with the whole name of their store's file."""
         return None if part is None else part.model_copy(update={"store": beside(part.store, self.folder)})
 
-    def checkpoint(self, place: str | None) -> str | None:
+    def checkpoint(self, location: str | None) -> str | None:
         """The folder's whole name; a URL stays what it is."""
-        return place if place is None or "://" in place or place.startswith("file:") else str(self._at(place))
+        return (
+            location
+            if location is None or "://" in location or location.startswith("file:")
+            else str(self._at(location))
+        )

@@ -105,10 +105,10 @@ class Variables:
             raise _UnusableError(f"the variable {name} is not set: set it, or write ${{{name}:-a default}}")
         return value
 
-    def _of_file(self, place: str) -> str:
+    def _of_file(self, reference: str) -> str:
         """Return a whole file without its final line end, or one key of a properties file (KIP-297)."""
-        whole = self.folder / place
-        name, colon, key = place.rpartition(":")
+        whole = self.folder / reference
+        name, colon, key = reference.rpartition(":")
         if whole.is_file() or not colon:
             return self._secret(_read(whole).rstrip("\r\n"))
         entries, _twice = properties(_read(self.folder / name))

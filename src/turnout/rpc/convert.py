@@ -45,7 +45,7 @@ def changes_from(message: matching_pb2.Changes) -> Changes:
     )
 
 
-def condition_from(message: ConditionMessage, place: str = "condition") -> Condition:
+def condition_from(message: ConditionMessage, path: str = "condition") -> Condition:
     """The condition of a ConditionInput or a ConditionOutput.
 
     Raises:
@@ -54,21 +54,21 @@ def condition_from(message: ConditionMessage, place: str = "condition") -> Condi
     name = message.WhichOneof("condition")
     if name is None:
         kinds = ", ".join(sorted(["groupCondition", *KINDS]))
-        raise SubscriptionInvalidError(f"{place}: a condition is missing; there are {kinds}")
+        raise SubscriptionInvalidError(f"{path}: a condition is missing; there are {kinds}")
     try:
         body = getattr(message, name)
-        return _group_from(body, place) if name == "groupCondition" else _leaf_from(name, body)
+        return _group_from(body, path) if name == "groupCondition" else _leaf_from(name, body)
     except ConditionError as problem:
-        raise SubscriptionInvalidError(f"{place}.{name}: {problem}") from problem
+        raise SubscriptionInvalidError(f"{path}.{name}: {problem}") from problem
 
 
-def _group_from(body: GroupMessage, place: str) -> Condition:
+def _group_from(body: GroupMessage, path: str) -> Condition:
     if not 0 <= body.logic < len(_LOGICS):
         known = ", ".join(f"{number} ({logic})" for number, logic in enumerate(_LOGICS))
         raise ConditionError(f"logic is one of {known}, found {body.logic}")
     # A group of one passes here and is refused by the service's rules, which say more.
     children = (
-        condition_from(child, f"{place}.groupCondition.group[{number}]") for number, child in enumerate(body.group)
+        condition_from(child, f"{path}.groupCondition.group[{number}]") for number, child in enumerate(body.group)
     )
     return Group(_LOGICS[body.logic], tuple(children), getattr(body, "not"), getattr(body, "id", ""))
 

@@ -12,7 +12,7 @@ FAILURES: Final = "_failures"
 FAILURES_COUNT: Final = "_failures_count"
 """Name of the observed column of the number of all failures."""
 
-_PLACE = ("topic", "partition", "offset", "timestamp")
+_POSITION = ("topic", "partition", "offset", "timestamp")
 
 _log = logging.getLogger("turnout.errors")
 
@@ -31,10 +31,10 @@ def log_failures(metrics: Mapping[str, Any], *, route: str) -> None:
 
 def _sentence(failure: Mapping[str, Any]) -> str:
     """Return the sentence of Connect's log reporter for one failure."""
-    place = ", ".join(f"{name}={failure[name]!r}" for name in _PLACE if failure.get(name) is not None)
+    position = ", ".join(f"{name}={failure[name]!r}" for name in _POSITION if failure.get(name) is not None)
     sentence = (
         f"Error encountered. Executing stage '{failure['stage']}' with class '{failure['class_name']}', "
-        f"where consumed record is {{{place}}}: {failure['exception']}: {failure['message']}"
+        f"where consumed record is {{{position}}}: {failure['exception']}: {failure['message']}"
     )
     if failure.get("value") is None and failure.get("key") is None:
         return sentence

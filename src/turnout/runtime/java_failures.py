@@ -125,9 +125,9 @@ def _record(messages: list[str]) -> str:
             found.setdefault("topic", pair[1])
             found.setdefault("partition", pair[2])
         for name, pattern in _PLACES:
-            place = pattern.search(message)
-            if place is not None:
-                found.setdefault(name, place[1])
+            match = pattern.search(message)
+            if match is not None:
+                found.setdefault(name, match[1])
     return ", ".join(f"{name} {found[name]}" for name, _ in _PLACES if name in found) if len(found) > 1 else ""
 
 

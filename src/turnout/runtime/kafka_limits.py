@@ -111,12 +111,12 @@ def fitting(result: Result, limits: tuple[KafkaLimits | None, ...]) -> list[Resu
     reasons = _too_large(result.messages, limits)
     if not reasons:
         return [result]
-    kept = np.array([place for place in range(len(result.messages)) if place not in reasons], np.int64)
+    kept = np.array([index for index in range(len(result.messages)) if index not in reasons], np.int64)
     results = [replace(result, messages=result.messages.take(kept))]
-    letters = np.array([place for place in reasons if result.is_dead_letter(place)], np.int64)
+    letters = np.array([index for index in reasons if result.is_dead_letter(index)], np.int64)
     if len(letters):
         results.append(Result(Counts(), _emptied(result, letters, limits)))
-    deliveries = {place: reason for place, reason in reasons.items() if not result.is_dead_letter(place)}
+    deliveries = {index: reason for index, reason in reasons.items() if not result.is_dead_letter(index)}
     return results + (fitting(result.refused(deliveries), limits) if deliveries else [])
 
 
@@ -125,8 +125,8 @@ def _emptied(result: Result, letters: NDArray[np.int64], limits: tuple[KafkaLimi
     messages = result.messages.emptied(letters)
     if _too_large(messages, limits):
         messages = result.messages.emptied(letters, alone=False)
-        for place, reason in _too_large(messages, limits).items():
-            result.check(int(letters[place]), reason)
+        for index, reason in _too_large(messages, limits).items():
+            result.check(int(letters[index]), reason)
     return messages
 
 
@@ -137,15 +137,15 @@ def _too_large(messages: Messages, limits: tuple[KafkaLimits | None, ...]) -> di
     sizes = record_sizes(messages.records)[messages.rows]
     least = min(min((one.producer, *one.topics.values(), one.others or one.producer)) for one in limits if one)
     reasons = {}
-    for place in np.flatnonzero(sizes > least).tolist():
-        limit = limits[messages.sinks[place]]
-        topic = messages.topics[place].as_py()
+    for index in np.flatnonzero(sizes > least).tolist():
+        limit = limits[messages.sinks[index]]
+        topic = messages.topics[index].as_py()
         if limit is None:
             continue
         most, setting = limit.of_topic(topic)
-        if sizes[place] > most:
-            found = f"found up to {sizes[place]:,} with its key and headers"
-            reasons[place] = f"takes {most:,} bytes a record ({setting}), {found}"
+        if sizes[index] > most:
+            found = f"found up to {sizes[index]:,} with its key and headers"
+            reasons[index] = f"takes {most:,} bytes a record ({setting}), {found}"
     return reasons
 
 

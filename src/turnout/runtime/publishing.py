@@ -95,8 +95,8 @@ class Publishers:
             self._send_to(0, messages, partial(self._refuse, result, whole, None))
             return
         for sink in np.unique(messages.sinks).tolist():
-            places = np.flatnonzero(messages.sinks == sink)
-            self._send_to(sink, messages.of_sink(sink), partial(self._refuse, result, whole, places))
+            indexes = np.flatnonzero(messages.sinks == sink)
+            self._send_to(sink, messages.of_sink(sink), partial(self._refuse, result, whole, indexes))
 
     def _send_to(self, sink: int, messages: Messages, refuse: Callable[[int, StreamError], None]) -> None:
         values = messages.column("value").fill_null(b"")
@@ -106,16 +106,16 @@ class Publishers:
         self._publisher(sink, options).publish_columns(messages.topics, values, lines, refuse)
 
     def _refuse(
-        self, result: Result, whole: bool, places: NDArray[np.int64] | None, at: int, reason: StreamError
+        self, result: Result, whole: bool, indexes: NDArray[np.int64] | None, at: int, reason: StreamError
     ) -> None:
         """Note a refused message: index *at* among those of its sink, which have the indices *places* in the batch."""
-        place = at if places is None else int(places[at])
-        if whole and reason.code == TOO_LARGE and result.is_dead_letter(place):
+        index = at if indexes is None else int(indexes[at])
+        if whole and reason.code == TOO_LARGE and result.is_dead_letter(index):
             # The record stays where it was read, and the dead letter says where that is.
-            self._too_large.append(result.messages.emptied(np.array([place])))
+            self._too_large.append(result.messages.emptied(np.array([index])))
             return
-        result.check(place, str(reason))
-        self._refused.setdefault(id(result), (result, {}))[1][place] = str(reason)
+        result.check(index, str(reason))
+        self._refused.setdefault(id(result), (result, {}))[1][index] = str(reason)
 
     def _publisher(self, sink: int, options: SinkOptions) -> Publisher:
         publisher = self._open.get(sink)

@@ -13,7 +13,7 @@ _PAUSE = 0.05
 """Seconds between two looks at a stream that cannot be waited at."""
 
 
-def wait_for_more(connection: Connection, places: dict[str, int], filters: tuple[str, ...], seconds: float) -> None:
+def wait_for_more(connection: Connection, positions: dict[str, int], filters: tuple[str, ...], seconds: float) -> None:
     """Return when one of the streams has a message at or after its sequence, or after *seconds*.
 
     A consumer for each stream hands over the headers of one message. It is a hint only: what goes wrong here
@@ -21,7 +21,7 @@ def wait_for_more(connection: Connection, places: dict[str, int], filters: tuple
     """
     consumers: list[tuple[str, str]] = []
     try:
-        _wait(connection, places, filters, seconds, consumers)
+        _wait(connection, positions, filters, seconds, consumers)
     except StreamError:
         # A stream whose consumers must not overlap has none to wait with.
         time.sleep(min(seconds, _PAUSE))
@@ -34,7 +34,7 @@ def wait_for_more(connection: Connection, places: dict[str, int], filters: tuple
 
 def _wait(
     connection: Connection,
-    places: dict[str, int],
+    positions: dict[str, int],
     filters: tuple[str, ...],
     seconds: float,
     consumers: list[tuple[str, str]],
@@ -43,8 +43,8 @@ def _wait(
     inbox = connection.new_inbox()
     number = connection.subscribe(inbox)
     try:
-        for stream, place in places.items():
-            config = ephemeral_config(place, filters, headers_only=True)
+        for stream, position in positions.items():
+            config = ephemeral_config(position, filters, headers_only=True)
             consumers.append((stream, create_consumer(connection, stream, config)["name"]))
         request = pull_body(1, expires=seconds)
         for stream, name in consumers:

@@ -303,11 +303,11 @@ def _mistakes(failure: ValidationError) -> list[Mistake]:
 
 
 def _mistake(path: list[str | int], kind: str, message: str) -> Mistake:
-    place = ".".join(map(str, path))
+    dotted_path = ".".join(map(str, path))
     if kind == "extra_forbidden":
         known = _names_in(path[:-1])
-        return Mistake(place, f"is no setting; there are {', '.join(known)}{did_you_mean(str(path[-1]), known)}")
-    return Mistake(place, message.removeprefix("Value error, "))
+        return Mistake(dotted_path, f"is no setting; there are {', '.join(known)}{did_you_mean(str(path[-1]), known)}")
+    return Mistake(dotted_path, message.removeprefix("Value error, "))
 
 
 def _names_in(path: list[str | int]) -> list[str]:

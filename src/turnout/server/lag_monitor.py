@@ -129,11 +129,11 @@ class Survey:
         if entry.checkpoint is None:
             return None
         done = committed(entry.checkpoint)
-        places = {stream: max(end.first, done.sequence(stream)) for stream, end in ends.items()}
-        records = {stream: max(0, end.next - places[stream]) for stream, end in ends.items()}
+        positions = {stream: max(end.first, done.sequence(stream)) for stream, end in ends.items()}
+        records = {stream: max(0, end.next - positions[stream]) for stream, end in ends.items()}
         ages: list[float] = []
         for stream in (stream for stream, count in records.items() if count):
-            age = session.age(stream, places[stream], self._clock())
+            age = session.age(stream, positions[stream], self._clock())
             if age is None:
                 return Lag(records, None)
             ages.append(age)

@@ -70,15 +70,15 @@ class RouteTexts:
         Raises:
             RouteError: lists every mistake; nothing else is raised, whatever the text is.
         """
-        place = file or self._folder / "route.yaml"
+        path = file or self._folder / "route.yaml"
         try:
-            route = Route.parse(text, file=place, limits=self._limits(place.parent, author))
+            route = Route.parse(text, file=path, limits=self._limits(path.parent, author))
         except RouteError:
             raise
         except Exception as failure:
-            _log.exception("the route file %s cannot be read", place)
+            _log.exception("the route file %s cannot be read", path)
             problem = f"cannot be read: {type(failure).__name__}; see the log"
-            raise RouteError([Mistake("", problem)], what=f"{place} cannot be used") from failure
+            raise RouteError([Mistake("", problem)], what=f"{path} cannot be used") from failure
         if route.checkpoint or self._checkpoints is None:
             return route
         return replace(route, checkpoint=str((self._checkpoints / route.name).absolute()))

@@ -132,8 +132,8 @@ class MappingProgram:
         texts = [""]
         delimiters: list[str] = []
         numbers: list[int] = []
-        for place, step in enumerate(transform.steps):
-            texts[-1] += "." if place else ""
+        for index, step in enumerate(transform.steps):
+            texts[-1] += "." if index else ""
             known = _known(step)
             if known is not None:
                 texts[-1] += known
@@ -150,7 +150,7 @@ class MappingProgram:
             elif number <= 0:
                 name = "wildcard"
             functions.append((name, len(step.tokens)))
-            numbers += [*step.tokens, number, place]
+            numbers += [*step.tokens, number, index]
             texts.append("")
         if transform.tail is not None:
             texts[-1] += "." if transform.steps else ""

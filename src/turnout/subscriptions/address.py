@@ -72,10 +72,10 @@ def _with_files(url: str, change: Callable[[Path], Path]) -> str:
     if url.startswith(_SQLITE):
         path, mark, query = url.removeprefix(_SQLITE).partition("?")
         return f"{_SQLITE}{changed(path)}{mark}{query}"
-    place, mark, query = url.partition("?")
+    location, mark, query = url.partition("?")
     fields = [field.partition("=") for field in query.split("&")]
     named = [f"{name}{sign}{changed(value) if name in _FILES and value else value}" for name, sign, value in fields]
-    return f"{place}{mark}{'&'.join(named)}"
+    return f"{location}{mark}{'&'.join(named)}"
 
 
 def files_of(url: str) -> list[str]:
@@ -148,6 +148,6 @@ def _with_option(url: str, name: str, value: str) -> str:
 
 
 def _without_option(url: str, name: str) -> str:
-    place, _, query = url.partition("?")
+    location, _, query = url.partition("?")
     others = "&".join(field for field in query.split("&") if field and field.partition("=")[0].lower() != name.lower())
-    return f"{place}?{others}" if others else place
+    return f"{location}?{others}" if others else location

@@ -74,16 +74,16 @@ def subscription_from_json(data: object) -> Subscription:
     return subscription
 
 
-def _object(value: object, place: str) -> dict[str, Any]:
+def _object(value: object, path: str) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise SubscriptionInvalidError(f"{place}: expected an object, found {value!r:.60}")
+        raise SubscriptionInvalidError(f"{path}: expected an object, found {value!r:.60}")
     return value
 
 
-def _only(body: dict[str, Any], known: tuple[str, ...], place: str) -> None:
+def _only(body: dict[str, Any], known: tuple[str, ...], path: str) -> None:
     for name in body:
         if name not in known:
-            raise SubscriptionInvalidError(f"{place}{name}: unknown field; there are {', '.join(known)}")
+            raise SubscriptionInvalidError(f"{path}{name}: unknown field; there are {', '.join(known)}")
 
 
 @dataclass(frozen=True, slots=True)

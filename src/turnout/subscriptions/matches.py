@@ -62,11 +62,11 @@ class MatchBatch(Sequence["MatchList"]):
         return len(self._messages)
 
     @overload
-    def __getitem__(self, place: int) -> MatchList: ...
+    def __getitem__(self, index: int) -> MatchList: ...
     @overload
-    def __getitem__(self, place: slice) -> list[MatchList]: ...
-    def __getitem__(self, place: int | slice) -> MatchList | list[MatchList]:
-        rows = range(len(self._messages))[place]
+    def __getitem__(self, index: slice) -> list[MatchList]: ...
+    def __getitem__(self, index: int | slice) -> MatchList | list[MatchList]:
+        rows = range(len(self._messages))[index]
         return MatchList(self, rows) if isinstance(rows, int) else [MatchList(self, row) for row in rows]
 
     def __iter__(self) -> Iterator[MatchList]:
@@ -200,11 +200,11 @@ class MatchList(Sequence[Match]):
         return self._batch.count_of(self._row)
 
     @overload
-    def __getitem__(self, place: int) -> Match: ...
+    def __getitem__(self, index: int) -> Match: ...
     @overload
-    def __getitem__(self, place: slice) -> list[Match]: ...
-    def __getitem__(self, place: int | slice) -> Match | list[Match]:
-        return self._batch.of(self._row)[place]
+    def __getitem__(self, index: slice) -> list[Match]: ...
+    def __getitem__(self, index: int | slice) -> Match | list[Match]:
+        return self._batch.of(self._row)[index]
 
     def __iter__(self) -> Iterator[Match]:
         return iter(self._batch.of(self._row))

@@ -117,16 +117,16 @@ def _pattern(leaf: Kiwi) -> Iterator[str]:
 
 
 def _groups(subscription: Subscription) -> Iterator[str]:
-    for place, group in _places(subscription.condition, "route.condition"):
+    for path, group in _nested_groups(subscription.condition, "route.condition"):
         if len(group.children) < 2:
-            yield f"{place}: a group needs two children or more, found {len(group.children)}"
+            yield f"{path}: a group needs two children or more, found {len(group.children)}"
         if len(set(group.children)) == len(group.children):
             continue
-        first_places: dict[Condition, int] = {}
+        first_numbers: dict[Condition, int] = {}
         for number, child in enumerate(group.children):
-            first = first_places.setdefault(child, number)
+            first = first_numbers.setdefault(child, number)
             if first != number:
-                yield f"{place}.group[{number}]: the same as group[{first}]"
+                yield f"{path}.group[{number}]: the same as group[{first}]"
 
 
 def _root_is_not_all_negations(subscription: Subscription) -> Iterator[str]:
@@ -135,14 +135,14 @@ def _root_is_not_all_negations(subscription: Subscription) -> Iterator[str]:
         yield "route.condition: every child of the root is negated; at least one has to be a proposition"
 
 
-def _places(condition: Condition, place: str) -> Iterator[tuple[str, Group]]:
-    """Every group with its place as its author would name it."""
+def _nested_groups(condition: Condition, path: str) -> Iterator[tuple[str, Group]]:
+    """Yield every group with its path as its author would name it."""
     if isinstance(condition, Group):
-        yield place, condition
+        yield path, condition
         for number, child in enumerate(condition.children):
-            # Imports check millions of leaves, which need no place.
+            # Imports check millions of leaves, which need no path.
             if isinstance(child, Group):
-                yield from _places(child, f"{place}.group[{number}]")
+                yield from _nested_groups(child, f"{path}.group[{number}]")
 
 
 RULES: tuple[Callable[[Subscription], Iterator[str]], ...] = (

@@ -57,7 +57,7 @@ class Guard:
     alias: str
     predicate: Predicate
     negate: bool = False
-    place: str = field(default="", compare=False, repr=False)
+    path: str = field(default="", compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class Stage:
     """A transform that is applied where all guards hold; `negate` turns their common answer around.
 
     Attributes:
-        place: what stands before the names of its options in the configuration.
+        path: what stands before the names of its options in the configuration.
 
     >>> properties = {"transforms": "mask", "transforms.mask.type": "MaskField$Key", "transforms.mask.fields": "a"}
     >>> (stage,) = Chain.from_config(properties).stages
@@ -77,7 +77,7 @@ class Stage:
     transform: Transform
     guards: tuple[Guard, ...] = ()
     negate: bool = False
-    place: str = field(default="", compare=False, repr=False)
+    path: str = field(default="", compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,5 +276,5 @@ class _Builder:
 
     def _note(self, prefix: str, wrong: Sequence[OptionError]) -> None:
         for mistake in wrong:
-            place = prefix + mistake.option if mistake.option else prefix.rstrip(".")
-            self.mistakes.append(ChainMistake(place, mistake.problem, phase=mistake.phase))
+            path = prefix + mistake.option if mistake.option else prefix.rstrip(".")
+            self.mistakes.append(ChainMistake(path, mistake.problem, phase=mistake.phase))

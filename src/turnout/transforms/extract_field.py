@@ -88,7 +88,7 @@ class ExtractField(Transform):
             return block.nulls(None)
         parent = first
         for step in others:
-            column = [_entry(value, step, parent, place, errors) for place, value in enumerate(column)]
+            column = [_entry(value, step, parent, index, errors) for index, value in enumerate(column)]
             parent = step
         return _in_place(block, None, column)
 
@@ -122,13 +122,13 @@ class ExtractField(Transform):
         return tuple(fields)
 
 
-def _entry(value: Value, step: str, parent: str, place: int, errors: Errors) -> Value:
+def _entry(value: Value, step: str, parent: str, index: int, errors: Errors) -> Value:
     """The entry of a map; null has none, and everything else is refused."""
     if type(value) is dict:
         return value.get(step)
     if value is not None:
         message = f"Only Map objects supported in absence of schema for [{_PURPOSE}], found another type: {parent}"
-        errors.setdefault(place, RecordError(message))
+        errors.setdefault(index, RecordError(message))
     return None
 
 

@@ -98,12 +98,12 @@ class Flatten(Transform):
 
     def _one_by_one(self, block: Block, errors: Errors) -> list[Entries]:
         flat: list[Entries] = []
-        for place, value in enumerate(block.whole()):
+        for index, value in enumerate(block.whole()):
             leaves: Entries = {}
             try:
                 self._add(value, "", leaves)
             except RecordError as error:
-                errors.setdefault(place, error)
+                errors.setdefault(index, error)
             flat.append(leaves)
         return flat
 
@@ -144,16 +144,16 @@ class _Leaf:
         absent: set[int] = set()
         for field in others:
             if None in column:
-                absent.update(place for place, struct in enumerate(column) if struct is None)
+                absent.update(index for index, struct in enumerate(column) if struct is None)
             column = [None if struct is None else struct[field.name] for struct in column]
         default = default_value(self.path[-1].schema)
         if default is not None and None in column:
-            column = [default if value is None and place not in absent else value for place, value in enumerate(column)]
+            column = [default if value is None and index not in absent else value for index, value in enumerate(column)]
         wrong: Errors = {}
         store(self.target, column, wrong, checked=block.checked)
-        for place, error in wrong.items():
-            if place not in absent:
-                errors.setdefault(place, error)
+        for index, error in wrong.items():
+            if index not in absent:
+                errors.setdefault(index, error)
         return column
 
 

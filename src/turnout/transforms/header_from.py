@@ -105,12 +105,12 @@ class HeaderFrom(Transform):
         schema = field.schema
         if block.checked and (schema.optional or None not in column):
             return column
-        for place, value in enumerate(column):
-            if where is not None and not where[place]:
+        for index, value in enumerate(column):
+            if where is not None and not where[index]:
                 continue
             if value is None and not schema.optional:
-                errors.setdefault(place, RecordError(f"A null value requires an optional schema but was {schema.type}"))
+                errors.setdefault(index, RecordError(f"A null value requires an optional schema but was {schema.type}"))
             elif value is not None and not block.checked and not fits(schema, value):
                 problem = f"The value is not of the type {schema.type}: {type(value).__name__}"
-                errors.setdefault(place, RecordError(problem))
+                errors.setdefault(index, RecordError(problem))
         return column

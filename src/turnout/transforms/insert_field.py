@@ -100,15 +100,15 @@ class InsertField(Transform):
                 columns[insertion.name] = _schemaless(insertion, values)
             return [block.with_columns(None, columns)]
         together: dict[tuple[bool, ...], list[int]] = {}
-        for place, missing in enumerate(zip(*absent.values(), strict=True)):
-            together.setdefault(tuple(value is None for value in missing), []).append(place)
-        return [self._part(block.take(np.array(places, np.intp)), places, inserted) for places in together.values()]
+        for index, missing in enumerate(zip(*absent.values(), strict=True)):
+            together.setdefault(tuple(value is None for value in missing), []).append(index)
+        return [self._part(block.take(np.array(indexes, np.intp)), indexes, inserted) for indexes in together.values()]
 
-    def _part(self, part: Block, places: list[int], inserted: dict[Insertion, Column]) -> Block:
+    def _part(self, part: Block, indexes: list[int], inserted: dict[Insertion, Column]) -> Block:
         """Return the part with its new fields; all or none of its records have a partition, and a timestamp."""
         columns: NewColumns = dict(part.columns)
         for insertion, values in inserted.items():
-            chosen = [values[place] for place in places]
+            chosen = [values[index] for index in indexes]
             if insertion.source not in _LEFT_OUT or None not in chosen:
                 columns[insertion.name] = _schemaless(insertion, chosen)
         return part.with_columns(None, columns)
@@ -155,9 +155,9 @@ class InsertField(Transform):
             raise RecordError(_NO_OFFSET)
         offsets = _of_rows(batch.offsets, block, batch)
         if None in offsets:
-            for place, offset in enumerate(offsets):
+            for index, offset in enumerate(offsets):
                 if offset is None:
-                    errors.setdefault(place, RecordError(_NO_OFFSET))
+                    errors.setdefault(index, RecordError(_NO_OFFSET))
         return offsets
 
 

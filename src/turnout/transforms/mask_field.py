@@ -88,7 +88,7 @@ class MaskField(Transform):
                     column = mask.of_typed(column, field.schema, wrong)
                 store(field, column, wrong, checked=block.checked)
                 columns[field.name] = _some(column, block, field.name, where)
-            errors.update({place: error for place, error in wrong.items() if where is None or where[place]})
+            errors.update({index: error for index, error in wrong.items() if where is None or where[index]})
             return block.with_columns(schema, columns, checked=block.checked or where is None)
 
         return run
@@ -104,7 +104,7 @@ def _of_maps(names: tuple[str, ...], mask: FieldMask) -> Run:
                 columns[name] = [None] * len(block)
             else:
                 columns[name] = _some(mask.of_any(column, wrong), block, name, where)
-        errors.update({place: error for place, error in wrong.items() if where is None or where[place]})
+        errors.update({index: error for index, error in wrong.items() if where is None or where[index]})
         return block.with_columns(None, columns)
 
     return run
@@ -116,8 +116,8 @@ def _some(column: Column, block: Block, name: Hashable, where: Sequence[bool] | 
     if where is None or old is None or old is column:
         return column
     changed = list(old)
-    for place in compress(range(len(changed)), where):
-        changed[place] = column[place]
+    for index in compress(range(len(changed)), where):
+        changed[index] = column[index]
     return changed
 
 
@@ -136,7 +136,7 @@ class FieldMask:
         try:
             masked = self._of_schema(schema)
         except RecordError as error:
-            errors.update((place, error) for place, value in enumerate(column) if value is not None)
+            errors.update((index, error) for index, value in enumerate(column) if value is not None)
             return column
         if None in column:
             return [None if value is None else masked for value in column]

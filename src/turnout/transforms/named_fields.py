@@ -43,8 +43,8 @@ def unknown_fields(
     causes = causes or {}
     followed = states_through(chain, key, value)
     for stage, states in zip(chain.stages, followed, strict=False):
-        for place, field in _named(stage):
-            yield from _looked_up(place + field.option, field, states, causes)
+        for path, field in _named(stage):
+            yield from _looked_up(path + field.option, field, states, causes)
     if len(followed) > len(chain.stages):
         for name, path in metadata.items():
             root, *steps = parse_path(path)
@@ -54,12 +54,12 @@ def unknown_fields(
 
 def _named(stage: Stage) -> Iterator[tuple[str, NamedField]]:
     for guard in stage.guards:
-        yield from ((guard.place, field) for field in guard.predicate.named_fields())
-    yield from ((stage.place, field) for field in stage.transform.named_fields())
+        yield from ((guard.path, field) for field in guard.predicate.named_fields())
+    yield from ((stage.path, field) for field in stage.transform.named_fields())
 
 
 def _looked_up(
-    place: str, field: NamedField, states: Collection[RecordShapes], causes: Mapping[Side, str]
+    path: str, field: NamedField, states: Collection[RecordShapes], causes: Mapping[Side, str]
 ) -> Iterator[Mistake]:
     shapes = {state.key if field.side == Side.KEY else state.value for state in states}
     schemas = {shape.schema for shape in shapes if shape.kind != "null"}
@@ -70,7 +70,7 @@ def _looked_up(
     none = causes.get(field.side) or f"the {field.side.lower()} has no fields there"
     there = f"there are {', '.join(known)}" if known else none
     guess = did_you_mean(field.path[-1], known)
-    yield Mistake(place, f"no {field.side.lower()} has a field {shown!r} at that point; {there}{guess}")
+    yield Mistake(path, f"no {field.side.lower()} has a field {shown!r} at that point; {there}{guess}")
 
 
 def _may_hold(schema: Schema | None, path: tuple[str, ...]) -> bool:

@@ -148,10 +148,10 @@ class ReplaceField(Transform):
         column = read(block, source, defaults=self.replace_null_with_default)
         store(field, column, errors, checked=block.checked)
         if source.schema != field.schema:
-            for place, value in enumerate(column):
+            for index, value in enumerate(column):
                 if not _fits(source.schema, field.schema, value):
                     problem = f'Invalid value for field "{field.name}", schema type {field.schema.type.upper()}'
-                    errors.setdefault(place, RecordError(f"{problem}: {source.schema.type.upper()}"))
+                    errors.setdefault(index, RecordError(f"{problem}: {source.schema.type.upper()}"))
         return column
 
 

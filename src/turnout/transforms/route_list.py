@@ -44,48 +44,48 @@ class _RouteList:
         return Specs(stages, [spec for spec in unused if spec])
 
     def _stage(self, at: int, item: object) -> StageSpec | None:
-        place = f"{self.path}[{at}]"
+        path = f"{self.path}[{at}]"
         if not isinstance(item, Mapping):
-            self.mistakes.append(Mistake(place, f"expected a mapping with a type, found {item!r}"))
+            self.mistakes.append(Mistake(path, f"expected a mapping with a type, found {item!r}"))
             return None
         type_ = item.get("type")
         label = str(item.get("name") or f"{at + 1}-{str(type_).rpartition('.')[2]}")
         options = {str(n): option_text(v) for n, v in item.items() if n not in _OF_THE_STAGE}
-        spec = StageSpec(label, f"{place}.type", f"{place}.", option_text(type_), options)
+        spec = StageSpec(label, f"{path}.type", f"{path}.", option_text(type_), options)
         predicate = item.get("predicate")
         several = predicate if isinstance(predicate, list) else [] if predicate is None else [predicate]
         for number, entry in enumerate(several):
-            where = f"{place}.predicate[{number}]" if isinstance(predicate, list) else f"{place}.predicate"
+            where = f"{path}.predicate[{number}]" if isinstance(predicate, list) else f"{path}.predicate"
             guard = self._guard(label, where, entry)
             if guard:
                 spec.predicates.append(guard)
-        spec.negate = self._boolean(f"{place}.negate", item.get("negate", False))
+        spec.negate = self._boolean(f"{path}.negate", item.get("negate", False))
         if "negate" in item and not several:
-            self.mistakes.append(Mistake(f"{place}.negate", "means nothing without a predicate"))
+            self.mistakes.append(Mistake(f"{path}.negate", "means nothing without a predicate"))
         return spec
 
-    def _guard(self, label: str, place: str, reference: object) -> PredicateSpec | None:
+    def _guard(self, label: str, path: str, reference: object) -> PredicateSpec | None:
         if isinstance(reference, str):
             if reference in self.named:
                 self.used.add(reference)
                 return self._predicate(reference, f"predicates.{reference}", self.named[reference])
             known = ", ".join(self.named) or "none"
-            self.mistakes.append(Mistake(place, f"no predicate is named {reference!r}; there are {known}"))
+            self.mistakes.append(Mistake(path, f"no predicate is named {reference!r}; there are {known}"))
             return None
-        return self._predicate(label, place, reference)
+        return self._predicate(label, path, reference)
 
-    def _predicate(self, alias: str, place: str, definition: object) -> PredicateSpec | None:
+    def _predicate(self, alias: str, path: str, definition: object) -> PredicateSpec | None:
         if not isinstance(definition, Mapping):
-            self.mistakes.append(Mistake(place, f"expected a mapping with a type, found {definition!r}"))
+            self.mistakes.append(Mistake(path, f"expected a mapping with a type, found {definition!r}"))
             return None
         type_ = definition.get("type", "Condition" if "when" in definition else None)
         options = {str(n): option_text(v) for n, v in definition.items() if n not in ("type", "negate")}
-        negate = self._boolean(f"{place}.negate", definition.get("negate", False))
-        return PredicateSpec(alias, f"{place}.type", f"{place}.", option_text(type_), options, negate=negate)
+        negate = self._boolean(f"{path}.negate", definition.get("negate", False))
+        return PredicateSpec(alias, f"{path}.type", f"{path}.", option_text(type_), options, negate=negate)
 
-    def _boolean(self, place: str, value: Value) -> bool:
+    def _boolean(self, path: str, value: Value) -> bool:
         text = trim(str(value)) if isinstance(value, bool | str) else ""
         if is_word(text, "true") or is_word(text, "false"):
             return is_word(text, "true")
-        self.mistakes.append(Mistake(place, f"expected true or false, found {value!r}"))
+        self.mistakes.append(Mistake(path, f"expected true or false, found {value!r}"))
         return False

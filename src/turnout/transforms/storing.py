@@ -89,16 +89,16 @@ def store(field: Field, column: Column, errors: Errors, *, checked: bool = True)
     """
     schema = field.schema
     if not checked:
-        for place, value in enumerate(column):
+        for index, value in enumerate(column):
             if value is not None or not schema.optional:
                 problem = _misfit(schema, value, f'field: "{field.name}"')
                 if problem is not None:
-                    errors.setdefault(place, RecordError(problem))
+                    errors.setdefault(index, RecordError(problem))
     elif not schema.optional and None in column:
         error = RecordError(_null_for(schema, f'field: "{field.name}"'))
-        for place, value in enumerate(column):
+        for index, value in enumerate(column):
             if value is None:
-                errors.setdefault(place, error)
+                errors.setdefault(index, error)
 
 
 def _null_for(schema: Schema, where: str) -> str:
@@ -250,14 +250,14 @@ def convert(column: Column, function: Convert, errors: Errors) -> NewColumn:
             return list(map(direct, column))
         return [None if value is None else function(value) for value in column]
     except RecordError:
-        return [_one(place, value, function, errors) for place, value in enumerate(column)]
+        return [_one(index, value, function, errors) for index, value in enumerate(column)]
 
 
-def _one(place: int, value: Value, function: Convert, errors: Errors) -> DynamicValue:
+def _one(index: int, value: Value, function: Convert, errors: Errors) -> DynamicValue:
     if value is None:
         return None
     try:
         return function(value)
     except RecordError as error:
-        errors.setdefault(place, error)
+        errors.setdefault(index, error)
         return None

@@ -52,16 +52,16 @@ class ValueToKey(Transform):
         errors: Errors = {}
         keys = [block.take(np.flatnonzero(~chosen[block.rows])) for block in batch.key]
         for value in batch.value:
-            places = np.flatnonzero(chosen[value.rows])
-            if not len(places):
+            indexes = np.flatnonzero(chosen[value.rows])
+            if not len(indexes):
                 continue
-            block = value.take(places)
+            block = value.take(indexes)
             wrong: Errors = {}
             try:
                 keys.append(self._key(block, wrong))
             except RecordError as error:
                 wrong = dict.fromkeys(range(len(block)), error)
-            errors.update({int(block.rows[place]): error for place, error in wrong.items()})
+            errors.update({int(block.rows[index]): error for index, error in wrong.items()})
         batch.key = [block for block in keys if len(block)]
         return errors
 

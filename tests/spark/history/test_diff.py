@@ -17,7 +17,7 @@ from turnout import spark as ts
 from turnout.conditions import parse
 from turnout.embedded import NatsServer
 from turnout.errors import RunError, StreamError
-from turnout.history.examples import Place
+from turnout.history.examples import RecordPosition
 from turnout.history.outcome_watch import Ended
 from turnout.nats.wire import Connection, Publisher, create_stream, delete_stream, stream_info
 from turnout.routes import Route
@@ -102,7 +102,9 @@ def test_one_record_in_ten_thousand(spark: SparkSession, nats_server: NatsServer
         "new_filtered": 2,
     }
     assert differences.matrix.changes == [(Ended("delivered"), Ended("filtered", "old"), 2)]
-    assert [one.place for one in differences.examples.by_kind["lost", ""]] == [Place(n, stream, 0) for n in RARE]
+    assert [one.position for one in differences.examples.by_kind["lost", ""]] == [
+        RecordPosition(n, stream, 0) for n in RARE
+    ]
     assert sorted(map(tuple, result.matrix.collect())) == [
         ("delivered", "", "delivered", "", RECORDS - 2),
         ("delivered", "", "filtered", "old", 2),

@@ -27,9 +27,9 @@ def bars(counts: Sequence[int], most: int, label: str) -> Markup:
     wide = _WIDTH / max(1, len(counts))
     drawn = Markup("").join(
         Markup('<rect class="bar" x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}"/>').format(
-            place * wide, _HEIGHT - high, wide - _GAP, high
+            index * wide, _HEIGHT - high, wide - _GAP, high
         )
-        for place, count in enumerate(counts)
+        for index, count in enumerate(counts)
         if (high := max(2.0, _HEIGHT * count / max(1, most)) if count else 0.0)
     )
     ground = Markup('<line class="grid" x1="0" y1="32" x2="240" y2="32"/>')

@@ -64,9 +64,9 @@ def flow(steps: Sequence[FlowStep], read: int, title: str) -> Markup:
     """
     width = _STEP * (len(steps) - 1) + _BOX + 24
     parts: list[Markup] = []
-    for place, step in enumerate(steps):
-        x = 12 + place * _STEP
-        if place < len(steps) - 1:
+    for index, step in enumerate(steps):
+        x = 12 + index * _STEP
+        if index < len(steps) - 1:
             left = step.onward + sum(branch.count for branch in step.branches)
             for order, branch in enumerate(step.branches):
                 left -= branch.count

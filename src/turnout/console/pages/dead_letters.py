@@ -208,10 +208,10 @@ def hex_lines(raw: bytes) -> str:
     '00000000  00 61 62                                         .ab'
     """
     lines = []
-    for place in range(0, len(raw), _WIDTH):
-        row = raw[place : place + _WIDTH]
+    for start in range(0, len(raw), _WIDTH):
+        row = raw[start : start + _WIDTH]
         ascii_ = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in row)
-        lines.append(f"{place:08x}  {row.hex(' '):<47}  {ascii_}".rstrip())
+        lines.append(f"{start:08x}  {row.hex(' '):<47}  {ascii_}".rstrip())
     return "\n".join(lines)
 
 

@@ -209,7 +209,9 @@ def _lines(entry: RouteEntry, principal: Principal) -> list[dict[str, object]]:
     for mistake in entry.mistakes:
         mistakes.setdefault(mistake.line or 1, []).append(masked_url(f"{mistake.path}: {mistake.problem}"))
     lines = _shown(entry.file.text, principal).splitlines() or [""]
-    return [{"number": place, "text": line, "mistakes": mistakes.get(place, [])} for place, line in enumerate(lines, 1)]
+    return [
+        {"number": number, "text": line, "mistakes": mistakes.get(number, [])} for number, line in enumerate(lines, 1)
+    ]
 
 
 def _revisions(entry: RouteEntry, parts: Parts, principal: Principal) -> list[dict[str, object]]:

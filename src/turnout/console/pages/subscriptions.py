@@ -136,10 +136,10 @@ def _read(text: str) -> Condition:
 
 def _placed(failure: ConditionError) -> dict[str, object]:
     """Return the problem, its line, and a caret below the column of the mistake."""
-    place = min(max(0, failure.position or 0), len(failure.text))
-    begun = failure.text.rfind("\n", 0, place) + 1
+    position = min(max(0, failure.position or 0), len(failure.text))
+    begun = failure.text.rfind("\n", 0, position) + 1
     line = failure.text[begun:].partition("\n")[0]
-    return {"problem": str(failure), "line": line, "caret": " " * (place - begun) + "^"}
+    return {"problem": str(failure), "line": line, "caret": " " * (position - begun) + "^"}
 
 
 def _search(subscriptions: Subscriptions, query: dict[str, str], cursor: str) -> Page[Subscription]:

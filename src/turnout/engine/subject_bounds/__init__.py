@@ -1,16 +1,16 @@
 """Bounds on the subjects that can matter to a route: its chain and mappings applied to filters instead of records.
 
 `form` is what is known of a set of subjects on the way, `chain` and `mapping` take it through the route, `narrowing`
-finds what of it a pattern can match, `fewest` makes few filters of many.
+finds what of it a pattern can match, `minimal_filters` makes few filters of many.
 """
 
 from __future__ import annotations
 
 from turnout.engine.subject_bounds.chain import through_chain
 from turnout.engine.subject_bounds.mapping import through_mappings
-from turnout.engine.subject_bounds.minimal_filters import fewest
+from turnout.engine.subject_bounds.minimal_filters import minimal_filters
 from turnout.engine.subject_bounds.narrow import narrowed
 from turnout.engine.subject_bounds.normal_form import SubjectForm
 from turnout.engine.subject_bounds.topic_patterns import Asked, asked_of
 
-__all__ = ["Asked", "SubjectForm", "asked_of", "fewest", "narrowed", "through_chain", "through_mappings"]
+__all__ = ["Asked", "SubjectForm", "asked_of", "minimal_filters", "narrowed", "through_chain", "through_mappings"]

@@ -9,7 +9,7 @@ from turnout.subjects.pattern import collide, is_subset
 from turnout.subjects.tokens import FULL, PARTIAL
 
 
-def fewest(filters: Iterable[str], own: Collection[str], most: int) -> tuple[str, ...]:
+def minimal_filters(filters: Iterable[str], own: Collection[str], most: int) -> tuple[str, ...]:
     """Return at most *most* filters that cover *filters* and have no subject in common, in order.
 
     Args:

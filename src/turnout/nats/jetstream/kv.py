@@ -168,15 +168,15 @@ class KeyValue:
         self._js = js
         self.bucket = bucket
         self._stream = stream
-        self._places = _BucketSubjects.of(stream.cached_info, bucket)
+        self._subjects = _BucketSubjects.of(stream.cached_info, bucket)
 
     # -- writing
 
     def _target(self, key: str) -> str:
         if not _KEY.fullmatch(key):
             raise ConfigError([Mistake("key", f"{key!r} is not a key: letters, digits and -/_=. , no dot at its ends")])
-        subject = f"{self._places.write}{key}"
-        return self._js.prefix.view(subject) if self._places.prefixed else subject
+        subject = f"{self._subjects.write}{key}"
+        return self._js.prefix.view(subject) if self._subjects.prefixed else subject
 
     async def put(self, key: str, value: bytes | str, *, ttl: float | None = None) -> int:
         """Set a key and return its revision."""
@@ -246,7 +246,7 @@ class KeyValue:
     async def _last(self, key: str) -> Entry | None:
         self._target(key)
         try:
-            return self._read(key, await self._stream.get_last_message(f"{self._places.read}{key}"))
+            return self._read(key, await self._stream.get_last_message(f"{self._subjects.read}{key}"))
         except MessageNotFoundError:
             return None
 
@@ -256,7 +256,7 @@ class KeyValue:
             message = await self._stream.get_message(revision)
         except MessageNotFoundError:
             return None
-        return self._read(key, message) if message.subject == f"{self._places.read}{key}" else None
+        return self._read(key, message) if message.subject == f"{self._subjects.read}{key}" else None
 
     def _read(self, key: str, message: RawMessage) -> Entry:
         operation = operation_of(message.header("KV-Operation"), message.header("Nats-Marker-Reason"))
@@ -277,7 +277,7 @@ class KeyValue:
         ]
         if bad or not patterns:
             raise ConfigError(bad or [Mistake("keys", "no key is given")], what="bad watch")
-        subjects = [f"{self._places.read}{pattern}" for pattern in patterns]
+        subjects = [f"{self._subjects.read}{pattern}" for pattern in patterns]
         subscription = await self._js.ordered(
             subjects[0] if len(subjects) == 1 else "",
             stream=self._stream.name,
@@ -285,7 +285,7 @@ class KeyValue:
             config=chosen.to_consumer(),
             flow_control=chosen.flow_control,
         )
-        return Watcher(self.bucket, self._places.read, subscription, chosen)
+        return Watcher(self.bucket, self._subjects.read, subscription, chosen)
 
     async def _there(self, keys: str | Sequence[str], options: WatchOptions) -> AsyncIterator[Entry]:
         """Yield the existing entries."""
@@ -323,7 +323,7 @@ class KeyValue:
             markers = [entry async for entry in entries if entry.operation is not Operation.PUT]
         for entry in markers:
             young = older_than > 0 and entry.created is not None and entry.created > border
-            await self._stream.purge(f"{self._places.read}{entry.key}", keep=1 if young else None)
+            await self._stream.purge(f"{self._subjects.read}{entry.key}", keep=1 if young else None)
             count += 1
         return count
 

@@ -60,7 +60,7 @@ def sink_of(address: str) -> Document:
 
 
 def from_environment(end: Document, variable: str | None = None) -> Document:
-    """The end with its servers as the default of a variable, so that one file serves several places.
+    """Return the endpoint with its servers as the default of a variable, so that one file serves several deployments.
 
     Addresses with a password in them are no defaults: the variable has to be set then.
     """

@@ -96,12 +96,12 @@ class _ConnectorDrafter:
     def _class(self) -> str:
         return (self.properties.get("connector.class") or "").rpartition(".")[2]
 
-    def _take(self, name: str, place: str) -> str | None:
-        """Return a property's value, and note that the route has it at *place*; None if it is not set."""
+    def _take(self, name: str, path: str) -> str | None:
+        """Return a property's value, and note that the route has it at *path*; None if it is not set."""
         if name not in self.properties:
             return None
         self.used_names.add(name)
-        self.taken.append(Taken(name, place))
+        self.taken.append(Taken(name, path))
         return self.properties[name]
 
     def _leave(self, name: str, why: str) -> None:
@@ -128,7 +128,7 @@ class _ConnectorDrafter:
     def _kafka_sink(self) -> Document:
         return {**_KAFKA, **self._client("producer.override.", "sink")}
 
-    def _client(self, prefix: str, place: str) -> Document:
+    def _client(self, prefix: str, path: str) -> Document:
         """Servers, start and options of Kafka's client."""
         end: Document = {}
         options: Document = {}
@@ -137,16 +137,16 @@ class _ConnectorDrafter:
             if inner.endswith(_OF_THE_CLIENT):
                 self._leave(name, "Spark's connector sets it itself")
             elif inner == "bootstrap.servers":
-                end["servers"] = self._take(name, f"{place}.servers")
+                end["servers"] = self._take(name, f"{path}.servers")
             elif inner == "auto.offset.reset":
-                end["start"] = self._take(name, f"{place}.start")
+                end["start"] = self._take(name, f"{path}.start")
             else:
-                options[f"kafka.{inner}"] = self._value(name, f"{place}.options")
+                options[f"kafka.{inner}"] = self._value(name, f"{path}.options")
         return {**end, "options": options} if options else end
 
-    def _value(self, name: str, place: str) -> str:
+    def _value(self, name: str, path: str) -> str:
         """The value of an option; the name of a variable in the place of a secret that is in the file."""
-        value = self._take(name, place) or ""
+        value = self._take(name, path) or ""
         if not is_secret(name) or value.startswith("${"):
             return value
         variable = name.rpartition("override.")[2].upper().replace(".", "_").replace("-", "_")
@@ -198,11 +198,11 @@ class _ConnectorDrafter:
             self.left.append(Left("errors.deadletterqueue.topic.name", "its dead letters go to the sink of the route"))
         return {**parts, "errors": errors} if errors else parts
 
-    def _typed(self, names: Mapping[str, str], place: str) -> Document:
+    def _typed(self, names: Mapping[str, str], path: str) -> Document:
         kinds = {option.name: option.kind for option in POLICY}
         block: Document = {}
         for name, key in names.items():
-            value = self._take(name, f"{place}.{key}")
+            value = self._take(name, f"{path}.{key}")
             if value is not None:
                 block[key] = value.lower() == "true" if kinds[name] == "BOOLEAN" else value
         return block

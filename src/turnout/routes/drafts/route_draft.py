@@ -19,7 +19,7 @@ class Taken(NamedTuple):
     """Part of the original taken over into the route: its original name, and its path in the route."""
 
     name: str
-    place: str
+    path: str
 
 
 class Left(NamedTuple):

@@ -83,18 +83,18 @@ class Source(Endpoint):
         """True if records that no subscription can want are left at the server."""
         return False
 
-    def message(self, place: str) -> tuple[str, int]:
+    def message(self, position: str) -> tuple[str, int]:
         """Return the stream and the sequence named by STREAM:SEQ, or by SEQ alone if the source has one stream.
 
         Raises:
             ValueError: it names no message of these streams.
         """
-        place = place.strip()
-        named = f"{self.only_stream}:{place}" if self.only_stream and ":" not in place else place
+        position = position.strip()
+        named = f"{self.only_stream}:{position}" if self.only_stream and ":" not in position else position
         message = stream_and_sequence(named)
         if message is None or message[0] not in self.streams:
             expected = f"expected STREAM:SEQ with a stream of {', '.join(self.streams)}, as in {self.streams[0]}:17"
-            raise ValueError(f"{expected}; found {place!r}")
+            raise ValueError(f"{expected}; found {position!r}")
         return message
 
     def returned_by(self, sink: Sink, patterns: tuple[str, ...]) -> Callable[[str], bool] | None:  # noqa: ARG002 - for others

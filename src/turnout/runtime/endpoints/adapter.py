@@ -246,8 +246,8 @@ class EndpointAdapter:
         """
         return None
 
-    def _without(self, place: str, ability: str) -> ConfigError:
-        return ConfigError([Mistake(place, f"the format {self.endpoint.format} has no {ability}")])
+    def _without(self, path: str, ability: str) -> ConfigError:
+        return ConfigError([Mistake(path, f"the format {self.endpoint.format} has no {ability}")])
 
 
 def time_of(start: object) -> datetime:

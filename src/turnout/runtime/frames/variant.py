@@ -71,7 +71,7 @@ def _bytes(data: bytes, at: int, size: int) -> bytes:
 def _numbers(data: bytes, at: int, size: int, count: int) -> list[int]:
     if size == 1:
         return list(data[at : at + count])
-    return [int.from_bytes(data[place : place + size], "little") for place in range(at, at + count * size, size)]
+    return [int.from_bytes(data[offset : offset + size], "little") for offset in range(at, at + count * size, size)]
 
 
 class _VariantReader:

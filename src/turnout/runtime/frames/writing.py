@@ -87,7 +87,7 @@ class Written:
         parts = [_fitting(block, schema, problems) for block in blocks]
         if len(parts) == 1:
             return cls(*parts[0], problems)
-        rows = np.concatenate([_NOWHERE, *(places for places, _ in parts)])
+        rows = np.concatenate([_NOWHERE, *(positions for positions, _ in parts)])
         return cls(
             rows, pa.concat_arrays([pa.nulls(0, arrow_type(schema)), *(values for _, values in parts)]), problems
         )
@@ -96,9 +96,9 @@ class Written:
         """The values of these rows."""
         if np.array_equal(rows, self.rows):
             return self.values
-        places = np.zeros(max(self.rows.max(initial=0), rows.max(initial=0)) + 1, np.intp)
-        places[self.rows] = np.arange(len(self.rows))
-        return self.values.take(pa.array(places[rows]))
+        positions = np.zeros(max(self.rows.max(initial=0), rows.max(initial=0)) + 1, np.intp)
+        positions[self.rows] = np.arange(len(self.rows))
+        return self.values.take(pa.array(positions[rows]))
 
 
 _NOWHERE: Final = np.array([], np.intp)
@@ -110,10 +110,10 @@ def _fitting(block: Block, schema: Schema | None, problems: dict[int, str]) -> t
         return block.rows, _of_block(block, schema)
     except _UNFIT:
         good = []
-        for place, row in enumerate(block.rows.tolist()):
+        for index, row in enumerate(block.rows.tolist()):
             try:
-                _of_block(block.take(np.array([place], np.intp)), schema)
-                good.append(place)
+                _of_block(block.take(np.array([index], np.intp)), schema)
+                good.append(index)
             except _UNFIT as error:
                 problems[row] = str(error)
         fitting = block.take(np.array(good, np.intp))

@@ -64,8 +64,8 @@ def _operation(document: Document, method: str, path: str, operation: Document) 
     rows += [(name, "body", text) for name, text in _fields(document, body or {})]
     if rows:
         cells = "".join(
-            f"<tr><td><code>{escape(name)}</code></td><td>{escape(place)}</td><td>{escape(text)}</td></tr>"
-            for name, place, text in rows
+            f"<tr><td><code>{escape(name)}</code></td><td>{escape(location)}</td><td>{escape(text)}</td></tr>"
+            for name, location, text in rows
         )
         yield f"<table>{cells}</table>"
     yield f"<p>Answers: {', '.join(map(escape, operation.get('responses', {})))}</p></section>"

@@ -21,10 +21,10 @@ def without_secrets(text: str) -> str:
     """
     try:
         # What an alias stands for is found where it is written, once more.
-        places = sorted(set(_secrets(compose(text))), reverse=True)
+        spans = sorted(set(_secrets(compose(text))), reverse=True)
     except yaml.YAMLError:
         return _HIDDEN
-    for begin, end in places:
+    for begin, end in spans:
         # The end of a block of text is the beginning of the next line.
         rest = text[begin:end]
         text = text[:begin] + _MASK + rest[len(rest.rstrip()) :] + text[end:]

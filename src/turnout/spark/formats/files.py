@@ -57,14 +57,14 @@ class FileEndpoint(SparkEndpoint):
         """Return the rows in a span; a bound excludes rows without its offset or timestamp."""
         once = self.endpoint.model_copy(update={"stream": False, "max_files_per_trigger": None})
         rows = FileEndpoint(once).read(spark, ReadOptions())
-        for place, name in ((span.start, "from"), (span.end, "to")):
-            if isinstance(place, str):
+        for bound, name in ((span.start, "from"), (span.end, "to")):
+            if isinstance(bound, str):
                 continue
-            if isinstance(place, Mapping):
+            if isinstance(bound, Mapping):
                 problem = "files have no streams: give an offset or a time"
                 raise ConfigError([Mistake(name, problem)], what="bad range")
-            column = F.col("timestamp") if isinstance(place, datetime) else F.col("offset")
-            rows = rows.where(column >= F.lit(place) if name == "from" else column < F.lit(place))
+            column = F.col("timestamp") if isinstance(bound, datetime) else F.col("offset")
+            rows = rows.where(column >= F.lit(bound) if name == "from" else column < F.lit(bound))
         return rows
 
     def write(self, messages: DataFrame, message_id: str) -> None:  # noqa: ARG002 - files have no ids

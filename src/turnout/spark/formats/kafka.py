@@ -129,12 +129,12 @@ class KafkaEndpoint(SparkEndpoint):
             return limits
 
 
-def _bound(side: str, place: Place, text: str) -> dict[str, str]:
+def _bound(side: str, position: Place, text: str) -> dict[str, str]:
     """Return the option of Spark's Kafka source for one end of a span."""
-    if isinstance(place, datetime):
-        return {f"{side}Timestamp": str(int(place.timestamp() * 1000))}
-    if isinstance(place, int):
-        problem = f"{place} is no place in Kafka, where each partition has offsets of its own: give a time"
+    if isinstance(position, datetime):
+        return {f"{side}Timestamp": str(int(position.timestamp() * 1000))}
+    if isinstance(position, int):
+        problem = f"{position} is no place in Kafka, where each partition has offsets of its own: give a time"
         raise ConfigError([Mistake("from" if side == "starting" else "to", problem)], what="bad range")
     return {f"{side}Offsets": text}
 

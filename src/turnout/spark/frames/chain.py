@@ -184,10 +184,10 @@ class _Passed:
         failure = self.batch.failures[row]
         names = [name for name in _PLACE if name in self.arrow.schema.names]
         values = [self.arrow.column(name)[row].as_py() for name in names]
-        place = ", ".join(
+        position = ", ".join(
             f"{name} {'?' if value is None else value}" for name, value in zip(names, values, strict=True)
         )
-        return ": ".join((place, failure.stage, failure.class_name, failure.message))
+        return ": ".join((position, failure.stage, failure.class_name, failure.message))
 
     def column(self, name: str, rows: Positions) -> pa.Array:
         """A column of the frame after the chain, for these rows."""

@@ -78,9 +78,9 @@ class DiffResult:
             (
                 kind,
                 name,
-                example.place.stream,
-                example.place.partition,
-                example.place.offset,
+                example.position.stream,
+                example.position.partition,
+                example.position.offset,
                 example.topic,
                 example.old,
                 example.new,

@@ -54,17 +54,17 @@ class RecordSpan:
         Raises:
             ConfigError: one of them is no place.
         """
-        places, mistakes = [], []
+        positions, mistakes = [], []
         for name, bound, usual in (("from", start, "earliest"), ("to", end, "latest")):
-            place = usual if bound is None else _place(bound)
-            if place is None:
+            position = usual if bound is None else _position(bound)
+            if position is None:
                 expected = "expected earliest, latest, a sequence, an ISO time or {stream: sequence}"
                 mistakes.append(Mistake(name, f"{expected}, found {bound!r}"))
                 continue
-            places.append(place)
+            positions.append(position)
         if mistakes:
             raise ConfigError(mistakes, what="bad range")
-        return cls(*places)
+        return cls(*positions)
 
     def __str__(self) -> str:
         return f"from {self.begin} to {self.limit}"
@@ -84,16 +84,16 @@ class RecordSpan:
         return {name: text for name, text in source.options().items() if name not in _STREAMING_ONLY | _PLACES}
 
 
-def _place(value: object) -> Place | None:
+def _position(value: object) -> Place | None:
     if isinstance(value, datetime | int | Mapping) and not isinstance(value, bool):
         return value
     return parse_place(value.strip()) if isinstance(value, str) else None
 
 
-def _option_text(place: Place) -> str:
-    if isinstance(place, Mapping):
-        return json.dumps(dict(place))
-    return place.isoformat() if isinstance(place, datetime) else str(place)
+def _option_text(position: Place) -> str:
+    if isinstance(position, Mapping):
+        return json.dumps(dict(position))
+    return position.isoformat() if isinstance(position, datetime) else str(position)
 
 
 def same_source(old: Source, new: Source) -> None:

@@ -118,15 +118,15 @@ class _WorkerState:
     """State of an analysis that a worker keeps for its next task."""
 
     program: Program
-    places: Mapping[Any, int]
+    indexes: Mapping[Any, int]
     counter: AnchorCounter
 
     @classmethod
     def of(cls, pickled: bytes) -> Self:
         """Unpack what was sent."""
         route, anchors, several = cloudpickle.loads(pickled)
-        places = {anchor: place for place, anchor in enumerate(anchors)}
-        return cls(Program.of(route), places, AnchorCounter(places.keys(), several))
+        indexes = {anchor: index for index, anchor in enumerate(anchors)}
+        return cls(Program.of(route), indexes, AnchorCounter(indexes.keys(), several))
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +172,7 @@ def _rows(watch: TrafficWatch, known: _WorkerState) -> pa.RecordBatch:
     rows += [(_DELIVERED, *whose, None, count, only[whose]) for whose, count in watch.deliveries.items()]
     messages, matched = known.counter.messages, known.counter.matched
     # An anchor that led to a match was there.
-    rows += [(_ANCHOR, None, None, known.places[number], count, matched[number]) for number, count in messages.items()]
+    rows += [(_ANCHOR, None, None, known.indexes[number], count, matched[number]) for number, count in messages.items()]
     columns = zip(*rows, strict=True)
     return pa.RecordBatch.from_arrays(
         [pa.array(column, item.type) for column, item in zip(columns, _SCHEMA, strict=True)], schema=_SCHEMA

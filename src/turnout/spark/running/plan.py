@@ -39,8 +39,8 @@ def write_all(route: Route, rows: DataFrame, stage: SparkStage) -> dict[str, Any
     try:
         # Kafka's writer runs the plan out of Spark's sight: what is observed there is never reported.
         _into_nothing(messages)
-        for place, sink in enumerate(sinks):
-            sink.write(messages.where(F.col(SINK) == place), MESSAGE_ID)
+        for index, sink in enumerate(sinks):
+            sink.write(messages.where(F.col(SINK) == index), MESSAGE_ID)
     finally:
         messages.unpersist()
     return observation.get

@@ -32,7 +32,7 @@ def percent(bits: Column) -> Column:
     return (draw_of(bits) * F.lit(100.0)).cast("int")
 
 
-def random_below(bits: Column, place: int | Column, number: Column) -> Column:
+def random_below(bits: Column, index: int | Column, number: Column) -> Column:
     """Return the value of ``random(number)`` at token *place* of a destination; *number* is above 0."""
-    at = F.lit(place).cast("long") if isinstance(place, int) else place
+    at = F.lit(index).cast("long") if isinstance(index, int) else index
     return F.pmod(F.xxhash64(bits, at), number.cast("long"))

@@ -48,7 +48,7 @@ def _mapping(table: MappingTable, cluster: str | None) -> Callable[[pa.Array, pa
         given = subjects.to_numpy(zero_copy_only=False)
         texts = [decode(data) for data in given if data is not None]
         chances = draws.filter(subjects.is_valid()).to_numpy(zero_copy_only=False)
-        found = iter(mappers[0].apply(texts, lambda places: chances[np.array(places, dtype=np.intp)]))
+        found = iter(mappers[0].apply(texts, lambda indexes: chances[np.array(indexes, dtype=np.intp)]))
         results: list[str | None] = [None if data is None else next(found) for data in given]
         return pa.array([None if result is None else encode(result) for result in results], pa.binary())
 

@@ -135,11 +135,11 @@ def _keys(program: MappingProgram, target: Column, subject: Column, tokens: Colu
     """Return the inputs of the first, second … ``partition`` of the chosen destination, else null."""
     keys: list[Column | None] = []
     for number, form in enumerate(program.forms):
-        for place, key in enumerate(_Branch(form, target, subject, tokens, subject, []).keys()):
-            keys += [None] * (place + 1 - len(keys))
-            before = keys[place]
+        for index, key in enumerate(_Branch(form, target, subject, tokens, subject, []).keys()):
+            keys += [None] * (index + 1 - len(keys))
+            before = keys[index]
             chosen = target["f"] == number
-            keys[place] = F.when(chosen, key) if before is None else before.when(chosen, key)
+            keys[index] = F.when(chosen, key) if before is None else before.when(chosen, key)
     return [key for key in keys if key is not None]
 
 
@@ -217,7 +217,7 @@ class _Branch:
         partitions = iter(self.hashes)
         delimiters = self._delimiters()
         parts = [self._target_text(0)]
-        for place, (name, reads) in enumerate(self.form.functions):
+        for index, (name, reads) in enumerate(self.form.functions):
             number, at = self._number(index + reads), self._number(index + reads + 1)
             if name == "partition":
                 value = (next(partitions) % number).cast("string")
@@ -226,7 +226,7 @@ class _Branch:
             else:
                 token = F.get(self.tokens, self._number(index).cast("int"))
                 value = self._cut(name, token, number, delimiters)
-            parts += [value, self._target_text(place + 1)]
+            parts += [value, self._target_text(index + 1)]
             index += reads + 2
         if self.form.tail:
             parts.append(tail_of(self.subject, self.tokens, self._number(index).cast("int")))

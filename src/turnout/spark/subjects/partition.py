@@ -64,9 +64,9 @@ def _number(four: Column) -> Column:
     crc = F.crc32(four)
     number: Column | None = None
     for index, table in enumerate(_inverse_tables()):
-        place = F.shiftright(crc, 8 * index).bitwiseAND(F.lit(255)).cast("int")
+        byte = F.shiftright(crc, 8 * index).bitwiseAND(F.lit(255)).cast("int")
         # Never out of range; the coalesce tells Spark so, which makes for a third of the code.
-        part = F.coalesce(F.get(constant(table, "array<bigint>"), place), F.lit(0).cast("long"))
+        part = F.coalesce(F.get(constant(table, "array<bigint>"), byte), F.lit(0).cast("long"))
         number = part if number is None else number.bitwiseXOR(part)
     assert number is not None
     return number

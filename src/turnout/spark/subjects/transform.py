@@ -47,8 +47,8 @@ def transform_subject(
     tokens = split_tokens(subject)
     bits = draw_bits(seed, what=f"the transform to {transform.destination!r}") if transform.is_random else F.lit(0)
     parts: list[Column | str] = [
-        step.literal if step.literal is not None else _value(step, place, subject, tokens, bits)
-        for place, step in enumerate(transform.steps)
+        step.literal if step.literal is not None else _value(step, index, subject, tokens, bits)
+        for index, step in enumerate(transform.steps)
     ]
     if transform.tail is not None:
         parts.append(tail_of(subject, tokens, F.lit(transform.tail)))
@@ -85,7 +85,7 @@ def tail_of(subject: Column, tokens: Column, skipped: Column) -> Column:
     return F.call_function("substring_index", subject, F.lit("."), skipped - F.size(tokens))
 
 
-def _value(step: TokenStep, place: int, subject: Column, tokens: Column, bits: Column) -> Column | str:
+def _value(step: TokenStep, index: int, subject: Column, tokens: Column, bits: Column) -> Column | str:
     """Return the value of one placeholder."""
     call = step.call
     assert call is not None
@@ -98,7 +98,7 @@ def _value(step: TokenStep, place: int, subject: Column, tokens: Column, bits: C
         key = F.concat(*named) if len(named) > 1 else named[0] if named else subject
         return (fnv1a(key) % F.lit(buckets).cast("long")).cast("string") if buckets else "0"
     if call.function == "random":
-        return random_below(bits, place, F.lit(abs(number))).cast("string") if number else "0"
+        return random_below(bits, index, F.lit(abs(number))).cast("string") if number else "0"
     if call.function == "split":
         return split(named[0], literal(call.delimiter) if call.delimiter else None)
     return CUTS[call.function](named[0], F.lit(number)) if number > 0 else named[0]

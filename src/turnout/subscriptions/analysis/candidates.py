@@ -65,7 +65,7 @@ class Candidates:
         under: defaultdict[Anchor, list[int]] = defaultdict(list)
         for number, terms in enumerate(self.terms):
             for anchor in {term.access for term in terms}:
-                under[_place(anchor, self._needed[number])].append(number)
+                under[_bucket(anchor, self._needed[number])].append(number)
         self.crowded: dict[str, int] = {}
         self.cut = 0
         self._slots: defaultdict[str, set[Kind]] = defaultdict(set)
@@ -106,13 +106,13 @@ class Candidates:
                 by_second[second].append(number)
                 self._slots[second.key].add(second.kind)
         parts: list[tuple[Anchor | frozenset[str], list[int]]] = [*by_second.items(), *by_keys.items()]
-        for place, many in parts:
+        for bucket, many in parts:
             if len(many) > MOST_UNDER_ANCHOR:
-                self._leave_out(anchor, place, many)
+                self._leave_out(anchor, bucket, many)
         return _Under([], by_second, by_keys)
 
-    def _leave_out(self, anchor: Anchor, place: Anchor | frozenset[str], many: list[int]) -> None:
-        beside = str(place) if isinstance(place, Anchor) else ", ".join(sorted(place))
+    def _leave_out(self, anchor: Anchor, bucket: Anchor | frozenset[str], many: list[int]) -> None:
+        beside = str(bucket) if isinstance(bucket, Anchor) else ", ".join(sorted(bucket))
         self.crowded[f"{anchor} with {beside}" if beside else str(anchor)] = len(many)
         many.clear()
 
@@ -183,7 +183,7 @@ def _needed_of(forms: Sequence[CanonicalForm]) -> list[frozenset[str]]:
     return [same.setdefault(keys, keys) for keys in needed]
 
 
-def _place(anchor: Anchor, keys: frozenset[str]) -> Anchor:
+def _bucket(anchor: Anchor, keys: frozenset[str]) -> Anchor:
     """Return the anchor to store a condition under; one of its keys if it has no other."""
     return _beside(min(keys)) if anchor == ALWAYS and keys else anchor
 

@@ -105,8 +105,8 @@ class AnchorTraffic(AnchorCounter):
             fired: subscription → how often it matched.
         """
         anchors = self.anchors
-        for places, counts in ((messages, self.messages), (matched, self.matched)):
-            counts.update({anchors[place]: count for place, count in places.items()})
+        for indexes, counts in ((messages, self.messages), (matched, self.matched)):
+            counts.update({anchors[index]: count for index, count in indexes.items()})
         for id_, count in fired.items():
             anchor = self._single.get(id_)
             if anchor is not None:

@@ -54,27 +54,27 @@ def includes(general: Tokens, special: Tokens) -> bool:
     reached = _after_any(general, {0})
     for token in special:
         following: set[int] = set()
-        for place in reached:
-            if place == len(general):
+        for position in reached:
+            if position == len(general):
                 continue
-            own = general[place]
+            own = general[position]
             if own is ANY:
-                following.add(place)
+                following.add(position)
             elif token is not ANY and (own is ONE or own == token):
-                following.add(place + 1)
+                following.add(position + 1)
         reached = _after_any(general, following)
         if not reached:
             return False
     return len(general) in reached
 
 
-def _after_any(pattern: Tokens, places: set[int]) -> set[int]:
+def _after_any(pattern: Tokens, positions: set[int]) -> set[int]:
     """Return the positions, and the positions after each ``*`` that matches the empty text."""
-    closed = set(places)
-    for place in places:
-        while place < len(pattern) and pattern[place] is ANY:
-            place += 1
-            closed.add(place)
+    closed = set(positions)
+    for position in positions:
+        while position < len(pattern) and pattern[position] is ANY:
+            position += 1
+            closed.add(position)
     return closed
 
 
@@ -85,24 +85,24 @@ def meet(one: Tokens, other: Tokens) -> bool:
     row = _closed_row(other, one[:1], {0})
     for at, token in enumerate(one):
         following: set[int] = set()
-        for place in row:
+        for position in row:
             if token is ANY:
-                following.add(place)
-            elif place < len(other):
-                own = other[place]
+                following.add(position)
+            elif position < len(other):
+                own = other[position]
                 if own is ANY:
-                    following.add(place)
+                    following.add(position)
                 elif ONE in (own, token) or own == token:
-                    following.add(place + 1)
+                    following.add(position + 1)
         row = _closed_row(other, one[at + 1 : at + 2], following)
         if not row:
             return False
     return len(other) in row
 
 
-def _closed_row(other: Tokens, following: Sequence[Token], places: set[int]) -> set[int]:
+def _closed_row(other: Tokens, following: Sequence[Token], positions: set[int]) -> set[int]:
     """The places in *other* that can be reached without reading on in the first pattern."""
     if following and following[0] is ANY:
         # The star takes whatever comes.
-        return set(range(min(places, default=len(other) + 1), len(other) + 1))
-    return _after_any(other, places)
+        return set(range(min(positions, default=len(other) + 1), len(other) + 1))
+    return _after_any(other, positions)

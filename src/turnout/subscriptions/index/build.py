@@ -143,10 +143,10 @@ class _SecondaryKeys:
         if len(some) == 0:
             return second
         count = entries.count.take(some)
-        owner, places = expanded(entries.first.take(some), count)
-        own = np.where(places == entries.row.take(some).take(owner), inf, of_rows.take(places))
+        owner, indexes = expanded(entries.first.take(some), count)
+        own = np.where(indexes == entries.row.take(some).take(owner), inf, of_rows.take(indexes))
         best = cheapest(own, np.cumsum(count) - count, count)
-        second[some] = np.where(best == NOTHING, NOTHING, places.take(best))
+        second[some] = np.where(best == NOTHING, NOTHING, indexes.take(best))
         return second
 
     @staticmethod
@@ -192,14 +192,14 @@ class _Numbered:
         hashes = np.zeros(len(raws), np.uint64)
         for number, fact in enumerate(clauses.literals.facts):
             mine = np.flatnonzero(used & (self._fact == number))
-            hashes[mine] = hashes_of([raws[place] for place in mine.tolist()], salt_of(fact))
+            hashes[mine] = hashes_of([raws[index] for index in mine.tolist()], salt_of(fact))
         selected = np.flatnonzero(used)
         order, self.start = arranged(hashes.take(selected))
         selected = selected.take(order)
         self._selected = selected
         self.hash = hashes.take(selected)
         self.fact = self._fact.take(selected).astype(np.int32)
-        self.text = Texts.of([raws[place] for place in selected.tolist()])
+        self.text = Texts.of([raws[index] for index in selected.tolist()])
         self._number = np.zeros(len(raws), np.int64)
         self._number[selected] = np.arange(1, len(selected) + 1)
 
@@ -309,10 +309,10 @@ def _final_nodes(clauses: Clauses, literals: _Numbered) -> tuple[NDArray[np.uint
 def _checks(placed: _Placed, op: Places) -> tuple[Ints, Ints, Places]:
     """Each entry's program; where each program's checks begin; and the rows of all checks, the cheapest first."""
     entries = placed.entries
-    owner, places = expanded(entries.first, entries.count)
+    owner, indexes = expanded(entries.first, entries.count)
     skip = np.where(entries.decided, entries.row, NOTHING)
-    left = np.flatnonzero((places != skip.take(owner)) & (places != placed.second_row.take(owner)))
-    owner, rows = owner.take(left), entries.rows.take(places.take(left))
+    left = np.flatnonzero((indexes != skip.take(owner)) & (indexes != placed.second_row.take(owner)))
+    owner, rows = owner.take(left), entries.rows.take(indexes.take(left))
     rank = np.array([_ORDER.get(operator, 0) for operator in range(TREE + 1)]).take(op.take(rows >> 1))
     # Negations let most through.
     order = np.lexsort((rows, (owner << 5) | (rank << 1) | (rows & 1)))
@@ -321,26 +321,26 @@ def _checks(placed: _Placed, op: Places) -> tuple[Ints, Ints, Places]:
     program, selected = _shared(rows, starts)
     first = starts.take(selected)
     count = starts.take(selected + 1) - first
-    _, places = expanded(first, count)
+    _, indexes = expanded(first, count)
     checks_at = np.zeros(len(selected) + 1, np.int32)
     np.cumsum(count, out=checks_at[1:])
-    return program.astype(np.int32), checks_at, rows.take(places)
+    return program.astype(np.int32), checks_at, rows.take(indexes)
 
 
 def _shared(rows: Places, starts: Places) -> tuple[Places, Places]:
     """The program of each entry, and for each program an entry that has it."""
     first, count = starts[:-1], np.diff(starts)
-    place = np.arange(len(rows)) - np.repeat(first, count)
+    index = np.arange(len(rows)) - np.repeat(first, count)
     sums = np.zeros(len(rows) + 1, np.uint64)
-    np.cumsum(mixed((rows << 20) + place + 1), out=sums[1:])
+    np.cumsum(mixed((rows << 20) + index + 1), out=sums[1:])
     marks = sums.take(starts[1:]) - sums.take(first) + count.astype(np.uint64)
     _, selected, program = np.unique(marks, return_index=True, return_inverse=True)
     # Equal marks do not make equal checks: where they differ, nothing is shared.
     like = selected.take(program)
     same = np.array_equal(count.take(like), count)
     if same:
-        which, places = expanded(first, count)
-        same = np.array_equal(rows.take(first.take(like).take(which) + place), rows.take(places))
+        which, indexes = expanded(first, count)
+        same = np.array_equal(rows.take(first.take(like).take(which) + index), rows.take(indexes))
     everyone = np.arange(len(first))
     return (program, selected) if same else (everyone, everyone)
 

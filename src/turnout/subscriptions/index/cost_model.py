@@ -78,8 +78,8 @@ class Unions:
     def members(self, unions: Places) -> tuple[Places, Places, NDArray[np.bool_]]:
         """Return for each member of each union: which of the unions, the literal, and if it need not be verified."""
         first = self._at.take(unions)
-        which, places = expanded(first, self._at.take(unions + 1) - first)
-        return which, self.literal.take(places), self._inside.take(places)
+        which, indexes = expanded(first, self._at.take(unions + 1) - first)
+        return which, self.literal.take(indexes), self._inside.take(indexes)
 
     def sums(self, costs: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the sum of the costs of each union's literals."""
@@ -237,12 +237,12 @@ class Prices:
 
 def cheapest(costs: NDArray[np.float64], first: Places, count: Places) -> Places:
     """The place of the least cost in each range; `NOTHING` where none is finite. No range is empty."""
-    owner, places = expanded(first, count)
-    of_places = costs.take(places)
+    owner, indexes = expanded(first, count)
+    of_places = costs.take(indexes)
     begins = np.cumsum(count) - count
     least = np.minimum.reduceat(of_places, begins)
     hits = np.flatnonzero((of_places == least.take(owner)) & (of_places < inf))
     chosen = np.full(len(first), NOTHING, np.int64)
     # Backwards, so that the first of several stays.
-    chosen[owner.take(hits[::-1])] = places.take(hits[::-1])
+    chosen[owner.take(hits[::-1])] = indexes.take(hits[::-1])
     return chosen

@@ -101,8 +101,8 @@ class ValueDictionary:
         codes = np.fromiter(map(self._codes.get, values, repeat(-1)), np.int32, count)
         new = np.flatnonzero(codes < 0).tolist()
         if new:
-            self._add_all([values[place] for place in new])
-            codes[new] = [self._codes[values[place]] for place in new]
+            self._add_all([values[index] for index in new])
+            codes[new] = [self._codes[values[index]] for index in new]
         return codes
 
     def _add_all(self, values: Iterable[str]) -> None:

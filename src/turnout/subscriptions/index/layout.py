@@ -48,24 +48,24 @@ class IndexFileError(TurnoutError):
 def write_segment(path: Path, head: Head, arrays: Arrays) -> None:
     """Write the file, readable by its owner only; it appears under its name when it is whole."""
     flat = {name: np.ascontiguousarray(array) for name, array in _flat(arrays)}
-    places, at = {}, 0
+    offsets, at = {}, 0
     for name, array in flat.items():
-        places[name] = [at, array.dtype.str, len(array)]
+        offsets[name] = [at, array.dtype.str, len(array)]
         at = _edge(at + array.nbytes)
-    about = {"arrays": places, "size": at, "checksum": _checksum(flat)}
+    about = {"arrays": offsets, "size": at, "checksum": _checksum(flat)}
     text = json.dumps({**head.as_json(), **about}).encode()
     # No fsync: a damaged segment is recognised and built again from the store.
     with new_file(path, fsync=False) as file:
         file.write(_PREFIX.pack(_MAGIC, _VERSION, len(text), xxhash.xxh64_intdigest(text)))
         file.write(text)
         base = _edge(file.tell())
-        _write_arrays(file, base, flat, places)
+        _write_arrays(file, base, flat, offsets)
         file.truncate(base + at)
 
 
-def _write_arrays(file: IO[bytes], base: int, flat: dict[str, NDArray[Any]], places: dict[str, list[Any]]) -> None:
+def _write_arrays(file: IO[bytes], base: int, flat: dict[str, NDArray[Any]], offsets: dict[str, list[Any]]) -> None:
     for name, array in flat.items():
-        file.seek(base + places[name][0])
+        file.seek(base + offsets[name][0])
         file.write(array.data)
 
 
@@ -144,15 +144,15 @@ def _head(path: Path, mapped: NDArray[np.uint8]) -> tuple[dict[str, Any], int]:
     return json.loads(text), _edge(_PREFIX.size + length)
 
 
-def _arrays(mapped: NDArray[np.uint8], base: int, places: dict[str, list[Any]]) -> Arrays:
+def _arrays(mapped: NDArray[np.uint8], base: int, offsets: dict[str, list[Any]]) -> Arrays:
     def array(name: str) -> NDArray[Any]:
-        at, dtype, count = places[name]
+        at, dtype, count = offsets[name]
         kind = np.dtype(dtype)
         return mapped[base + at : base + at + kind.itemsize * count].view(kind)
 
     parts: dict[str, Any] = {}
     for field in fields(Arrays):
-        if field.name in places:
+        if field.name in offsets:
             parts[field.name] = array(field.name)
         else:
             parts[field.name] = Texts(array(f"{field.name}.offsets"), array(f"{field.name}.data"))

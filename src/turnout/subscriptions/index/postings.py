@@ -186,15 +186,15 @@ class Entries:
     decided: NDArray[np.bool_]
     rows: Places
 
-    def take(self, places: Places) -> Entries:
+    def take(self, indexes: Places) -> Entries:
         """Return the entries at these positions."""
         return Entries(
-            self.subscription.take(places),
-            self.literal.take(places),
-            self.first.take(places),
-            self.count.take(places),
-            self.row.take(places),
-            self.decided.take(places),
+            self.subscription.take(indexes),
+            self.literal.take(indexes),
+            self.first.take(indexes),
+            self.count.take(indexes),
+            self.row.take(indexes),
+            self.decided.take(indexes),
             self.rows,
         )
 
@@ -225,12 +225,12 @@ def entries_of(drawn: Drawn, costs: Costs) -> tuple[Entries, Prices]:
 def _with_forerunners(rows: Places, counts: Places, forerunner: Places) -> tuple[Places, Places]:
     """Return the rows with their forerunners inserted, and the new number of rows per subscription."""
     before = np.where(rows & 1, NOTHING, forerunner.take(rows >> 1))
-    places = np.flatnonzero(before != NOTHING)
-    if len(places) == 0:
+    indexes = np.flatnonzero(before != NOTHING)
+    if len(indexes) == 0:
         return rows, counts
     owner = np.repeat(np.arange(len(counts)), counts)
-    more = np.bincount(owner.take(places), minlength=len(counts))
-    return np.insert(rows, places, before.take(places) * 2), counts + more
+    more = np.bincount(owner.take(indexes), minlength=len(counts))
+    return np.insert(rows, indexes, before.take(indexes) * 2), counts + more
 
 
 def _of_rows(rows: Places, counts: Places, prices: Prices) -> Entries:

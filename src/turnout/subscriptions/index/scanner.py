@@ -69,8 +69,8 @@ class Scanner:
         """Return the hash of each text: the sum of its bytes times powers."""
         if len(self._size) == 0:
             return np.zeros(0, np.uint64)
-        place = np.arange(len(self._data)) - np.repeat(self._start, self._size)
-        products = self._data * _powers(int(self._size.max())).take(place)
+        index = np.arange(len(self._data)) - np.repeat(self._start, self._size)
+        products = self._data * _powers(int(self._size.max())).take(index)
         hashes: Hashes = np.add.reduceat(products, self._start)
         return hashes
 
@@ -78,14 +78,14 @@ class Scanner:
         """Return the texts that are looked for by a run of this length, their runs, and the places of these in them."""
         texts = np.flatnonzero(self._size >= length if length == _RUN else self._size == length)
         count = self._size.take(texts) - (length - 1)
-        owner, places = expanded(self._start.take(texts), count)
-        runs = _runs_at(self._data, length).take(places)
+        owner, indexes = expanded(self._start.take(texts), count)
+        runs = _runs_at(self._data, length).take(indexes)
         _, which, uses = np.unique(runs, return_inverse=True, return_counts=True)
         if len(texts) == 0:
             return texts, runs, texts
         rarest = np.minimum.reduceat((uses.take(which) << 32) | np.arange(len(runs)), np.cumsum(count) - count)
         chosen = rarest & 0xFFFFFFFF
-        return texts, runs.take(chosen), places.take(chosen) - self._start.take(texts.take(owner.take(chosen)))
+        return texts, runs.take(chosen), indexes.take(chosen) - self._start.take(texts.take(owner.take(chosen)))
 
     def find(self, values: Sequence[bytes]) -> tuple[Places, Ints]:
         """Return pairs (index of the value, literal in it), sorted by value, each once."""
@@ -120,8 +120,8 @@ class Scanner:
         A value of one repeated letter has a run at each of its places, and each of its texts would be compared there.
         """
         owners, texts = [], []
-        for i, (table, (places, runs)) in enumerate(zip(self._tables, hits, strict=True)):
-            owner = np.searchsorted(starts, places, "right") - 1
+        for i, (table, (indexes, runs)) in enumerate(zip(self._tables, hits, strict=True)):
+            owner = np.searchsorted(starts, indexes, "right") - 1
             keys, which, counts = np.unique(
                 owner * (len(table.uses) + 1) + runs, return_inverse=True, return_counts=True
             )
@@ -131,19 +131,19 @@ class Scanner:
             owners.append(values[is_dense].take(own))
             texts.append(text)
             rest = np.flatnonzero(~is_dense.take(which))
-            hits[i] = places.take(rest), runs.take(rest)
+            hits[i] = indexes.take(rest), runs.take(rest)
         return np.concatenate(owners), np.concatenate(texts)
 
     def _candidates(self, hits: Iterable[tuple[Places, Places]]) -> Iterator[tuple[Places, Places]]:
         """Yield the places where texts may begin, with these, not too many at a time."""
         begins, texts, count = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], 0
-        for table, (places, runs) in zip(self._tables, hits, strict=True):
+        for table, (indexes, runs) in zip(self._tables, hits, strict=True):
             for some in table.portions(runs):
                 text, offset, which = table.texts_of(runs[some])
                 if count + len(text) > _MOST:
                     yield np.concatenate(begins), np.concatenate(texts)
                     begins, texts, count = [], [], 0
-                begins.append(places[some].take(which) - offset)
+                begins.append(indexes[some].take(which) - offset)
                 texts.append(text)
                 count += len(text)
         yield np.concatenate(begins), np.concatenate(texts)
@@ -162,10 +162,10 @@ class Scanner:
         # One place of each pair is compared: a value may repeat a text a million times.
         pairs, first = np.unique(owner * len(self._texts) + text, return_index=True)
         begin, text = begin[first], text[first]
-        which, places = expanded(begin, self._size.take(text))
-        own = places + (self._start.take(text) - begin).take(which)
+        which, indexes = expanded(begin, self._size.take(text))
+        own = indexes + (self._start.take(text) - begin).take(which)
         differs = np.zeros(len(text), np.bool_)
-        differs[which[data.take(places) != self._data.take(own)]] = True
+        differs[which[data.take(indexes) != self._data.take(own)]] = True
         if not differs.any():
             return [pairs]
         # Another text has the same hash there; this one may still be elsewhere in the value.
@@ -240,16 +240,16 @@ class _Runs:
         if len(self._runs) == 0:
             return self.texts, self.texts
         windows = [self._find(data, start) for start in range(0, len(data), _MOST_BYTES)]
-        places, numbers = zip(*windows, strict=True)
-        return np.concatenate(places), np.concatenate(numbers)
+        indexes, numbers = zip(*windows, strict=True)
+        return np.concatenate(indexes), np.concatenate(numbers)
 
     def _find(self, data: _Bytes, start: int) -> tuple[Places, Places]:
         runs = _runs_at(data[start : start + _MOST_BYTES + self.length - 1], self.length)
-        places = np.flatnonzero(self._likely.take(self._mixed(runs)))
-        runs = runs.take(places)
+        indexes = np.flatnonzero(self._likely.take(self._mixed(runs)))
+        runs = runs.take(indexes)
         numbers = np.minimum(np.searchsorted(self._runs, runs), len(self._runs) - 1)
         known = np.flatnonzero(self._runs.take(numbers) == runs)
-        return places.take(known) + start, numbers.take(known)
+        return indexes.take(known) + start, numbers.take(known)
 
     def texts_of(self, runs: Places) -> tuple[Places, Places, Places]:
         """Return the texts of runs, the position of the run in each, and the index of the run in the argument."""
@@ -267,8 +267,8 @@ class _Runs:
 def _runs_at(data: _Bytes, length: int) -> Longs:
     """Return the run of bytes at each place, as a number."""
     runs = data[: max(0, len(data) - length + 1)].astype(np.int64)
-    for place in range(1, length):
-        runs = (runs << 8) | data[place : place + len(runs)]
+    for index in range(1, length):
+        runs = (runs << 8) | data[index : index + len(runs)]
     return runs
 
 

@@ -30,8 +30,8 @@ class Ids:
         """Return the number of a subscription; None if the id is unknown."""
         raw = encoded(id_)
         bucket = hash_of(raw, 0) >> self._shift
-        for place in range(int(self._starts[bucket]), int(self._starts[bucket + 1])):
-            number = int(self._order[place])
+        for index in range(int(self._starts[bucket]), int(self._starts[bucket + 1])):
+            number = int(self._order[index])
             if self._ids.raw(number) == raw:
                 return number
         return None

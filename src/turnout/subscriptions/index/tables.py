@@ -109,7 +109,7 @@ class Tables:
 
     def _fill_probed(self, singles: Singles, sizes: list[int]) -> Singles:
         """Look up the literals of new values under the probed facts, all facts in one call."""
-        facts, hashes, places, whose = [], [], [], []
+        facts, hashes, indexes, whose = [], [], [], []
         for fact in self._probed:
             key = self._key_of_fact[fact]
             known, size = max(1, self._known[key]), sizes[key]
@@ -117,12 +117,12 @@ class Tables:
                 kind = self._head.facts[fact][1]
                 hashes.append(self.books[key].hashes(kind, size)[known:size])
                 facts.append(np.full(size - known, fact, np.int64))
-                places.append(np.arange(known, size))
+                indexes.append(np.arange(known, size))
                 whose.append((self.books[key], kind))
         if not facts:
             return singles
         begins = np.cumsum([0, *map(len, facts)])
-        codes = np.concatenate(places)
+        codes = np.concatenate(indexes)
 
         def raws(numbers: Places) -> list[bytes]:
             # They come in ascending order: those of one fact after those of another.
@@ -139,24 +139,24 @@ class Tables:
 
     def literals_of(self, singles: Singles, facts: Ints, codes: Ints) -> Ints:
         """The literal that each single fact makes of the value of a code."""
-        places = singles.offsets.take(facts) + codes
-        literals = singles.literals.take(places)
+        indexes = singles.offsets.take(facts) + codes
+        literals = singles.literals.take(indexes)
         unknown = np.flatnonzero(literals < 0)
         if len(unknown):
-            new, first = np.unique(places.take(unknown), return_index=True)
+            new, first = np.unique(indexes.take(unknown), return_index=True)
             some = unknown[first]
             self._fill(singles, new, facts.take(some), codes.take(some))
-            literals = singles.literals.take(places)
+            literals = singles.literals.take(indexes)
         return literals
 
-    def _fill(self, singles: Singles, places: Places, facts: Ints, codes: Ints) -> None:
+    def _fill(self, singles: Singles, indexes: Places, facts: Ints, codes: Ints) -> None:
         for fact in np.unique(facts).tolist():
             kind = self._head.facts[fact][1]
             book = self.books[self._key_of_fact[fact]]
             mine = np.flatnonzero(facts == fact)
             raws = book.raws(kind, codes.take(mine))
             hashes = hashes_of(raws, self._salts[fact])
-            singles.literals[places.take(mine)] = self._find(np.full(len(raws), fact, np.int64), hashes, taker(raws))
+            singles.literals[indexes.take(mine)] = self._find(np.full(len(raws), fact, np.int64), hashes, taker(raws))
 
     def several(self, fact: int) -> Several:
         """Return the segment's literals among the texts that a fact derives from each value."""
@@ -220,9 +220,9 @@ class Tables:
         if None in verdicts:
             if len(self._verdicts) > _MOST_VERDICTS:
                 self._verdicts.clear()
-            for place, verdict in enumerate(verdicts):
+            for index, verdict in enumerate(verdicts):
                 if verdict is None:
-                    verdicts[place] = self._verdicts[asked[place]] = self._passes(int(keys[place]), asked[place])
+                    verdicts[index] = self._verdicts[asked[index]] = self._passes(int(keys[index]), asked[index])
         return np.array(verdicts, np.bool_)
 
     def _passes(self, key: int, pair: int) -> bool:

@@ -47,8 +47,8 @@ def awaited(uri: str) -> str:
     >>> awaited("mongodb://ann:pass@a,b:1/db?serverSelectionTimeoutMS=1500")
     'a,b:1 (1.5 s)'
     """
-    place, _, query = uri.partition("?")
-    hosts = place.partition("://")[2].partition("/")[0].rpartition("@")[2]
+    address, _, query = uri.partition("?")
+    hosts = address.partition("://")[2].partition("/")[0].rpartition("@")[2]
     name = "serverSelectionTimeoutMS"
     written = dict(parse_qsl(query.lower())).get(name.lower(), "")
     milliseconds = int(written) if written.isdecimal() and len(written) < _MAX_DIGITS else _WAITS[name]

@@ -239,8 +239,8 @@ class MemoryStore(StoreBase):
             return {id_: self._birth(born) for id_, born in self._born.items() if id_.startswith(prefix)}
 
     def _birth(self, revision: int) -> Creation:
-        place = revision - self._remembered
-        return Creation.of(revision, self._times[place] if place >= 0 else None)
+        index = revision - self._remembered
+        return Creation.of(revision, self._times[index] if index >= 0 else None)
 
     def for_tenant(self, name: str) -> Store:
         """See `MultiTenantStore.for_tenant`."""

@@ -155,12 +155,12 @@ class _Day:
         if self.way == "W":
             day = on_or_before(_first_week(first) + 6, fields.get("E", _SUNDAY))
             return day + wrapped(7 * (fields["W"] - 1), 32)
-        place = fields.get("F", 1)
+        week = fields.get("F", 1)
         weekday = fields.get("E", _SUNDAY)
-        if place >= 0:
-            return on_or_before(first + wrapped(7 * place, 32) - 1, weekday)
+        if week >= 0:
+            return on_or_before(first + wrapped(7 * week, 32) - 1, weekday)
         length = month_length(year, month + 1, julian=julian and year <= CUTOVER_YEAR)
-        return on_or_before(first + wrapped(length + 7 * (place + 1), 32) - 1, weekday)
+        return on_or_before(first + wrapped(length + 7 * (week + 1), 32) - 1, weekday)
 
 
 def _first_week(first: int) -> int:

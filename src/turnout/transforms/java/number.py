@@ -27,7 +27,7 @@ def read_integer(text: str, at: int, end: int) -> tuple[int, int] | None:
     sign, digits = match.groups()
     stop = match.end()
     if not digits.isascii():
-        beyond = next((place for place, char in enumerate(digits) if char > "\uffff"), None)
+        beyond = next((index for index, char in enumerate(digits) if char > "\uffff"), None)
         if beyond == 0:
             return None
         if beyond is not None:

@@ -61,7 +61,7 @@ def time_printer(pattern: str) -> Callable[[int], str]:
 def _quickened(tokens: tuple[Token, ...], slow: Callable[[int], str]) -> Callable[[int], str] | None:
     """The same, with one formatting operation for the times of usual years; None if it has other letters."""
     parts: list[str] = []
-    places: list[int] = []
+    indexes: list[int] = []
     for token in tokens:
         letters = token if isinstance(token, str) else token.letter * token.count
         if isinstance(token, str):
@@ -70,14 +70,14 @@ def _quickened(tokens: tuple[Token, ...], slow: Callable[[int], str]) -> Callabl
             parts.append(_ZONES[letters])
         elif letters in _NAMES:
             parts.append("%s")
-            places.append(_NAMES[letters])
+            indexes.append(_NAMES[letters])
         elif not token.is_number or token.letter not in _NUMBERS or letters == "yy":
             return None
         else:
             parts.append(f"%0{token.count}d")
-            places.append(_NUMBERS[token.letter])
+            indexes.append(_NUMBERS[token.letter])
     template = "".join(parts)
-    named = any(place >= 7 for place in places)
+    named = any(index >= 7 for index in indexes)
 
     def quick(millis: int) -> str:
         if not _QUICK_FROM <= millis < _QUICK_TO:
@@ -90,7 +90,7 @@ def _quickened(tokens: tuple[Token, ...], slow: Callable[[int], str]) -> Callabl
         if named:
             month, weekday = MONTHS[day.month - 1], WEEKDAYS[(days + 4) % 7]
             items = (*items, month[:3], month, weekday[:3], weekday)
-        return template % tuple([items[place] for place in places])
+        return template % tuple([items[index] for index in indexes])
 
     return quick
 

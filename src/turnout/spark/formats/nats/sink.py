@@ -37,17 +37,17 @@ class _Columns:
     """Roles of a batch's columns; built once from the schema, sent to the tasks."""
 
     def __init__(self, schema: StructType, message_id: str) -> None:
-        self._places = {field.name: place for place, field in enumerate(schema.fields)}
+        self._indexes = {field.name: index for index, field in enumerate(schema.fields)}
         mistakes = [
             *self._check(schema, "topic", (StringType,), required=True),
             *self._check(schema, "value", (BinaryType, StringType), required=True),
             *self._check(schema, "key", (BinaryType, StringType)),
             *self._check(schema, "headers", (ArrayType,)),
         ]
-        by_offset = {"stream", "offset"} <= self._places.keys()
+        by_offset = {"stream", "offset"} <= self._indexes.keys()
         if message_id == "offset" and not by_offset:
             mistakes.append(Mistake("messageId", "'offset' needs the columns 'stream' and 'offset'"))
-        if message_id == "key" and "key" not in self._places:
+        if message_id == "key" and "key" not in self._indexes:
             mistakes.append(Mistake("messageId", "'key' needs the column 'key'"))
         if by_offset and message_id in ("auto", "offset"):
             mistakes += self._check(schema, "stream", (StringType,))
@@ -60,7 +60,7 @@ class _Columns:
     def _check(
         self, schema: StructType, name: str, types: tuple[type[DataType], ...], *, required: bool = False
     ) -> list[Mistake]:
-        if name not in self._places:
+        if name not in self._indexes:
             return [Mistake(name, "the column is missing")] if required else []
         type_ = schema[name].dataType
         if isinstance(type_, types) or (name == "key" and type_.typeName() == "void"):
@@ -79,15 +79,15 @@ class _Columns:
         Raises:
             StreamError: when a row has no topic.
         """
-        topics = batch.column(self._places["topic"])
+        topics = batch.column(self._indexes["topic"])
         if topics.null_count:
             raise StreamError("a row has no topic: there is no subject to publish it on", code=400)
-        payloads = batch.column(self._places["value"]).cast(pa.binary()).fill_null(b"")
+        payloads = batch.column(self._indexes["value"]).cast(pa.binary()).fill_null(b"")
         ids = self._ids(batch, topics)
         parts = [] if ids is None else [id_lines(ids)]
-        place = self._places.get("headers")
-        if place is not None and batch.column(place).null_count < batch.num_rows:
-            parts.append(header_lines(batch.column(place), withholds))
+        index = self._indexes.get("headers")
+        if index is not None and batch.column(index).null_count < batch.num_rows:
+            parts.append(header_lines(batch.column(index), withholds))
         if len(parts) == 2:
             parts = [pc.binary_join_element_wise(*parts, pa.scalar(b"", type=pa.binary()))]
         return topics, payloads, parts[0] if parts else None
@@ -96,11 +96,11 @@ class _Columns:
         """The message id of each row, null where it has none; None where no row has one."""
         ids = None
         if self._by_offset:
-            stream = batch.column(self._places["stream"])
-            offset = batch.column(self._places["offset"]).cast(pa.string())
+            stream = batch.column(self._indexes["stream"])
+            offset = batch.column(self._indexes["offset"]).cast(pa.string())
             ids = pc.binary_join_element_wise(stream, offset, topics, ":").cast(pa.binary())
-        if self._by_key and "key" in self._places:
-            keys = batch.column(self._places["key"]).cast(pa.binary())
+        if self._by_key and "key" in self._indexes:
+            keys = batch.column(self._indexes["key"]).cast(pa.binary())
             ids = keys if ids is None else pc.coalesce(keys, ids)
         return None if ids is None or ids.null_count == len(ids) else ids
 
