@@ -8,7 +8,7 @@ from prometheus_client import GC_COLLECTOR, PLATFORM_COLLECTOR, PROCESS_COLLECTO
 from prometheus_client.metrics_core import Metric
 
 from turnout.rpc.metrics import CallMetrics as RpcMetrics
-from turnout.server.measures import MEASURES
+from turnout.server.metric_definitions import MEASURES
 from turnout.server.metrics import Metrics
 
 __all__ = ["NAMES", "metrics_reference"]

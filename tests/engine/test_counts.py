@@ -8,7 +8,7 @@ import numpy as np
 
 from turnout.engine.counts import COUNTS, OUTCOMES, Counts
 from turnout.engine.outcome import Outcome
-from turnout.server.measures import MEASURES
+from turnout.server.metric_definitions import MEASURES
 
 ROUTES_PAGE = Path(__file__).parents[2] / "docs" / "routes.md"
 

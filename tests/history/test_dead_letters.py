@@ -10,7 +10,7 @@ import pytest
 
 from turnout.conditions import parse
 from turnout.engine.dead_letters import DESTINATION, ORIGIN, SUBSCRIPTION
-from turnout.engine.seal import SEAL
+from turnout.engine.letter_seal import SEAL
 from turnout.history import dead_letters
 from turnout.history.letter_block import CONNECTOR, REDRIVEN, TRIES
 from turnout.history.redrive import redrive

@@ -13,13 +13,13 @@ from starlette.testclient import TestClient
 
 from tests.server.fakes import FakeRunner, Run
 from turnout.rpc.tenants import Tenants
+from turnout.server.activity_recorder import Recorder
 from turnout.server.app import build_app, guarded
 from turnout.server.config import RestartsPart
 from turnout.server.events import Events
 from turnout.server.health import Health
 from turnout.server.lag_monitor import Survey
 from turnout.server.metrics import Metrics
-from turnout.server.recorder import Recorder
 from turnout.server.rest.dependencies import Parts
 from turnout.server.routes import Routes
 from turnout.server.state import State

@@ -14,7 +14,7 @@ from turnout.routes import Route
 from turnout.server.matchers import Matchers
 from turnout.subscriptions import Store, open_store
 from turnout.subscriptions.deadline import within
-from turnout.subscriptions.live import LiveMatcher
+from turnout.subscriptions.live_matcher import LiveMatcher
 
 ROUTE = """name: a
 source: {{format: nats, servers: "nats://h:1", stream: S}}

@@ -14,7 +14,7 @@ from turnout.conditions import all_of, kiwi, not_
 from turnout.errors import StoreUnavailableError, SubscriptionInvalidError
 from turnout.subscriptions import Subscription, open_store
 from turnout.subscriptions.kiwi_tree import KiwiTree
-from turnout.subscriptions.live import LiveMatcher
+from turnout.subscriptions.live_matcher import LiveMatcher
 from turnout.subscriptions.service import KiwiTrees, SubscriptionService
 
 
@@ -205,7 +205,7 @@ def test_optional_parts_stay_out():
     """Using subscriptions loads neither grpc nor pymongo, and a missing one is told with its cure."""
     program = """
 import sys
-import turnout.subscriptions.service, turnout.subscriptions.lines, turnout.subscriptions.live
+import turnout.subscriptions.service, turnout.subscriptions.lines, turnout.subscriptions.live_matcher
 from turnout.subscriptions import open_store
 open_store("memory://")
 loaded = {"grpc", "pymongo", "pyspark", "nats", "structlog"} & set(sys.modules)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from turnout.console.formatting import span
-from turnout.server.entry import RouteEntry
 from turnout.server.rest.dependencies import Parts
+from turnout.server.route_entry import RouteEntry
 from turnout.server.supervisor import Phase
 
 _LATE_SECONDS = 300.0

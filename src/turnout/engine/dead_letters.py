@@ -11,12 +11,12 @@ import pyarrow.compute as pc
 
 from turnout.engine.addresses import Addresses
 from turnout.engine.headers import HeaderRules, without
+from turnout.engine.letter_seal import SEAL, seal
 from turnout.engine.messages import Messages, carried
 from turnout.engine.origin import dead_suffix, origins
 from turnout.engine.reading import Consumed
 from turnout.engine.rejection import Rejection
 from turnout.engine.reserved import CONNECT_PREFIX, TURNOUT_PREFIX
-from turnout.engine.seal import SEAL, seal
 from turnout.records import Failure, Headers
 from turnout.records.headers import ARROW
 from turnout.records.types import ArrowArray, ArrowBatch, Binaries

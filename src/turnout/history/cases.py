@@ -11,8 +11,8 @@ from turnout.engine import Program
 from turnout.engine.explain import explain
 from turnout.engine.sample_records import record_batch
 from turnout.history.case_outcome import CaseOutcome, ending_of
-from turnout.history.comparison import ABSENT, Difference, differences
 from turnout.history.coverage import Coverage, CoverageWatch
+from turnout.history.outcome_comparison import ABSENT, Difference, differences
 from turnout.history.suite import Case
 from turnout.routes import Route
 from turnout.subscriptions import Subscription, open_store

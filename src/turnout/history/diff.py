@@ -12,15 +12,15 @@ import numpy as np
 
 from turnout.engine import Program
 from turnout.engine.trace import Trace
+from turnout.history.bounded_counts import Tally
 from turnout.history.case_outcome import read_back
-from turnout.history.changes import Change, Delivered, header_changes, value_changes
-from turnout.history.comparison import ABSENT
+from turnout.history.delivery_comparison import Changed, SentDeliveries, changed, sink_labels
 from turnout.history.differences import Cost, Differences
 from turnout.history.examples import Example, Examples, RecordPositions, text_of
-from turnout.history.matrix import Matrix
-from turnout.history.moves import Changed, SentDeliveries, changed, sink_labels
+from turnout.history.outcome_comparison import ABSENT
+from turnout.history.outcome_matrix import Matrix
 from turnout.history.outcome_watch import EndNumbers, OutcomeWatch
-from turnout.history.tally import Tally
+from turnout.history.record_changes import Change, Delivered, header_changes, value_changes
 from turnout.records.types import ArrowBatch, RowIds
 from turnout.routes import Route
 from turnout.subscriptions.index import Index

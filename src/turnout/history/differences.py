@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, fields
 from typing import Final, Self
 
 from turnout.engine.outcome import Outcome
+from turnout.history.bounded_counts import Tally
 from turnout.history.examples import Examples
-from turnout.history.matrix import Matrix
-from turnout.history.tally import Tally
+from turnout.history.outcome_matrix import Matrix
 
 KINDS: Final = ("outcome", "lost", "gained", "moved", "value", "key", "header", "failure")
 """Kinds of examples."""

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from turnout.history.comparison import ABSENT
+from turnout.history.outcome_comparison import ABSENT
 from turnout.history.text_report import plain
 from turnout.records.types import ArrowBatch, RowIds
 

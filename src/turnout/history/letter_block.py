@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Final, Self
 
 from turnout.engine.dead_letters import DESTINATION, LEFT_OUT, ORIGIN, SUBSCRIPTION
+from turnout.engine.letter_seal import SEAL, is_sealed
 from turnout.engine.messages import VALUE_DIGEST, VALUE_LEFT_OUT
 from turnout.engine.reserved import CONNECT_PREFIX
 from turnout.engine.sample_records import Header
-from turnout.engine.seal import SEAL, is_sealed
 from turnout.records.types import Fields
 
 REDRIVEN: Final = "Turnout-Redriven"

@@ -6,8 +6,8 @@ import json
 import re
 from collections.abc import Sequence
 
+from turnout.engine.letter_seal import SEAL, seal
 from turnout.engine.sample_records import Header
-from turnout.engine.seal import SEAL, seal
 from turnout.errors import StreamError
 from turnout.history.dead_letters import DeadLetter, LetterBox
 from turnout.history.letter_block import CONNECTOR, REDRIVEN, TRIES

@@ -17,7 +17,7 @@ from turnout.engine.trace import Trace
 from turnout.errors import SubscriptionNotFoundError
 from turnout.history.dead_letters import DeadLetter, LetterBox
 from turnout.history.letter_marks import mark
-from turnout.history.originals import originals
+from turnout.history.original_records import originals
 from turnout.history.sending import Sinks
 from turnout.records.types import ArrowBatch, JsonObject
 from turnout.routes import Route

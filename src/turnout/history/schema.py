@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from turnout.engine.sample_records import PARTS
-from turnout.history.document import SuiteDocument
 from turnout.history.suite import STORE
+from turnout.history.suite_document import SuiteDocument
 from turnout.records.types import JsonObject
 from turnout.routes.json_schema import DIALECT, model_schema
 

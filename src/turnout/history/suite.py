@@ -12,10 +12,10 @@ from pydantic import ValidationError
 from turnout.conditions import parse
 from turnout.engine.sample_records import SampleRecord
 from turnout.errors import ConditionError, ConfigError, Mistake, RouteError, SubscriptionInvalidError
-from turnout.history.document import CasePart, ExpectPart, SubscriptionPart, SuiteDocument
+from turnout.history.suite_document import CasePart, ExpectPart, SubscriptionPart, SuiteDocument
 from turnout.routes import Route
+from turnout.routes.document_paths import Path, dotted, line_of
 from turnout.routes.mistakes import from_validation
-from turnout.routes.places import Path, dotted, line_of
 from turnout.routes.yaml_text import YamlText
 from turnout.subscriptions import Subscription
 from turnout.subscriptions.rules import check

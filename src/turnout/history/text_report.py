@@ -7,8 +7,8 @@ import json
 from collections.abc import Iterator
 
 from turnout.history.cases import CaseResult, Report
-from turnout.history.comparison import ABSENT, Difference
 from turnout.history.coverage import KINDS
+from turnout.history.outcome_comparison import ABSENT, Difference
 from turnout.records.types import JsonObject
 
 

@@ -10,7 +10,7 @@ from pathlib import Path as FilePath
 from typing import Any
 
 from turnout.nats.protocol.options import FILE_OPTIONS, option_of
-from turnout.routes.places import Path
+from turnout.routes.document_paths import Path
 from turnout.subscriptions.address import beside, files_of, resolved
 
 _LOCAL = re.compile(r"""(?:^|[\s"'=,;\[({])(?:/|~|file:|\.\.(?:/|$))|/\.\./""")

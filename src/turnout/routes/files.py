@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 from turnout.nats.protocol.options import FILE_OPTIONS, option_of
 from turnout.routes.document import SubscriptionsPart
+from turnout.routes.document_paths import Path
 from turnout.routes.endpoints import Endpoint
-from turnout.routes.places import Path
 from turnout.subscriptions.address import beside
 
 End = TypeVar("End", bound=Endpoint)

@@ -10,8 +10,8 @@ from pydantic_core import ErrorDetails
 
 from turnout.errors import MOST_MISTAKES, Mistake
 from turnout.routes.document import RouteDocument
+from turnout.routes.document_paths import Path, dotted, line_of
 from turnout.routes.endpoints import FORMATS, SECRETS, TAGS
-from turnout.routes.places import Path, dotted, line_of
 from turnout.secrets import is_secret, masked_url
 from turnout.suggestions import did_you_mean, nearest
 

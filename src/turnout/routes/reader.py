@@ -17,11 +17,11 @@ from turnout.errors import MOST_MISTAKES, ConfigError, Mistake, SubjectError
 from turnout.records import Schema
 from turnout.routes.connector import Connector
 from turnout.routes.document import DeadLetterPart, RouteDocument
+from turnout.routes.document_paths import Document, Path, dotted, line_of
 from turnout.routes.endpoints import NatsSink, Sink
 from turnout.routes.files import FileNames
 from turnout.routes.includes import mappings_of, transforms_of
 from turnout.routes.mistakes import from_validation
-from turnout.routes.places import Document, Path, dotted, line_of
 from turnout.routes.spark_names import meant
 from turnout.secrets import is_secret
 from turnout.subjects import MappingTable, MappingTableError, is_publishable

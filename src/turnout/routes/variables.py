@@ -9,7 +9,7 @@ from typing import Any
 
 from turnout.file_reading import read_file
 from turnout.routes.caller_limits import CallerLimits
-from turnout.routes.places import Document, Path
+from turnout.routes.document_paths import Document, Path
 from turnout.routes.properties import properties
 from turnout.suggestions import did_you_mean
 

@@ -16,7 +16,7 @@ from turnout.errors import ConfigError, HistoryForgottenError, Mistake, Subscrip
 from turnout.rpc.caller import TENANT_KEY
 from turnout.rpc.convert import condition_from, data_from, subscription_from, subscription_to
 from turnout.rpc.loopback import host_of, is_loopback
-from turnout.rpc.parts import births_of, changes_of
+from turnout.rpc.message_parts import births_of, changes_of
 from turnout.rpc.status import error_of, translated
 from turnout.rpc.storage import COUNT_KEY
 from turnout.rpc.v1 import matching_pb2, subscriptions_pb2

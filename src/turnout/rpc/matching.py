@@ -10,10 +10,10 @@ import grpc
 
 from turnout.conditions import Condition, Explanation, explain
 from turnout.conditions.text import format_condition
-from turnout.rpc.bounds import MAX_EXPLAINED, MessageBounds, Slots, is_large
+from turnout.rpc.call_limits import MAX_EXPLAINED, MessageBounds, Slots, is_large
 from turnout.rpc.caller import CallContext, Right
 from turnout.rpc.convert import data_to
-from turnout.rpc.parts import changes_parts
+from turnout.rpc.message_parts import changes_parts
 from turnout.rpc.refusal import RefusedError
 from turnout.rpc.tenants import Tenants
 from turnout.rpc.v1 import matching_pb2 as pb

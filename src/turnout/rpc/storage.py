@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator
 import grpc
 
 from turnout.errors import SubscriptionInvalidError, SubscriptionNotFoundError
-from turnout.rpc.bounds import MAX_BULK, MAX_BULK_BYTES, Slots
+from turnout.rpc.call_limits import MAX_BULK, MAX_BULK_BYTES, Slots
 from turnout.rpc.caller import CallContext
 from turnout.rpc.convert import subscription_from
-from turnout.rpc.parts import batches, births_parts, changes_parts
+from turnout.rpc.message_parts import batches, births_parts, changes_parts
 from turnout.rpc.refusal import RefusedError
 from turnout.rpc.tenants import Tenants
 from turnout.rpc.v1 import matching_pb2 as pb

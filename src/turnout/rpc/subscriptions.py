@@ -5,7 +5,7 @@ from __future__ import annotations
 from google.protobuf.empty_pb2 import Empty
 
 from turnout.errors import SubscriptionInvalidError
-from turnout.rpc.bounds import MAX_SEARCHED
+from turnout.rpc.call_limits import MAX_SEARCHED
 from turnout.rpc.caller import CallContext
 from turnout.rpc.convert import data_from, data_to, subscription_to
 from turnout.rpc.tenants import Tenants

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from turnout.caches import LruCache
 from turnout.rpc.caller import Caller
 from turnout.subscriptions.destinations import Rights
-from turnout.subscriptions.live import LiveMatcher
+from turnout.subscriptions.live_matcher import LiveMatcher
 from turnout.subscriptions.service import KiwiTrees, SubscriptionService
 from turnout.subscriptions.store import Store, tenant_store
 

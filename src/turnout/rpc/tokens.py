@@ -15,7 +15,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Typ
 
 from turnout.caches import LruCache
 from turnout.errors import ConfigError, Mistake, SubscriptionInvalidError
-from turnout.rpc.bounds import Slots
+from turnout.rpc.call_limits import Slots
 from turnout.rpc.caller import USUAL_RIGHTS, Caller, Right
 from turnout.rpc.digests import Digest, Scrypt, Sha256, digest_of_text
 from turnout.subscriptions.destinations import check_pattern

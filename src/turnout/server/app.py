@@ -8,7 +8,7 @@ from fastapi import FastAPI
 from starlette.types import ASGIApp
 
 from turnout._built import version as __version__
-from turnout.server.bodies import Bodies
+from turnout.server.request_bodies import Bodies
 from turnout.server.rest import (
     connect,
     control,

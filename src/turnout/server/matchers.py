@@ -14,7 +14,7 @@ from turnout.subscriptions import Store, Subscription, open_store
 from turnout.subscriptions.address import existing, without_timeout
 from turnout.subscriptions.deadline import remaining
 from turnout.subscriptions.index import Index
-from turnout.subscriptions.live import LiveMatcher
+from turnout.subscriptions.live_matcher import LiveMatcher
 from turnout.subscriptions.store_threads import STORE_SECONDS
 
 _KEPT = 4

@@ -19,9 +19,9 @@ from turnout._built import version as __version__
 from turnout.engine.counts import COUNTS, OUTCOMES, Counts
 from turnout.engine.flow import Stages
 from turnout.runtime.progress import Progress
-from turnout.server.entry import RouteEntry
 from turnout.server.lag_monitor import Lag
-from turnout.server.measures import MEASURES
+from turnout.server.metric_definitions import MEASURES
+from turnout.server.route_entry import RouteEntry
 from turnout.server.supervisor import Phase
 
 """Outcomes of a record; their sum is the number of records read."""

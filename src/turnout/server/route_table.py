@@ -9,13 +9,13 @@ from pathlib import Path
 from turnout.errors import Mistake
 from turnout.routes import Route
 from turnout.runtime.endpoints.changes import Change
+from turnout.server.activity_recorder import Recorder
 from turnout.server.compatibility import compatibility, is_safe
 from turnout.server.config import RestartsPart
-from turnout.server.entry import Pending, RouteEntry
 from turnout.server.errors import ConflictError, RouteNotFoundError
 from turnout.server.offsets import begun_at, set_aside
-from turnout.server.recorder import Recorder
 from turnout.server.restarts import Restarts
+from turnout.server.route_entry import Pending, RouteEntry
 from turnout.server.route_files import name_in
 from turnout.server.runner import Runner
 from turnout.server.state import Revision, State

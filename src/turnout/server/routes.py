@@ -14,12 +14,12 @@ from turnout.files import replace_file
 from turnout.routes import Route
 from turnout.runtime.endpoints.adapter import Start
 from turnout.runtime.endpoints.changes import Change
+from turnout.server.activity_recorder import Recorder
 from turnout.server.compatibility import is_safe
 from turnout.server.config import RestartsPart
-from turnout.server.entry import RouteEntry
 from turnout.server.errors import ConflictError, StaleError, UnsafeChangeError
 from turnout.server.offsets import Offsets, checked_start, committed, resolved
-from turnout.server.recorder import Recorder
+from turnout.server.route_entry import RouteEntry
 from turnout.server.route_files import Author, RouteTexts
 from turnout.server.route_table import RouteTable
 from turnout.server.runner import Runner

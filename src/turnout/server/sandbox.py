@@ -12,9 +12,9 @@ from turnout.history.masked_views import masked_explanation
 from turnout.records.types import ArrowBatch
 from turnout.routes import Route
 from turnout.runtime.endpoints import adapter_of
-from turnout.server.entry import RouteEntry
 from turnout.server.errors import ConflictError
 from turnout.server.matchers import Matchers, StoredSubscriptions
+from turnout.server.route_entry import RouteEntry
 
 
 def route_of(entry: RouteEntry) -> Route:

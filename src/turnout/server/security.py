@@ -23,7 +23,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from turnout.rpc.caller import Caller
 from turnout.rpc.refusal import RefusedError
 from turnout.rpc.tokens import Tokens, read_tokens
-from turnout.server.bodies import MAX_BODY, Bodies, declared_length
+from turnout.server.request_bodies import MAX_BODY, Bodies, declared_length
 from turnout.server.rest.problems import problem
 
 _SAFE = ("GET", "HEAD", "OPTIONS")

@@ -22,8 +22,8 @@ from turnout.rpc.kiwi_tree import registries
 from turnout.rpc.server import subscriptions_server
 from turnout.rpc.settings import ServerSettings
 from turnout.rpc.tenants import Tenants
+from turnout.server.activity_recorder import Recorder
 from turnout.server.app import build_app, guarded
-from turnout.server.bodies import Bodies
 from turnout.server.config import ServerConfig
 from turnout.server.connections import LimitedProtocol
 from turnout.server.events import Events
@@ -34,7 +34,7 @@ from turnout.server.listener import HttpServer
 from turnout.server.matchers import Matchers
 from turnout.server.metrics import Metrics
 from turnout.server.otlp import Push, endpoint_of
-from turnout.server.recorder import Recorder
+from turnout.server.request_bodies import Bodies
 from turnout.server.rest.dependencies import Parts
 from turnout.server.route_files import RouteTexts
 from turnout.server.routes import Routes

@@ -8,12 +8,12 @@ from typing import NamedTuple
 
 from turnout.conditions import evaluate
 from turnout.subscriptions.index.anchor_costs import Costs
+from turnout.subscriptions.index.background_task import BackgroundTask
 from turnout.subscriptions.index.buckets import TooManyError
 from turnout.subscriptions.index.dictionary import Column
 from turnout.subscriptions.index.index import DictionaryCache, Index, Layer
 from turnout.subscriptions.index.match_one import Single
 from turnout.subscriptions.index.match_result import Answer, Answers, answer_of
-from turnout.subscriptions.index.merging import BackgroundTask
 from turnout.subscriptions.index.segment_view import SegmentView, UseCounts
 from turnout.subscriptions.index.statistics import IndexStats, stats_of
 from turnout.subscriptions.matches import MatchBatch, MatchList, MessageMatches

@@ -23,7 +23,7 @@ from turnout.transforms.base import Errors, Mask, NamedField, Predicate, Side
 from turnout.transforms.checks import java_regex, non_empty
 from turnout.transforms.java.regex import JavaRegex
 from turnout.transforms.options import Option, OptionError, Options
-from turnout.transforms.topics import ByTopic
+from turnout.transforms.per_topic import ByTopic
 from turnout.yaml_values import load, position_of
 
 

@@ -12,7 +12,7 @@ from turnout.transforms.base import Errors, Transform
 from turnout.transforms.checks import java_regex, non_null
 from turnout.transforms.java.regex import JavaRegex
 from turnout.transforms.options import Option, OptionError
-from turnout.transforms.topics import ByTopic, route
+from turnout.transforms.per_topic import ByTopic, route
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from turnout.subjects.draws import BITS
 from turnout.subjects.transform import SubjectTransform as TokenTransform
 from turnout.transforms.base import Errors, Side, Transform
 from turnout.transforms.options import Option, OptionError, Options
-from turnout.transforms.topics import ByTopic, route
+from turnout.transforms.per_topic import ByTopic, route
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,11 +24,11 @@ from turnout.routes import Route
 from turnout.rpc.caller import Right
 from turnout.secrets import masked_url
 from turnout.server.compatibility import is_safe
-from turnout.server.entry import RouteEntry
 from turnout.server.rest.dependencies import Parts, PartsDep, Reads, Writes
 from turnout.server.rest.hiding import without_secrets
 from turnout.server.rest.models import RequestForm
 from turnout.server.rest.store_calls import asks_servers
+from turnout.server.route_entry import RouteEntry
 from turnout.server.security import Principal
 from turnout.server.state import Pause
 from turnout.server.supervisor import Phase

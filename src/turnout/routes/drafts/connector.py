@@ -7,10 +7,10 @@ from pathlib import Path
 
 from turnout.codecs import converters_of
 from turnout.routes.connector import Connector
+from turnout.routes.document_paths import Document
 from turnout.routes.drafts.addresses import SINK, named_after
 from turnout.routes.drafts.route_draft import Draft, Left, Taken, route_name
 from turnout.routes.drafts.stages import stage_of
-from turnout.routes.places import Document
 from turnout.secrets import is_secret
 from turnout.transforms.java.text import split_list
 from turnout.transforms.policy import OPTIONS as POLICY

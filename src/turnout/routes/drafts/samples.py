@@ -6,8 +6,8 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from turnout.routes.document_paths import Document
 from turnout.routes.drafts.fields import columns_of
-from turnout.routes.places import Document
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from turnout.routes.places import Document
+from turnout.routes.document_paths import Document
 from turnout.transforms.base import PACKAGE
 from turnout.transforms.options import Option, OptionError
 from turnout.transforms.registry import (

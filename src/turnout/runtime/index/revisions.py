@@ -14,8 +14,8 @@ from turnout.errors import TurnoutError
 from turnout.runtime.index.topic_filter import WantedSubjects
 from turnout.subscriptions import Snapshot, open_store
 from turnout.subscriptions.address import existing, without_timeout
+from turnout.subscriptions.fixed_revision import Pinned
 from turnout.subscriptions.index import Index, IndexFileError, IndexFolder
-from turnout.subscriptions.pinned import Pinned
 
 _log = logging.getLogger(__name__)
 

@@ -14,10 +14,10 @@ from fastapi import APIRouter, Body, HTTPException, Query, Response
 from turnout._built import version as __version__
 from turnout.errors import ConfigError
 from turnout.secrets import is_secret, masked_url
-from turnout.server.entry import RouteEntry
 from turnout.server.errors import UnknownPluginError
 from turnout.server.rest.dependencies import PartsDep, Reads, Writes
 from turnout.server.rest.models import SequenceNumber
+from turnout.server.route_entry import RouteEntry
 from turnout.server.supervisor import Phase
 from turnout.transforms import Chain
 from turnout.yaml_values import load

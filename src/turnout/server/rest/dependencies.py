@@ -21,7 +21,7 @@ from turnout.server.routes import Routes
 from turnout.server.security import Principal
 from turnout.server.state import State
 from turnout.subscriptions import Subscription
-from turnout.subscriptions.live import LiveMatcher
+from turnout.subscriptions.live_matcher import LiveMatcher
 from turnout.subscriptions.service import SubscriptionService
 from turnout.subscriptions.store_threads import BoundedPool, StoreThreads
 

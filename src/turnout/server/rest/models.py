@@ -13,8 +13,8 @@ from starlette.convertors import Convertor, PathConvertor, register_url_converto
 from turnout.errors import Mistake
 from turnout.runtime.endpoints.changes import Change
 from turnout.secrets import masked_url
-from turnout.server.entry import RouteEntry
 from turnout.server.rest.dependencies import Parts
+from turnout.server.route_entry import RouteEntry
 from turnout.server.supervisor import Phase
 from turnout.untrusted import is_text
 

@@ -9,7 +9,6 @@ from pydantic import BaseModel, Field
 
 from turnout.errors import RouteError
 from turnout.rpc.caller import Right
-from turnout.server.entry import RouteEntry
 from turnout.server.rest.dependencies import Parts, PartsDep, Reads, Writes
 from turnout.server.rest.hiding import without_secrets
 from turnout.server.rest.models import (
@@ -23,6 +22,7 @@ from turnout.server.rest.models import (
     mistakes_of,
     route_model,
 )
+from turnout.server.route_entry import RouteEntry
 from turnout.server.route_files import Author
 from turnout.server.security import Principal
 from turnout.server.supervisor import Phase

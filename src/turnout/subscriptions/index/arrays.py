@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from turnout.conditions.anchor import Kind
 from turnout.subscriptions.index.buckets import Ints, Longs
 from turnout.subscriptions.index.facts import Fact
-from turnout.subscriptions.index.texts import Texts
+from turnout.subscriptions.index.text_arrays import Texts
 
 EQUAL: Final = 0
 """A single fact (*a*) has the literal *b*."""

@@ -19,7 +19,7 @@ from turnout.subscriptions.index.facts import encoded_all, hashes_of, salt_of
 from turnout.subscriptions.index.postings import Entries, drawn, entries_of, joined
 from turnout.subscriptions.index.ranges import Intervals
 from turnout.subscriptions.index.segment import Segment
-from turnout.subscriptions.index.texts import Texts
+from turnout.subscriptions.index.text_arrays import Texts
 from turnout.subscriptions.model import Subscription
 
 HOT = 4

@@ -13,10 +13,10 @@ from typing import Protocol, Self
 
 from turnout.files import FileLock
 from turnout.subscriptions.index.anchor_costs import Costs
+from turnout.subscriptions.index.background_task import BackgroundTask
 from turnout.subscriptions.index.build import build
 from turnout.subscriptions.index.layout import IndexFileError, checked_segment
 from turnout.subscriptions.index.manifest import Manifest, SegmentFiles, manifest_path, read_gone, write_gone
-from turnout.subscriptions.index.merging import BackgroundTask
 from turnout.subscriptions.index.segment import Segment
 from turnout.subscriptions.index.segment_view import SegmentView, UseCounts
 from turnout.subscriptions.model import Changes, Subscription

@@ -16,7 +16,7 @@ from turnout.subscriptions.index.build import build
 from turnout.subscriptions.index.dictionary import Column, ValueDictionaries
 from turnout.subscriptions.index.match_batch import joined, matched
 from turnout.subscriptions.index.segment import Segment
-from turnout.subscriptions.index.texts import integers
+from turnout.subscriptions.index.text_arrays import integers
 from turnout.subscriptions.model import Subscription
 from turnout.subscriptions.snapshot import Snapshot
 from turnout.subscriptions.store import Store
@@ -102,7 +102,7 @@ class Index:
         Raises:
             IndexFileError: one of its files is missing, damaged or of another version.
         """
-        from turnout.subscriptions.index.opened import opened
+        from turnout.subscriptions.index.open_index import opened
 
         return opened(folder, revision)
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from turnout.errors import TurnoutError
 from turnout.files import new_file
 from turnout.subscriptions.index.arrays import Arrays, Head
-from turnout.subscriptions.index.texts import Texts
+from turnout.subscriptions.index.text_arrays import Texts
 
 _MAGIC = b"TURNOUTX"
 _VERSION = 5

@@ -12,7 +12,7 @@ from turnout.subscriptions.index.buckets import arranged, shift_of
 from turnout.subscriptions.index.build import build
 from turnout.subscriptions.index.facts import Fact, encoded, encoded_all, hash_of, hashes_of, salt_of, taker
 from turnout.subscriptions.index.segment import Segment
-from turnout.subscriptions.index.texts import Texts
+from turnout.subscriptions.index.text_arrays import Texts
 from turnout.subscriptions.model import Subscription
 
 

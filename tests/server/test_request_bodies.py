@@ -11,7 +11,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from tests.server.conftest import Bench, client_of
 from tests.server.test_security import JSON
-from turnout.server.bodies import Bodies
+from turnout.server.request_bodies import Bodies
 
 BIG = 5 << 20
 

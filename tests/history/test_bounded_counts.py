@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from turnout.history.tally import MOST, OTHERS, Tally
+from turnout.history.bounded_counts import MOST, OTHERS, Tally
 
 
 def test_no_more_names_than_that() -> None:

@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 from turnout.engine.lineage import REVISION
 from turnout.engine.trace import Trace
 from turnout.history.case_outcome import read_back
-from turnout.history.comparison import ABSENT, Difference, compared
-from turnout.history.moves import SentDeliveries
+from turnout.history.delivery_comparison import SentDeliveries
+from turnout.history.outcome_comparison import ABSENT, Difference, compared
 from turnout.records.text import text_of
 from turnout.records.types import ArrowArray, JsonObject, RowIds
 

@@ -8,9 +8,9 @@ import pytest
 
 from turnout.embedded import NatsServer
 from turnout.engine.sample_records import SampleRecord
-from turnout.history import originals as module
+from turnout.history import original_records as module
 from turnout.history.dead_letters import DeadLetter
-from turnout.history.originals import originals
+from turnout.history.original_records import originals
 from turnout.nats.wire import Connection, Publisher, create_stream, delete_stream, stored_message
 from turnout.routes import Route
 

@@ -8,8 +8,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tests.engine.batches import DEAD, ROUTE, SINK, batch, program, sent
+from turnout.engine.letter_seal import SEAL, is_sealed, seal
 from turnout.engine.messages import VALUE_DIGEST, VALUE_LEFT_OUT
-from turnout.engine.seal import SEAL, is_sealed, seal
 from turnout.errors import RouteError
 from turnout.routes import Route
 

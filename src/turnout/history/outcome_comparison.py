@@ -9,7 +9,7 @@ from typing import Final
 
 from turnout.engine.sample_records import bytes_of
 from turnout.history.case_outcome import CaseOutcome, Delivery
-from turnout.history.document import DeliveryPart, ExpectPart
+from turnout.history.suite_document import DeliveryPart, ExpectPart
 from turnout.records.types import Fields, Value
 
 

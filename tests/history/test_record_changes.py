@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnout.history.changes import ENCODING, value_changes
-from turnout.history.comparison import ABSENT
+from turnout.history.outcome_comparison import ABSENT
+from turnout.history.record_changes import ENCODING, value_changes
 
 scalars = st.one_of(st.none(), st.booleans(), st.integers(-3, 3), st.sampled_from([0.5, 1.0, "a", "ä", ""]))
 nested = st.recursive(

@@ -11,13 +11,13 @@ import pytest
 from tests.contracts.store import subscription
 from turnout.conditions import all_of, kiwi
 from turnout.errors import StoreUnavailableError, SubscriptionInvalidError
-from turnout.rpc import bounds, matching, storage
+from turnout.rpc import call_limits, matching, storage
 from turnout.rpc.client import Channel, MatchingClient
 from turnout.rpc.server import subscriptions_server
 from turnout.rpc.v1 import matching_pb2
 from turnout.rpc.v1.matching_pb2_grpc import MatchingStub
 from turnout.subscriptions import Subscription
-from turnout.subscriptions.live import LiveMatcher
+from turnout.subscriptions.live_matcher import LiveMatcher
 
 
 @pytest.mark.parametrize(
@@ -158,4 +158,4 @@ def test_a_stream_of_large_messages_waits_for_its_turn(backing, settings, monkey
         client.close()
 
     assert counts == [1] * 9
-    assert bounds.is_large(texts[0])
+    assert call_limits.is_large(texts[0])
