@@ -121,6 +121,11 @@ class Headers:
             equal = self._equal[name] = pc.fill_null(pc.equal(self._names, name), False).to_numpy(zero_copy_only=False)
         return equal if self._kept is None else equal & self._kept
 
+    def names(self) -> list[str]:
+        """Return the distinct names of all headers, also of some that were removed."""
+        wire = [name for name in self._names.unique().to_pylist() if name is not None]
+        return list(dict.fromkeys([*wire, *(appended.name for appended in self._appended)]))
+
     def has(self, name: str) -> NDArray[np.bool_]:
         """Return a mask of the records that have a header of that name."""
         present = np.zeros(self.count, np.bool_)

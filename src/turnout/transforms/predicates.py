@@ -173,6 +173,15 @@ def texts_of(batch: Batch, key: str) -> Sequence[str | None]:
     return texts_at(batch.key if side == "key" else batch.value, path, len(batch))
 
 
+def check_key(key: str) -> None:
+    """Raise for a key of a condition that is no path.
+
+    Raises:
+        PathError: a backtick in it is never closed.
+    """
+    _side_and_path(key)
+
+
 def _side_and_path(key: str) -> tuple[str, tuple[str, ...]] | None:
     """The side and the path that a key names, None where it is a header's name."""
     side, dot, path = key.partition(".")

@@ -11,6 +11,7 @@ from types import MappingProxyType
 from turnout.suggestions import did_you_mean, nearest
 from turnout.transforms.base import PACKAGE, Predicate, Side, Transform
 from turnout.transforms.cast import Cast
+from turnout.transforms.cloud_event import CloudEvent
 from turnout.transforms.drop_headers import DropHeaders
 from turnout.transforms.extract_field import ExtractField
 from turnout.transforms.filter import Filter
@@ -43,6 +44,7 @@ TRANSFORMS: Mapping[str, type[Transform]] = MappingProxyType(
         kind.__name__: kind
         for kind in (
             Cast,
+            CloudEvent,
             DropHeaders,
             ExtractField,
             Filter,

@@ -1,0 +1,273 @@
+"""CloudEvent: records as CloudEvents 1.0, in structured or binary mode."""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Final, Self
+from urllib.parse import quote, unquote
+
+import numpy as np
+import yaml
+
+from turnout.errors import RecordError
+from turnout.records import Batch, Block, Positions, Schema, Struct, group
+from turnout.records.paths import PathError
+from turnout.records.text import iso_of, text_of
+from turnout.records.types import Column, DynamicValue, JsonObject, Value
+from turnout.transforms.base import Errors, Side, Transform
+from turnout.transforms.checks import one_of
+from turnout.transforms.options import Option, OptionError, Options
+from turnout.transforms.predicates import check_key, texts_of
+from turnout.yaml_values import load, position_of
+
+VERSION: Final = "1.0"
+"""Version of the specification."""
+
+PREFIXES: Final = ("ce-", "ce_")
+"""Prefixes of headers: of NATS and HTTP, and of Kafka."""
+
+STRUCTURED: Final = "application/cloudevents+json"
+"""Content type of an event with its attributes in the value."""
+
+_CONTENT_TYPE: Final = "content-type"
+_DATA: Final = ("data", "data_base64")
+_REQUIRED: Final = ("id", "source", "type")
+_NAME_LENGTH: Final = 20
+_NOT_ENCODED: Final = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) not in '"%')
+"""Characters that a header of HTTP or NATS has as they are."""
+
+_Attributes = dict[str, list[Value]]
+"""Attributes by name, a value for each row; None where a record has none."""
+
+
+@dataclass(frozen=True, slots=True)
+class CloudEvent(Transform):
+    """See ``summary``. Not part of Connect.
+
+    Source: CloudEvents 1.0, with its JSON format and its bindings to Kafka and NATS.
+
+    Attributes:
+        attributes: pairs of an attribute and its value: a text, ``$`` and the key of a condition, or None.
+    """
+
+    summary: ClassVar[str] = "Reads records as CloudEvents 1.0, sets attributes, and writes them in one mode."
+    sided: ClassVar[bool] = False
+    keeps_topic: ClassVar[bool] = True
+    options: ClassVar[tuple[Option, ...]] = (
+        Option(
+            "mode",
+            "STRING",
+            "Where the attributes go: into the value beside `data`, into headers, or nowhere.",
+            default="binary",
+            check=one_of("structured", "binary", "data"),
+            valid="structured, binary, data",
+        ),
+        Option(
+            "header.prefix",
+            "STRING",
+            "What begins the names of headers: `ce-` for NATS, `ce_` for Kafka. Both are read.",
+            default="ce-",
+            check=one_of(*PREFIXES),
+            valid="ce-, ce_",
+        ),
+        Option(
+            "attributes",
+            "STRING",
+            "Attributes to set, by name, as JSON or YAML: a text, `$` and the key of a condition (`$value.carrier`, "
+            "`$topic`), or null to leave one out.",
+            default="{}",
+            block=True,
+        ),
+    )
+
+    mode: str = "binary"
+    header_prefix: str = "ce-"
+    attributes: tuple[tuple[str, str | None], ...] = ()
+
+    @classmethod
+    def from_options(cls, options: Options, side: Side) -> Self:
+        """Read the attributes."""
+        try:
+            document = load(options["attributes"] or "{}", max_depth=2)
+        except yaml.YAMLError as error:
+            raise OptionError("attributes", f"neither JSON nor YAML: {position_of(error)[0]}") from None
+        if not isinstance(document, Mapping):
+            raise OptionError("attributes", f"expected attributes by name, found {document!r}")
+        attributes = tuple(_attribute(name, value) for name, value in document.items())
+        return cls(side, options["mode"], options["header.prefix"], attributes)
+
+    def apply(self, batch: Batch, rows: Positions) -> Errors:
+        """Write the records of these rows as events; what is no event yet becomes the data of one."""
+        attributes: _Attributes = {}
+        errors: Errors = {}
+        _read_headers(batch, rows, attributes)
+        chosen = np.zeros(len(batch), np.bool_)
+        chosen[rows] = True
+        others = [block.take(np.flatnonzero(~chosen[block.rows])) for block in batch.value]
+        mine = [block.take(np.flatnonzero(chosen[block.rows])) for block in batch.value]
+        data = [part for block in mine if len(block) for part in _data_of(block, attributes, errors, len(batch))]
+        self._set(batch, rows, attributes, errors)
+        self._drop(batch, rows)
+        written = self._structured(data, attributes) if self.mode == "structured" else data
+        if self.mode == "binary":
+            self._append(batch, rows, data, attributes)
+        elif self.mode == "structured":
+            batch.headers.append(rows, _CONTENT_TYPE, None, [STRUCTURED] * len(rows))
+        batch.value[:] = [block for block in (*others, *written) if len(block)]
+        return errors
+
+    def _set(self, batch: Batch, rows: Positions, attributes: _Attributes, errors: Errors) -> None:
+        """Set the attributes of the options and those that every event has; note what is missing."""
+        count = len(batch)
+        for name, value in self.attributes:
+            if value is None:
+                attributes.pop(name, None)
+            elif value.startswith("$"):
+                attributes[name] = list(texts_of(batch, value[1:]))
+            else:
+                attributes[name] = [value] * count
+        versions = attributes.setdefault("specversion", [None] * count)
+        ids = attributes.setdefault("id", [None] * count)
+        times = attributes.setdefault("time", [None] * count)
+        required = [(name, attributes.get(name, [None] * count)) for name in _REQUIRED]
+        for row in rows.tolist():
+            if versions[row] not in (None, VERSION):
+                errors[row] = RecordError(f"expected a CloudEvent of version {VERSION}, found {versions[row]!r}")
+            versions[row] = VERSION
+            if ids[row] is None:
+                ids[row] = _id_of(batch, row)
+            if times[row] is None and batch.timestamps[row] is not None:
+                times[row] = iso_of(int(batch.timestamps[row] or 0))
+            missing = [name for name, values in required if values[row] in (None, "")]
+            if missing:
+                errors.setdefault(row, RecordError(f"a CloudEvent needs {' and '.join(missing)}"))
+
+    def _drop(self, batch: Batch, rows: Positions) -> None:
+        """Remove the headers that say something about the event in its old form."""
+        gone = [name for name in batch.headers.names() if _attribute_of(name) or name.lower() == _CONTENT_TYPE]
+        batch.headers.drop(gone, rows)
+
+    def _structured(self, data: Sequence[Block], attributes: _Attributes) -> Iterator[Block]:
+        """Return events whose values have the attributes and the data."""
+        columns = list(attributes.items())
+        for block in data:
+            events: list[JsonObject] = []
+            for row, value in zip(block.rows.tolist(), block.whole(), strict=True):
+                event: JsonObject = {name: values[row] for name, values in columns if values[row] is not None}
+                if isinstance(value, bytes):
+                    event["data_base64"] = b64encode(value).decode("ascii")
+                elif value is not None:
+                    event["data"] = _inside(value, block.schema)
+                events.append(event)
+            yield from group(block.rows, None, events)
+
+    def _append(self, batch: Batch, rows: Positions, data: Sequence[Block], attributes: _Attributes) -> None:
+        """Append a header for each attribute."""
+        encode = self.header_prefix == "ce-"
+        types = attributes.pop("datacontenttype", None) or [None] * len(batch)
+        for block in data:
+            plain = block.kind == "null" or (block.kind == "plain" and any(isinstance(v, bytes) for v in block.values))
+            for row in [] if plain else block.rows.tolist():
+                types[row] = types[row] or "application/json"
+        for name, values in (*attributes.items(), (None, types)):
+            there = np.array([row for row in rows.tolist() if values[row] is not None], np.intp)
+            texts = [_header_text(values[row], encode=encode and name is not None) for row in there.tolist()]
+            if len(there):
+                header = _CONTENT_TYPE if name is None else self.header_prefix + name
+                batch.headers.append(there, header, None, texts)
+
+
+def _attribute(name: object, value: object) -> tuple[str, str | None]:
+    """Return an attribute of the options with its text.
+
+    Raises:
+        OptionError: the specification knows no such name, or the value is no text.
+    """
+    if not isinstance(name, str) or not _is_name(name):
+        problem = f"expected the name of an attribute, 1 to {_NAME_LENGTH} of a-z and 0-9, found {name!r}"
+        raise OptionError("attributes", problem)
+    if value is not None and not isinstance(value, str | int | float):
+        raise OptionError("attributes", f"expected a text for {name}, found {value!r}")
+    text = text_of(value)
+    if text is not None and text.startswith("$"):
+        try:
+            check_key(text[1:])
+        except PathError as error:
+            raise OptionError("attributes", f"{name}: {error}") from None
+    return name, text
+
+
+def _is_name(name: str) -> bool:
+    fits = 1 <= len(name) <= _NAME_LENGTH and name.isascii() and name.isalnum() and name.islower() | name.isdecimal()
+    return fits and name not in _DATA
+
+
+def _attribute_of(header: str) -> str:
+    """Return the attribute that a header carries, whose name clients may write in any case; empty if none."""
+    name = header.lower()
+    return name[3:] if name.startswith(PREFIXES) else ""
+
+
+def _read_headers(batch: Batch, rows: Positions, attributes: _Attributes) -> None:
+    """Read the attributes of events in binary mode."""
+    binary = np.zeros(len(batch), np.bool_)
+    names = batch.headers.names()
+    for header in names:
+        if _attribute_of(header) == "specversion":
+            binary |= batch.headers.has(header)
+    if not binary.any():
+        return
+    for header in names:
+        name = "datacontenttype" if header.lower() == _CONTENT_TYPE else _attribute_of(header)
+        if not name:
+            continue
+        values = attributes.setdefault(name, [None] * len(batch))
+        texts = batch.headers.last(header)
+        encoded = header[2:3] == "-"
+        for row in rows[binary[rows]].tolist():
+            text = texts[row]
+            if text is not None:
+                values[row] = unquote(text) if encoded and name != "datacontenttype" else text
+
+
+def _data_of(block: Block, attributes: _Attributes, errors: Errors, count: int) -> list[Block]:
+    """Return the data of the events in a block, and note their attributes; what is no event is data itself."""
+    if block.kind != "object" or "specversion" not in block.columns:
+        return [block]
+    for name, column in block.columns.items():
+        if name not in _DATA:
+            values = attributes.setdefault(str(name), [None] * count)
+            for row, value in zip(block.rows.tolist(), column, strict=True):
+                values[row] = value
+    column = block.columns.get("data") or [None] * len(block)
+    encoded = block.columns.get("data_base64")
+    if encoded is not None and any(value is not None for value in encoded):
+        return group(block.rows, None, _binary(block, encoded, column, errors))
+    return group(block.rows, block.schema and block.schema.field("data"), column)
+
+
+def _binary(block: Block, encoded: Column, data: Column, errors: Errors) -> Iterator[Value]:
+    """Yield the bytes of each event, or its data where it has none."""
+    for row, value, other in zip(block.rows.tolist(), encoded, data, strict=True):
+        try:
+            yield other if value is None else b64decode(value, validate=True)
+        except (ValueError, TypeError):
+            errors[row] = RecordError("expected base64 as the data_base64 of a CloudEvent")
+            yield None
+
+
+def _inside(value: DynamicValue, schema: Schema | None) -> DynamicValue:
+    """Return data as it stands in a schemaless event."""
+    return Struct(schema, value) if schema is not None and schema.type == "struct" else value
+
+
+def _id_of(batch: Batch, row: int) -> str | None:
+    offset = None if batch.offsets is None else batch.offsets[row]
+    return None if offset is None else f"{batch.topics[row]}:{batch.partitions[row]}:{offset}"
+
+
+def _header_text(value: Value, *, encode: bool) -> str:
+    text = text_of(value) or ""
+    return quote(text, safe=_NOT_ENCODED) if encode else text
