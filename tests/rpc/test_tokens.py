@@ -12,8 +12,8 @@ import yaml
 from turnout.errors import ConfigError
 from turnout.rpc.caller import USUAL_RIGHTS, Caller, Right
 from turnout.rpc.digests import Scrypt
-from turnout.rpc.refusal import RefusedError
 from turnout.rpc.settings import ServerSettings
+from turnout.rpc.status import RefusedError
 from turnout.rpc.tokens import Tokens, entry_of, new_token, read_tokens
 
 

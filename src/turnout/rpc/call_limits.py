@@ -11,7 +11,7 @@ from types import TracebackType
 import grpc
 
 from turnout.errors import SubscriptionInvalidError
-from turnout.rpc.refusal import RefusedError
+from turnout.rpc.status import RefusedError
 
 MAX_SEARCHED = 64
 """Pairs of a search by metadata: each is one more condition of the store's query."""

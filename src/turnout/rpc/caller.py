@@ -9,7 +9,7 @@ from typing import Any
 
 import grpc
 
-from turnout.rpc.refusal import RefusedError
+from turnout.rpc.status import RefusedError
 from turnout.subscriptions import Subscription
 from turnout.subscriptions.destinations import Rights
 from turnout.subscriptions.tenants import check_tenant

@@ -18,8 +18,7 @@ from structlog.typing import FilteringBoundLogger
 from turnout.errors import StoreUnavailableError, TurnoutError
 from turnout.rpc.caller import NEEDS, OPEN, TENANT_KEY, CallContext, Caller, Right
 from turnout.rpc.metrics import CallMetrics
-from turnout.rpc.refusal import RefusedError
-from turnout.rpc.status import ID_KEY, id_of, status_of
+from turnout.rpc.status import ID_KEY, RefusedError, id_of, status_of
 from turnout.rpc.tokens import Tokens
 from turnout.subscriptions.deadline import within
 from turnout.subscriptions.store_threads import BoundedPool, StoreThreads

@@ -14,7 +14,7 @@ from turnout.rpc.call_limits import MAX_EXPLAINED, MessageBounds, Slots, is_larg
 from turnout.rpc.caller import CallContext, Right
 from turnout.rpc.convert import data_to
 from turnout.rpc.message_parts import changes_parts
-from turnout.rpc.refusal import RefusedError
+from turnout.rpc.status import RefusedError
 from turnout.rpc.tenants import Tenants
 from turnout.rpc.v1 import matching_pb2 as pb
 from turnout.rpc.v1.matching_pb2_grpc import MatchingServicer as _Servicer

@@ -20,6 +20,16 @@ from turnout.errors import (
 )
 from turnout.subscriptions.kiwi_tree import PairNotFoundError
 
+
+class RefusedError(Exception):
+    """Raised inside a call to end it with this status."""
+
+    def __init__(self, code: grpc.StatusCode, details: str) -> None:
+        super().__init__(details)
+        self.code = code
+        self.details = details
+
+
 ID_KEY = "turnout-id-bin"
 """The trailing metadata that carries the id an error is about; binary, because ids are any text."""
 

@@ -11,7 +11,7 @@ from turnout.rpc.call_limits import MAX_BULK, MAX_BULK_BYTES, Slots
 from turnout.rpc.caller import CallContext
 from turnout.rpc.convert import subscription_from
 from turnout.rpc.message_parts import batches, births_parts, changes_parts
-from turnout.rpc.refusal import RefusedError
+from turnout.rpc.status import RefusedError
 from turnout.rpc.tenants import Tenants
 from turnout.rpc.v1 import matching_pb2 as pb
 from turnout.rpc.v1 import subscriptions_pb2

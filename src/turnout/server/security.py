@@ -21,7 +21,7 @@ from starlette.responses import RedirectResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from turnout.rpc.caller import Caller
-from turnout.rpc.refusal import RefusedError
+from turnout.rpc.status import RefusedError
 from turnout.rpc.tokens import Tokens, read_tokens
 from turnout.server.request_bodies import MAX_BODY, Bodies, declared_length
 from turnout.server.rest.problems import problem

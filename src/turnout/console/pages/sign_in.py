@@ -9,7 +9,7 @@ from fastapi.responses import HTMLResponse
 from pydantic import Field
 
 from turnout.console.render import page, page_router
-from turnout.rpc.refusal import RefusedError
+from turnout.rpc.status import RefusedError
 from turnout.server.rest.models import RequestForm
 from turnout.server.security import Authenticator
 

@@ -1,12 +1,83 @@
-"""The schema of a whole route file."""
+"""The schema of a whole route file: its codecs and mappings beside what its models say."""
 
 from __future__ import annotations
 
+from turnout.codecs.kind import CodecKind, Setting
+from turnout.codecs.registry import NULLABLE, format_names, kinds
 from turnout.routes.document import RouteDocument
 from turnout.routes.json_schema.chain import chain_definitions, chain_schema
-from turnout.routes.json_schema.codecs import codec_definitions, codec_schema
-from turnout.routes.json_schema.mappings import mappings_definitions, mappings_schema
-from turnout.routes.json_schema.models import DIALECT, JsonSchema, model_schema
+from turnout.routes.json_schema.models import DIALECT, JsonSchema, model_schema, when
+from turnout.routes.json_schema.options import any_case
+
+
+def codec_schema(side: str) -> JsonSchema:
+    """Return the schema of a codec for the *side*, keys or values."""
+    text = f"how {side}s are decoded, and encoded again; as the bytes that they are if not given"
+    return {"description": text, "anyOf": [{"$ref": "#/$defs/codec"}, {"type": "null"}]}
+
+
+def codec_definitions() -> JsonSchema:
+    """Return the definitions that `codec_schema` refers to; open settings of other packages are not checked."""
+    known = kinds()
+    bare = {"if": {"not": {"required": ["format"]}}, "then": _settings(known["raw"])}
+    alike: dict[str, list[str]] = {}
+    for kind in known.values():
+        if kind.settings is not None:
+            alike.setdefault(repr(kind.settings), []).append(kind.name)
+    rules = [when("format", names, _settings(known[names[0]])) for names in alike.values()]
+    formats = {"enum": list(format_names()), "default": "raw", "description": "what the bytes are"}
+    return {"codec": {"type": "object", "properties": {"format": formats}, "allOf": [*rules, bare]}}
+
+
+def _settings(kind: CodecKind) -> JsonSchema:
+    """Return the schema of the settings that a format allows: by Connect's name, or in camelCase."""
+    own = kind.settings or ()
+    schemas = {name: _setting(setting) for setting in own for name in (setting.name, setting.camel)}
+    nulls = {name: {"type": "null", "description": "the format has none"} for name in sorted(NULLABLE - schemas.keys())}
+    return {"properties": {"format": True, **nulls, **schemas}, "additionalProperties": False}
+
+
+def _setting(setting: Setting) -> JsonSchema:
+    default = {} if setting.default is None else {"default": setting.default}
+    return {"description": setting.doc, **default, **setting.json_schema}
+
+
+_FIELDS: dict[str, JsonSchema] = {
+    "destination": {"type": "string", "description": "what the subject becomes: eu.{{wildcard(1)}}"},
+    "dest": {"type": "string", "description": "the same as destination"},
+    "weight": {"type": ["string", "number"], "description": "its share: 40, or 40%"},
+    "cluster": {"type": "string", "description": "the cluster that it is for; the default destinations without it"},
+}
+
+
+def mappings_schema() -> JsonSchema:
+    """The forms: source subjects with destinations, or the name of a nats-server configuration file."""
+    target = {"$ref": "#/$defs/destination"}
+    text = {"type": "string", "description": "what the subject becomes"}
+    return {
+        "description": "nats-server's subject mappings (ADR-30): the first source that matches decides",
+        "anyOf": [
+            {
+                "type": "object",
+                "description": "source subject: destinations; or {file: nats-server.conf, account: ORDERS}",
+                "additionalProperties": {"anyOf": [text, target, {"type": "array", "items": target}]},
+            },
+            {"type": "string", "description": "the name of a nats-server configuration file"},
+            {"type": "null"},
+        ],
+    }
+
+
+def mappings_definitions() -> JsonSchema:
+    """Return the definitions that `mappings_schema` refers to; field names are case-insensitive, as in nats-server."""
+    return {
+        "destination": {
+            "type": "object",
+            "properties": _FIELDS,
+            "patternProperties": {f"^{any_case(name)}$": {"type": field["type"]} for name, field in _FIELDS.items()},
+            "additionalProperties": False,
+        }
+    }
 
 
 def route_schema(tests: JsonSchema | None = None) -> JsonSchema:

@@ -9,7 +9,7 @@ from typing import Annotated
 from fastapi import Depends, HTTPException, Request
 
 from turnout.rpc.caller import Caller, Right
-from turnout.rpc.refusal import RefusedError
+from turnout.rpc.status import RefusedError
 from turnout.rpc.tenants import Tenants
 from turnout.server.errors import NoStoreError
 from turnout.server.events import Events

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.transforms.java.test_time import ZONES
 
-from turnout.transforms.java.zone_names import NAMES
+from turnout.transforms.java.zone import NAMES
 
 
 def test_every_name_is_compared() -> None:
