@@ -9,80 +9,25 @@ from math import inf, nextafter
 
 import numpy as np
 
-from turnout.conditions.anchor import Anchor, Kind, lookups_of
+from turnout.conditions.anchor import Kind, lookups_of
 from turnout.conditions.check import Check, check_of, shape_of
 from turnout.conditions.model import Compare, Condition, Group, Kiwi, Leaf, Logic, Operator
-from turnout.conditions.pattern import Piece, fold, parse_pattern, pieces_of
+from turnout.conditions.pattern import Piece, pieces_of
 from turnout.conditions.terms import disjuncts
 from turnout.subscriptions.index.arrays import EQUAL, GROUP, HOLDS, LIMITS, MANY, ONE_OF, TREE
-from turnout.subscriptions.index.buckets import Places
-from turnout.subscriptions.index.facts import PART, Fact, is_many
+from turnout.subscriptions.index.facts import PART, is_many
+from turnout.subscriptions.index.literals import Literals, is_text, kind_of, parts_of
 from turnout.subscriptions.index.ranges import Intervals, cuts_of
 from turnout.subscriptions.index.segment import form_of
+
+_WHOLE = Kind("=")
 
 Row = int
 """A clause, times two, one more if it is negated."""
 
-_LONGEST = 32
-"""The longest prefix or suffix that is a fact of its own; a longer one is a test of the value."""
-
 
 _MOST_ENDS, _ENDS_OF_PART = 1_000, 4
 """A key is searched for so many beginnings and ends, and so many for each of its parts; with more they are hashed."""
-
-
-class Literals:
-    """Texts to look up, by fact; numbered in the order of insertion."""
-
-    def __init__(self) -> None:
-        self.keys: dict[str, int] = {}
-        self.facts: dict[Fact, int] = {}
-        self.by_fact: list[dict[str, int]] = []
-        self._facts: list[Fact] = []
-        self.fact: list[int] = []
-        self.text: list[str] = []
-
-    def key_number(self, key: str) -> int:
-        """The number of a key."""
-        return self.keys.setdefault(key, len(self.keys))
-
-    def fact_number(self, fact: Fact) -> int:
-        """The number of a fact."""
-        number = self.facts.get(fact)
-        if number is None:
-            self.key_number(fact[0])
-            number = self.facts[fact] = len(self.facts)
-            self.by_fact.append({})
-            self._facts.append(fact)
-        return number
-
-    def of_number(self, fact: int) -> Fact:
-        """The key and the kind of a fact."""
-        return self._facts[fact]
-
-    def kind(self, fact: int) -> Kind:
-        """The kind of a fact."""
-        return self._facts[fact][1]
-
-    def add(self, fact: int, text: str) -> int:
-        """The number of a text of a fact."""
-        new = len(self.text)
-        number = self.by_fact[fact].setdefault(text, new)
-        if number == new:
-            self.fact.append(fact)
-            self.text.append(text)
-        return number
-
-    def add_anchor(self, anchor: Anchor) -> int:
-        """Return the number of the anchor's literal, which is added if it is new."""
-        return self.add(self.fact_number((anchor.key, anchor.kind)), anchor.text)
-
-    def add_nodes(self, key: int, kind: Kind, nodes: Places) -> Places:
-        """Return the numbers of nodes of numeric intervals of a key, as literals of a fact of this kind."""
-        fact = self.fact_number((list(self.keys)[key], kind))
-        distinct, which = np.unique(nodes, return_inverse=True)
-        numbers = np.array([self.add(fact, str(node)) for node in distinct.tolist()], np.int64)
-        return numbers.take(which)
 
 
 @dataclass(slots=True)
@@ -248,7 +193,7 @@ class Clauses:
 
     def _checked(self, check: Check, glob: tuple[Piece, ...] | None = None) -> int:
         """A new clause for a check that is not negated; *glob* as for `lookups_of`."""
-        kind = _kind_of(check)
+        kind = kind_of(check)
         if kind is not None:
             fact = self.literals.fact_number((check.key, kind))
             text = check.op + check.text if kind.op == PART.op else check.text
@@ -262,7 +207,7 @@ class Clauses:
             return self._interval(self.literals.key_number(check.key), _LIMITS[check.op[1:]](check.number))
         self.tests.append((form_of(check), check.text, check.last))
         clause = self._new(HOLDS, self.literals.key_number(check.key), len(self.tests) - 1)
-        self._choose(clause, check.key, _parts_of(check, glob) or lookups_of(check, glob))
+        self._choose(clause, check.key, parts_of(check, glob) or lookups_of(check, glob))
         return clause
 
     def _choose(self, clause: int, key: str, lookups: Iterable[tuple[Kind, Iterable[str]]]) -> None:
@@ -317,7 +262,7 @@ class Clauses:
         if len(set(facts)) == 1:
             return tuple(literals)
         kinds = {(key, kind.fold) for key, kind in facts}
-        if logic is Logic.XOR or len(kinds) > 1 or not all(_is_text(kind) for _, kind in facts):
+        if logic is Logic.XOR or len(kinds) > 1 or not all(is_text(kind) for _, kind in facts):
             return None
         return tuple(dict.fromkeys(map(self._part, literals)))
 
@@ -335,7 +280,7 @@ class Clauses:
         ends: defaultdict[int, list[int]] = defaultdict(list)
         for (key, kind), number in facts.items():
             part = facts.get((key, PART._replace(fold=kind.fold)))
-            if part is not None and kind.op in ("^", "$") and _is_text(kind):
+            if part is not None and kind.op in ("^", "$") and is_text(kind):
                 ends[part] += texts[number].values()
         moved = {
             literal: self._part(literal)
@@ -407,47 +352,9 @@ class Clauses:
                 others.append(child)
                 continue
             key, kind = self.literals.of_number(self.a[clause])
-            by_fact[key, PART._replace(fold=kind.fold) if _is_text(kind) else kind][clause] = None
+            by_fact[key, PART._replace(fold=kind.fold) if is_text(kind) else kind][clause] = None
         sets = [self._set(tuple(members)) for members in by_fact.values()]
         return [clause * 2 for clause in sets if clause is not None], others
-
-
-_WHOLE = Kind("=")
-
-
-def _is_text(kind: Kind) -> bool:
-    """Return True for literals that are texts of the whole value, its beginning, its end or its parts."""
-    return not kind.lexeme and kind.op in ("=", "^", "$", PART.op)
-
-
-def _parts_of(check: Check, glob: tuple[Piece, ...] | None) -> list[tuple[Kind, Iterable[str]]]:
-    """Return the parts that a value needs for a glob with a text between wildcards; any one suffices."""
-    if check.op != "glob" or check.partial:
-        return []
-    pieces = parse_pattern(check.text) if glob is None else glob
-    texts = [fold(piece) if check.fold and isinstance(piece, str) else piece for piece in pieces]
-    inner = [f"~{piece}" for piece in texts[1:-1] if isinstance(piece, str)]
-    if not inner:
-        return []
-    begin = [f"^{piece}" for piece in texts[:1] if isinstance(piece, str)]
-    end = [f"${piece}" for piece in texts[-1:] if isinstance(piece, str)]
-    return [(PART._replace(fold=check.fold), dict.fromkeys([*begin, *inner, *end]))]
-
-
-def _kind_of(check: Check) -> Kind | None:
-    """Return the kind of the fact that decides the check; None if a fact alone does not."""
-    match check.op:
-        case "=":
-            return Kind("=", 0, check.partial, check.fold)
-        case "^" | "$" if len(check.text) <= _LONGEST:
-            return Kind(check.op, len(check.text), check.partial, check.fold)
-        case "^" | "$" | "~" if not check.partial:
-            return PART._replace(fold=check.fold)
-        case "has":
-            return Kind("has")
-        case "glob" if not check.partial and check.text.strip("*") == "":
-            return Kind("has")
-    return None
 
 
 _UNLIMITED = (-inf, inf)
