@@ -88,8 +88,8 @@ reference: $(STAMP)  ## write the pages in docs/ that are made of the code
 release: $(STAMP)  ## print what a release would tag, and what stands in its way
 	@$(BIN)/python -m tools.release
 
-coverage: $(STAMP)  ## share of the lines that the fast tests run, by package
-	$(BIN)/python -m coverage run -m pytest -q $(FAST)
+coverage: $(STAMP)  ## share of the lines that the fast tests run, by module; ARGS="tests/subjects" measures some
+	$(BIN)/python -m coverage run -m pytest -q $(FAST) $(ARGS)
 	$(BIN)/python -m coverage report
 
 wheel: $(STAMP)  ## dist/: the source distribution, and the wheel that is built from it
