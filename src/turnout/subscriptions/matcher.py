@@ -10,9 +10,8 @@ from turnout.conditions import evaluate
 from turnout.subscriptions.index.anchor_costs import Costs
 from turnout.subscriptions.index.background_task import BackgroundTask
 from turnout.subscriptions.index.buckets import TooManyError
-from turnout.subscriptions.index.dictionary import Column
 from turnout.subscriptions.index.index import DictionaryCache, Index, Layer
-from turnout.subscriptions.index.match_one import Single
+from turnout.subscriptions.index.match_one import Single, single_of
 from turnout.subscriptions.index.match_result import Answer, Answers, answer_of
 from turnout.subscriptions.index.segment_view import SegmentView, UseCounts
 from turnout.subscriptions.index.statistics import IndexStats, stats_of
@@ -43,7 +42,7 @@ class _MatcherSegment(NamedTuple):
 
     @classmethod
     def of(cls, stratum: SegmentView) -> _MatcherSegment:
-        return cls(stratum, Single(stratum.segment), Answers(stratum.subscriptions))
+        return cls(stratum, single_of(stratum.segment), Answers(stratum.subscriptions))
 
     def without(self, ids: Collection[str]) -> _MatcherSegment:
         stratum = self.stratum.without(ids)
@@ -171,10 +170,7 @@ class Matcher:
         [['x'], []]
         """
         layers, loose = self._state
-        index = self._index_of(layers)
-        present = set().union(*messages)
-        columns = {key: Column([message.get(key) for message in messages]) for key in index.keys if key in present}
-        matches = index.match(columns, len(messages))
+        matches = self._index_of(layers).match_messages(messages)
         beside: dict[int, list[Answer]] = {}
         for subscription, answer in loose:
             for row, message in enumerate(messages):

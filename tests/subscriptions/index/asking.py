@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+
+import pytest
+
 from turnout.conditions import evaluate
 from turnout.subscriptions import Subscription
 from turnout.subscriptions.index import Column
+from turnout.subscriptions.index import index as index_module
 
 
 def subscriptions_of(conditions):
@@ -18,9 +23,25 @@ def columns_of(messages):
     return {key: Column([message.get(key) for message in messages]) for key in keys}
 
 
+@contextmanager
+def all_rows_together():
+    """No batch is so small that its rows are matched one after another."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(index_module, "_FEW_ROWS", -1)
+        yield
+
+
 def pairs(index, messages):
-    """(message, subscription id) of all matches, sorted."""
+    """(message, subscription id) of all matches, sorted: the same for rows one after another and all together."""
+    with all_rows_together():
+        together = _pairs(index, messages)
+    assert together == _pairs(index, messages)
+    return together
+
+
+def _pairs(index, messages):
     matches = index.match(columns_of(messages), len(messages))
+    assert sorted(matches.rows.tolist()) == matches.rows.tolist()
     ids = index.subscription_ids(matches.subscriptions).to_pylist()
     return sorted(zip(matches.rows.tolist(), ids, strict=True))
 

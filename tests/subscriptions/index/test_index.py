@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.conditions.strategies import conditions, messages
-from tests.subscriptions.index.asking import columns_of, expected, pairs, subscriptions_of
-from turnout.conditions import Kiwi, all_of, any_of, evaluate, kiwi, leaves, not_, one_of
+from tests.subscriptions.index.asking import all_rows_together, columns_of, expected, pairs, subscriptions_of
+from turnout.conditions import Kiwi, all_of, any_of, compare, evaluate, kiwi, leaves, not_, one_of
 from turnout.conditions.model import with_ids
 from turnout.subscriptions import Matcher, Snapshot, Subscription
-from turnout.subscriptions.index import Column, Index, build, facts, match_one
+from turnout.subscriptions.index import Column, Index, build, facts, match_one, prefilter
 from turnout.subscriptions.index import dictionary as books
 from turnout.subscriptions.index import index as index_module
 from turnout.subscriptions.index import match_batch as kernel
@@ -37,6 +37,7 @@ def low_bounds():
         patch.setattr(kernel, "_MOST_NODES", 4)
         patch.setattr(match_one, "MOST_CANDIDATES", 2)
         patch.setattr(match_one, "_MOST_KNOWN", 2)
+        patch.setattr(match_one, "_MANY_ENTRIES", 0)
         patch.setattr(index_module, "ROWS", 3)
         patch.setattr(books, "MOST_VALUES", 2)
         yield
@@ -68,6 +69,41 @@ def test_is_the_interpreter_at_every_bound(stored_conditions, given_messages):
         ]
 
 
+@given(_conditions, _messages, st.sampled_from([0, 1]))
+def test_numeric_checks_first(stored_conditions, given_messages, checks):
+    """However many numeric checks are evaluated together, what is left to one message's other checks is the same."""
+    subscriptions = subscriptions_of(stored_conditions)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(match_one, "_MANY_ENTRIES", 0)
+        patch.setattr(prefilter, "_CHECKS", checks)
+        matcher = Matcher(subscriptions)
+
+        assert [[id_ for _, id_ in expected(subscriptions, [message])] for message in given_messages] == [
+            sorted(matcher.match(message).ids) for message in given_messages
+        ]
+
+
+def test_numbers_of_many_entries():
+    """Numbers at the limits of many intervals, and values that are no numbers, match what the interpreter says."""
+    subscriptions = subscriptions_of(
+        all_of(
+            compare("a", ">=", n),
+            compare("a", "<", n + 90),
+            compare("b", "<=", n * 2),
+            not_(compare("c", "=", n)),
+            any_of(kiwi("k", str(n % 3)), kiwi("k", "x")),
+        )
+        for n in range(200)
+    )
+    matcher = Matcher(subscriptions)
+    values = ("0", "90", "100.5", "289", "-1e300", "none", None)
+    for message in ({"a": a, "b": b, "c": "100", "k": "1"} for a in values for b in values):
+        given_message = {key: value for key, value in message.items() if value is not None}
+        true = [id_ for _, id_ in expected(subscriptions, [given_message])]
+
+        assert sorted(true) == sorted(matcher.match(given_message).ids)
+
+
 @given(_conditions, _messages, st.integers(0, 12), st.integers(0, 20))
 def test_all_ways_to_ask_agree(stored_conditions, given_messages, late, loose):
     """One message at a time, all at once and the interpreter agree on subscriptions and leaf ids, whenever added."""
@@ -95,6 +131,8 @@ def test_all_ways_to_ask_agree(stored_conditions, given_messages, late, loose):
 
     assert true == [sorted(map(tuple, matcher.match(message))) for message in given_messages]
     assert true == [sorted(map(tuple, pairs)) for pairs in matcher.match_many(given_messages)]
+    with all_rows_together():
+        assert true == [sorted(map(tuple, pairs)) for pairs in matcher.match_many(given_messages)]
 
 
 @settings(max_examples=80)
@@ -111,6 +149,14 @@ def test_hashes_decide_nothing(stored_conditions, given_messages):
             ids = sorted(match.subscription_id for match in matcher.match(message))
 
             assert [id_ for _, id_ in expected(subscriptions, [message])] == ids
+
+
+def test_few_messages_that_find_many_entries():
+    """A few messages of which one finds too many entries are matched together, and the answer is the same."""
+    subscriptions = subscriptions_of(kiwi("k", text) for text in ["a"] * 100 + ["b"])
+    messages_of = [{"k": "b"}] * 5 + [{"k": "a"}] * 3
+
+    assert expected(subscriptions, messages_of) == pairs(Index.of(subscriptions), messages_of)
 
 
 def test_rows_that_are_alive():

@@ -88,7 +88,7 @@ def text_maker(kind: Kind) -> Callable[[str], str]:
 def _part(op: str, length: int) -> Callable[[str], str]:
     match op:
         case "=":
-            return lambda text: text
+            return str
         case "^":
             return lambda text: text[:length]
         case "$":

@@ -11,10 +11,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from turnout.subscriptions.index.anchor_costs import Costs
-from turnout.subscriptions.index.buckets import Places, expanded
+from turnout.subscriptions.index.buckets import Places, TooManyError, expanded
 from turnout.subscriptions.index.build import build
 from turnout.subscriptions.index.dictionary import Column, ValueDictionaries
 from turnout.subscriptions.index.match_batch import joined, matched
+from turnout.subscriptions.index.match_one import MOST_CANDIDATES, single_of
 from turnout.subscriptions.index.segment import Segment
 from turnout.subscriptions.index.text_arrays import integers
 from turnout.subscriptions.model import Subscription
@@ -23,6 +24,18 @@ from turnout.subscriptions.store import Store
 
 ROWS = 16384
 """Rows of a batch that are processed at a time."""
+
+
+_FEW_ROWS = 24
+"""Up to so many rows are matched one after another, where each finds at most `_CANDIDATES_OF_FEW` entries to verify."""
+
+_CANDIDATES_OF_FEW = 64
+
+_SKIPPED_BATCHES = 16
+"""After a batch whose rows found more than that, so many are matched with all rows together, without an attempt."""
+
+_VERY_FEW_ROWS = 4
+"""Up to so many rows are matched one after another even where each finds many entries."""
 
 
 class Matches(NamedTuple):
@@ -73,6 +86,7 @@ class Index:
         self.keys: tuple[str, ...] = tuple(dict.fromkeys(key for layer in layers for key in layer.segment.head.keys))
         self._layers = tuple(layers)
         self._shelf = shelf or DictionaryCache()
+        self._batches_to_skip = 0
         segments = [layer.segment for layer in layers]
         self._first = _starts(len(segment) for segment in segments)
         self._first_destination = _starts(len(segment.arrays.destinations) for segment in segments)
@@ -120,9 +134,50 @@ class Index:
             alive: the rows to look at, in ascending order, or a mask of them; None for all.
         """
         rows = _rows_of(alive, count)
+        if len(rows) <= _FEW_ROWS:
+            few = self._of_few(_messages_of(columns, self.keys, rows.tolist()))
+            if few is not None:
+                return Matches(rows.take(few.rows), few.subscriptions)
+        return self._of_many(columns, rows, whole=len(rows) == count)
+
+    def match_messages(self, messages: Sequence[Mapping[str, str]]) -> Matches:
+        """Return the subscriptions that each message, given by its metadata, matches."""
+        few = self._of_few(messages) if len(messages) <= _FEW_ROWS else None
+        if few is not None:
+            return few
+        present = set().union(*messages)
+        columns = {key: Column([message.get(key) for message in messages]) for key in self.keys if key in present}
+        return self._of_many(columns, np.arange(len(messages)), whole=True)
+
+    def _of_few(self, messages: Sequence[Mapping[str, str]]) -> Matches | None:
+        """Match one message after another; None if they find so much that all at once take less time."""
+        most = MOST_CANDIDATES
+        if len(messages) > _VERY_FEW_ROWS:
+            most = _CANDIDATES_OF_FEW
+            self._batches_to_skip -= 1
+            if self._batches_to_skip > 0:
+                return None
+        layers = [
+            (single_of(segment), gone, first)
+            for (segment, gone), first in zip(self._layers, self._first.tolist(), strict=True)
+        ]
+        rows: list[int] = []
+        subscriptions: list[int] = []
+        try:
+            for row, message in enumerate(messages):
+                for single, gone, first in layers:
+                    numbers = single.matched(message, most)
+                    subscriptions += [first + number for number in numbers if gone is None or not gone[number]]
+                rows += [row] * (len(subscriptions) - len(rows))
+        except TooManyError:
+            self._batches_to_skip = _SKIPPED_BATCHES
+            return None
+        return Matches(np.array(rows, np.int64), np.array(subscriptions, np.int64))
+
+    def _of_many(self, columns: Mapping[str, Column], rows: Places, *, whole: bool) -> Matches:
         books = self._shelf.books(self.keys)
         parts = [
-            self._of_rows(columns, rows[begun : begun + ROWS], books, whole=len(rows) == count)
+            self._of_rows(columns, rows[begun : begun + ROWS], books, whole=whole)
             for begun in range(0, len(rows), ROWS)
         ]
         if len(parts) == 1:
@@ -215,6 +270,22 @@ class Index:
         if len(self._layers) == 1:
             return np.zeros(len(numbers), np.int64)
         return np.searchsorted(first, numbers, "right") - 1
+
+
+def _messages_of(columns: Mapping[str, Column], keys: Iterable[str], rows: Iterable[int]) -> list[dict[str, str]]:
+    """Return the metadata of rows, as far as conditions look at it."""
+    present = [(key, *column) for key in keys if (column := columns.get(key)) is not None]
+    messages = []
+    for row in rows:
+        message = {}
+        for key, values, text in present:
+            value = values[row]
+            if value is not None and text is not None:
+                value = text(value)
+            if value is not None:
+                message[key] = value
+        messages.append(message)
+    return messages
 
 
 def _of_layer(layer_of: NDArray[np.int64], number: int, layers: int) -> NDArray[np.int64] | slice:

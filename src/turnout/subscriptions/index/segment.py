@@ -15,13 +15,14 @@ from turnout.conditions.check import COMPARISONS, Check
 from turnout.conditions.pattern import prepare_lexemes
 from turnout.subscriptions.index.arrays import Arrays, Head
 from turnout.subscriptions.index.buckets import Ints, Longs, Places, in_bucket, mixed, shift_of, viewed
-from turnout.subscriptions.index.facts import CELL, PART, SPAN, hash_of, is_many, salt_of
+from turnout.subscriptions.index.facts import CELL, PART, SPAN, encoded, hash_of, is_many, salt_of
 from turnout.subscriptions.index.layout import map_segment, write_segment
 from turnout.subscriptions.index.ranges import NodeLiterals
 from turnout.subscriptions.index.scanner import Scanner
 
 if TYPE_CHECKING:
     from turnout.subscriptions.index.dictionary import ValueDictionaries
+    from turnout.subscriptions.index.match_one import Single
     from turnout.subscriptions.index.tables import Tables
 
 TESTS: tuple[str, ...] = ("=", "^", "$", "~", "glob", "has", "cidr", *COMPARISONS)
@@ -63,6 +64,7 @@ class Segment:
             prepare_lexemes()
         # Held here and not with the books, which outlive segments: tables hold the segment that they are of.
         self.tables: WeakKeyDictionary[ValueDictionaries, Tables] = WeakKeyDictionary()
+        self.single: Single | None = None
         self.check: Callable[[int, int], Check] = lru_cache(maxsize=65536)(self._check)
 
     @classmethod
@@ -130,7 +132,7 @@ class Segment:
         return numbers
 
     @cached_property
-    def find_one(self) -> Callable[[int, bytes], int]:
+    def find_one(self) -> Callable[[int, str], int]:
         """The function that gives the literal that one text of a fact is, 0 for none."""
         arrays = self.arrays
         salts, texts = self.salts, arrays.literal_text
@@ -138,12 +140,16 @@ class Segment:
         facts = viewed(arrays.literal_fact)
         shift = shift_of(len(starts))
 
-        def find(fact: int, raw: bytes) -> int:
+        def find(fact: int, text: str) -> int:
+            raw = encoded(text)
             hash_ = hash_of(raw, salts[fact])
             bucket = hash_ >> shift
-            for place in range(starts[bucket], starts[bucket + 1]):
+            place: int = starts[bucket]
+            end: int = starts[bucket + 1]
+            while place < end:
                 if hashes[place] == hash_ and facts[place] == fact and texts.raw(place) == raw:
                     return place + 1
+                place += 1
             return 0
 
         return find
