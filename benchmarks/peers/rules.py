@@ -76,7 +76,7 @@ class Texts:
         """For each message the ids of the rules that hold."""
         if self.batch == 1:
             for text in texts:
-                yield [match.subscription_id for match in self.matcher.match(_decode(text))]
+                yield self.matcher.match(_decode(text)).ids
             return
         for begin in range(0, len(texts), self.batch):
             yield from self.matcher.match_many([_decode(text) for text in texts[begin : begin + self.batch]]).ids()
