@@ -20,6 +20,8 @@ _FIRST_DAY = date(1970, 1, 1).toordinal()
 _YEAR_1 = (date.min.toordinal() - _FIRST_DAY) * MILLISECONDS_PER_DAY
 _YEAR_10000 = (date.max.toordinal() + 1 - _FIRST_DAY) * MILLISECONDS_PER_DAY
 _MILLIS = pa.timestamp("ms")
+_FEW = 16
+"""Number of moments up to which they are written one by one."""
 _LONGEST = 9_223_372_036_854_775
 """Milliseconds: the last moment, whose microseconds fit into 64 bits."""
 
@@ -124,6 +126,8 @@ def _by_distinct(
 
 
 def _timestamps(column: Sequence[int | None]) -> list[str | None]:
+    if len(column) <= _FEW:
+        return [None if moment is None else iso_of(moment) for moment in column]
     moments = pa.array(column, pa.int64())
     span = pc.min_max(moments)
     if span["min"].is_valid and not _YEAR_1 <= span["min"].as_py() <= span["max"].as_py() < _YEAR_10000:

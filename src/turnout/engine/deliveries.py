@@ -23,6 +23,9 @@ NOBODY: Final = -1
 _REMEMBERED = 1_000_000
 """Maximum number of cached pairs of subscription and destination, or topics; the cache is cleared when it is full."""
 
+_FEW = 64
+"""Number of deliveries up to which their texts are looked up one by one."""
+
 
 @dataclass(frozen=True, slots=True)
 class OutgoingDeliveries:
@@ -110,6 +113,7 @@ class Fanout:
         self._index = index
         self._addresses = addresses
         self._suffixes: dict[int, str] = {}
+        self._topics: dict[int, str] = {}
         self._known: dict[int, Address] = {}
         self._wrong: set[int] = set()
 
@@ -120,19 +124,23 @@ class Fanout:
             sent: of the index.
             rows: the batch's row of each of the index's.
         """
-        pairs, first, pair_codes = np.unique(
-            (sent.subscriptions << 32) | sent.destinations, return_index=True, return_inverse=True
-        )
-        numbers = pairs.tolist()
-        self._learn(sent, numbers, first)
-        back = pa.array(pair_codes)
-        suffixes = pa.array([self._suffixes[number] for number in numbers], pa.string()).take(back)
-        if not self._addresses.named:
-            topics, sinks = self._index.destinations(sent.destinations), None
+        pairs = (sent.subscriptions << 32) | sent.destinations
+        if len(pairs) <= _FEW:
+            numbers, first, pair_codes = pairs.tolist(), np.arange(len(pairs)), np.arange(len(pairs))
         else:
+            distinct, first, pair_codes = np.unique(pairs, return_index=True, return_inverse=True)
+            numbers = distinct.tolist()
+        self._learn(sent, numbers, first)
+        suffixes = _taken([self._suffixes[number] for number in numbers], pair_codes)
+        sinks = None
+        if self._addresses.named:
             known = [self._known[number] for number in numbers]
-            topics = pa.array([address.topic for address in known], pa.string()).take(back)
+            topics = _taken([address.topic for address in known], pair_codes)
             sinks = np.array([address.sink for address in known], np.int8)[pair_codes]
+        elif len(pairs) <= _FEW:
+            topics = pa.array([self._topics[number] for number in sent.destinations.tolist()], pa.string())
+        else:
+            topics = self._index.destinations(sent.destinations)
         return OutgoingDeliveries(
             rows[sent.rows],
             topics,
@@ -147,6 +155,7 @@ class Fanout:
         """Compute and cache the facts about each new pair of subscription and destination."""
         if len(self._suffixes) > _REMEMBERED:
             self._suffixes.clear()
+            self._topics.clear()
             self._known.clear()
             self._wrong.clear()
         missing = [at for at, number in enumerate(numbers) if number not in self._suffixes]
@@ -161,6 +170,7 @@ class Fanout:
             address = self._addresses.of(destination)
             if self._addresses.named or address.problem:
                 self._known[number] = address
+            self._topics[number & 0xFFFFFFFF] = destination
             if address.problem:
                 self._wrong.add(number)
 
@@ -173,6 +183,12 @@ class Fanout:
         for number, code in zip(concerned.tolist(), pair_codes[concerned].tolist(), strict=True):
             problems[number] = self._known[numbers[code]].problem or ""
         return problems
+
+
+def _taken(texts: Sequence[str | None], codes: NDArray[np.intp]) -> Strings:
+    """Return the text of each code."""
+    array = pa.array(texts, pa.string())
+    return array if len(codes) <= _FEW else array.take(pa.array(codes))
 
 
 class OwnTopics:

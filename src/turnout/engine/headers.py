@@ -39,8 +39,8 @@ class HeaderRules:
         """
         if not self._apply or not len(headers):
             return None
-        pairs = pc.list_flatten(headers)
-        names, values = pc.struct_field(pairs, [0]), pc.struct_field(pairs, [1])
+        pairs = headers.flatten()
+        names, values = pairs.field(0), pairs.field(1)
         bad_names = self._bad_names(names)
         breaks = has_match(_BREAK, values)
         if not bad_names and not breaks:

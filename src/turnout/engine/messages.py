@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from turnout.engine.reserved import CONNECT_PREFIX, TURNOUT_PREFIX
 from turnout.records import Headers
+from turnout.records.casts import as_type
 from turnout.records.headers import ARROW
 from turnout.records.types import ArrowArray, ArrowBatch, Binaries, Strings
 
@@ -146,9 +147,13 @@ def carried(
         keys: likewise.
     """
     columns = {"value": values, "headers": headers, "key": keys}
-    source = pa.array(rows, pa.int64())
+    everything = list(rows) == list(range(batch.num_rows))
+    source = None if everything else pa.array(rows, pa.int64())
     for name in ("partition", "offset", "timestamp"):
         kind = RECORDS.field(name).type
-        known = name in batch.schema.names
-        columns[name] = batch.column(name).take(source).cast(kind) if known else pa.nulls(len(source), kind)
+        if name not in batch.schema.names:
+            columns[name] = pa.nulls(len(rows), kind)
+            continue
+        column = batch.column(name)
+        columns[name] = as_type(column if source is None else column.take(source), kind)
     return pa.RecordBatch.from_arrays([columns[name] for name in RECORDS.names], schema=RECORDS)

@@ -8,6 +8,9 @@ import pyarrow.compute as pc
 from turnout.records.types import ArrowBatch, Strings
 from turnout.subjects.draw_hash import chained
 
+_FEW = 32
+"""Number of records up to which texts are joined one by one."""
+
 
 def origins(batch: ArrowBatch) -> Strings:
     """``stream:sequence`` for NATS, ``topic:partition:offset`` otherwise; null where a part is unknown.
@@ -16,11 +19,19 @@ def origins(batch: ArrowBatch) -> Strings:
         batch: a record batch as it was read.
     """
     names = batch.schema.names
+    if batch.num_rows <= _FEW:
+        parts = ("stream", "offset") if "stream" in names else ("topic", "partition", "offset")
+        return pa.array(list(map(_joined, *(batch.column(part).to_pylist() for part in parts))), pa.string())
     offsets = batch.column("offset").cast(pa.string())
     if "stream" in names:
         return pc.binary_join_element_wise(batch.column("stream"), offsets, ":")
     partitions = batch.column("partition").cast(pa.string())
     return pc.binary_join_element_wise(batch.column("topic").cast(pa.string()), partitions, offsets, ":")
+
+
+def _joined(*parts: object) -> str | None:
+    texts = [part.decode() if isinstance(part, bytes) else str(part) for part in parts]
+    return None if None in parts else ":".join(texts)
 
 
 def suffix(*parts: str) -> str:

@@ -14,6 +14,7 @@ from turnout.codecs import Codec
 from turnout.engine.reserved import without_reserved
 from turnout.records import Batch, Failure, Headers
 from turnout.records.block import rows_of
+from turnout.records.casts import as_type
 from turnout.records.types import ArrowBatch
 
 AT_ONCE: Final = 5_000
@@ -103,7 +104,7 @@ def _bytes(batch: ArrowBatch, name: str) -> list[bytes | None]:
     column = batch.column(name)
     if column.null_count == batch.num_rows:
         return [None] * batch.num_rows
-    return column.cast(pa.binary()).to_pylist()  # type: ignore[no-any-return]
+    return as_type(column, pa.binary()).to_pylist()  # type: ignore[no-any-return]
 
 
 def _millis(batch: ArrowBatch) -> list[int | None]:
@@ -115,8 +116,9 @@ def _millis(batch: ArrowBatch) -> list[int | None]:
         return column.cast(pa.int64()).to_pylist()  # type: ignore[no-any-return]
     if column.type.unit == "s":
         column = column.cast(pa.timestamp("ms", tz=column.type.tz))
-    numbers = column.cast(pa.int64())
-    millis = np.floor_divide(numbers.fill_null(0).to_numpy(), _PER_MILLI[column.type.unit]).tolist()
+    numbers = column.view(pa.int64())
+    filled = numbers.fill_null(0) if column.null_count else numbers
+    millis = np.floor_divide(filled.to_numpy(), _PER_MILLI[column.type.unit]).tolist()
     if column.null_count:
         return [None if missing else milli for milli, missing in zip(millis, column.is_null().to_pylist(), strict=True)]
     return millis  # type: ignore[no-any-return]

@@ -41,7 +41,7 @@ def without_reserved(batch: ArrowBatch) -> tuple[ArrowBatch, int]:
     if index < 0 or pa.types.is_null(batch.schema.field(index).type):
         return batch, 0
     headers = batch.column(index)
-    names = pc.list_flatten(headers).field(0)
+    names = headers.flatten().field(0)
     # Few names are different: each of them is compared once.
     found = [name for name in pc.unique(names).to_pylist() if name is not None and is_reserved(name)]
     if not found:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,9 +13,13 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from turnout.records.block import Positions
+from turnout.records.casts import as_type
 from turnout.records.schema import Schema
 from turnout.records.text import text_of
 from turnout.records.types import ArrowArray, Binaries, Column, Strings, Value
+
+_FEW = 64
+"""Number of headers of a batch up to which they are read from lists."""
 
 ARROW = pa.list_(
     pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]), nullable=True)
@@ -84,7 +89,10 @@ class Headers:
         self._owners = np.repeat(np.arange(count), sizes)
         self._kept: NDArray[np.bool_] | None = None
         self._appended: list[_Appended] = []
+        self._column: ArrowArray | None = None
         self._equal: dict[str, NDArray[np.bool_]] = {}
+        # A few headers are read from lists: each call of Arrow takes as long as some hundred comparisons.
+        self._few = (self._names.to_pylist(), self._values.to_pylist()) if len(self._names) <= _FEW else None
 
     @classmethod
     def of_arrow(cls, column: ArrowArray) -> Headers:
@@ -100,7 +108,11 @@ class Headers:
         else:
             offsets = np.asarray(column.offsets)
         pairs = column.flatten()
-        return cls(len(column), pairs.field(0).cast(pa.string()), pairs.field(1).cast(pa.binary()), offsets)
+        names, values = as_type(pairs.field(0), pa.string()), as_type(pairs.field(1), pa.binary())
+        headers = cls(len(column), names, values, offsets)
+        if column.type.equals(ARROW) and not column.null_count and not pairs.null_count:
+            headers._column = column
+        return headers
 
     @classmethod
     def of_lists(cls, records: Sequence[Iterable[Header]]) -> Headers:
@@ -118,13 +130,18 @@ class Headers:
         """Return the mask of headers off the wire that have this name and were not removed."""
         equal = self._equal.get(name)
         if equal is None:
-            equal = self._equal[name] = pc.fill_null(pc.equal(self._names, name), False).to_numpy(zero_copy_only=False)
+            equal = self._equal[name] = self._of_name(name)
         return equal if self._kept is None else equal & self._kept
 
     def names(self) -> list[str]:
         """Return the distinct names of all headers, also of some that were removed."""
         wire = [name for name in self._names.unique().to_pylist() if name is not None]
         return list(dict.fromkeys([*wire, *(appended.name for appended in self._appended)]))
+
+    def _of_name(self, name: str) -> NDArray[np.bool_]:
+        if self._few is not None:
+            return np.array([own == name for own in self._few[0]], np.bool_)
+        return pc.fill_null(pc.equal(self._names, name), False).to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
 
     def has(self, name: str) -> NDArray[np.bool_]:
         """Return a mask of the records that have a header of that name."""
@@ -161,12 +178,19 @@ class Headers:
             named = np.flatnonzero(self._named(name))
             if len(named):
                 # Of several of one record the last is assigned last, and stays.
-                texts[self._owners[named]] = _texts(self._values.take(pa.array(named)))
+                texts[self._owners[named]] = self._texts_of(named)
         for appended in self._appended:
             if appended.name == name:
                 for row, value in zip(appended.rows.tolist(), appended.values, strict=True):
                     texts[row] = text_of(value, appended.schema)
         return texts.tolist()
+
+    def _texts_of(self, positions: Positions) -> list[str | None]:
+        """Return the texts of some values off the wire; None for those that are not UTF-8."""
+        if self._few is not None:
+            values = self._few[1]
+            return [text_of(values[position]) for position in positions.tolist()]
+        return _texts(self._values.take(pa.array(positions)))
 
     def of(self, row: int) -> list[Header]:
         """The headers of one record."""
@@ -183,6 +207,9 @@ class Headers:
 
     def to_arrow(self, rows: Positions) -> ArrowArray:
         """The headers of these records, in their order, as `ARROW`: a value that has a type is written as text."""
+        if self._column is not None and self._kept is None and not self._appended:
+            everything = len(rows) == self.count and _ascending(rows)
+            return self._column if everything else self._column.take(pa.array(rows))
         positions = np.full(self.count, -1, np.int64)
         positions[rows] = np.arange(len(rows))
         mine = positions[self._owners] >= 0
@@ -220,7 +247,7 @@ def has_match(pattern: re.Pattern[bytes], values: Binaries) -> bool:
     return pattern.search(memoryview(data)[ends[0] : ends[-1]]) is not None
 
 
-def _ascending(numbers: NDArray[np.int64]) -> bool:
+def _ascending(numbers: NDArray[np.signedinteger[Any]]) -> bool:
     return len(numbers) < 2 or bool((numbers[1:] >= numbers[:-1]).all())
 
 

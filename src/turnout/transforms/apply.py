@@ -53,6 +53,7 @@ class StageRunner:
     lenient: bool = False
     noted: dict[int, Failure] = field(default_factory=dict)
     _plans: dict[Shape, Step | RecordError] = field(default_factory=dict)
+    _latest: tuple[Shape, Step | RecordError] | None = None
 
     def apply(self, batch: Batch) -> None:
         """Put the batch through this stage."""
@@ -130,15 +131,27 @@ class StageRunner:
 
     def _step(self, shape: Shape) -> Step | RecordError:
         """Return the plan for a shape, or the error if it has none."""
+        # Batch by batch, a schema is mostly the same object: to find it by its fields takes longer than a small step.
+        if self._latest is not None and shape.schema is not None:
+            latest, plan = self._latest
+            if latest.schema is shape.schema and latest.kind == shape.kind:
+                return plan
         step = self._plans.get(shape)
         if step is None:
-            if len(self._plans) >= _PLANS:
-                self._plans.clear()
-            try:
-                step = self.stage.transform.plan(shape)
-            except RecordError as refusal:
-                step = refusal
-            self._plans[shape] = step
+            step = self._planned(shape)
+        self._latest = shape, step
+        return step
+
+    def _planned(self, shape: Shape) -> Step | RecordError:
+        """Plan a shape, and cache the plan."""
+        if len(self._plans) >= _PLANS:
+            self._plans.clear()
+        step: Step | RecordError
+        try:
+            step = self.stage.transform.plan(shape)
+        except RecordError as refusal:
+            step = refusal
+        self._plans[shape] = step
         return step
 
     def _fail(self, batch: Batch, errors: Errors) -> None:

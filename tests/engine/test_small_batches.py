@@ -1,0 +1,123 @@
+"""A batch of a few records goes plain ways where a large one goes through arrays: the result is the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.engine.batches import DEAD, SINK, WANTED, batch, program, sent
+from turnout.codecs import moments
+from turnout.conditions import compare, exists, kiwi, not_
+from turnout.engine import deliveries, origin
+from turnout.engine.origin import origins
+from turnout.records import headers as headers_module
+from turnout.records.headers import ARROW, Headers
+from turnout.subscriptions import Subscription
+from turnout.subscriptions.index import Index
+from turnout.subscriptions.index import index as index_module
+
+THRESHOLDS = (
+    (headers_module, "_FEW"),
+    (deliveries, "_FEW"),
+    (origin, "_FEW"),
+    (moments, "_FEW"),
+    (index_module, "_FEW_ROWS"),
+)
+
+TIMES = """
+name: times
+source: {format: nats, servers: "nats://127.0.0.1:4222", stream: S}
+value: {format: json, schema: "at TIMESTAMP"}
+"""
+
+SUBSCRIPTIONS = [
+    Subscription(("out.a", "out.b"), kiwi("town", "O*"), id="o"),
+    Subscription(("out.b", "a b"), compare("n", ">", 1), id="n"),
+    Subscription(("out.c",), exists("Tag"), id="tag"),
+    Subscription(("out.d",), not_(kiwi("Tag", "x")), id="other"),
+]
+
+_values = st.sampled_from(
+    [{"n": 1, "city": "Oulu"}, {"n": 2, "city": "Rauma", "secret": "s"}, {"n": 3}, None, b"{", {"n": "no number"}]
+)
+_headers = st.lists(
+    st.tuples(st.sampled_from(["Tag", "Old", "tag", "bad name"]), st.sampled_from([b"x", b"", b"\xff", b"y"])),
+    max_size=3,
+)
+_records = st.lists(
+    st.tuples(st.sampled_from(["in.a.b", "half.x", "other"]), _values, _headers), min_size=1, max_size=6
+)
+
+
+def by_arrays(task: Any) -> Any:
+    """Do a task as if no batch were small."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module, name in THRESHOLDS:
+            patch.setattr(module, name, -1)
+        return task()
+
+
+@given(_records, st.booleans(), st.sampled_from(["S", None]))
+def test_a_small_batch_is_a_batch(records: list[Any], subscribed: bool, stream: str | None) -> None:
+    """Messages, ids, dead letters and counts do not depend on how few the records are."""
+    records_of = batch([{"topic": topic, "value": value} for topic, value, _ in records], stream=stream)
+    lists = pa.array([[{"key": name, "value": value} for name, value in own] for _, _, own in records], ARROW)
+    records_of = records_of.set_column(records_of.schema.get_field_index("headers"), "headers", lists)
+    parts = (SINK, DEAD, WANTED) if subscribed else (SINK, DEAD)
+
+    def run() -> Any:
+        index = Index.of(SUBSCRIPTIONS) if subscribed else None
+        result = program(*parts).run(records_of, index)
+        return sorted(sent(result.messages), key=repr), result.counts
+
+    assert by_arrays(run) == run()
+
+
+@given(st.lists(st.one_of(st.none(), st.integers(-(10**15), 10**15)), max_size=5))
+def test_moments(given_moments: list[int | None]) -> None:
+    """A few moments are written as many are."""
+    assert by_arrays(lambda: moments.timestamps_as_text(given_moments)) == moments.timestamps_as_text(given_moments)
+
+
+@given(st.lists(st.tuples(st.one_of(st.none(), st.sampled_from(["s", "t"])), st.one_of(st.none(), st.integers(0, 9)))))
+def test_origins(parts: list[tuple[str | None, int | None]]) -> None:
+    """The origin of a record is null where a part is unknown, and the same for few and for many."""
+    offsets = pa.array([offset for _, offset in parts], pa.int64())
+    names = pa.array([name for name, _ in parts], pa.string())
+    from_nats = pa.RecordBatch.from_arrays([names, offsets], names=["stream", "offset"])
+    topics = names.cast(pa.binary())
+    from_kafka = pa.RecordBatch.from_arrays([topics, offsets, offsets], names=["topic", "partition", "offset"])
+    for records in (from_nats, from_kafka):
+        assert by_arrays(lambda records=records: origins(records).to_pylist()) == origins(records).to_pylist()
+
+
+@given(
+    st.lists(
+        st.lists(
+            st.tuples(
+                st.one_of(st.none(), st.sampled_from(["a", "b"])),
+                st.one_of(st.none(), st.sampled_from([b"1", b"\xff", b""])),
+            ),
+            max_size=3,
+        ),
+        max_size=4,
+    )
+)
+def test_headers(lists: list[list[tuple[str | None, bytes | None]]]) -> None:
+    """A few headers are found and read as many are; null names and values, and those that are no UTF-8, too."""
+    column = pa.array([[{"key": name, "value": value} for name, value in own] for own in lists], ARROW)
+
+    def read() -> Any:
+        headers = Headers.of_arrow(column)
+        rows = np.flatnonzero(np.arange(len(lists)) % 2)
+        arrow = [headers.to_arrow(rows).to_pylist(), headers.to_arrow(np.arange(len(lists))).to_pylist()]
+        return arrow, [(headers.has(name).tolist(), headers.last(name)) for name in ("a", "b", "c")]
+
+    assert by_arrays(read) == read()
+    arrow, _ = read()
+    assert [[(pair["key"], pair["value"]) for pair in pairs] for pairs in arrow[1]] == lists
