@@ -15,7 +15,7 @@ import pytest
 import turnout
 
 ROOT = Path(__file__).parents[1]
-OPTIONAL = ("pyspark", "grpc", "nats", "pymongo", "pandas", "fastapi", "uvicorn")
+OPTIONAL = ("pyspark", "grpc", "nats", "pymongo", "pandas", "fastapi", "uvicorn", "re2")
 HEAVY = ("numpy", "pyarrow", "pydantic")
 PUBLIC = (
     "turnout",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from turnout.conditions import Cidr, Compare, Exists, Group, Kiwi, Logic, Operator
+from turnout.conditions import Cidr, Compare, Exists, Group, Kiwi, Logic, Operator, Regex
 
 KEYS = ("subject", "location", "price", "ip", "ключ")
 
@@ -50,6 +50,15 @@ values = st.one_of(
 
 messages = st.dictionaries(st.sampled_from(KEYS), values, max_size=len(KEYS))
 
+_regexes = st.one_of(
+    st.sampled_from(["^a", "b$", "(?i)aba", "a.?b", "(a|b)+1", "[^a]b", "(?i)(?:σ|é)", "ab{2}", "\\.", "(?s)a.*b"]),
+    st.lists(
+        st.sampled_from(["a", "b", "ab", ".", "A", "é", "[ab]", "(ab)", "(a|b)?", "b*", "a+", "\\d"]),
+        min_size=1,
+        max_size=4,
+    ).map("".join),
+)
+
 _keys, _flags = st.sampled_from(KEYS), st.booleans()
 leaves = st.one_of(
     st.builds(
@@ -66,6 +75,7 @@ leaves = st.one_of(
     ),
     st.builds(Exists, _keys, negated=_flags),
     st.builds(Cidr, st.sampled_from(["ip", "subject"]), _networks, negated=_flags),
+    st.builds(Regex, _keys, _regexes, negated=_flags),
 )
 
 conditions = st.recursive(

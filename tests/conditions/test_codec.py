@@ -68,6 +68,9 @@ KIWI = {"key": "k", "pattern": "v"}
         ({"compareCondition": {"key": "k", "op": "<", "number": True}}, "condition.number: expected a whole number or"),
         ({"groupCondition": {"group": [{"kiwiCondition": {"key": "k", "pattern": None}}]}}, "pattern: expected text"),
         ({"cidrCondition": {"key": "k", "network": "10.0.0.1/8"}}, "has host bits set"),
+        ({"regexCondition": {"key": "k", "regex": "a(?=b)"}}, "not a regular expression: invalid perl operator: (?="),
+        ({"regexCondition": {"key": "k", "regex": "a" * 1025}}, "of 1025 characters, at most 1024 are taken"),
+        ({"regexCondition": {"key": "k"}}, "a regular expression is empty"),
     ],
 )
 def test_refuses(data, says):

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.conditions.strategies import conditions, messages
-from turnout.conditions import all_of, any_of, cidr, compare, evaluate, exists, kiwi, not_, one_of
+from turnout.conditions import all_of, any_of, cidr, compare, evaluate, exists, kiwi, not_, one_of, regex
 
 
 @pytest.mark.parametrize(
@@ -43,6 +43,13 @@ from turnout.conditions import all_of, any_of, cidr, compare, evaluate, exists, 
         (cidr("k", "::ffff:0:0/96"), "::ffff:10.0.0.1", True),
         (cidr("k", "10.0.0.0/8"), "::ffff:10.0.0.1", False),
         (cidr("k", "fe80::/10"), "fe80::1%eth0", False),
+        (regex("k", "b+c"), "abbcd", True),
+        (regex("k", "^b"), "ab", False),
+        (regex("k", "(?i)ÄB"), "xäb", True),
+        (regex("k", "a.b"), "a\nb", False),
+        (regex("k", "(?s)a.b"), "a\nb", True),
+        (regex("k", "^.$"), "😀", True),
+        (regex("k", "a"), "a\ud800", False),
     ],
 )
 def test_leaves(condition, value, expected):

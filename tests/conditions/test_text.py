@@ -22,6 +22,7 @@ from turnout.conditions import (
     not_,
     one_of,
     parse,
+    regex,
 )
 from turnout.errors import ConditionError
 
@@ -55,6 +56,8 @@ A, B, C = kiwi("a", "1"), kiwi("b", "2"), kiwi("c", "3")
         ("price = -1e3", compare("price", "=", -1000)),
         ("price:[1 TO 5]", between("price", 1, 5)),
         ("ip in 10.0.0.0/8", cidr("ip", "10.0.0.0/8")),
+        ("cmd=~^a.*[bc]$", regex("cmd", "^a.*[bc]$")),
+        ('cmd=~"(a|b) c"', regex("cmd", "(a|b) c")),
         ("trace exists", exists("trace")),
         ("NOT trace exists", not_(exists("trace"))),
         ("trace not exists", not_(exists("trace"))),

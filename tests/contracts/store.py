@@ -12,7 +12,21 @@ from typing import Any
 
 import pytest
 
-from turnout.conditions import Kiwi, all_of, any_of, cidr, compare, decode, encode, exists, kiwi, leaves, nodes, not_
+from turnout.conditions import (
+    Kiwi,
+    all_of,
+    any_of,
+    cidr,
+    compare,
+    decode,
+    encode,
+    exists,
+    kiwi,
+    leaves,
+    nodes,
+    not_,
+    regex,
+)
 from turnout.errors import (
     HistoryForgottenError,
     SubscriptionExistsError,
@@ -71,6 +85,7 @@ class OwnerContract:
             compare("price", ">=", 12.5),
             exists("trace"),
             cidr("ip", "10.0.0.0/8"),
+            regex("cmd", "^(a|b)"),
         )
         subscription_ = Subscription(["b", "a"], condition, {"name": "née", "empty": ""})
         created = store.create(subscription_)

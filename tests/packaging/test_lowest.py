@@ -280,6 +280,17 @@ def test_extra_msgpack(lowest: Make, tmp_path: Path) -> None:
     assert (explained.returncode, explained.stderr) == (0, "")
 
 
+def test_extra_regex(lowest: Make, tmp_path: Path) -> None:
+    """A regular expression is found, and without the extra refused with its name."""
+    command = ("subscriptions", "create", "town=~^Ou", "--to", "here", "--store", f"sqlite:///{tmp_path}/s.db")
+
+    without = lowest().turnout(*command, cwd=tmp_path)
+    created = lowest("regex").turnout(*command, cwd=tmp_path)
+
+    assert 'install "turnout[regex]"' in without.stderr
+    assert (created.returncode, created.stderr) == (0, "")
+
+
 @pytest.mark.spark
 def test_extra_demo(lowest: Make, tmp_path: Path) -> None:
     """The demo's books balance, on the nats-server and the Java of its own lowest wheels: no other is on the path."""

@@ -144,6 +144,7 @@ def test_fuzzed_bytes(server):
                             pb.ConditionInput(kiwiTreeCondition=pb.KiwiTreeConditionInput(key="k", pattern="p*")),
                             pb.ConditionInput(compareCondition=pb.CompareConditionInput(key="n", op="<", number=1.5)),
                             pb.ConditionInput(cidrCondition=pb.CidrConditionInput(key="c", network="10.0.0.0/8")),
+                            pb.ConditionInput(regexCondition=pb.RegexConditionInput(key="r", regex="^(a|b)")),
                         ],
                     )
                 ),

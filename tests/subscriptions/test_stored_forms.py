@@ -18,6 +18,7 @@ from turnout.conditions import (
     Leaf,
     Logic,
     Operator,
+    Regex,
     decode,
     encode,
     format_condition,
@@ -92,6 +93,13 @@ FORMS = [
         "k in 10.0.0.0/8",
         "2a120a01311a016b220a31302e302e302e302f38",
         {"id": "1", "base": {"not": False}, "key": "k", "network": "10.0.0.0/8"},
+    ),
+    Stored(
+        Regex("k", "^a", id="1"),
+        '{"regexCondition": {"id": "1", "key": "k", "regex": "^a"}}',
+        "k=~^a",
+        "320a0a01311a016b22025e61",
+        {"id": "1", "base": {"not": False}, "key": "k", "regex": "^a"},
     ),
 ]
 

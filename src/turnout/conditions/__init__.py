@@ -1,7 +1,7 @@
 """Conditions over a message's metadata: the model, its text and JSON forms, and what they mean."""
 
 from turnout.conditions.blame import Blame, SeenLeaf, blame, true_leaves
-from turnout.conditions.build import all_of, any_of, between, cidr, compare, exists, kiwi, not_, one_of
+from turnout.conditions.build import all_of, any_of, between, cidr, compare, exists, kiwi, not_, one_of, regex
 from turnout.conditions.codec import decode, encode
 from turnout.conditions.evaluate import evaluate
 from turnout.conditions.explain import Explanation, explain
@@ -15,6 +15,7 @@ from turnout.conditions.model import (
     Leaf,
     Logic,
     Operator,
+    Regex,
     leaves,
     nodes,
     with_ids,
@@ -33,6 +34,7 @@ __all__ = [
     "Leaf",
     "Logic",
     "Operator",
+    "Regex",
     "SeenLeaf",
     "all_of",
     "any_of",
@@ -52,6 +54,7 @@ __all__ = [
     "not_",
     "one_of",
     "parse",
+    "regex",
     "true_leaves",
     "with_ids",
 ]

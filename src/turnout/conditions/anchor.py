@@ -3,15 +3,15 @@
 An *anchor* is an equality that a leaf needs: where the leaf is true, the message has the anchor among its
 probes. Its kind says how a probe is derived from a value:
 
-=======  =======================================  ==========================
+=======  =======================================  ==========================================================
 kind     the probe                                needed by
-=======  =======================================  ==========================
+=======  =======================================  ==========================================================
 ``=``    the value                                ``abc``
 ``^n``   its first n characters                   ``abc*``
 ``$n``   its last n characters                    ``*abc``
-``~``    each run of three characters             ``*abc*``, other globs
+``~``    each run of three characters             ``*abc*``, other globs; texts that a regular expression needs
 ``has``  the empty text, if the key is present    no text at all; numbers
-=======  =======================================  ==========================
+=======  =======================================  ==========================================================
 
 Three kinds belong to the index alone: ``part``, texts that a value has at its beginning, at its end or anywhere, each
 with its operation before it; ``cell``, nodes that a number is in, needed by a numeric interval that has such nodes
@@ -29,8 +29,9 @@ from functools import lru_cache, singledispatch
 from typing import NamedTuple
 
 from turnout.conditions.check import Check
-from turnout.conditions.model import Cidr, Compare, Exists, Kiwi, Leaf
+from turnout.conditions.model import Cidr, Compare, Exists, Kiwi, Leaf, Regex
 from turnout.conditions.pattern import ANY, Piece, fold, lexemes, parse_pattern
+from turnout.conditions.regex import required_texts
 
 GRAM = 3
 """Characters of a ``~`` probe."""
@@ -92,6 +93,17 @@ def _(leaf: Kiwi) -> Iterator[Anchor]:
     yield from _anchors(leaf.key, _of_pieces(pieces, leaf.partial, leaf.ignore_case))
 
 
+@anchors_of.register
+def _(leaf: Regex) -> Iterator[Anchor]:
+    texts, folded = required_texts(leaf.pattern)
+    yield from _anchors(leaf.key, _of_pieces(_between_any(texts), False, folded))
+
+
+def _between_any(texts: Iterable[str]) -> tuple[Piece, ...]:
+    """Return the pieces of a pattern that is true where all texts are, wherever in the value."""
+    return (ANY, *(piece for text in texts for piece in (text, ANY)))
+
+
 def _anchors(key: str, lookups: Iterable[tuple[Kind, Iterable[str]]]) -> Iterator[Anchor]:
     return (Anchor(key, kind, text) for kind, texts in lookups for text in texts)
 
@@ -120,6 +132,9 @@ def lookups_of(check: Check, glob: tuple[Piece, ...] | None = None) -> list[tupl
             pieces = glob
         case "glob":
             pieces = _folded(parse_pattern(check.text), check.fold)
+        case "re":
+            texts, folded = required_texts(check.text)
+            return _of_pieces(_between_any(texts), False, folded)
         case _:
             pieces = (ANY,)
     return _of_pieces(pieces, check.partial, check.fold, every_run=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from turnout.conditions.model import Cidr, Compare, Condition, Exists, Group, Kiwi, Logic, Operator
+from turnout.conditions.model import Cidr, Compare, Condition, Exists, Group, Kiwi, Logic, Operator, Regex
 
 
 def all_of(*children: Condition) -> Group:
@@ -104,3 +104,13 @@ def cidr(key: str, network: str) -> Cidr:
     [True, False, False]
     """
     return Cidr(key, network)
+
+
+def regex(key: str, pattern: str) -> Regex:
+    """True when a regular expression of RE2 has a match anywhere in the key's value; see `Regex`.
+
+    >>> from turnout.conditions import evaluate
+    >>> evaluate(regex("path", "(?i)[.](exe|dll)$"), {"path": "C:/A.EXE"})
+    True
+    """
+    return Regex(key, pattern)

@@ -11,8 +11,9 @@ from operator import eq, ge, gt, le, lt
 from typing import NamedTuple
 
 from turnout.conditions.evaluate import address_text, network_span, parsed_number
-from turnout.conditions.model import Cidr, Compare, Exists, Kiwi, Leaf, Operator
+from turnout.conditions.model import Cidr, Compare, Exists, Kiwi, Leaf, Operator, Regex
 from turnout.conditions.pattern import ANY, Piece, fold, lexemes, parse_pattern, pattern_matcher
+from turnout.conditions.regex import regex_searcher
 
 
 class Check(NamedTuple):
@@ -20,9 +21,9 @@ class Check(NamedTuple):
 
     Attributes:
         key: whose value.
-        op: ``=`` equals, ``^`` begins with, ``$`` ends with, ``~`` contains, ``glob``, ``has``, ``cidr``, or a
+        op: ``=`` equals, ``^`` begins with, ``$`` ends with, ``~`` contains, ``glob``, ``has``, ``cidr``, ``re``, or a
             comparison: ``n<`` ``n<=`` ``n=`` ``n>=`` ``n>``.
-        text: what to compare with; the pattern for ``glob``; the first address for ``cidr``.
+        text: what to compare with; the pattern for ``glob`` and ``re``; the first address for ``cidr``.
         last: the last address for ``cidr``.
         number: what to compare a number with.
         partial: any lexeme will do.
@@ -82,6 +83,11 @@ def _(leaf: Cidr) -> Check:
     return Check(leaf.key, "cidr", first, last, negated=leaf.negated)
 
 
+@check_of.register
+def _(leaf: Regex) -> Check:
+    return Check(leaf.key, "re", leaf.pattern, negated=leaf.negated)
+
+
 def shape(pattern: str) -> tuple[str, str]:
     """The cheapest operation that decides the pattern, and the text it needs."""
     if "*" not in pattern and "?" not in pattern and "\\" not in pattern:
@@ -124,6 +130,8 @@ def passes(check: Check, value: str) -> bool:
         return any(map(matches, lexemes(value))) if partial else matches(value)
     if op == "has":
         return True
+    if op == "re":
+        return regex_searcher(text)(value)
     if op == "cidr":
         address = address_text(value)
         return address is not None and text <= address <= last

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from functools import lru_cache, singledispatch
 from ipaddress import ip_address, ip_network
 
-from turnout.conditions.model import Cidr, Compare, Condition, Exists, Group, Kiwi, Leaf, Logic, Operator
+from turnout.conditions.model import Cidr, Compare, Condition, Exists, Group, Kiwi, Leaf, Logic, Operator, Regex
 from turnout.conditions.pattern import fold, lexemes, pattern_matcher
+from turnout.conditions.regex import regex_searcher
 
 NUMBER = r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?"
 """Pattern of a number in a value, in a syntax that Python and Java read alike."""
@@ -85,6 +86,11 @@ def _(leaf: Cidr, value: str) -> bool:
         return False
     first, last = network_span(leaf.network)
     return first <= address <= last
+
+
+@leaf_holds.register
+def _(leaf: Regex, value: str) -> bool:
+    return regex_searcher(leaf.pattern)(value)
 
 
 def parsed_number(value: str) -> float | None:

@@ -14,6 +14,7 @@ from math import inf, isfinite
 from typing import TypeAlias
 
 from turnout.conditions.pattern import check_pattern
+from turnout.conditions.regex import check_regex
 from turnout.errors import ConditionError
 
 MAX_DEPTH = 100
@@ -164,7 +165,28 @@ class Cidr:
             raise ConditionError(f"not a network: {problem}", text=self.network) from None
 
 
-Leaf: TypeAlias = Kiwi | Compare | Exists | Cidr
+@dataclass(frozen=True, slots=True)
+class Regex:
+    """True when a regular expression of RE2 has a match anywhere in the key's value.
+
+    Case and lines are up to its flags, as in ``(?i)``. It takes ``google-re2``, the extra ``turnout[regex]``.
+
+    >>> from turnout.conditions import evaluate
+    >>> [evaluate(Regex("cmd", "-e(nc)? [A-Z]"), {"cmd": text}) for text in ("sh -e A", "sh -enc B", "sh -en C")]
+    [True, True, False]
+    """
+
+    key: str
+    pattern: str
+    negated: bool = False
+    id: str = field(default="", compare=False)
+
+    def __post_init__(self) -> None:
+        _need_key(self.key)
+        check_regex(self.pattern)
+
+
+Leaf: TypeAlias = Kiwi | Compare | Exists | Cidr | Regex
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ r"""Text syntax of conditions: ``subject:orders* AND NOT location:Helsinki``.
                | key ":[" number "TO" number "]"      both included
                | key ["NOT"] "in" network             an IP address in it: ip in 10.0.0.0/8
                | key ["NOT"] "in" "(" item { "," item } ")"
+               | key "=~" expression                  a regular expression of RE2 has a match in it
                | key ["NOT"] "exists"
     patterns   = pattern | "(" condition ")"          of patterns where else leaves are: city:(Oulu OR Turku)
     item       = network | pattern                    quoted, it is a pattern
@@ -30,7 +31,7 @@ from functools import partial
 from ipaddress import ip_interface
 
 from turnout.conditions.build import between
-from turnout.conditions.model import MAX_DEPTH, Cidr, Compare, Condition, Exists, Group, Kiwi, Logic, Operator
+from turnout.conditions.model import MAX_DEPTH, Cidr, Compare, Condition, Exists, Group, Kiwi, Logic, Operator, Regex
 from turnout.errors import ConditionError
 
 _QUOTED = r'"(?:[^"]|"")*"'
@@ -38,7 +39,7 @@ _SPACE = re.compile(r"\s*")
 _KEY = re.compile(rf'{_QUOTED}|(?!!)(?:[^\s():~<>="!]|!(?!=))+')
 _PATTERN = re.compile(rf'{_QUOTED}|(?:\\.|[^\s()"\\])+', re.DOTALL)
 _ITEM = re.compile(rf'{_QUOTED}|(?:\\.|[^\s()",\\])+', re.DOTALL)
-_SIGN = re.compile(r"\s*(not\s+(?=in|exists))?(:\[|[:~]|<=|>=|!=|<|>|=|(?:exists|in)(?![^\s()]))", re.IGNORECASE)
+_SIGN = re.compile(r"\s*(not\s+(?=in|exists))?(:\[|[:~]|=~|<=|>=|!=|<|>|=|(?:exists|in)(?![^\s()]))", re.IGNORECASE)
 _FLAGS = {sign: re.compile(rf"([it]{{1,2}}){sign}") for sign in ":~"}
 _RANGE = re.compile(r"\s*([^\s\]]+)\s+TO\s+([^\s\]]+)\s*\]", re.IGNORECASE)
 _VALUE = re.compile(r"[^\s()]+")
@@ -198,6 +199,8 @@ class _ConditionReader:
             return self.items(key) if listed else Cidr(key, self.must(_VALUE, "a network, as in 10.0.0.0/8"))
         if sign == "exists":
             return Exists(key)
+        if sign == "=~":
+            return Regex(key, _unquoted(self.must(_PATTERN, "a regular expression")))
         self.skip()
         at = self.at
         compared = Compare(key, Operator(sign.removeprefix("!")), self.number(self.must(_VALUE, "a number"), at))
@@ -298,6 +301,8 @@ def _leaf(leaf: Condition) -> str:
             return f"{_key(leaf.key)} exists"
         case Cidr():
             return f"{_key(leaf.key)} in {leaf.network}"
+        case Regex():
+            return f"{_key(leaf.key)}=~{_pattern(leaf.pattern)}"
     raise TypeError(f"not a leaf: {leaf!r}")
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 
-from turnout.conditions import Condition, Group, Kiwi, leaves
+from turnout.conditions import Condition, Group, Kiwi, Regex, leaves
 from turnout.conditions.pattern import ANY, parse_pattern
 from turnout.errors import SubscriptionInvalidError
 from turnout.subscriptions.destinations import problems_of
@@ -31,6 +31,9 @@ MAX_PATTERN = 1_024
 
 MAX_STARS = 16
 """Stars of a leaf's pattern: each is one more search in a message's value."""
+
+MAX_EXPRESSIONS = 50
+"""Regular expressions of one condition: each may take 256 KB of memory."""
 
 MAX_DESTINATIONS = 100
 """Destinations of one subscription: a message is sent once to each."""
@@ -94,15 +97,20 @@ def _size(subscription: Subscription) -> Iterator[str]:
     condition = subscription.condition
     if isinstance(condition, Group) and condition.depth > MAX_NESTING:
         yield f"route.condition: groups nest {condition.depth} deep, at most {MAX_NESTING} are taken"
-    count, size = 0, sum(map(len, _texts(subscription)))
+    count, expressions, size = 0, 0, sum(map(len, _texts(subscription)))
     for leaf in leaves(condition):
         count += 1
         size += len(leaf.key)
         if isinstance(leaf, Kiwi):
             size += len(leaf.pattern)
             yield from _pattern(leaf)
+        elif isinstance(leaf, Regex):
+            size += len(leaf.pattern)
+            expressions += 1
     if count > MAX_LEAVES:
         yield f"route.condition: {count} leaves, at most {MAX_LEAVES} are taken"
+    if expressions > MAX_EXPRESSIONS:
+        yield f"route.condition: {expressions} regular expressions, at most {MAX_EXPRESSIONS} are taken"
     if size > MAX_TEXT:
         yield f"{size} characters in all its texts, at most {MAX_TEXT} are taken"
 

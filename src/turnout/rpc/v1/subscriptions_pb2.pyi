@@ -41,20 +41,22 @@ class RouteInput(_message.Message):
     def __init__(self, destinations: _Optional[_Iterable[str]] = ..., condition: _Optional[_Union[ConditionInput, _Mapping]] = ...) -> None: ...
 
 class ConditionInput(_message.Message):
-    __slots__ = ("groupCondition", "kiwiTreeCondition", "kiwiCondition", "compareCondition", "existsCondition", "cidrCondition")
+    __slots__ = ("groupCondition", "kiwiTreeCondition", "kiwiCondition", "compareCondition", "existsCondition", "cidrCondition", "regexCondition")
     GROUPCONDITION_FIELD_NUMBER: _ClassVar[int]
     KIWITREECONDITION_FIELD_NUMBER: _ClassVar[int]
     KIWICONDITION_FIELD_NUMBER: _ClassVar[int]
     COMPARECONDITION_FIELD_NUMBER: _ClassVar[int]
     EXISTSCONDITION_FIELD_NUMBER: _ClassVar[int]
     CIDRCONDITION_FIELD_NUMBER: _ClassVar[int]
+    REGEXCONDITION_FIELD_NUMBER: _ClassVar[int]
     groupCondition: GroupConditionInput
     kiwiTreeCondition: KiwiTreeConditionInput
     kiwiCondition: KiwiConditionInput
     compareCondition: CompareConditionInput
     existsCondition: ExistsConditionInput
     cidrCondition: CidrConditionInput
-    def __init__(self, groupCondition: _Optional[_Union[GroupConditionInput, _Mapping]] = ..., kiwiTreeCondition: _Optional[_Union[KiwiTreeConditionInput, _Mapping]] = ..., kiwiCondition: _Optional[_Union[KiwiConditionInput, _Mapping]] = ..., compareCondition: _Optional[_Union[CompareConditionInput, _Mapping]] = ..., existsCondition: _Optional[_Union[ExistsConditionInput, _Mapping]] = ..., cidrCondition: _Optional[_Union[CidrConditionInput, _Mapping]] = ...) -> None: ...
+    regexCondition: RegexConditionInput
+    def __init__(self, groupCondition: _Optional[_Union[GroupConditionInput, _Mapping]] = ..., kiwiTreeCondition: _Optional[_Union[KiwiTreeConditionInput, _Mapping]] = ..., kiwiCondition: _Optional[_Union[KiwiConditionInput, _Mapping]] = ..., compareCondition: _Optional[_Union[CompareConditionInput, _Mapping]] = ..., existsCondition: _Optional[_Union[ExistsConditionInput, _Mapping]] = ..., cidrCondition: _Optional[_Union[CidrConditionInput, _Mapping]] = ..., regexCondition: _Optional[_Union[RegexConditionInput, _Mapping]] = ...) -> None: ...
 
 class GroupConditionInput(_message.Message):
     __slots__ = ("logic", "group")
@@ -118,6 +120,15 @@ class CidrConditionInput(_message.Message):
     network: str
     def __init__(self, key: _Optional[str] = ..., network: _Optional[str] = ..., **kwargs) -> None: ...
 
+class RegexConditionInput(_message.Message):
+    __slots__ = ("key", "regex")
+    NOT_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    REGEX_FIELD_NUMBER: _ClassVar[int]
+    key: str
+    regex: str
+    def __init__(self, key: _Optional[str] = ..., regex: _Optional[str] = ..., **kwargs) -> None: ...
+
 class CreateResponse(_message.Message):
     __slots__ = ("id",)
     ID_FIELD_NUMBER: _ClassVar[int]
@@ -160,18 +171,20 @@ class RouteOutput(_message.Message):
     def __init__(self, destinations: _Optional[_Iterable[str]] = ..., condition: _Optional[_Union[ConditionOutput, _Mapping]] = ...) -> None: ...
 
 class ConditionOutput(_message.Message):
-    __slots__ = ("groupCondition", "kiwiCondition", "compareCondition", "existsCondition", "cidrCondition")
+    __slots__ = ("groupCondition", "kiwiCondition", "compareCondition", "existsCondition", "cidrCondition", "regexCondition")
     GROUPCONDITION_FIELD_NUMBER: _ClassVar[int]
     KIWICONDITION_FIELD_NUMBER: _ClassVar[int]
     COMPARECONDITION_FIELD_NUMBER: _ClassVar[int]
     EXISTSCONDITION_FIELD_NUMBER: _ClassVar[int]
     CIDRCONDITION_FIELD_NUMBER: _ClassVar[int]
+    REGEXCONDITION_FIELD_NUMBER: _ClassVar[int]
     groupCondition: GroupConditionOutput
     kiwiCondition: KiwiConditionOutput
     compareCondition: CompareConditionOutput
     existsCondition: ExistsConditionOutput
     cidrCondition: CidrConditionOutput
-    def __init__(self, groupCondition: _Optional[_Union[GroupConditionOutput, _Mapping]] = ..., kiwiCondition: _Optional[_Union[KiwiConditionOutput, _Mapping]] = ..., compareCondition: _Optional[_Union[CompareConditionOutput, _Mapping]] = ..., existsCondition: _Optional[_Union[ExistsConditionOutput, _Mapping]] = ..., cidrCondition: _Optional[_Union[CidrConditionOutput, _Mapping]] = ...) -> None: ...
+    regexCondition: RegexConditionOutput
+    def __init__(self, groupCondition: _Optional[_Union[GroupConditionOutput, _Mapping]] = ..., kiwiCondition: _Optional[_Union[KiwiConditionOutput, _Mapping]] = ..., compareCondition: _Optional[_Union[CompareConditionOutput, _Mapping]] = ..., existsCondition: _Optional[_Union[ExistsConditionOutput, _Mapping]] = ..., cidrCondition: _Optional[_Union[CidrConditionOutput, _Mapping]] = ..., regexCondition: _Optional[_Union[RegexConditionOutput, _Mapping]] = ...) -> None: ...
 
 class GroupConditionOutput(_message.Message):
     __slots__ = ("logic", "group", "id")
@@ -233,6 +246,17 @@ class CidrConditionOutput(_message.Message):
     key: str
     network: str
     def __init__(self, id: _Optional[str] = ..., key: _Optional[str] = ..., network: _Optional[str] = ..., **kwargs) -> None: ...
+
+class RegexConditionOutput(_message.Message):
+    __slots__ = ("id", "key", "regex")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    NOT_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    REGEX_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    key: str
+    regex: str
+    def __init__(self, id: _Optional[str] = ..., key: _Optional[str] = ..., regex: _Optional[str] = ..., **kwargs) -> None: ...
 
 class SearchByConditionRequest(_message.Message):
     __slots__ = ("cursor", "limit", "kiwiConditionQuery")

@@ -10,9 +10,10 @@ from functools import lru_cache
 from ipaddress import ip_network
 from typing import Final, NamedTuple, TypeAlias
 
-from turnout.conditions import Cidr, Compare, Exists, Kiwi, Leaf, Operator
+from turnout.conditions import Cidr, Compare, Exists, Kiwi, Leaf, Operator, Regex
 from turnout.conditions.evaluate import address_text, leaf_holds, network_span, parsed_number
 from turnout.conditions.pattern import ANY, ONE, escape, fold, lexemes, parse_pattern
+from turnout.conditions.regex import regex_searcher
 from turnout.subscriptions.analysis.globs import Tokens, folded, includes, meet, tokens_of
 
 PRESENT: Final = 0
@@ -20,15 +21,16 @@ NUMBER: Final = 1
 BOUND: Final = 2
 ADDRESS: Final = 3
 TEXT: Final = 4
+REGEX: Final = 5
 
 
 class Atom(NamedTuple):
     """A question about the value of one key; it is false where the key is absent. Atoms sort by key.
 
     Attributes:
-        rank: `PRESENT`, `NUMBER` (is it one?), `BOUND`, `ADDRESS` or `TEXT`.
+        rank: `PRESENT`, `NUMBER` (is it one?), `BOUND`, `ADDRESS`, `TEXT` or `REGEX`.
         number: of a bound.
-        text: ``<`` or ``<=`` of a bound, the network of an address, the pattern of a text.
+        text: ``<`` or ``<=`` of a bound, the network of an address, the pattern of a text, an expression.
         partial: any lexeme of the value will do.
         fold: the value is folded first; the pattern is folded already.
     """
@@ -52,6 +54,8 @@ def literals_of(leaf: Leaf) -> tuple[Literal, ...] | None:
             return ((Atom(leaf.key, PRESENT), True),)
         case Cidr():
             return ((Atom(leaf.key, ADDRESS, text=leaf.network), True),)
+        case Regex():
+            return ((Atom(leaf.key, REGEX, text=leaf.pattern), True),)
         case Compare():
             return _comparison(leaf)
         case Kiwi():
@@ -102,6 +106,8 @@ def atom_holds(atom: Atom, value: str) -> bool:
         address = address_text(value)
         first, last = network_span(atom.text)
         return address is not None and first <= address <= last
+    if atom.rank == REGEX:
+        return regex_searcher(atom.text)(value)
     number = parsed_number(value)
     if number is None or atom.rank == NUMBER:
         return number is not None
@@ -126,7 +132,7 @@ def relation(known: Atom, asked: Atom) -> bool | None:
         return None if atom_holds(known, other) else False
     if known.rank == asked.rank == TEXT:
         return _of_patterns(known, asked)
-    if TEXT in (known.rank, asked.rank):
+    if TEXT in (known.rank, asked.rank) or REGEX in (known.rank, asked.rank):
         return None
     if ADDRESS in (known.rank, asked.rank):
         # No number is an address.

@@ -9,6 +9,7 @@ import numpy as np
 from turnout.conditions.anchor import Anchor, Kind
 from turnout.conditions.check import Check
 from turnout.conditions.pattern import Piece, fold, parse_pattern
+from turnout.conditions.regex import required_texts
 from turnout.subscriptions.index.buckets import Places
 from turnout.subscriptions.index.facts import PART, Fact
 
@@ -76,7 +77,10 @@ def is_text(kind: Kind) -> bool:
 
 
 def parts_of(check: Check, glob: tuple[Piece, ...] | None) -> list[tuple[Kind, Iterable[str]]]:
-    """Return the parts that a value needs for a glob with a text between wildcards; any one suffices."""
+    """Return the parts that a value needs for an expression, or for a glob with an inner text; any one suffices."""
+    if check.op == "re":
+        required, folded = required_texts(check.text)
+        return [(PART._replace(fold=folded), [f"~{text}" for text in required])] if required else []
     if check.op != "glob" or check.partial:
         return []
     pieces = parse_pattern(check.text) if glob is None else glob

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from turnout.subscriptions.index.match_one import Single
     from turnout.subscriptions.index.tables import Tables
 
-TESTS: tuple[str, ...] = ("=", "^", "$", "~", "glob", "has", "cidr", *COMPARISONS)
+TESTS: tuple[str, ...] = ("=", "^", "$", "~", "glob", "has", "cidr", *COMPARISONS, "re")
 """The operations of tests that have to be carried out; a form is a place here, 16 more if partial, 32 if folded."""
 
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from itertools import product
 from typing import Final
 
-from turnout.conditions import Condition, cidr, compare, exists, kiwi, not_
+from turnout.conditions import Condition, cidr, compare, exists, kiwi, not_, regex
 from turnout.conditions.pattern import ANY, ONE, Piece, escape
 from turnout.errors import ConditionError
 from turnout.subscriptions.sigma.errors import InexpressibleError
@@ -27,7 +27,8 @@ _COMPARISONS: Final = {"lt": "<", "lte": "<=", "gt": ">", "gte": ">="}
 _ENCODINGS: Final = {"wide": "utf-16-le", "utf16le": "utf-16-le", "utf16be": "utf-16-be", "utf16": "utf-16"}
 _PLACES: Final = ("contains", "startswith", "endswith")
 _TEXT: Final = frozenset((*_PLACES, *_ENCODINGS, "cased", "windash", "base64", "base64offset"))
-_KNOWN: Final = _TEXT | {"all", "neq", "cidr", "exists", *_COMPARISONS}
+_REGEX_FLAGS: Final = ("i", "m", "s")
+_KNOWN: Final = _TEXT | {"all", "neq", "cidr", "exists", "re", *_REGEX_FLAGS, *_COMPARISONS}
 
 
 def field_condition(path: str, written: str, value: object) -> Condition:
@@ -60,6 +61,9 @@ def _leaf(path: str, field: str, modifiers: Sequence[str], value: object) -> Con
     try:
         if "cidr" in modifiers:
             return cidr(field, str(value))
+        if "re" in modifiers:
+            flags = "".join(flag for flag in _REGEX_FLAGS if flag in modifiers)
+            return regex(field, f"(?{flags}){value}" if flags else str(value))
         for modifier in modifiers:
             if modifier in _COMPARISONS:
                 return compare(field, _COMPARISONS[modifier], _number(path, value))

@@ -1,0 +1,181 @@
+r"""Regular expressions in RE2's syntax: matched in time that grows with the value's length alone.
+
+The engine is ``google-re2``, an optional dependency; it has neither back-references nor look-around. A *required* text
+is one that every value with a match contains: messages are looked up by it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Final
+
+from turnout.errors import ConditionError, MissingExtraError
+
+MAX_REGEX = 1_024
+"""Characters of an expression."""
+
+_MAX_MEMORY: Final = 1 << 18
+"""Bytes of an expression's automata; what needs more of them than that at run time is matched more slowly."""
+
+_MAX_OPEN: Final = 100
+"""Nested groups; RE2 itself takes a thousand."""
+
+
+@lru_cache(maxsize=1024)
+def regex_searcher(pattern: str) -> Callable[[str], bool]:
+    """Return the test whether a value has a match anywhere.
+
+    Raises:
+        ConditionError: the pattern is no expression of RE2, or beyond its bounds.
+        MissingExtraError: ``google-re2`` is not installed.
+    """
+    if len(pattern) > MAX_REGEX:
+        raise ConditionError(f"a regular expression of {len(pattern)} characters, at most {MAX_REGEX} are taken")
+    try:
+        import re2
+    except ModuleNotFoundError as missing:
+        raise MissingExtraError("regex", "re2") from missing
+    options = re2.Options()
+    options.max_mem = _MAX_MEMORY
+    options.never_capture = True
+    options.log_errors = False
+    try:
+        compiled = re2.compile(pattern.encode(), options)
+    except (re2.error, UnicodeEncodeError) as failure:
+        raise ConditionError(f"not a regular expression: {_reason(failure)}", text=pattern) from failure
+    search = compiled.search
+
+    def has_match(value: str) -> bool:
+        try:
+            return search(value.encode()) is not None
+        except UnicodeEncodeError:
+            # Half of a surrogate pair is no text.
+            return False
+
+    return has_match
+
+
+def _reason(failure: Exception) -> str:
+    reason = failure.args[0] if failure.args else ""
+    return reason.decode("utf-8", "replace") if isinstance(reason, bytes) else str(failure)
+
+
+def check_regex(pattern: str) -> None:
+    """Refuse what is no regular expression, like `regex_searcher`."""
+    if not pattern:
+        raise ConditionError("a regular expression is empty: it would match every value")
+    regex_searcher(pattern)
+
+
+_FLAGS = re.compile(r"\(\?([imsU]+)\)")
+_QUANTIFIER = re.compile(r"[?*+]\??|\{(\d+)(,\d*)?\}\??")
+_CLASS = re.compile(r"\[\^?\]?(?:\[:\^?\w+:\]|\\.|[^\]\\])*\]", re.DOTALL)
+_ESCAPE = re.compile(r"\\(?:x\{[0-9A-Fa-f]+\}|x[0-9A-Fa-f]{2}|[pP](?:\{[^}]*\}|.)|[0-7]{1,3}|.)", re.DOTALL)
+_GROUP = re.compile(r"\((?:\?(?::|P?<\w+>))?")
+_UNFOLDED = frozenset("s")
+"""Letters that RE2 also takes for another one without case, which `fold` keeps apart: ``ſ`` (U+017F)."""
+
+
+@lru_cache(maxsize=4096)
+def required_texts(pattern: str) -> tuple[tuple[str, ...], bool]:
+    """Return texts that every value with a match contains, and whether they are in the folded value.
+
+    There may be more such texts than are found; what is not understood is passed over.
+
+    >>> required_texts("power(shell|cat)?[.]exe -e[nc]* secret+")
+    (('power', 'exe -e', ' secret'), False)
+    >>> required_texts("(?i)Encode")
+    (('encode',), True)
+    >>> required_texts("one|other")
+    ((), False)
+    """
+    flags = _FLAGS.match(pattern)
+    folded = flags is not None and "i" in flags[1]
+    reader = _RequiredReader(pattern, flags.end() if flags else 0, folded)
+    try:
+        texts = reader.sequence(0)
+    except (IndexError, ValueError):
+        return (), folded
+    return (tuple(dict.fromkeys(texts)), folded) if reader.at == len(pattern) else ((), folded)
+
+
+class _RequiredReader:
+    """Reads a valid expression from left to right; *at* is the next character."""
+
+    def __init__(self, pattern: str, at: int, folded: bool) -> None:
+        self._pattern = pattern
+        self._folded = folded
+        self.at = at
+
+    def sequence(self, depth: int) -> list[str]:
+        """Return the texts that an expression needs, up to its end or a closing parenthesis; none of alternatives."""
+        if depth > _MAX_OPEN:
+            raise ValueError
+        texts: list[str] = []
+        run, several = "", False
+        while self.at < len(self._pattern) and self._pattern[self.at] != ")":
+            if self._pattern[self.at] == "|":
+                several = True
+                self.at += 1
+                texts, run = [*texts, run], ""
+                continue
+            literal, inner = self._item(depth)
+            least, once = self._repeats()
+            if literal and once:
+                run += literal
+                continue
+            texts.append(run + literal if least else run)
+            run = ""
+            texts += inner if least else []
+        texts.append(run)
+        return [] if several else [text for text in texts if text]
+
+    def _item(self, depth: int) -> tuple[str, list[str]]:
+        """Return the character that an item is, or "", and the texts that it needs otherwise."""
+        pattern, at = self._pattern, self.at
+        character = pattern[at]
+        if character == "(":
+            return "", self._group(depth)
+        for form in (_CLASS, _ESCAPE):
+            match = form.match(pattern, at)
+            if match:
+                self.at = match.end()
+                return self._escaped(match[0]), []
+        if character == "[":
+            raise ValueError
+        self.at += 1
+        return ("" if character in ".^$" else self._literal(character)), []
+
+    def _group(self, depth: int) -> list[str]:
+        match = _GROUP.match(self._pattern, self.at)
+        if match is None or self._pattern.startswith("?", match.end()):
+            # Flags inside an expression change what is behind them.
+            raise ValueError
+        self.at = match.end()
+        texts = self.sequence(depth + 1)
+        if self._pattern[self.at] != ")":
+            raise ValueError
+        self.at += 1
+        return texts
+
+    def _escaped(self, written: str) -> str:
+        if written[0] == "\\" and len(written) == 2 and not written[1].isalnum():
+            return self._literal(written[1])
+        if written == "\\Q":
+            raise ValueError
+        return ""
+
+    def _literal(self, character: str) -> str:
+        if not self._folded:
+            return character
+        return character.lower() if character.isascii() and character.lower() not in _UNFOLDED else ""
+
+    def _repeats(self) -> tuple[bool, bool]:
+        """Skip a quantifier; return whether its item is needed at all, and whether exactly once."""
+        match = _QUANTIFIER.match(self._pattern, self.at)
+        if match is None:
+            return True, True
+        self.at = match.end()
+        return (match[0][0] == "+" or int(match[1] or 0) > 0), False
