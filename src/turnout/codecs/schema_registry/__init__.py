@@ -1,0 +1,32 @@
+"""Schema registries with Confluent's API: client, wire format and subject names, for the codecs that need schemas."""
+
+from turnout.codecs.schema_registry.client import (
+    IncompatibleSchemaError,
+    RegistryError,
+    RegistryUnavailableError,
+    SchemaRegistry,
+    SchemaText,
+    UnknownSchemaError,
+    registry_of,
+)
+from turnout.codecs.schema_registry.framing import Framed, frame, unframe
+from turnout.codecs.schema_registry.options import REGISTRY, STRATEGIES, SUBJECTS, RegistryOptions
+from turnout.codecs.schema_registry.subjects import subject_of
+
+__all__ = [
+    "REGISTRY",
+    "STRATEGIES",
+    "SUBJECTS",
+    "Framed",
+    "IncompatibleSchemaError",
+    "RegistryError",
+    "RegistryOptions",
+    "RegistryUnavailableError",
+    "SchemaRegistry",
+    "SchemaText",
+    "UnknownSchemaError",
+    "frame",
+    "registry_of",
+    "subject_of",
+    "unframe",
+]

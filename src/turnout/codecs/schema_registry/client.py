@@ -1,0 +1,289 @@
+"""Client of a registry: each schema is fetched once per process."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from turnout.caches import LruCache
+from turnout.codecs.schema_registry.options import RegistryOptions
+from turnout.errors import ConnectionLostError, MissingExtraError, RecordError, TurnoutError, shortened
+from turnout.secrets import masked_url
+
+if TYPE_CHECKING:
+    from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
+
+_Answer = TypeVar("_Answer")
+
+_UNKNOWN_SECONDS: Final = 30.0
+"""A schema that the registry does not know is asked for again after this time: records with unknown ids cost no
+request each."""
+
+_DOWN_SECONDS: Final = 1.0
+"""No schema is asked for in this time after all retries failed."""
+
+_RETRY_MS: Final = 100
+_MAX_RETRY_MS: Final = 5_000
+_MAX_REFERENCES: Final = 200
+_REFUSALS: Final = {401: "refuses the credentials", 403: "denies access"}
+_TRANSIENT: Final = (408, 429, 500, 502, 503, 504)
+
+
+class RegistryError(RecordError):
+    """Raised when the registry has no usable answer for a schema; only records that need it are concerned."""
+
+
+class UnknownSchemaError(RegistryError):
+    """Raised when the registry does not know a schema id, a subject or a version."""
+
+
+class IncompatibleSchemaError(RegistryError):
+    """Raised when a schema must not follow the versions that its subject has."""
+
+
+class RegistryUnavailableError(ConnectionLostError):
+    """Raised when no server of the registry answers, or none accepts the credentials; a retry may help."""
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaText:
+    """Schema as a registry has it.
+
+    Attributes:
+        type: ``AVRO``, ``PROTOBUF`` or ``JSON``.
+        text: its definition.
+        references: name of each referenced schema, as the definition has it, with the text; referenced ones of
+            references come first.
+        id: in the registry; None where the schema is not from one.
+        subject: that it was asked for by, None where it was by id.
+        version: of the subject.
+    """
+
+    type: str
+    text: str
+    references: tuple[tuple[str, str], ...] = ()
+    id: int | None = None
+    subject: str | None = None
+    version: int | None = None
+
+
+class SchemaRegistry:
+    """Schemas of one registry, with Confluent's API; any thread may use it.
+
+    The transport is Confluent's own client: it has several URLs, retries with jitter, TLS and both kinds of
+    authentication, and is kept in step with the API. This class adds one fetch per schema and process for failures as
+    well, references, and errors in plain words.
+
+    Args:
+        options: of the registry.
+        client: of `confluent_kafka`; None for one with these options.
+
+    Attributes:
+        requests: number of schemas, versions and references that were asked for.
+    """
+
+    def __init__(self, options: RegistryOptions, client: SchemaRegistryClient | None = None) -> None:
+        self.options = options
+        self._client = client or _client_of(options)
+        self._lock = threading.Lock()
+        self._found = LruCache[tuple[object, ...], SchemaText](options.cache)
+        self._failed = LruCache[tuple[object, ...], tuple[float, RegistryError]](options.cache)
+        self._down: tuple[float, RegistryUnavailableError] | None = None
+        self.requests = 0
+
+    def by_id(self, schema_id: int) -> SchemaText:
+        """Return a schema.
+
+        Raises:
+            UnknownSchemaError: the registry does not have it.
+            RegistryUnavailableError: no server answers.
+        """
+        what = f"the schema with the id {schema_id}"
+
+        def fetch() -> SchemaText:
+            return self._text(self._client.get_schema(schema_id), schema_id)
+
+        return self._cached(("id", schema_id), what, fetch)
+
+    def latest(self, subject: str) -> SchemaText:
+        """Return the last version of a subject; it is kept as long as the process runs.
+
+        Raises:
+            UnknownSchemaError: there is no such subject.
+            RegistryUnavailableError: no server answers.
+        """
+
+        def fetch() -> SchemaText:
+            version = self._client.get_latest_version(subject)
+            return self._text(version.schema, version.schema_id, subject, version.version)
+
+        return self._cached(("latest", subject), f"the subject {subject!r}", fetch)
+
+    def lookup(self, subject: str, schema: SchemaText) -> int:
+        """Return the id of a schema that is registered under a subject.
+
+        Raises:
+            UnknownSchemaError: it is not.
+            RegistryUnavailableError: no server answers.
+        """
+        return self._id_of("lookup", subject, schema, f"this schema under the subject {subject!r}")
+
+    def register(self, subject: str, schema: SchemaText) -> int:
+        """Return the id of a schema under a subject, and register it there if it is new.
+
+        Raises:
+            IncompatibleSchemaError: the registry refuses it after the subject's other versions.
+            RegistryUnavailableError: no server answers.
+        """
+        return self._id_of("register", subject, schema, f"the subject {subject!r}")
+
+    def _id_of(self, call: str, subject: str, schema: SchemaText, what: str) -> int:
+        def fetch() -> SchemaText:
+            sent = _confluent_schema(schema)
+            if call == "lookup":
+                found = self._client.lookup_schema(subject, sent).schema_id
+            else:
+                found = self._client.register_schema(subject, sent)
+            return SchemaText(schema.type, schema.text, schema.references, found, subject)
+
+        known = self._cached((call, subject, schema.type, schema.text), what, fetch)
+        assert known.id is not None
+        return known.id
+
+    def _text(
+        self, schema: Schema, schema_id: int | None, subject: str | None = None, version: int | None = None
+    ) -> SchemaText:
+        references: dict[str, str] = {}
+        self._add_references(schema, references)
+        return SchemaText(
+            schema.schema_type or "AVRO",
+            schema.schema_str or "",
+            tuple(references.items()),
+            schema_id,
+            subject,
+            version,
+        )
+
+    def _add_references(self, schema: Schema, found: dict[str, str]) -> None:
+        """Add the texts of a schema's references, those that they need first."""
+        pending = [(reference, False) for reference in reversed(schema.references or ())]
+        seen: set[str] = set()
+        texts: dict[str, str] = {}
+        while pending:
+            reference, complete = pending.pop()
+            name = str(reference.name)
+            if complete:
+                found.setdefault(name, texts[name])
+                continue
+            if name in seen:
+                continue
+            if len(seen) == _MAX_REFERENCES:
+                raise RegistryError(f"the schema refers to more than {_MAX_REFERENCES} others")
+            seen.add(name)
+            self.requests += 1
+            other = self._client.get_version(str(reference.subject), reference.version or 1).schema
+            texts[name] = other.schema_str or ""
+            pending.append((reference, True))
+            pending += [(inner, False) for inner in reversed(other.references or ())]
+
+    def _cached(self, key: tuple[object, ...], what: str, fetch: Callable[[], SchemaText]) -> SchemaText:
+        with self._lock:
+            found = self._found.get(key)
+            if found is not None:
+                return found
+            for failed in (self._failed.get(key), self._down):
+                if failed is not None and time.monotonic() < failed[0]:
+                    raise failed[1]
+            try:
+                text = self._answered(what, fetch)
+            except RegistryError as failure:
+                self._failed.add(key, (time.monotonic() + _UNKNOWN_SECONDS, failure))
+                raise
+            except RegistryUnavailableError as failure:
+                self._down = (time.monotonic() + _DOWN_SECONDS, failure)
+                raise
+            self._found.add(key, text)
+            return text
+
+    def _answered(self, what: str, fetch: Callable[[], _Answer]) -> _Answer:
+        """Return the answer, or raise the failure in plain words."""
+        from confluent_kafka.schema_registry import SchemaRegistryError
+
+        self.requests += 1
+        try:
+            return fetch()
+        except TurnoutError:
+            raise
+        except SchemaRegistryError as failure:
+            raise self._refused(what, failure) from failure
+        except Exception as failure:
+            raise RegistryUnavailableError(
+                f"the schema registry {self._servers()} does not answer: {masked_url(str(failure)) or failure!r}"
+            ) from failure
+
+    def _refused(self, what: str, failure: Any) -> TurnoutError:
+        status, message = failure.http_status_code, shortened(masked_url(str(failure.error_message)))
+        if status in _REFUSALS:
+            return RegistryUnavailableError(f"the schema registry {self._servers()} {_REFUSALS[status]}: {message}")
+        if status in _TRANSIENT:
+            return RegistryUnavailableError(f"the schema registry {self._servers()} fails: {message}")
+        if status == 404:
+            return UnknownSchemaError(f"the schema registry does not know {what}: {message}")
+        if status == 409:
+            return IncompatibleSchemaError(
+                f"the schema is not compatible with the versions that {what} has, and was not registered: {message}"
+            )
+        return RegistryError(f"the schema registry refuses {what}: {message}")
+
+    def _servers(self) -> str:
+        return masked_url(", ".join(self.options.urls))
+
+
+def _confluent_schema(schema: SchemaText) -> Schema:
+    from confluent_kafka.schema_registry import Schema
+
+    return Schema(schema.text, schema.type)
+
+
+def _client_of(options: RegistryOptions) -> SchemaRegistryClient:
+    try:
+        from confluent_kafka.schema_registry import SchemaRegistryClient
+    except ModuleNotFoundError as missing:
+        raise MissingExtraError("avro", missing.name or "confluent_kafka") from missing
+    properties: dict[str, object] = {
+        "url": ",".join(options.urls),
+        "timeout": options.timeout,
+        "max.retries": options.retries,
+        "retries.wait.ms": _RETRY_MS,
+        "retries.max.wait.ms": _MAX_RETRY_MS,
+        "cache.capacity": options.cache,
+        "ssl.ca.location": options.ca,
+        "ssl.certificate.location": options.certificate,
+        "ssl.key.location": options.key,
+    }
+    if options.key_password is not None:
+        properties["ssl.key.password"] = options.key_password.reveal()
+    if options.password is not None:
+        properties["basic.auth.user.info"] = f"{options.user}:{options.password.reveal()}"
+    if options.token is not None:
+        properties |= {
+            "bearer.auth.credentials.source": "STATIC_TOKEN",
+            "bearer.auth.token": options.token.reveal(),
+            "bearer.auth.logical.cluster": "",
+            "bearer.auth.identity.pool.id": "",
+        }
+    return SchemaRegistryClient({name: value for name, value in properties.items() if value is not None})
+
+
+@lru_cache(maxsize=64)
+def registry_of(options: RegistryOptions) -> SchemaRegistry:
+    """Return the registry with these options; there is one in a process, so that each schema is fetched once.
+
+    Raises:
+        MissingExtraError: the client is not installed.
+    """
+    return SchemaRegistry(options)

@@ -1,0 +1,211 @@
+"""Options of a schema registry, as a route or a connector's converter gives them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from turnout.codecs.kind import Setting, flag
+from turnout.secrets import Secret, masked_url
+from turnout.suggestions import did_you_mean
+
+_NAMES: Final = ("url", "auth", "tls", "timeout", "retries", "cache")
+_TLS: Final = ("ca", "certificate", "key", "keyPassword")
+TLS_FILES: Final = ("ca", "certificate", "key")
+"""The options under ``tls`` that name files."""
+
+_MAX_SECONDS: Final = 600
+_MAX_RETRIES: Final = 20
+_MAX_SCHEMAS: Final = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class RegistryOptions:
+    """Address of a schema registry, credentials and limits.
+
+    Attributes:
+        urls: of servers of one registry; the next is asked where one fails.
+        user: of basic authentication.
+        password: of the user.
+        token: of bearer authentication.
+        ca: file of the certificates to trust, in PEM.
+        certificate: file of the client's certificate, in PEM.
+        key: file of the certificate's key, in PEM.
+        key_password: of the key.
+        timeout: of one request, in seconds.
+        retries: repetitions of a request that failed, with growing delays.
+        cache: schemas that are kept.
+        dead_letter: whether a record whose schema cannot be fetched is dead-lettered; otherwise its batch waits.
+
+    >>> options = RegistryOptions.read({"url": "http://localhost:8081", "auth": {"user": "ann", "password": "x"}})
+    >>> options.urls, options.user, options.password, options.timeout
+    (('http://localhost:8081',), 'ann', ***, 10.0)
+    """
+
+    urls: tuple[str, ...]
+    user: str | None = None
+    password: Secret | None = None
+    token: Secret | None = None
+    ca: str | None = None
+    certificate: str | None = None
+    key: str | None = None
+    key_password: Secret | None = None
+    timeout: float = 10.0
+    retries: int = 3
+    cache: int = 1000
+    dead_letter: bool = False
+
+    @classmethod
+    def read(cls, given: object) -> RegistryOptions:
+        """Read a URL, or a mapping with ``url``, ``auth``, ``tls``, ``timeout``, ``retries`` and ``cache``.
+
+        Raises:
+            ValueError: names the option and what was expected; secrets are not shown.
+        """
+        if isinstance(given, RegistryOptions):
+            return given
+        if isinstance(given, str):
+            given = {"url": given}
+        options = _mapping("registry", given, _NAMES)
+        auth = _mapping("auth", options.get("auth") or {}, ("user", "password", "token"), secret=True)
+        tls = _mapping("tls", options.get("tls") or {}, _TLS)
+        if bool(auth) and not ("token" in auth) ^ (auth.keys() >= {"user", "password"}):
+            raise ValueError("auth: expected user and password, or token")
+        if "key" in tls and "certificate" not in tls:
+            raise ValueError("tls.key: needs tls.certificate")
+        return cls(
+            urls=_urls(options.get("url")),
+            user=_text("auth.user", auth.get("user"), secret=True),
+            password=_secret("auth.password", auth.get("password")),
+            token=_secret("auth.token", auth.get("token")),
+            ca=_text("tls.ca", tls.get("ca")),
+            certificate=_text("tls.certificate", tls.get("certificate")),
+            key=_text("tls.key", tls.get("key")),
+            key_password=_secret("tls.keyPassword", tls.get("keyPassword")),
+            timeout=_number("timeout", options.get("timeout", 10.0), _MAX_SECONDS),
+            retries=int(_number("retries", options.get("retries", 3), _MAX_RETRIES, least=0)),
+            cache=int(_number("cache", options.get("cache", 1000), _MAX_SCHEMAS, least=1)),
+        )
+
+
+def _mapping(name: str, given: object, known: tuple[str, ...], *, secret: bool = False) -> dict[str, Any]:
+    if not isinstance(given, Mapping):
+        shown = "another value" if secret or name == "registry" else repr(given)
+        raise ValueError(f"{name}: expected a mapping of {', '.join(known)}, found {shown}")  # noqa: TRY004 - as all here
+    for option in given:
+        if option not in known:
+            hint = did_you_mean(str(option), known)
+            raise ValueError(f"{name}: {option} is not known{hint} (known here: {', '.join(known)})")
+    return {str(option): value for option, value in given.items() if value is not None}
+
+
+def _urls(given: object) -> tuple[str, ...]:
+    urls = given.split(",") if isinstance(given, str) else given
+    if not isinstance(urls, list | tuple) or not urls or not all(isinstance(url, str) for url in urls):
+        raise ValueError("url: expected one or more URLs, http://… or https://…")
+    stripped = tuple(url.strip().rstrip("/") for url in urls)
+    for url in stripped:
+        if not _is_url(url):
+            raise ValueError(f"url: expected http://… or https://…, found {masked_url(url)!r}")
+    return stripped
+
+
+def _is_url(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+    except ValueError:
+        return False
+
+
+def _text(name: str, value: object, *, secret: bool = False) -> str | None:
+    if value is None or (isinstance(value, str) and value):
+        return value
+    raise ValueError(f"{name}: expected text" + ("" if secret else f", found {value!r}"))
+
+
+def _secret(name: str, value: object) -> Secret | None:
+    text = _text(name, value, secret=True)
+    return None if text is None else Secret(text)
+
+
+def _number(name: str, value: object, most: int, least: float = 0.001) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
+        raise ValueError(f"{name}: expected a number from {least:g} to {most}, found {value!r}")
+    return float(value)
+
+
+_TEXT: Final = {"type": "string"}
+
+REGISTRY: Final = Setting(
+    "registry",
+    "the schema registry: its URL, or `{url, auth, tls, timeout, retries, cache}`",
+    RegistryOptions.read,
+    json_schema={
+        "anyOf": [
+            {"type": ["string", "null"]},
+            {
+                "type": "object",
+                "additionalProperties": False,
+                "required": ["url"],
+                "properties": {
+                    "url": {"anyOf": [_TEXT, {"type": "array", "items": _TEXT, "minItems": 1}]},
+                    "auth": {
+                        "type": ["object", "null"],
+                        "additionalProperties": False,
+                        "properties": {"user": _TEXT, "password": _TEXT, "token": _TEXT},
+                    },
+                    "tls": {
+                        "type": ["object", "null"],
+                        "additionalProperties": False,
+                        "properties": dict.fromkeys(_TLS, _TEXT),
+                    },
+                    "timeout": {"type": "number", "exclusiveMinimum": 0, "maximum": _MAX_SECONDS},
+                    "retries": {"type": "integer", "minimum": 0, "maximum": _MAX_RETRIES},
+                    "cache": {"type": "integer", "minimum": 1, "maximum": _MAX_SCHEMAS},
+                },
+            },
+        ]
+    },
+)
+"""Setting of codecs that read schemas from a registry; its value is a `RegistryOptions`."""
+
+STRATEGIES: Final = ("topic", "record", "topicRecord")
+"""Confluent's TopicNameStrategy, RecordNameStrategy and TopicRecordNameStrategy."""
+
+
+def _strategy(value: object) -> str:
+    """Return the strategy that a route or a class name of Confluent's means."""
+    word = str(value).rpartition(".")[2].removesuffix("NameStrategy")
+    for known in STRATEGIES:
+        if word.lower() == known.lower():
+            return known
+    raise ValueError(f"expected {', '.join(STRATEGIES)}, found {value!r}")
+
+
+def _topic(value: object) -> str | None:
+    return _text("topic", value)
+
+
+SUBJECTS: Final = (
+    Setting(
+        "subject.name.strategy",
+        "the registry's subject of schemas that are written: of the `topic`, of the record's name, or of both",
+        _strategy,
+        "topic",
+        {"enum": list(STRATEGIES)},
+    ),
+    Setting(
+        "topic",
+        "the topic in the subject's name of schemas that are written",
+        _topic,
+        json_schema={"type": ["string", "null"]},
+    ),
+    flag(
+        "auto.register.schemas",
+        "whether a schema that is new is registered; otherwise it has to be in the registry already",
+    ),
+)
+"""Settings of codecs that write schemas to a registry."""

@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+import json
+import socket
+from base64 import b64encode
+
+import pytest
+from tests.codecs.schema_registry.stand_in import StandIn
+
+from turnout.codecs.schema_registry import (
+    IncompatibleSchemaError,
+    RegistryOptions,
+    RegistryUnavailableError,
+    SchemaRegistry,
+    SchemaText,
+    UnknownSchemaError,
+    registry_of,
+)
+
+
+def record(*names: str) -> str:
+    return json.dumps({"type": "record", "name": "R", "fields": [{"name": name, "type": "long"} for name in names]})
+
+
+def client(registry: StandIn, **options: object) -> SchemaRegistry:
+    return SchemaRegistry(RegistryOptions.read({"url": registry.url, "retries": 0, "timeout": 5, **options}))
+
+
+def test_fetches_a_schema_once(registry: StandIn) -> None:
+    number = registry.add("flights-value", record("a"))
+    schemas = client(registry)
+    found = [schemas.by_id(number) for _ in range(1000)]
+    assert found[0] == SchemaText("AVRO", record("a"), (), number)
+    assert len(set(map(id, found))) == 1
+    assert registry.requests == [f"GET /schemas/ids/{number}"]
+
+
+def test_asks_once_for_an_unknown_id(registry: StandIn) -> None:
+    schemas = client(registry)
+    for _ in range(100):
+        with pytest.raises(UnknownSchemaError, match="does not know the schema with the id 77: Schema 77 not found"):
+            schemas.by_id(77)
+    assert len(registry.requests) == 1
+
+
+def test_latest_version_of_a_subject(registry: StandIn) -> None:
+    registry.add("s", record("a"))
+    second = registry.add("s", record("a", "b"))
+    found = client(registry).latest("s")
+    assert (found.id, found.version, found.text) == (second, 2, record("a", "b"))
+    with pytest.raises(UnknownSchemaError, match="the subject 'none'"):
+        client(registry).latest("none")
+
+
+def test_references_in_the_order_that_they_need(registry: StandIn) -> None:
+    registry.add("city", '"string"')
+    registry.add("place", record("p"), references=(("City", "city", 1),))
+    number = registry.add("trip", record("t"), references=(("Place", "place", 1), ("City", "city", 1)))
+    assert client(registry).by_id(number).references == (("City", '"string"'), ("Place", record("p")))
+
+
+def test_registers_once_and_looks_up(registry: StandIn) -> None:
+    schemas = client(registry)
+    schema = SchemaText("AVRO", record("a"))
+    with pytest.raises(UnknownSchemaError, match="this schema under the subject 's'"):
+        schemas.lookup("s", schema)
+    number = schemas.register("s", schema)
+    assert [schemas.register("s", schema) for _ in range(10)] == [number] * 10
+    assert client(registry).lookup("s", schema) == number
+    assert sum(request.startswith("POST /subjects/s/versions") for request in registry.requests) == 1
+
+
+def test_incompatible_schema_in_plain_words(registry: StandIn) -> None:
+    registry.add("s", record("a"))
+    with pytest.raises(
+        IncompatibleSchemaError, match=r"not compatible with the versions .* 's'.*'b'.* no default value"
+    ):
+        client(registry).register("s", SchemaText("AVRO", record("a", "b")))
+
+
+def test_basic_and_bearer_authentication(registry: StandIn) -> None:
+    number = registry.add("s", record("a"))
+    registry.credentials = "Basic " + b64encode(b"ann:se:cret").decode()
+    assert client(registry, auth={"user": "ann", "password": "se:cret"}).by_id(number).id == number
+    registry.credentials = "Bearer t0ken"
+    assert client(registry, auth={"token": "t0ken"}).by_id(number).id == number
+    with pytest.raises(RegistryUnavailableError, match="refuses the credentials") as failure:
+        client(registry, auth={"token": "wr0ng"}).by_id(number)
+    assert "wr0ng" not in str(failure.value)
+
+
+def test_next_url_where_one_does_not_answer(registry: StandIn) -> None:
+    number = registry.add("s", record("a"))
+    options = RegistryOptions.read({"url": [_closed_port(), registry.url], "retries": 0})
+    assert SchemaRegistry(options).by_id(number).id == number
+
+
+def test_registry_that_is_down(registry: StandIn) -> None:
+    number = registry.add("s", record("a"))
+    registry.failing = 503
+    schemas = client(registry)
+    with pytest.raises(RegistryUnavailableError, match="fails: Error in the backend"):
+        schemas.by_id(number)
+    with pytest.raises(RegistryUnavailableError, match="does not answer"):
+        SchemaRegistry(RegistryOptions.read({"url": _closed_port(), "retries": 0})).by_id(1)
+
+
+def test_retries_until_the_registry_answers(registry: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    number = registry.add("s", record("a"))
+    registry.failing = 503
+
+    def wait(_seconds: float) -> None:
+        registry.failing = None
+
+    monkeypatch.setattr("time.sleep", wait)
+    assert client(registry, retries=2).by_id(number).id == number
+    assert len(registry.requests) == 2
+
+
+def test_one_registry_in_a_process() -> None:
+    options = {"url": "http://127.0.0.1:1", "auth": {"token": "x"}}
+    assert registry_of(RegistryOptions.read(options)) is registry_of(RegistryOptions.read(options))
+
+
+def _closed_port() -> str:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return f"http://127.0.0.1:{free.getsockname()[1]}"
