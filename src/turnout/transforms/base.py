@@ -94,12 +94,14 @@ class Transform:
     Attributes:
         side: of a transform that has ``$Key`` and ``$Value``; the others take the whole record.
         kafka: Kafka ships it; the others are turnout's own, or a package's.
+        java_names: the classes, without a side, by which connectors name one that others have released.
         keeps_topic: the topic stays as it is, so that filters on topics behind it hold before it as well.
         keeps_paths: content stays at its path; a transform that carries it elsewhere says so by `moves`.
     """
 
     options: ClassVar[tuple[Option, ...]] = ()
     kafka: ClassVar[bool] = False
+    java_names: ClassVar[tuple[str, ...]] = ()
     sided: ClassVar[bool] = True
     keeps_topic: ClassVar[bool] = False
     keeps_paths: ClassVar[bool] = False
@@ -171,7 +173,9 @@ class Transform:
 
     @property
     def full_name(self) -> str:
-        """The class, as error headers name it: Kafka's, or the one that has run."""
+        """The class, as error headers name it: Kafka's, the one that others have released, or the one that has run."""
+        if self.java_names:
+            return self.java_names[0] + (f"${self.side}" if self.sided else "")
         module = type(self).__module__
         return f"{PACKAGE if self.kafka else (module.rpartition('.')[0] or module) + '.'}{self.label}"
 

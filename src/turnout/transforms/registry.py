@@ -10,13 +10,19 @@ from types import MappingProxyType
 
 from turnout.suggestions import did_you_mean, nearest
 from turnout.transforms.base import PACKAGE, Predicate, Side, Transform
+from turnout.transforms.base64 import Base64
 from turnout.transforms.cast import Cast
 from turnout.transforms.cloud_event import CloudEvent
+from turnout.transforms.drop import Drop
 from turnout.transforms.drop_headers import DropHeaders
 from turnout.transforms.extract_field import ExtractField
+from turnout.transforms.extract_topic import ExtractTopic
 from turnout.transforms.filter import Filter
 from turnout.transforms.flatten import Flatten
+from turnout.transforms.from_json import FromJson
+from turnout.transforms.gzip_decompress import GzipDecompress
 from turnout.transforms.header_from import HeaderFrom
+from turnout.transforms.header_to_field import HeaderToField
 from turnout.transforms.hoist_field import HoistField
 from turnout.transforms.insert_field import InsertField
 from turnout.transforms.insert_header import InsertHeader
@@ -34,6 +40,8 @@ from turnout.transforms.set_schema_metadata import SetSchemaMetadata
 from turnout.transforms.subject_transform import SubjectTransform
 from turnout.transforms.timestamp_converter import TimestampConverter
 from turnout.transforms.timestamp_router import TimestampRouter
+from turnout.transforms.to_json import ToJson
+from turnout.transforms.topic_regex_router import TopicRegexRouter
 from turnout.transforms.value_to_key import ValueToKey
 
 ENTRY_POINT = "turnout.transforms"
@@ -43,13 +51,19 @@ TRANSFORMS: Mapping[str, type[Transform]] = MappingProxyType(
     {
         kind.__name__: kind
         for kind in (
+            Base64,
             Cast,
             CloudEvent,
+            Drop,
             DropHeaders,
             ExtractField,
+            ExtractTopic,
             Filter,
             Flatten,
+            FromJson,
+            GzipDecompress,
             HeaderFrom,
+            HeaderToField,
             HoistField,
             InsertField,
             InsertHeader,
@@ -60,6 +74,8 @@ TRANSFORMS: Mapping[str, type[Transform]] = MappingProxyType(
             SubjectTransform,
             TimestampConverter,
             TimestampRouter,
+            ToJson,
+            TopicRegexRouter,
             ValueToKey,
         )
     }
@@ -110,9 +126,10 @@ def predicates() -> Mapping[str, type[Predicate]]:
 
 
 def transform_names(simple: str) -> list[str]:
-    """Return all names accepted for a transform's simple name: with sides, and with Kafka's package."""
-    sides = [f"{simple}$Key", f"{simple}$Value"] if transforms()[simple].sided else [simple]
-    return [*sides, *(PACKAGE + name for name in sides)]
+    """Return all names accepted for a transform's simple name: with sides, with Kafka's package and with others'."""
+    kind = transforms()[simple]
+    names = (simple, PACKAGE + simple, *kind.java_names)
+    return [name + side for name in names for side in (("$Key", "$Value") if kind.sided else ("",))]
 
 
 def predicate_names(simple: str) -> list[str]:
@@ -131,8 +148,10 @@ def find_transform(name: str, *, strict: bool = False) -> Found:
     Raises:
         UnknownNameError: when there is none of that name.
     """
-    simple, _, side = name.removeprefix(PACKAGE).partition("$")
+    class_name, _, side = name.partition("$")
     known = RELEASED if strict else transforms()
+    by_class = {java_name: simple for simple, kind in known.items() for java_name in kind.java_names}
+    simple = by_class.get(class_name, class_name.removeprefix(PACKAGE))
     kind = known.get(simple)
     if strict and not name.startswith(PACKAGE) and (kind is None or kind.sided):
         raise UnknownNameError(f"no class {name!r} is installed; a worker knows {PACKAGE}{simple}")
