@@ -1,0 +1,28 @@
+"""Pauses of the garbage collector."""
+
+from __future__ import annotations
+
+import gc
+from contextlib import suppress
+
+from turnout.gc_tools import paused_gc
+
+
+def test_the_collector_is_paused_in_the_block_alone() -> None:
+    """Also where the block raises; a collector that was off before stays off."""
+    assert gc.isenabled()
+    enabled = []
+    with suppress(KeyError), paused_gc():
+        enabled.append(gc.isenabled())
+        raise KeyError
+    enabled.append(gc.isenabled())
+
+    assert enabled == [False, True]
+
+    gc.disable()
+    try:
+        with paused_gc():
+            pass
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
