@@ -45,6 +45,7 @@ NOT_RUN = {
     ("cluster.md", "sh"): "needs a cluster: tests/integration starts one with the same classes",
     ("console.md", "console"): "does not end; tests/server starts it",
     ("deploy.md", "console"): "needs an engine or a system's own services: tests/deploy reads and runs what it can",
+    ("from-sigma.md", "console"): "the reader's own rules; tests/cli/test_import.py imports some, with these options",
     ("nats.md", "python"): "does not end; tests/spark/formats and tests/integration/copy_stream.py run it with an end",
     ("routes.md", "console"): "the state of somebody's server; tests/cli/test_check.py has each of its lines",
     ("server.md", "console"): "does not end; tests/server starts it",
@@ -58,8 +59,8 @@ def kinds() -> set[tuple[str, str]]:
     return {(page, block.language) for page in pages for block in blocks(page)}
 
 
-HERE = {("routes.md", "yaml"), ("server.md", "yaml"), ("transforms.md", "yaml"), ("transforms.md", "text"),
-        ("transforms.md", "python")}  # fmt: skip
+HERE = {("from-sigma.md", "yaml"), ("routes.md", "yaml"), ("server.md", "yaml"), ("transforms.md", "yaml"),
+        ("transforms.md", "text"), ("transforms.md", "python")}  # fmt: skip
 """Run below, or by `tests/docs/test_pages.py`, `tests/transforms/test_reference.py` and `test_registry.py` there."""
 
 
@@ -89,7 +90,7 @@ def test_the_settings_of_a_server() -> None:
 
 def test_the_chain_of_the_page_on_transforms() -> None:
     """It is read as one of a route."""
-    (block,) = blocks("transforms.md", "yaml")
+    block = next(block for block in blocks("transforms.md", "yaml") if block.text.startswith("transforms:"))
     route = 'name: chain\nsource: {format: nats, servers: "nats://127.0.0.1", stream: S}\nvalue: {format: json}\n'
     route += 'sink: {format: nats, servers: "nats://127.0.0.1", stream: null}\n'
 
