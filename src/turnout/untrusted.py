@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TypeGuard
+from collections.abc import Mapping
+from typing import Any, TypeAlias, TypeGuard
+
+JsonObject: TypeAlias = dict[str, Any]
+"""A JSON object as ``json`` reads it, or a row by column. The types of its values are known at run time only."""
+
+JsonMapping: TypeAlias = Mapping[str, Any]
+"""The same, only read."""
 
 LARGEST_SEQUENCE = (1 << 63) - 1
 """Largest value of a signed 64-bit column; a server counts one bit further."""

@@ -18,10 +18,11 @@ from turnout.engine.trace import Trace
 from turnout.errors import SubscriptionNotFoundError
 from turnout.records import Batch, Failure
 from turnout.records.text import readable, text_of
-from turnout.records.types import Fields, JsonObject
+from turnout.records.types import Fields
 from turnout.subjects.draw_hash import draws_of
 from turnout.subscriptions import Subscription
 from turnout.subscriptions.index import Index
+from turnout.untrusted import JsonObject
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,9 @@ from turnout.engine.rejection import Rejection, failures_of
 from turnout.errors import RunError
 from turnout.records import Failure
 from turnout.records.text import iso_of, readable
-from turnout.records.types import JsonObject
 from turnout.routes import Route
 from turnout.transforms import ErrorPolicy
+from turnout.untrusted import JsonObject
 
 IN_FULL: Final = 20
 """Maximum number of failures of one batch that are shown in full, in the order of reading."""

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from turnout.histogram import Histogram
-from turnout.records.types import Fields, JsonObject
+from turnout.records.types import Fields
 from turnout.routes import Route
+from turnout.untrusted import JsonObject
 
 SOURCE: Final = "source"
 KEY: Final = "key"

@@ -19,9 +19,9 @@ from turnout.engine.outcome import outcome_of_rejected
 from turnout.engine.reading import Consumed
 from turnout.engine.rejection import Rejection, rejected_deliveries
 from turnout.errors import RunError
-from turnout.records.types import JsonObject
 from turnout.routes import Route
 from turnout.subscriptions.index import Index
+from turnout.untrusted import JsonObject
 
 
 @dataclass(frozen=True, slots=True)

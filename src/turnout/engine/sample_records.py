@@ -15,10 +15,10 @@ from turnout.codecs import Notation, TextNotation, notation_of
 from turnout.epoch import microseconds_since_epoch
 from turnout.errors import ConfigError, Mistake
 from turnout.records.headers import ARROW
-from turnout.records.types import ArrowBatch, Fields, JsonObject, Value
+from turnout.records.types import ArrowBatch, Fields, Value
 from turnout.routes import Route
 from turnout.suggestions import guesses
-from turnout.untrusted import is_whole
+from turnout.untrusted import JsonObject, is_whole
 
 PARTS = (
     "topic", "partition", "offset", "key", "keyBase64", "value", "valueBase64", "headers", "timestamp", "stream",

@@ -13,12 +13,13 @@ from turnout.engine.reading import Consumed
 from turnout.engine.trace import Watch
 from turnout.records import Batch, Record
 from turnout.records.text import iso_of, json_of, readable, text_of
-from turnout.records.types import Fields, JsonObject
+from turnout.records.types import Fields
 from turnout.routes import Route
 from turnout.transforms.apply import StageRunner
 from turnout.transforms.base import Errors, Predicate
 from turnout.transforms.chain import Guard
 from turnout.transforms.predicates import Condition, HasHeaderKey, RecordIsTombstone, texts_of
+from turnout.untrusted import JsonObject
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,10 +19,10 @@ from turnout.nats.wire import Connection, Range, streams_of
 from turnout.nats.wire.per_filter_reader import RangeReader, reader_of
 from turnout.nats.wire.positions import Place, place_of, resolve, state_of
 from turnout.nats.wire.read_strategy import observer_strategy
-from turnout.records.types import Fields, JsonObject
+from turnout.records.types import Fields
 from turnout.routes import Route
 from turnout.routes.endpoints import NatsSink
-from turnout.untrusted import LARGEST_SEQUENCE, decimal, is_whole
+from turnout.untrusted import LARGEST_SEQUENCE, JsonObject, decimal, is_whole
 
 _LARGEST_INT: Final = (1 << 31) - 1
 """Largest value of the columns of partitions and of tries."""

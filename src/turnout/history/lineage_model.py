@@ -12,10 +12,10 @@ from turnout.engine.lineage import REVISION, ROUTE, SOURCE
 from turnout.errors import ConfigError, Mistake
 from turnout.nats.protocol.positions import stream_and_sequence
 from turnout.records.text import readable
-from turnout.records.types import ArrowBatch, JsonObject
+from turnout.records.types import ArrowBatch
 from turnout.subscriptions import Subscription
 from turnout.subscriptions.index import Index
-from turnout.untrusted import LARGEST_SEQUENCE, decimal
+from turnout.untrusted import LARGEST_SEQUENCE, JsonObject, decimal
 
 _ID = "Nats-Msg-Id"
 

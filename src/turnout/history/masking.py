@@ -11,10 +11,11 @@ from typing import Final
 
 from turnout.records import Record, Schema
 from turnout.records.text import iso_of, json_of, readable, text_of
-from turnout.records.types import Fields, JsonObject
+from turnout.records.types import Fields
 from turnout.transforms import Chain
 from turnout.transforms.chain import Stage
 from turnout.transforms.flow import HEADERS, KEY, VALUE, ContentPath, fits, same_name
+from turnout.untrusted import JsonObject
 
 HIDDEN: Final = "***"
 """Text shown in place of masked content."""

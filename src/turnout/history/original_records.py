@@ -11,8 +11,9 @@ from turnout.engine.sample_records import SampleRecord
 from turnout.errors import StreamError
 from turnout.history.dead_letters import DeadLetter
 from turnout.nats.wire import Connection, PullReader, Range, stored_message
-from turnout.records.types import ArrowBatch, JsonObject
+from turnout.records.types import ArrowBatch
 from turnout.routes import Route
+from turnout.untrusted import JsonObject
 
 _FORBIDDEN, _GONE = 403, 404
 _FEW = 20

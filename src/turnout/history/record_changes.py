@@ -18,7 +18,8 @@ from turnout.history.case_outcome import read_back
 from turnout.history.delivery_comparison import SentDeliveries
 from turnout.history.outcome_comparison import ABSENT, Difference, compared
 from turnout.records.text import text_of
-from turnout.records.types import ArrowArray, JsonObject, RowIds
+from turnout.records.types import ArrowArray, RowIds
+from turnout.untrusted import JsonObject
 
 ENCODING: Final = "(encoding)"
 """Label of a change of bytes that mean the same JSON: blanks, or the order of fields."""

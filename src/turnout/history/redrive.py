@@ -19,12 +19,13 @@ from turnout.history.dead_letters import DeadLetter, LetterBox
 from turnout.history.letter_marks import mark
 from turnout.history.original_records import originals
 from turnout.history.sending import Sinks
-from turnout.records.types import ArrowBatch, JsonObject
+from turnout.records.types import ArrowBatch
 from turnout.routes import Route
 from turnout.runtime.preflight import preflight
 from turnout.subscriptions import Store, Subscription, open_store
 from turnout.subscriptions.address import existing
 from turnout.subscriptions.index import Index
+from turnout.untrusted import JsonObject
 
 DELIVERED: Final = "delivered"
 FAILED: Final = "failed"

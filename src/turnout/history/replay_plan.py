@@ -16,7 +16,6 @@ from turnout.errors import ConfigError, Mistake
 from turnout.history.ranges import StreamRange, ranges_of
 from turnout.history.replay_state import ReplayState
 from turnout.nats.wire.positions import Place
-from turnout.records.types import JsonObject
 from turnout.routes import Route
 from turnout.routes.endpoints import Sink
 from turnout.routes.other_sinks import with_sink
@@ -25,6 +24,7 @@ from turnout.runtime.preflight import preflight
 from turnout.subscriptions import Snapshot
 from turnout.subscriptions.as_of import snapshot_of
 from turnout.subscriptions.past import Moment
+from turnout.untrusted import JsonObject
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 

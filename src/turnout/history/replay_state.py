@@ -14,7 +14,8 @@ from turnout.errors import ConfigError, Mistake
 from turnout.files import FileLock, replace_file
 from turnout.history.ranges import StreamRange
 from turnout.private_files import private_folder
-from turnout.records.types import Fields, JsonObject
+from turnout.records.types import Fields
+from turnout.untrusted import JsonObject
 
 if TYPE_CHECKING:
     from turnout.history.replay_plan import ReplayPlan

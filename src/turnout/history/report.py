@@ -9,7 +9,7 @@ from typing import Final
 from turnout.history.bounded_counts import Tally
 from turnout.history.differences import Differences
 from turnout.history.examples import Example, RecordPosition
-from turnout.records.types import JsonObject
+from turnout.untrusted import JsonObject
 
 TITLES: Final = {
     "outcome": "end otherwise",

@@ -5,8 +5,8 @@ from __future__ import annotations
 from turnout.engine.sample_records import PARTS
 from turnout.history.suite import STORE
 from turnout.history.suite_document import SuiteDocument
-from turnout.records.types import JsonObject
 from turnout.routes.json_schema import DIALECT, model_schema
+from turnout.untrusted import JsonObject
 
 _TEXT = {"type": ["string", "null"]}
 _PARTS: dict[str, JsonObject] = {

@@ -21,13 +21,14 @@ from turnout.history.tap_reading import StreamPart, parts
 from turnout.history.tap_watch import DELIVERED, MAPPED, SOURCE, TapWatch
 from turnout.nats.wire.positions import Place
 from turnout.records import ALIVE, Batch
-from turnout.records.types import ArrowBatch, JsonObject, RowIds
+from turnout.records.types import ArrowBatch, RowIds
 from turnout.routes import Route
 from turnout.runtime.preflight import preflight
 from turnout.subscriptions import open_store
 from turnout.subscriptions.address import existing
 from turnout.subscriptions.index import Index
 from turnout.suggestions import did_you_mean
+from turnout.untrusted import JsonObject
 
 _SAMPLE = 100
 """Of a live stream that is faster than it is shown, a second's records are chosen among this many of the newest."""

@@ -12,8 +12,9 @@ from turnout.engine.reading import Consumed
 from turnout.engine.trace import Watch
 from turnout.history.masking import Hidden
 from turnout.records import FAILED, Batch
-from turnout.records.types import JsonObject, RowIds
+from turnout.records.types import RowIds
 from turnout.transforms.apply import StageRunner
+from turnout.untrusted import JsonObject
 
 SOURCE: Final = "source"
 MAPPED: Final = "mapped"

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from turnout.history.cases import CaseResult, Report
 from turnout.history.coverage import KINDS
 from turnout.history.outcome_comparison import ABSENT, Difference
-from turnout.records.types import JsonObject
+from turnout.untrusted import JsonObject
 
 
 def plain(value: object) -> object:

@@ -8,7 +8,8 @@ from decimal import Context, Decimal
 from typing import Any
 
 from turnout.epoch import MILLISECONDS_PER_DAY
-from turnout.records.types import Fields, JsonObject, Value
+from turnout.records.types import Fields, Value
+from turnout.untrusted import JsonObject
 
 _DATA = "org.apache.kafka.connect.data."
 DATE = _DATA + "Date"

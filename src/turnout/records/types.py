@@ -24,9 +24,6 @@ Value: TypeAlias = "bool | int | float | str | bytes | Decimal | Struct | Sequen
 DynamicValue: TypeAlias = Any
 """A value whose type is known at run time only: by the schema beside it, or by a test that no type checker follows."""
 
-JsonObject: TypeAlias = dict[str, Any]
-"""A JSON object, or a row by column. The types of its values are known at run time only."""
-
 Fields: TypeAlias = Mapping[str, Any]
 """Values by name, as of a `JsonObject`, that are only read."""
 

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any, TypeVar
 
-from turnout.nats.protocol.answers import JsonMapping, JsonObject
+from turnout.untrusted import JsonMapping, JsonObject
 
 T = TypeVar("T")
 

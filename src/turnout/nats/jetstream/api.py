@@ -14,9 +14,9 @@ from turnout.nats.jetstream._codec import decode
 from turnout.nats.jetstream.connection import NatsConnection, Reply
 from turnout.nats.jetstream.consumer_config import ConsumerInfo
 from turnout.nats.jetstream.errors import StreamError, api_error
-from turnout.nats.protocol.answers import JsonMapping, JsonObject
 from turnout.nats.protocol.prefix import Prefix
 from turnout.subjects.tokens import is_name
+from turnout.untrusted import JsonMapping, JsonObject
 
 T = TypeVar("T")
 

@@ -23,11 +23,11 @@ from turnout.nats.jetstream._client import BoundedClient, translate, translated
 from turnout.nats.jetstream._frames import FrameParser, Handler
 from turnout.nats.jetstream._time_limits import within
 from turnout.nats.jetstream.errors import NoRespondersError, PermissionDeniedError, RequestTimeoutError
-from turnout.nats.protocol.answers import JsonObject
 from turnout.nats.protocol.headers import HeaderInput, encode_table
 from turnout.nats.protocol.security import begins_tls
 from turnout.nats.protocol.status import NO_RESPONDERS, Status
 from turnout.secrets import masked_url
+from turnout.untrusted import JsonObject
 
 _log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from enum import StrEnum
 
 from turnout.nats.jetstream._codec import enumeration, moment, nested, seconds, seconds_list
 from turnout.nats.jetstream.stream_config import ClusterInfo
-from turnout.nats.protocol.answers import JsonMapping
+from turnout.untrusted import JsonMapping
 
 
 class DeliverPolicy(StrEnum):

@@ -12,10 +12,10 @@ from turnout.nats.jetstream.core import JetStreamCore
 from turnout.nats.jetstream.kv import KeyValue, KeyValueConfig, bucket_stream
 from turnout.nats.jetstream.object_info import ObjectStoreConfig, object_stream
 from turnout.nats.jetstream.objects import ObjectStore
-from turnout.nats.protocol.answers import JsonObject
 from turnout.nats.protocol.options import ConnectionOptions
 from turnout.nats.protocol.prefix import Prefix
 from turnout.nats.protocol.security import Credentials
+from turnout.untrusted import JsonObject
 
 
 class JetStream(JetStreamCore):

@@ -17,7 +17,7 @@ from turnout.nats.jetstream.stream_config import (
     StoreCompression,
     StreamConfig,
 )
-from turnout.nats.protocol.answers import JsonMapping, JsonObject
+from turnout.untrusted import JsonMapping, JsonObject
 
 DEFAULT_CHUNK = 128 * 1024
 

@@ -19,10 +19,9 @@ from turnout.nats.jetstream.errors import (
 )
 from turnout.nats.jetstream.stream_config import External, RawMessage, StreamConfig, StreamInfo, StreamSource
 from turnout.nats.jetstream.subscribe import create_consumer
-from turnout.nats.protocol.answers import JsonObject
 from turnout.nats.protocol.headers import ADDED_BY_DIRECT_GETS, parse_table
 from turnout.nats.protocol.status import NO_MESSAGES, Status
-from turnout.untrusted import decimal
+from turnout.untrusted import JsonObject, decimal
 
 
 def _placed(source: StreamSource) -> StreamSource:

@@ -3,17 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Any, TypeAlias
 
 from turnout.errors import StreamError
-from turnout.untrusted import LARGEST_SEQUENCE
-
-JsonObject: TypeAlias = dict[str, Any]
-"""An object of an API request or answer, as ``json`` reads it."""
-
-JsonMapping: TypeAlias = Mapping[str, Any]
-"""The same, only read."""
+from turnout.untrusted import LARGEST_SEQUENCE, JsonMapping, JsonObject
 
 _SHOWN_BYTES = 60
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from turnout.errors import StreamError
-from turnout.nats.protocol.answers import JsonObject, read_object
+from turnout.nats.protocol.answers import read_object
 from turnout.nats.protocol.errors import BrokenFrameError
-from turnout.untrusted import decimal
+from turnout.untrusted import JsonObject, decimal
 
 MAX_LINE_BYTES = 1 << 20
 """Bytes of a protocol line; the longest is the INFO of a large cluster."""

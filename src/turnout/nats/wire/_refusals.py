@@ -10,13 +10,14 @@ import numpy as np
 import pyarrow.compute as pc
 
 from turnout.errors import StreamError
-from turnout.nats.protocol.answers import JsonObject, read_object
+from turnout.nats.protocol.answers import read_object
 from turnout.nats.protocol.errors import NoMatchingStreamError, api_error
 from turnout.nats.protocol.options import ConnectionOptions
 from turnout.nats.protocol.status import NO_RESPONDERS, read_status
 from turnout.nats.wire._window import PublishedMessages
 from turnout.nats.wire.connection import Connection
 from turnout.nats.wire.streams import streams_of
+from turnout.untrusted import JsonObject
 
 TOO_MANY: Final = 429
 _MAX_TRIES = 4

@@ -14,14 +14,13 @@ from collections.abc import Iterator
 import numpy as np
 
 from turnout.errors import ConnectionLostError, StreamError
-from turnout.nats.protocol.answers import JsonObject
 from turnout.nats.protocol.headers import ADDED_BY_DIRECT_GETS, parse
 from turnout.nats.protocol.status import END_OF_BATCH, NO_MESSAGES, NO_RESPONDERS
 from turnout.nats.wire.connection import Connection, Message
 from turnout.nats.wire.pull import Range, hole
 from turnout.nats.wire.records import Row, record_batch, row
 from turnout.records.types import ArrowBatch
-from turnout.untrusted import LARGEST_SEQUENCE, decimal
+from turnout.untrusted import LARGEST_SEQUENCE, JsonObject, decimal
 
 _BATCH_MESSAGES = 5000
 _BATCH_BYTES = 8 << 20

@@ -19,14 +19,13 @@ import pyarrow.compute as pc
 from turnout.errors import ConnectionLostError, StreamError
 from turnout.histogram import Histogram
 from turnout.nats.protocol import headers as _headers
-from turnout.nats.protocol.answers import JsonObject
 from turnout.nats.protocol.frames import MessageLine
 from turnout.nats.wire._refusals import TOO_MANY, Refusals, answer_of, concerns_all, forbidden_subject
 from turnout.nats.wire._window import PublishedMessages, Refused, TrackedChunk, Window, small_enough
 from turnout.nats.wire.connection import Connection
 from turnout.nats.wire.frames import Frames, locate, numbers_before, windows, with_room
 from turnout.records.types import Binaries, Strings
-from turnout.untrusted import LARGEST_SEQUENCE, decimal
+from turnout.untrusted import LARGEST_SEQUENCE, JsonObject, decimal
 
 
 @dataclass(frozen=True, slots=True)

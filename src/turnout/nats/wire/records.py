@@ -17,7 +17,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from turnout.nats.protocol.answers import JsonObject
 from turnout.nats.protocol.errors import BrokenFrameError, NotJetStreamMessageError
 from turnout.nats.protocol.frames import MAX_SIZE_DIGITS
 from turnout.nats.protocol.headers import MESSAGE_ID
@@ -25,6 +24,7 @@ from turnout.nats.protocol.positions import JSAck
 from turnout.nats.wire.frames import Frames, numbers_before, windows
 from turnout.records.headers import ARROW
 from turnout.records.types import ArrowArray, ArrowBatch, Binaries, Strings
+from turnout.untrusted import JsonObject
 
 SCHEMA = pa.schema(
     [

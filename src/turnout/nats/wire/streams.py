@@ -10,12 +10,13 @@ import time
 from typing import Any
 
 from turnout.errors import StreamError
-from turnout.nats.protocol.answers import JsonMapping, JsonObject, number_in, object_in, read_object
+from turnout.nats.protocol.answers import number_in, object_in, read_object
 from turnout.nats.protocol.errors import ConsumerNotFoundError, MessageNotFoundError
 from turnout.nats.protocol.headers import parse
 from turnout.nats.wire.connection import Connection
 from turnout.nats.wire.records import Row, record_batch, row
 from turnout.records.types import ArrowBatch
+from turnout.untrusted import JsonMapping, JsonObject
 
 
 def create_stream(connection: Connection, config: JsonMapping) -> JsonObject:

@@ -9,9 +9,10 @@ from types import TracebackType
 from typing import Self
 
 from turnout.errors import ConnectionLostError
-from turnout.records.types import Fields, JsonObject
+from turnout.records.types import Fields
 from turnout.runtime.open_splits.ledger import Plan
 from turnout.runtime.open_splits.progress import OpenProgress
+from turnout.untrusted import JsonObject
 
 _TIMEOUT_SECONDS = 60.0
 

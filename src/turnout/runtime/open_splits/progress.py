@@ -14,8 +14,8 @@ from turnout.engine.counts import NUMBERS, Counts
 from turnout.engine.flow import Flow
 from turnout.files import replace_file
 from turnout.private_files import private_folder
-from turnout.records.types import Fields, JsonObject
-from turnout.untrusted import LARGEST_SEQUENCE, is_whole
+from turnout.records.types import Fields
+from turnout.untrusted import LARGEST_SEQUENCE, JsonObject, is_whole
 
 FOLDER: Final = "open"
 """The folder in a checkpoint."""

@@ -20,10 +20,10 @@ from secrets import token_urlsafe
 from types import TracebackType
 from typing import Final, Self
 
-from turnout.records.types import Fields, JsonObject
+from turnout.records.types import Fields
 from turnout.runtime.open_splits.ledger import Attempt, OpenSplits
 from turnout.runtime.open_splits.progress import OpenProgress
-from turnout.untrusted import is_whole
+from turnout.untrusted import JsonObject, is_whole
 
 _LONGEST_LINE: Final = 1 << 20
 _PAUSE_SECONDS: Final = 0.05
