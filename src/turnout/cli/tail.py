@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import base64
-import re
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from turnout.cli.jetstream_options import JetStreamAccess, run, with_access
+from turnout.durations import parse_duration
 from turnout.errors import ConfigError, Mistake
 from turnout.terminal import json_text, printable_lines
 from turnout.untrusted import decimal
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from turnout.nats.jetstream import ConsumerConfig, Message, OrderedSubscription
 
-_AGE = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
-_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _FORMS = "all, new, last, last-per-subject, a sequence, an age like 10m, or a time like 2026-01-31T12:00:00Z"
 
 
@@ -43,9 +41,9 @@ def start(text: str, now: datetime) -> ConsumerConfig:
     sequence = decimal(text)
     if sequence is not None:
         return ConsumerConfig(deliver_policy=DeliverPolicy.BY_START_SEQUENCE, opt_start_seq=max(1, sequence))
-    age = _AGE.fullmatch(text)
+    age = parse_duration(text)
     try:
-        moment = now - timedelta(seconds=float(age[1]) * _SECONDS[age[2]]) if age else datetime.fromisoformat(text)
+        moment = datetime.fromisoformat(text) if age is None else now - timedelta(seconds=age)
     except (ValueError, OverflowError):
         raise ConfigError([Mistake("--from", f"{text!r} is not {_FORMS}")]) from None
     return ConsumerConfig(deliver_policy=DeliverPolicy.BY_START_TIME, opt_start_time=moment.astimezone(UTC))

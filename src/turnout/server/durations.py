@@ -1,4 +1,4 @@
-"""Durations in text form."""
+"""Durations as settings of a server."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, WithJsonSchema
 
-_UNITS = {"ms": 0.001, "": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+from turnout.durations import SECONDS_BY_UNIT
+
 _LONGEST = 1e9
 """Some thirty years, which every clock and every lock can wait."""
 
@@ -24,7 +25,11 @@ def seconds_of(written: object) -> float:
         ValueError: it is none of these.
     """
     match = _SPAN.fullmatch(str(written).strip())
-    seconds = float("nan") if isinstance(written, bool) or match is None else float(match[1]) * _UNITS[match[2]]
+    seconds = (
+        float("nan")
+        if isinstance(written, bool) or match is None
+        else float(match[1]) * SECONDS_BY_UNIT[match[2] or "s"]
+    )
     if not seconds <= _LONGEST:
         raise ValueError('expected a span like 30, "30s", "10m", "2h" or "7d"')
     return seconds

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -10,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from turnout.clocks import TrustedClock
+from turnout.durations import parse_duration
 from turnout.epoch import EPOCH, microseconds_since_epoch
 from turnout.errors import HistoryForgottenError, SubscriptionNotFoundError
 from turnout.subscriptions.model import Subscription
@@ -21,9 +21,6 @@ Moment: TypeAlias = int | datetime
 DEFAULT_RETENTION: Final = 30 * 86_400.0
 """Default seconds for which a store keeps deleted subscriptions."""
 
-_RETENTION = re.compile(r"([0-9]+(?:\.[0-9]+)?)([smhd])")
-_UNITS = {"s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
-
 
 def retention_of(text: str) -> float | None:
     """Return the seconds of a retention: ``45s``, ``30m``, ``12h``, ``30d``, 0 or ``forever``; None if invalid.
@@ -33,8 +30,7 @@ def retention_of(text: str) -> float | None:
     """
     if text in ("0", "forever"):
         return 0.0 if text == "0" else float("inf")
-    written = _RETENTION.fullmatch(text)
-    return float(written[1]) * _UNITS[written[2]] if written else None
+    return parse_duration(text)
 
 
 def time_of(at: int) -> datetime:
