@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from turnout.errors import RunError
-from turnout.runtime.checkpoint_repair import mended
+from turnout.runtime.checkpoint_repair import repair_torn_entries
 
 OFFSETS = 'v1\n{"batchWatermarkMs":0,"conf":{}}\n{"IN": %d}'
 COMMIT = 'v1\n{"nextBatchWatermarkMs":0}'
@@ -56,9 +56,9 @@ def test_a_whole_checkpoint_is_left_as_it_is(checkpoint: Path) -> None:
     """Every file of it, byte by byte; and a folder that is not there yet stays away."""
     before = {file: file.read_bytes() for file in checkpoint.rglob("*") if file.is_file()}
 
-    assert mended(checkpoint, from_the_beginning=True) == []
+    assert repair_torn_entries(checkpoint, from_the_beginning=True) == []
     assert {file: file.read_bytes() for file in checkpoint.rglob("*") if file.is_file()} == before
-    assert mended(checkpoint / "new", from_the_beginning=True) == []
+    assert repair_torn_entries(checkpoint / "new", from_the_beginning=True) == []
     assert not (checkpoint / "new").exists()
 
 
@@ -67,7 +67,7 @@ def test_a_torn_commit(checkpoint: Path, content: bytes) -> None:
     """The micro-batch counts as not done."""
     tear(checkpoint, "commits/3", content=content)
 
-    assert mended(checkpoint, from_the_beginning=True) == ["commits/3 (torn)"]
+    assert repair_torn_entries(checkpoint, from_the_beginning=True) == ["commits/3 (torn)"]
     assert logs(checkpoint) == ([0, 1, 2, 3], [0, 1, 2])
     assert not (checkpoint / "commits" / ".3.crc").exists()
 
@@ -77,7 +77,7 @@ def test_a_torn_offset(checkpoint: Path, content: bytes) -> None:
     """The micro-batch is planned anew from where the one before it ended, so its commit goes, too."""
     tear(checkpoint, "offsets/3", content=content)
 
-    assert mended(checkpoint, from_the_beginning=True) == ["offsets/3 (torn)", "commits/3"]
+    assert repair_torn_entries(checkpoint, from_the_beginning=True) == ["offsets/3 (torn)", "commits/3"]
     assert logs(checkpoint) == ([0, 1, 2], [0, 1, 2])
 
 
@@ -85,7 +85,7 @@ def test_everything_since_a_while_ago(checkpoint: Path) -> None:
     """A disk that was written to last half a minute before the cut has lost several."""
     tear(checkpoint, "offsets/2", "offsets/3", "commits/1", "commits/2", "commits/3", content=ZEROS)
 
-    mended(checkpoint, from_the_beginning=True)
+    repair_torn_entries(checkpoint, from_the_beginning=True)
 
     assert logs(checkpoint) == ([0, 1], [0])
 
@@ -94,7 +94,7 @@ def test_a_hole(checkpoint: Path) -> None:
     """An entry whose predecessor is torn does not say where its micro-batch begins."""
     tear(checkpoint, "offsets/2")
 
-    mended(checkpoint, from_the_beginning=True)
+    repair_torn_entries(checkpoint, from_the_beginning=True)
 
     assert logs(checkpoint) == ([0, 1], [0, 1])
 
@@ -111,9 +111,9 @@ def test_the_very_first_offset(checkpoint: Path) -> None:
     (checkpoint / "commits" / "0").unlink()
     tear(checkpoint, "offsets/0")
     with pytest.raises(RunError, match="offsets/0 is torn"):
-        mended(checkpoint, from_the_beginning=False)
+        repair_torn_entries(checkpoint, from_the_beginning=False)
 
-    mended(checkpoint, from_the_beginning=True)
+    repair_torn_entries(checkpoint, from_the_beginning=True)
 
     assert logs(checkpoint) == ([], [])
 
@@ -125,7 +125,7 @@ def test_no_offset_is_left(checkpoint: Path) -> None:
     with pytest.raises(
         RunError, match=r"does not say any more where the run stands: offsets/0 is torn.*remove the folder"
     ):
-        mended(checkpoint, from_the_beginning=True)
+        repair_torn_entries(checkpoint, from_the_beginning=True)
     assert logs(checkpoint) == ([0, 1, 2, 3], [0, 1, 2, 3])
 
 
@@ -134,7 +134,7 @@ def test_a_torn_metadata(checkpoint: Path, content: bytes) -> None:
     """The query gets another id; one that has not begun gets it from Spark."""
     tear(checkpoint, "metadata", content=content)
 
-    assert mended(checkpoint, from_the_beginning=True) == ["metadata (torn)"]
+    assert repair_torn_entries(checkpoint, from_the_beginning=True) == ["metadata (torn)"]
     assert len(json.loads((checkpoint / "metadata").read_text())["id"]) == 36
     assert not (checkpoint / ".metadata.crc").exists()
 
@@ -143,7 +143,7 @@ def test_a_torn_metadata_of_a_new_run(tmp_path: Path) -> None:
     """There is nothing that it belongs to."""
     (tmp_path / "metadata").touch()
 
-    mended(tmp_path, from_the_beginning=True)
+    repair_torn_entries(tmp_path, from_the_beginning=True)
 
     assert not (tmp_path / "metadata").exists()
 
@@ -153,7 +153,7 @@ def test_a_torn_checksum(checkpoint: Path, content: bytes) -> None:
     """Its file is whole, which it shows by itself; Spark would not read it."""
     tear(checkpoint, "offsets/.3.crc", "commits/.3.crc", ".metadata.crc", content=content)
 
-    assert mended(checkpoint, from_the_beginning=True) == []
+    assert repair_torn_entries(checkpoint, from_the_beginning=True) == []
     assert logs(checkpoint) == ([0, 1, 2, 3], [0, 1, 2, 3])
     assert not list(checkpoint.rglob(".3.crc"))
 
@@ -172,7 +172,7 @@ def test_files_that_a_source_has_forgotten(with_files: Path) -> None:
     """They are new again, and so is the micro-batch that was made of them: it must not be done without them."""
     tear(with_files, "sources/0/3")
 
-    mended(with_files, from_the_beginning=True)
+    repair_torn_entries(with_files, from_the_beginning=True)
 
     assert numbers(with_files / "sources" / "0") == [0, 1, 2]
     assert logs(with_files) == ([0, 1, 2], [0, 1, 2])
@@ -189,5 +189,5 @@ def test_what_a_source_alone_knows(with_files: Path, damage: Callable[[Path], No
     damage(with_files)
 
     with pytest.raises(RunError, match=r"sources/0/\S+ is torn"):
-        mended(with_files, from_the_beginning=True)
+        repair_torn_entries(with_files, from_the_beginning=True)
     assert logs(with_files) == ([0, 1, 2, 3], [0, 1, 2, 3])

@@ -36,10 +36,10 @@ def register(app: typer.Typer) -> None:
                 typer.echo(json_text(facts))
             else:
                 width = max(len(name) for name in facts)
-                typer.echo(printable_lines(f"{name:<{width}}  {_shown(value)}" for name, value in facts.items()))
+                typer.echo(printable_lines(f"{name:<{width}}  {_as_text(value)}" for name, value in facts.items()))
         if mistakes:
             raise ConfigError(mistakes, what="not a JetStream reply")
 
 
-def _shown(value: object) -> str:
+def _as_text(value: object) -> str:
     return "-" if value is None or value == "" else str(value)

@@ -81,7 +81,7 @@ class _Display:
             self._live.update(self._table(progress))
         elif time.monotonic() - self._printed_at >= _PLAIN_EVERY_SECONDS:
             self._printed_at = time.monotonic()
-            numbers = ", ".join(f"{label} {value:,}" for label, value in _shown(progress.counts))
+            numbers = ", ".join(f"{label} {value:,}" for label, value in _visible_counts(progress.counts))
             self._screen.print(f"batch {progress.batch}: {numbers} ({_rate(progress):,.0f} records/s)", soft_wrap=True)
 
     def close(self) -> None:
@@ -103,7 +103,7 @@ def _rate(progress: Progress) -> float:
     return progress.counts.read / progress.seconds if progress.seconds else 0.0
 
 
-def _shown(counts: Counts) -> list[tuple[str, int]]:
+def _visible_counts(counts: Counts) -> list[tuple[str, int]]:
     """Return the labels and values of counts to show; some counts are omitted while they are zero."""
     from turnout.engine.counts import COUNTS
 
@@ -116,7 +116,7 @@ def counts_table(title: str, counts: Counts) -> Table:
     table = Table(title=title, title_justify="left", show_header=False)
     table.add_column()
     table.add_column(justify="right")
-    for label, value in _shown(counts):
+    for label, value in _visible_counts(counts):
         table.add_row(label, f"{value:,}")
     return table
 

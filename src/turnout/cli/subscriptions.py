@@ -83,7 +83,7 @@ def create(
 def read(id: str, store: StoreUrl = None, timeout: StoreTimeout = None) -> None:  # noqa: A002 - the argument's name on the command line
     """Print one subscription as JSON."""
     with opened_store(store, timeout) as opened:
-        typer.echo(_shown(opened.read(id), indent=2))
+        typer.echo(_description(opened.read(id), indent=2))
 
 
 def delete(
@@ -141,7 +141,7 @@ def search(
         )
         return
     for subscription in subscriptions:
-        typer.echo(_shown(subscription))
+        typer.echo(_description(subscription))
     if after:
         typer.echo(printable_lines([f"there are more: --cursor {after}"]), err=True)
 
@@ -318,7 +318,7 @@ def _explained(store: str, id_: str, metadata: dict[str, str]) -> Explanation:
         return explanation_of(opened.read(id_).condition, metadata)
 
 
-def _shown(subscription: Subscription, indent: int | None = None) -> str:
+def _description(subscription: Subscription, indent: int | None = None) -> str:
     from turnout.subscriptions.lines import subscription_to_json
 
     return json_text(subscription_to_json(subscription), indent=indent)

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from turnout.engine.addresses import Addresses
 from turnout.engine.headers import HeaderRules, without
 from turnout.engine.letter_seal import SEAL, seal
-from turnout.engine.messages import Messages, carried
+from turnout.engine.messages import Messages, record_columns
 from turnout.engine.origin import dead_suffix, origins
 from turnout.engine.reading import Consumed
 from turnout.engine.rejection import Rejection
@@ -101,7 +101,7 @@ def dead_letters(
         pc.binary_join_element_wise(origin, pa.array(suffixes, pa.string()), ""),
         np.full(len(rows), sink, np.int8),
         np.arange(len(rows)),
-        carried(consumed.batch, rows, _take(consumed.values, rows), headers, _take(consumed.keys, rows)),
+        record_columns(consumed.batch, rows, _take(consumed.values, rows), headers, _take(consumed.keys, rows)),
     )
 
 

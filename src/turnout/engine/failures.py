@@ -95,8 +95,8 @@ class FailureLog:
             "message": failure.message,
         }
         if self._policy.log_messages:
-            line["key"] = _shown(self._consumed.keys[row])
-            line["value"] = _shown(self._consumed.values[row])
+            line["key"] = _readable(self._consumed.keys[row])
+            line["value"] = _readable(self._consumed.values[row])
         return line
 
     def _moment(self, row: int) -> str | None:
@@ -106,6 +106,6 @@ class FailureLog:
         return None if moment is None else iso_of(int(moment.timestamp() * 1000))
 
 
-def _shown(raw: bytes | None) -> str | None:
+def _readable(raw: bytes | None) -> str | None:
     text = readable(raw)
     return text if text is None else text[:_LONGEST]

@@ -76,7 +76,7 @@ class HeaderRules:
         names = pc.struct_field(pc.list_flatten(headers), [0])
         texts: dict[int, str] = {}
         for at in np.flatnonzero(bad).tolist():
-            owner, name = int(owners[at]), _shown(names[at].as_py())
+            owner, name = int(owners[at]), _escaped(names[at].as_py())
             texts[owner] = f"{texts[owner]}, {name}" if owner in texts else name
         return texts
 
@@ -101,9 +101,9 @@ def _failure(name: str) -> Failure:
         "HEADER_CONVERTER",
         "turnout.sink.nats",
         "org.apache.kafka.connect.errors.DataException",
-        f"header {_shown(name)} cannot be written to NATS: {problem}",
+        f"header {_escaped(name)} cannot be written to NATS: {problem}",
     )
 
 
-def _shown(name: str) -> str:
+def _escaped(name: str) -> str:
     return repr(name) if len(name) <= _SHOWN else f"{name[:_SHOWN]!r}…"

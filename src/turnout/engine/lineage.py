@@ -49,7 +49,7 @@ class LineageHeaders:
         """
         records = messages.records
         headers = RECORDS.get_field_index("headers")
-        marked = self._marked(records.column(headers), rows, consumed, revision)
+        marked = self._with_lineage(records.column(headers), rows, consumed, revision)
         copies = records.set_column(headers, RECORDS.field(headers), marked)
         if self._sinks.all():
             return replace(messages, records=copies)
@@ -57,7 +57,7 @@ class LineageHeaders:
         indices = np.where(self._sinks[messages.sinks], messages.rows + records.num_rows, messages.rows)
         return replace(messages, rows=indices, records=pa.concat_batches([records, copies]))
 
-    def _marked(self, headers: ArrowArray, rows: RowIds, consumed: Consumed, revision: int | None) -> ArrowArray:
+    def _with_lineage(self, headers: ArrowArray, rows: RowIds, consumed: Consumed, revision: int | None) -> ArrowArray:
         marked = Headers.of_arrow(headers)
         everything = np.arange(len(rows))
         marked.append(everything, ROUTE, None, [self._route] * len(rows))

@@ -134,7 +134,7 @@ def _context(headers: ArrowArray) -> ArrowArray:
     return pa.array(ours, ARROW)
 
 
-def carried(
+def record_columns(
     batch: ArrowBatch, rows: Sequence[int], values: Binaries, headers: ArrowArray, keys: Binaries
 ) -> ArrowBatch:
     """The columns of `RECORDS` of some records.

@@ -25,7 +25,7 @@ from turnout.engine.failures import FailureLog, stop_at
 from turnout.engine.flow import DEAD_LETTER, KEY, MAPPING, MATCH, SINK, SOURCE, VALUE, StageCounter, Stages
 from turnout.engine.headers import HeaderRules
 from turnout.engine.lineage import LineageHeaders
-from turnout.engine.messages import Messages, carried
+from turnout.engine.messages import Messages, record_columns
 from turnout.engine.metadata import Metadata, texts_of
 from turnout.engine.origin import origins
 from turnout.engine.outcome import outcomes_of
@@ -294,10 +294,10 @@ class Program:
             pc.binary_join_element_wise(origin, deliveries.suffixes, ""),
             np.zeros(len(deliveries), np.int8) if deliveries.sinks is None else deliveries.sinks,
             indices[deliveries.rows],
-            carried(consumed.batch, rows, values, outgoing.headers, keys),
+            record_columns(consumed.batch, rows, values, outgoing.headers, keys),
         )
         if self.replay is not None:
-            messages = self.replay.marked(messages)
+            messages = self.replay.with_replay_ids(messages)
         if self.lineage.enabled:
             messages = self.lineage.added(messages, outgoing.rows, consumed, None if index is None else index.revision)
         return messages

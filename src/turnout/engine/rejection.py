@@ -11,7 +11,7 @@ import numpy as np
 from turnout.engine.deliveries import NOBODY, OutgoingDeliveries
 from turnout.records import Failure
 from turnout.routes import Route
-from turnout.subscriptions.destinations import shown
+from turnout.subscriptions.destinations import describe_destination
 from turnout.subscriptions.index import Index
 
 STAGE: Final = "TASK_PUT"
@@ -45,7 +45,7 @@ class Rejection:
     def of_delivery(cls, row: int, subscription: str | None, destination: str, reason: str, sink: str) -> Rejection:
         """Return the rejection of a delivery to a sink of the format *sink*, in the terms of Connect's reports."""
         of = "the record's own topic" if subscription is None else f"subscription {subscription!r}"
-        message = f"{of}: destination {shown(destination)} {reason}"
+        message = f"{of}: destination {describe_destination(destination)} {reason}"
         return cls(row, Failure(STAGE, f"turnout.sink.{sink}", _EXCEPTION, message), subscription, destination)
 
 

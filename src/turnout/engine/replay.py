@@ -34,7 +34,7 @@ class Replay:
     id: str
     where: Condition | None = None
 
-    def marked(self, messages: Messages) -> Messages:
+    def with_replay_ids(self, messages: Messages) -> Messages:
         """Return the messages with this replay's ids and header.
 
         Their ids are those of a run with the replay's behind them: a second replay of the same id stores nothing

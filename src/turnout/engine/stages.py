@@ -76,7 +76,7 @@ class StageWatch(Watch):
 
     def decoded(self, records: Batch, consumed: Consumed) -> None:
         """Keep the record as it was read, and report a failure to decode it."""
-        self._now = self.read = _as_read(records, consumed) if records.failures else shown(records.record(0))
+        self._now = self.read = _as_read(records, consumed) if records.failures else record_as_json(records.record(0))
         if records.failures:
             failure = records.failures[0]
             side, codec = ("key", self._route.key) if failure.stage == "KEY_CONVERTER" else ("value", self._route.value)
@@ -92,7 +92,7 @@ class StageWatch(Watch):
     def after(self, stage: StageRunner, records: Batch) -> None:
         """Report what the stage has done."""
         result = StageResult.SKIPPED if self._dead else _result(stage, self._answers, records)
-        after = self._now if records.outcomes[0] else shown(records.record(0))
+        after = self._now if records.outcomes[0] else record_as_json(records.record(0))
         error = records.failures[0].message if result is StageResult.FAILED else None
         label = stage.stage.transform.label
         report = StageReport(stage.stage.name, label, self._answers, result.explained, self._now, after, error)
@@ -136,7 +136,7 @@ def _operands(predicate: Predicate, records: Batch) -> dict[str, str | None]:
     return {"topic": records.topics[0]}
 
 
-def shown(record: Record) -> JsonObject:
+def record_as_json(record: Record) -> JsonObject:
     """A record as plain JSON."""
     return {
         "topic": record.topic,
@@ -160,4 +160,4 @@ def shown(record: Record) -> JsonObject:
 def _as_read(records: Batch, consumed: Consumed) -> JsonObject:
     """The only record of a batch before anything was decoded."""
     parts = {"topic": consumed.topics[0], "key": readable(consumed.keys[0]), "value": readable(consumed.values[0])}
-    return {**shown(records.record(0)), **parts}
+    return {**record_as_json(records.record(0)), **parts}

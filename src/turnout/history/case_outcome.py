@@ -7,7 +7,7 @@ from typing import Final
 
 from turnout.codecs import Notation, TextNotation, notation_of
 from turnout.engine.outcome import Outcome
-from turnout.engine.stages import shown
+from turnout.engine.stages import record_as_json
 from turnout.engine.trace import Trace
 from turnout.records import ALIVE, Schema
 from turnout.records.text import json_of, text_of
@@ -91,7 +91,7 @@ def _sent(trace: Trace, message: int) -> _Parts:
 def _left(trace: Trace, row: int, notations: tuple[Notation, Notation]) -> _Parts:
     """Return key, value and headers after the transforms; of a record that is not alive, the headers only."""
     record = trace.records.record(row)
-    headers = tuple((name, text) for name, text in shown(record)["headers"])
+    headers = tuple((name, text) for name, text in record_as_json(record)["headers"])
     if trace.records.outcomes[row] != ALIVE:
         return None, None, headers
     key = _written(record.key, record.key_schema, notations[0])

@@ -97,7 +97,7 @@ def value_changes(old: bytes | None, new: bytes | None) -> list[Change]:
     for difference in _differences(old, new):
         path = _PLACE.sub("[]", difference.path).removeprefix(".")
         changes.setdefault(path, (path, difference.expected, difference.actual))
-    return list(changes.values()) or [(ENCODING, _shown(old), _shown(new))]
+    return list(changes.values()) or [(ENCODING, _readable(old), _readable(new))]
 
 
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
@@ -120,7 +120,7 @@ def _read(raw: msgspec.Raw | None) -> object:
     return ABSENT if raw is None else read_back(bytes(raw))
 
 
-def _shown(raw: bytes) -> object:
+def _readable(raw: bytes) -> object:
     text = text_of(raw)
     return raw if text is None else text
 
@@ -169,5 +169,5 @@ def _by_name(pairs: list[JsonObject] | None) -> dict[str, list[bytes | None]]:
 def _one_or_all(values: list[bytes | None] | None) -> object:
     if values is None:
         return ABSENT
-    texts = [None if raw is None else _shown(raw) for raw in values]
+    texts = [None if raw is None else _readable(raw) for raw in values]
     return texts[0] if len(texts) == 1 else [text if isinstance(text, str | None) else repr(text) for text in texts]

@@ -106,7 +106,7 @@ def _problem(error: ErrorDetails, path: Path, document: object, model: type[Base
         return str(context["error"])
     if kind == "invalid_key":
         return f"found {path[-1]!r}, expected a name: put it in quotes"
-    prefix = f"found {shown(value, path)}, expected "
+    prefix = f"found {describe_value(value, path)}, expected "
     if kind == "literal_error":
         return prefix + str(context["expected"]) + _near_literal(value, str(context["expected"]))
     if kind in _EXPECTED:
@@ -132,7 +132,7 @@ def _near_literal(value: object, expected: str) -> str:
     return did_you_mean(value, known) if isinstance(value, str) else ""
 
 
-def shown(value: object, path: Path) -> str:
+def describe_value(value: object, path: Path) -> str:
     """A value for an error: short, without passwords; not at all where its place has the name of a secret."""
     if any(str(step) in SECRETS or is_secret(str(step)) for step in path):
         return "a value that is not shown"

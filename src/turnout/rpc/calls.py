@@ -130,7 +130,7 @@ class Calls(grpc.ServerInterceptor):  # type: ignore[misc]  # grpc has no types
     def note(self, ended: FinishedCall, problem: object) -> None:
         """Count the call and log it: failures of ours with their trace, refusals as warnings."""
         code = ended.code
-        self._metrics.ended(ended.service, ended.method, code, ended.seconds)
+        self._metrics.count_call(ended.service, ended.method, code, ended.seconds)
         facts = ended.facts()
         if code == "OK":
             self._log.debug("call", **facts)

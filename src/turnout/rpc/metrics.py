@@ -92,7 +92,7 @@ class CallMetrics:
         running: AbstractContextManager[None] = self._of(self._running, service, method).track_inprogress()
         return running
 
-    def ended(self, service: str, method: str, code: str, seconds: float) -> None:
+    def count_call(self, service: str, method: str, code: str, seconds: float) -> None:
         """Count a call that has ended."""
         self._of(self._calls, service, method, code).inc()
         self._of(self._seconds, service, method).observe(seconds)

@@ -51,13 +51,13 @@ def mend(route: Route, folder: Path | None) -> None:
         return
     start = str(getattr(route.source, "start", "earliest"))
     # Kafka's offset -1 is the latest, too.
-    notes = mended(folder, from_the_beginning="latest" not in start and "-1" not in start)
+    notes = repair_torn_entries(folder, from_the_beginning="latest" not in start and "-1" not in start)
     if notes:
         warning = "route %s: the checkpoint %s was torn, as by a power cut: removed %s; the rest is done again"
         _log.warning(warning, route.name, folder, ", ".join(notes))
 
 
-def mended(folder: Path, *, from_the_beginning: bool) -> list[str]:
+def repair_torn_entries(folder: Path, *, from_the_beginning: bool) -> list[str]:
     """Remove the torn entries of a checkpoint without a run; return descriptions of the changes for the log.
 
     Args:

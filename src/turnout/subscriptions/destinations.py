@@ -62,7 +62,7 @@ def _problem(subject: str, begun: int) -> str | None:
     return None
 
 
-def shown(destination: str) -> str:
+def describe_destination(destination: str) -> str:
     """A destination as errors show it: control characters escaped, and not all of a very long one."""
     if len(destination) <= _SHOWN:
         return repr(destination)
@@ -74,7 +74,7 @@ def problems_of(subscription: Subscription) -> Iterator[str]:
     for number, destination in enumerate(subscription.destinations):
         problem = problem_of(destination)
         if problem is not None:
-            yield f"route.destinations[{number}]: {shown(destination)} {problem}"
+            yield f"route.destinations[{number}]: {describe_destination(destination)} {problem}"
 
 
 def checked(subscriptions: Iterable[Subscription]) -> Iterator[Subscription]:
@@ -170,7 +170,7 @@ class Rights:
         for number, destination in enumerate(subscription.destinations):
             refusal = self.refusal(destination) or self._refusal_behind_name(destination)
             if refusal is not None:
-                yield f"route.destinations[{number}]: {shown(destination)} {refusal}"
+                yield f"route.destinations[{number}]: {describe_destination(destination)} {refusal}"
 
     def _refusal_behind_name(self, destination: str) -> str | None:
         protected = self._protection(destination.partition(":")[2])

@@ -78,7 +78,7 @@ class Option:
         value = None if text is None else self._read(trim(text))
         problem = self.check(value) if self.check else None
         if problem:
-            raise OptionError(self.name, f"{problem}, found {_shown(text)}")
+            raise OptionError(self.name, f"{problem}, found {_abbreviated(text)}")
         return value
 
     def _read(self, text: str) -> DynamicValue:
@@ -104,7 +104,7 @@ class Option:
         return number
 
 
-def _shown(text: str | None) -> str:
+def _abbreviated(text: str | None) -> str:
     return "null" if text is None else repr(text)
 
 

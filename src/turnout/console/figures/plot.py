@@ -41,7 +41,7 @@ def plot(points: Sequence[Point], begin: float, end: float, *, title: str, shown
 
     parts = [*_grid(most, y, shown), *_times(begin, end, x)]
     runs = _runs(points, (end - begin) / 60 * _GAP)
-    parts += [_drawn([(x(point.at), y(point.value)) for point in run]) for run in runs]
+    parts += [_polyline([(x(point.at), y(point.value)) for point in run]) for run in runs]
     if not points:
         parts.append(Markup('<text class="none" x="{}" y="{}">nothing yet</text>').format(_WIDTH // 2, _HEIGHT // 2))
     label = _label(title, points, shown)
@@ -57,7 +57,7 @@ def _label(title: str, points: Sequence[Point], shown: Callable[[float], str]) -
     return f"{title}: {shown(points[-1].value)} last, {shown(max(point.value for point in points))} at most"
 
 
-def _drawn(corners: Sequence[tuple[float, float]]) -> Markup:
+def _polyline(corners: Sequence[tuple[float, float]]) -> Markup:
     if len(corners) == 1:
         return Markup('<circle class="dot s0" cx="{:.1f}" cy="{:.1f}" r="2"/>').format(*corners[0])
     return Markup('<polyline class="line s0" points="{}"/>').format(" ".join(f"{x:.1f},{y:.1f}" for x, y in corners))

@@ -151,10 +151,10 @@ def letter(name: str, sequence: SequenceNumber, request: Request, parts: PartsDe
         name=name,
         letter=letter,
         reason=reason_of(letter),
-        key=shown(letter.record.key),
-        value=shown(letter.record.value),
-        headers=[(header, shown(raw)) for header, raw in letter.record.headers],
-        raw=[(header, shown(raw)) for header, raw in letter.raw],
+        key=text_or_hex(letter.record.key),
+        value=text_or_hex(letter.record.value),
+        headers=[(header, text_or_hex(raw)) for header, raw in letter.record.headers],
+        raw=[(header, text_or_hex(raw)) for header, raw in letter.raw],
     )
 
 
@@ -179,8 +179,8 @@ def _chosen(route: Route, form: RedriveRequest, *, masked: bool) -> list[DeadLet
     if form.reason is None:
         return ordered
     # A group is what it is shown as.
-    shown = zip(ordered, visible(route, ordered, masked=masked), strict=True)
-    return [letter for letter, as_shown in shown if _is_of(as_shown, form)]
+    pairs = zip(ordered, visible(route, ordered, masked=masked), strict=True)
+    return [letter for letter, as_shown in pairs if _is_of(as_shown, form)]
 
 
 def _is_of(letter: DeadLetter, form: RedriveRequest) -> bool:
@@ -215,7 +215,7 @@ def hex_lines(raw: bytes) -> str:
     return "\n".join(lines)
 
 
-def shown(raw: bytes | None) -> str:
+def text_or_hex(raw: bytes | None) -> str:
     """Return bytes as text if they are text, else as hexadecimal."""
     if raw is None:
         return "null"

@@ -168,8 +168,8 @@ def _waiting(entry: RouteEntry, principal: Principal) -> dict[str, object]:
     if entry.pending is None:
         return {"lines": [], "changes": [], "beginnings": [], "unknown": ""}
     waiting = entry.pending.version
-    before = _shown(entry.version.text, principal) if entry.version else ""
-    lines = difference(before, _shown(waiting.text, principal))
+    before = _visible_text(entry.version.text, principal) if entry.version else ""
+    lines = difference(before, _visible_text(waiting.text, principal))
     return {"lines": lines, **meaning_of(waiting.route, list(entry.pending.changes))}
 
 
@@ -199,7 +199,7 @@ def _pictures(entry: RouteEntry, parts: Parts, over: Over) -> dict[str, object]:
     }
 
 
-def _shown(text: str, principal: Principal) -> str:
+def _visible_text(text: str, principal: Principal) -> str:
     return text if Right.WRITE in principal.caller.rights else without_secrets(text)
 
 
@@ -208,7 +208,7 @@ def _lines(entry: RouteEntry, principal: Principal) -> list[dict[str, object]]:
     mistakes: dict[int, list[str]] = {}
     for mistake in entry.mistakes:
         mistakes.setdefault(mistake.line or 1, []).append(masked_url(f"{mistake.path}: {mistake.problem}"))
-    lines = _shown(entry.file.text, principal).splitlines() or [""]
+    lines = _visible_text(entry.file.text, principal).splitlines() or [""]
     return [
         {"number": number, "text": line, "mistakes": mistakes.get(number, [])} for number, line in enumerate(lines, 1)
     ]
@@ -223,7 +223,9 @@ def _revisions(entry: RouteEntry, parts: Parts, principal: Principal) -> list[di
             "digest": revision.digest,
             "at": revision.at,
             "who": revision.who,
-            "difference": difference(_shown(older.text, principal) if older else "", _shown(revision.text, principal)),
+            "difference": difference(
+                _visible_text(older.text, principal) if older else "", _visible_text(revision.text, principal)
+            ),
             "first": older is None,
         }
         for revision, older in list(zip(revisions, before, strict=False))[:_REVISIONS]

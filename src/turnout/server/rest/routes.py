@@ -107,13 +107,15 @@ def read_route(name: str, parts: PartsDep, principal: Reads, response: Response)
 
 
 def _with_text(entry: RouteEntry, parts: Parts, principal: Principal) -> RouteText:
-    def shown(text: str) -> str:
+    def as_seen(text: str) -> str:
         # Writers edit the whole text; readers do not see credentials.
         return text if Right.WRITE in principal.caller.rights else without_secrets(text)
 
     running = entry.version.text if entry.version and entry.version.digest != entry.file.digest else None
     fields = dict(route_model(entry, parts))
-    return RouteText(**fields, text=shown(entry.file.text), running_text=None if running is None else shown(running))
+    return RouteText(
+        **fields, text=as_seen(entry.file.text), running_text=None if running is None else as_seen(running)
+    )
 
 
 @router.put(

@@ -104,7 +104,7 @@ def same_source(old: Source, new: Source) -> None:
     """
     before, after = _what(old), _what(new)
     mistakes = [
-        Mistake(f"source.{name}", f"is {_shown(before.get(name))} in the old version and {_shown(value)} in the new")
+        Mistake(f"source.{name}", f"is {_quoted(before.get(name))} in the old version and {_quoted(value)} in the new")
         for name, value in after.items()
         if before.get(name) != value
     ]
@@ -125,7 +125,7 @@ def _what(source: Source) -> dict[str, object]:
     }
 
 
-def _shown(value: object) -> str:
+def _quoted(value: object) -> str:
     # Options of a client are not ours to know: some are passwords.
     if isinstance(value, Mapping) and value:
         return "a block of its own"

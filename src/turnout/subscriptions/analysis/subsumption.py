@@ -42,7 +42,7 @@ def subsumed(condition: Condition, form: CanonicalForm, other: Condition, other_
         if form.always is None and any(_follows(known, (missing[0], not missing[1])) for known in form.literals):
             # None of its messages is the other's, and it has some as far as can be told.
             return Verdict.NO
-        if _shown(condition, other, message_of(sorted({*form.literals, (missing[0], not missing[1])}))):
+        if _separates(condition, other, message_of(sorted({*form.literals, (missing[0], not missing[1])}))):
             return Verdict.NO
     try:
         diagrams = Diagrams()
@@ -52,10 +52,10 @@ def subsumed(condition: Condition, form: CanonicalForm, other: Condition, other_
         return Verdict.UNKNOWN
     if counterexamples == FALSE:
         return Verdict.YES
-    return Verdict.NO if _shown(condition, other, witness(diagrams, counterexamples)) else Verdict.UNKNOWN
+    return Verdict.NO if _separates(condition, other, witness(diagrams, counterexamples)) else Verdict.UNKNOWN
 
 
-def _shown(condition: Condition, other: Condition, message: Mapping[str, str] | None) -> bool:
+def _separates(condition: Condition, other: Condition, message: Mapping[str, str] | None) -> bool:
     """Return True if the message matches the condition and not the other one."""
     return message is not None and evaluate(condition, message) and not evaluate(other, message)
 

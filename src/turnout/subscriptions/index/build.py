@@ -16,7 +16,7 @@ from turnout.subscriptions.index.buckets import Ints, Longs, Places, arranged, e
 from turnout.subscriptions.index.clauses import Clauses
 from turnout.subscriptions.index.cost_model import NOTHING, Prices, Unions, cheapest
 from turnout.subscriptions.index.facts import encoded_all, hashes_of, salt_of
-from turnout.subscriptions.index.postings import Entries, drawn, entries_of, joined
+from turnout.subscriptions.index.postings import Entries, entries_of, joined, rows_of_conditions
 from turnout.subscriptions.index.ranges import Intervals
 from turnout.subscriptions.index.segment import Segment
 from turnout.subscriptions.index.text_arrays import Texts
@@ -59,7 +59,7 @@ class _Placed(NamedTuple):
 def build(subscriptions: Iterable[Subscription], costs: Costs) -> Segment:
     """Build a segment of these subscriptions in memory; their ids have to be distinct."""
     clauses, people = Clauses(), _SubscriptionTable()
-    entries, prices = entries_of(drawn(people.conditions(subscriptions), clauses), costs)
+    entries, prices = entries_of(rows_of_conditions(people.conditions(subscriptions), clauses), costs)
     ways = _SecondaryKeys(entries, prices, clauses)
     literals = _Numbered(clauses, entries, ways)
     placed = _placed(ways, literals)

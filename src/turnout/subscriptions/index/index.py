@@ -116,9 +116,9 @@ class Index:
         Raises:
             IndexFileError: one of its files is missing, damaged or of another version.
         """
-        from turnout.subscriptions.index.open_index import opened
+        from turnout.subscriptions.index.open_index import open_index
 
-        return opened(folder, revision)
+        return open_index(folder, revision)
 
     def __len__(self) -> int:
         return sum(len(layer.segment) - (0 if layer.gone is None else int(layer.gone.sum())) for layer in self._layers)

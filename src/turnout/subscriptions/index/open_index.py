@@ -23,7 +23,7 @@ _latest: OrderedDict[Path, tuple[Index, DictionaryCache]] = OrderedDict()
 _lock = threading.Lock()
 
 
-def opened(folder: Path, revision: int) -> Index:
+def open_index(folder: Path, revision: int) -> Index:
     """The index of a revision; see `Index.open`."""
     folder = Path(folder).absolute()
     manifest = Manifest.read(folder, revision)

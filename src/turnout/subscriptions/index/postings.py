@@ -124,7 +124,7 @@ class Drawn:
     others: dict[int, Condition]
 
 
-def drawn(conditions: Iterable[Condition], clauses: Clauses) -> Drawn:
+def rows_of_conditions(conditions: Iterable[Condition], clauses: Clauses) -> Drawn:
     """Return the conditions as rows of clauses, as far as possible."""
     result = Drawn(clauses, [], [], {}, {}, {})
     rows, counts, rows_of = result.rows, result.counts, clauses.rows
