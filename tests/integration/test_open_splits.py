@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,7 @@ from tests.integration.routes import Streams, wait_for, write_route
 from tests.integration.switch import Switch, running
 
 from turnout.conditions import kiwi
+from turnout.embedded import NatsServer
 from turnout.engine.counts import Counts
 from turnout.errors import RunError
 from turnout.routes import Route
@@ -79,6 +81,18 @@ def offsets(checkpoint: Path) -> list[dict[str, int]]:
     """The offsets of all micro-batches."""
     files = (file for file in (checkpoint / "offsets").iterdir() if file.name.isdigit())
     return [json.loads(file.read_text().splitlines()[-1]) for file in sorted(files, key=lambda file: int(file.name))]
+
+
+def reached(checkpoint: Path, sequence: int) -> bool:
+    """Return True if the first open split has recorded this position."""
+    return (position_after(checkpoint, 1) or 0) >= sequence
+
+
+def publishes(process: psutil.Process, port: int) -> bool:
+    """Return True for a process that reads and publishes: it has two connections to the server."""
+    with contextlib.suppress(psutil.Error):
+        return sum(bool(one.raddr) and one.raddr.port == port for one in process.net_connections("tcp")) >= 2
+    return False
 
 
 @dataclass
@@ -229,6 +243,28 @@ def _is_worker(process: psutil.Process) -> bool:
 
 
 @pytest.mark.heavy
+def test_spark_starts_a_task_again(streams: Streams, nats_server: NatsServer, tmp_path: Path) -> None:
+    """Where it may, as on a cluster: the run goes on, and its counts are those of one attempt."""
+    path = write_route(tmp_path, text(streams))
+    publish(streams, 0, 300)
+    with running(tmp_path, path, "--master", "local[2,4]", "--json-lines") as switch:
+        wait_for(partial(reached, switch.checkpoint, 301), 120)
+        for first in (300, 400, 500):
+            publish(streams, first, first + 50)
+            for worker in filter(partial(publishes, port=nats_server.port), switch.workers()):
+                worker.kill()
+            publish(streams, first + 50, first + 100)
+            wait_for(partial(reached, switch.checkpoint, first + 101), 120)
+        switch.process.terminate()
+        assert switch.wait(60) == 0
+        result = json.loads(switch.said().splitlines()[-1])
+
+    assert conserved(Counts.of(result["counts"]), 0, 600)
+    assert books(streams) == kept(0, 600)
+    assert [name for name in offsets(switch.checkpoint)[-1] if name.endswith(".open")] == []
+
+
+@pytest.mark.heavy
 @pytest.mark.parametrize("victim", KILLS)
 def test_a_process_is_killed_inside_an_open_split(
     spark: SparkSession, streams: Streams, tmp_path: Path, victim: str
@@ -238,7 +274,7 @@ def test_a_process_is_killed_inside_an_open_split(
     publish(streams, 0, 500)
     with running(tmp_path, path) as switch:
         checkpoint = switch.checkpoint
-        wait_for(lambda: (position_after(checkpoint, 1) or 0) > 500, 120)
+        wait_for(partial(reached, checkpoint, 501), 120)
         for start in range(500, 600, 10):
             publish(streams, start, start + 10)
             time.sleep(0.05)

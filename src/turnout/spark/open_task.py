@@ -29,6 +29,11 @@ if TYPE_CHECKING:
 RECORD_SECONDS: Final = 1.0
 """Seconds of work that are repeated, at most, after a task has been killed."""
 
+_PAUSE_SECONDS: Final = 0.002
+"""Seconds without a message after which the task waits for acknowledgements: until then messages come first."""
+
+_LONGEST_UNACKNOWLEDGED_SECONDS: Final = 0.02
+
 Outcomes = Callable[["ArrowBatch", int | None], Iterable["Result"]]
 """Results of the engine for the records of a batch, matched with a revision of the subscriptions."""
 
@@ -57,6 +62,7 @@ class OpenTask:
         self._outcomes = outcomes
         self._publishers = publishers
         self._tally = tally
+        self._flush_at: float | None = None
 
     def run(self) -> None:
         """Read until the time of the split is over, or the driver closes it, and have its position recorded.
@@ -91,10 +97,13 @@ class OpenTask:
                 if batch.num_rows:
                     if reader.hole is not None:
                         watch.note(reader.hole)
-                    self._process(batch)
+                    self._publish(batch)
                     self._next = reader.next
                 session.listen()
                 now = time.monotonic()
+                if self._flush_at is not None and (now >= self._flush_at or not batch.num_rows):
+                    self._flush()
+                reader.tick = RECORD_SECONDS if self._flush_at is None else _PAUSE_SECONDS
                 if session.revision != self._revision and (self._next >= again or not reader.pending):
                     self._revision = session.revision
                     session.record(self._progress(), wait=True)
@@ -106,11 +115,17 @@ class OpenTask:
             watch.look()
         reader.close()
 
-    def _process(self, batch: ArrowBatch) -> None:
-        """Publish what becomes of a batch, and wait for every acknowledgement."""
+    def _publish(self, batch: ArrowBatch) -> None:
+        """Publish what becomes of a batch, without a wait for acknowledgements."""
         for result in self._outcomes(with_stream(batch, self._split.stream), self._revision):
             self._tally.add(result, *self._publishers.publish(result))
+        if self._flush_at is None:
+            self._flush_at = time.monotonic() + _LONGEST_UNACKNOWLEDGED_SECONDS
+
+    def _flush(self) -> None:
+        """Wait for every acknowledgement."""
         self._tally.add(*self._publishers.flush())
+        self._flush_at = None
 
     def _record_changes(self, session: OpenSession) -> None:
         """Report the progress unless nothing has happened since the last report."""
@@ -119,5 +134,7 @@ class OpenTask:
             session.record(self._recorded)
 
     def _progress(self) -> OpenProgress:
+        """Return the progress when everything up to it is acknowledged."""
+        self._flush()
         delivery = Counts(flow=Flow(delivery=self._publishers.delivery))
         return OpenProgress(self._next, self._tally.counts + delivery, self._revision)

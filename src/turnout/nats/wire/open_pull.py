@@ -30,6 +30,7 @@ class OpenReader(PullReader):
         tick: seconds after which a wait ends in any case.
 
     Attributes:
+        tick: likewise; it may be set between two batches.
         pending: how many messages the server had beyond the last batch; 1 before anything is known.
     """
 
@@ -46,7 +47,7 @@ class OpenReader(PullReader):
         super().__init__(connection, Range(stream, start, LARGEST_SEQUENCE, filters))
         self._longest_linger = 0.0
         self._calls = calls
-        self._tick = tick
+        self.tick = tick
         self.pending = 1
 
     def close(self) -> None:
@@ -65,7 +66,7 @@ class OpenReader(PullReader):
         heard = time.monotonic()
         while self._connection.is_open:
             self._ask()
-            if not self._connection.wait(self._tick, self._calls):
+            if not self._connection.wait(self.tick, self._calls):
                 if time.monotonic() > heard + self._patience:
                     raise self._silent()
                 yield _EMPTY

@@ -354,12 +354,14 @@ class _Run:
             self._take_reports(query)
 
     def _end(self, query: StreamingQuery) -> None:
-        query.stop()
-        self._take_reports(query)
-        if self.open_run is not None:
-            # What is recorded now stays so, and the next run of this process does not report it again.
-            self.open_run.end()
-            self._report_open()
+        try:
+            query.stop()
+            self._take_reports(query)
+        finally:
+            if self.open_run is not None:
+                # What is recorded now stays so, and the next run of this process does not report it again.
+                self.open_run.end()
+                self._report_open()
 
     def _take_reports(self, query: StreamingQuery) -> None:
         """Take from Spark's reports which micro-batches are committed, and what was counted in them."""

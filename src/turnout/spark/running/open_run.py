@@ -124,7 +124,8 @@ class _Slots:
     def take(self, spark: SparkSession) -> str | None:
         """Take a slot and return its application; None if there is no slot."""
         context = spark.sparkContext
-        application, slots = str(context.applicationId), context.defaultParallelism
+        cores = int(context.getConf().get("spark.task.cpus", "1") or 1)
+        application, slots = str(context.applicationId), context.defaultParallelism // cores
         with self._lock:
             taken = self._taken.get(application, 0)
             if taken + 1 >= slots:
