@@ -75,6 +75,23 @@ def test_memory_is_bounded_where_texts_repeat(value):
     assert peak < 250e6
 
 
+@pytest.mark.parametrize("value", [b"a" * 8_000_000, b"abcdefgh" * 1_000_000], ids=["one letter", "a text"])
+def test_memory_is_bounded_for_a_long_value(value):
+    """A value of eight megabytes is searched in pieces, and what lies across two of them is found."""
+    texts = [b"~aaaa", b"~hab", b"=" + value[:100], b"$" + value[-100:], b"^" + value[:100], b"~no"]
+    search = scanner.Scanner(texts, np.arange(len(texts), dtype=np.int32))
+    tracemalloc.start()
+    try:
+        _, literals = search.find([value])
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    true = [number for number, text in enumerate(texts) if _TESTS[chr(text[0])](value, text[1:])]
+    assert true == literals.tolist()
+    assert peak < 250e6
+
+
 _pieces = st.text(alphabet="abAİςσΣ😀-", min_size=1, max_size=5)
 _patterns = st.tuples(
     st.sampled_from(["{}", "{}*", "*{}", "*{}*", "*{}*{}", "{}*{}*", "{}?*", "*{}?{}*"]), _pieces, _pieces

@@ -17,12 +17,15 @@ from numpy.typing import NDArray
 from turnout.records.types import Hashes
 from turnout.subscriptions.index.buckets import Ints, Longs, Places, expanded
 
-_BEGIN, _END = b"\xff", b"\xfe"
+_BEGIN, _END, _BETWEEN = b"\xff", b"\xfe", b"\xfd"
 _RUN = 3
 """Bytes of a text that are looked for first."""
 
 _MOST_BYTES = 1 << 20
 """Bytes of values that are searched at a time, roughly: each takes some 50 bytes of memory meanwhile."""
+
+_PIECES = 4
+"""A longer value is searched in pieces, so many of them at a time."""
 
 _MOST = 1 << 20
 """Approximate number of pairs of a place and a text that are compared at a time."""
@@ -89,26 +92,48 @@ class Scanner:
 
     def find(self, values: Sequence[bytes]) -> tuple[Places, Ints]:
         """Return pairs (index of the value, literal in it), sorted by value, each once."""
-        ends = np.cumsum(np.fromiter(map(len, values), np.int64, len(values)))
+        pieces, value_of = self._pieces(values)
+        ends = np.cumsum(np.fromiter(map(len, pieces), np.int64, len(pieces)))
         portions = np.flatnonzero(np.diff(ends // _MOST_BYTES, prepend=0)).tolist()
         owners, literals = [np.zeros(0, np.int64)], [np.zeros(0, np.int32)]
-        for first, last in pairwise(sorted({0, *portions, len(values)})):
-            owner, own = self._find(values[first:last])
-            owners.append(owner + first)
+        for first, last in pairwise(sorted({0, *portions, len(pieces)})):
+            owner, own = self._find(pieces[first:last])
+            owners.append(value_of[first:last].take(owner))
             literals.append(own)
-        return np.concatenate(owners), np.concatenate(literals)
+        owner, literal = np.concatenate(owners), np.concatenate(literals)
+        if len(pieces) > len(values):
+            distinct = np.unique((owner << 32) | literal)
+            return distinct >> 32, (distinct & 0xFFFFFFFF).astype(np.int32)
+        return owner, literal
 
-    def _find(self, values: Sequence[bytes]) -> tuple[Places, Ints]:
-        data = np.frombuffer(_BEGIN + (_END + _BEGIN).join(values) + _END, np.uint8)
-        starts = np.cumsum([0, *(len(value) + 2 for value in values)])
+    def _pieces(self, values: Sequence[bytes]) -> tuple[list[bytes], Places]:
+        """Return the values with their marks, and the index of each one's value.
+
+        A value that needs too much memory as a whole is cut into pieces, each with the beginning of the next one.
+        """
+        pieces = [_BEGIN + value + _END for value in values]
+        sizes = np.fromiter(map(len, pieces), np.int64, len(pieces))
+        if not len(sizes) or sizes.max() <= _MOST_BYTES + 2:
+            return pieces, np.arange(len(pieces))
+        overlap = int(self._size.max(initial=1)) - 1
+        step = max(1, overlap, _MOST_BYTES // _PIECES)
+        starts = [range(0, max(1, size - overlap), step) for size in sizes.tolist()]
+        cut = [
+            piece[start : start + step + overlap] for piece, own in zip(pieces, starts, strict=True) for start in own
+        ]
+        return cut, np.repeat(np.arange(len(pieces)), list(map(len, starts)))
+
+    def _find(self, pieces: Sequence[bytes]) -> tuple[Places, Ints]:
+        data = np.frombuffer(_BETWEEN.join(pieces), np.uint8)
+        starts = np.cumsum([0, *(len(piece) + 1 for piece in pieces)])
         hits = [table.find(data) for table in self._tables]
         pairs = [np.zeros(0, np.int64)]
         if sum(int(table.uses.take(runs).sum()) for table, (_, runs) in zip(self._tables, hits, strict=True)) > _MOST:
-            pairs.append(self._contained(values, *self._take_dense(hits, starts)))
+            pairs.append(self._contained(pieces, *self._take_dense(hits, starts)))
         sums = np.zeros(len(data) + 1, np.uint64)
         np.cumsum(data * _powers(len(data))[: len(data)], out=sums[1:])
         for begin, text in self._candidates(hits):
-            pairs += self._equal(data, sums, begin, text, starts, values)
+            pairs += self._equal(data, sums, begin, text, starts, pieces)
         owners, texts = np.divmod(np.unique(np.concatenate(pairs)), max(1, len(self._texts)))
         literals = self._literals.take(texts)
         order = np.lexsort((literals, owners))
@@ -149,7 +174,7 @@ class Scanner:
         yield np.concatenate(begins), np.concatenate(texts)
 
     def _equal(
-        self, data: _Bytes, sums: Hashes, begin: Places, text: Places, starts: Places, values: Sequence[bytes]
+        self, data: _Bytes, sums: Hashes, begin: Places, text: Places, starts: Places, pieces: Sequence[bytes]
     ) -> list[Longs]:
         """Return the pairs of a value and a text, as numbers, that are equal at one of the places at least."""
         size = self._size.take(text)
@@ -170,14 +195,14 @@ class Scanner:
             return [pairs]
         # Another text has the same hash there; this one may still be elsewhere in the value.
         owners, texts = np.divmod(pairs[differs], len(self._texts))
-        return [pairs[~differs], self._contained(values, owners, texts)]
+        return [pairs[~differs], self._contained(pieces, owners, texts)]
 
-    def _contained(self, values: Sequence[bytes], owners: Places, texts: Places) -> Longs:
-        """Return those of the pairs of a value and a text, as numbers, in which the value contains the text."""
+    def _contained(self, pieces: Sequence[bytes], owners: Places, texts: Places) -> Longs:
+        """Return those of the pairs of a piece and a text, as numbers, in which the piece contains the text."""
         found = [
             owner * len(self._texts) + text
             for owner, text in zip(owners.tolist(), texts.tolist(), strict=True)
-            if self._texts[text] in _BEGIN + values[owner] + _END
+            if self._texts[text] in pieces[owner]
         ]
         return np.array(found, np.int64)
 
