@@ -34,7 +34,7 @@ def route(tmp_path, monkeypatch):
     store.create(Subscription(("out.many",), parse("n>5 AND (town:Turku OR Kind:odd)"), id="many"))
     store.close()
 
-    def written(url: str = "nats://127.0.0.1:4222") -> str:
+    def written(url: str = "nats://127.0.0.1:1") -> str:
         (tmp_path / "route.yaml").write_text(ROUTE.format(url=url), encoding="utf-8")
         return "route.yaml"
 
@@ -60,9 +60,11 @@ def test_a_record_on_standard_input(turnout, route) -> None:
         "    the leaf to blame:",
         "        town:Turku; town is 'Oulu'",
         "outcome  delivered",
-        out.splitlines()[-1],
+        *out.splitlines()[-2:],
     ]
-    assert out.splitlines()[-1].startswith("sent    out.oulu for oulu, id EXPLAINED:3:")
+    sent, note = out.splitlines()[-2:]
+    assert sent.startswith("sent    out.oulu for oulu, id EXPLAINED:3:")
+    assert note.startswith("note    the source and the sink could not be asked: no NATS server can be reached")
 
 
 def test_a_file_as_json(turnout, route, tmp_path) -> None:
@@ -95,6 +97,7 @@ def test_a_message_of_the_routes_stream(turnout, route, nats_server) -> None:
     """It is read from the server, with its sequence and its headers."""
     with Connection.open(nats_server.url) as connection:
         create_stream(connection, {"name": "EXPLAINED", "subjects": ["in.>"], "storage": "memory"})
+        create_stream(connection, {"name": "EXPLAINED_OUT", "subjects": ["out.>", "dead"], "storage": "memory"})
         connection.request("in.first", b"{}")
         connection.request("in.b", b'{"city": "Oulu", "n": 7}', {"Kind": "odd"})
 
@@ -105,9 +108,42 @@ def test_a_message_of_the_routes_stream(turnout, route, nats_server) -> None:
     assert (explanation["record"]["offset"], explanation["record"]["headers"]) == (2, [["Kind", "odd"]])
     assert sorted(message["topic"] for message in explanation["messages"]) == ["out.many", "out.oulu"]
     assert all(message["id"].startswith("EXPLAINED:2:") for message in explanation["messages"])
+    assert explanation["notes"] == []
     assert turnout("explain", route(nats_server.url), "--record", "EXPLAINED:9")[::2] == (
         1, "turnout: the stream 'EXPLAINED' holds no message 9\n",
     )  # fmt: skip
+
+
+def test_what_a_run_refuses(turnout, tmp_path, monkeypatch, nats_server) -> None:
+    """A mapping that leads back into the source, and a subject that no stream stores, as a run has them."""
+    monkeypatch.chdir(tmp_path)
+    name = fresh("LOOP")
+    lines = [
+        "name: loop",
+        f'source: {{format: nats, servers: "{nats_server.url}", stream: {name}}}',
+        f'mappings: {{"{name}.back": "{name}.again", "{name}.away": "{name}-nowhere"}}',
+        f'sink: {{format: nats, servers: "{nats_server.url}"}}',
+        f"deadLetter: {{topic: {name}-dead}}",
+        "errors: {tolerance: all}",
+    ]
+    (tmp_path / "route.yaml").write_text("\n".join(lines), encoding="utf-8")
+    with Connection.open(nats_server.url) as connection:
+        create_stream(connection, {"name": name, "subjects": [f"{name}.>"], "storage": "memory"})
+
+    def explained(topic: str) -> list[str]:
+        code, out, err = turnout("explain", "route.yaml", "--stdin", stdin=json.dumps({"topic": topic, "value": "1"}))
+        assert (code, err) == (0, "")
+        return out.splitlines()
+
+    back, away = explained(f"{name}.back"), explained(f"{name}.away")
+
+    assert "outcome  dead lettered" in back
+    assert "outcome  dead lettered" in away
+    assert any("the route reads it, and would read its own messages again" in line for line in back), back
+    assert any(f"destination '{name}-nowhere' is stored by no stream" in line for line in away), away
+    assert back[-1] == (
+        f"note    dead letters: '{name}-dead' is stored by no stream, so that the first of them ends a run"
+    )
 
 
 def test_a_message_of_one_of_two_streams_in_one_text(turnout, tmp_path, monkeypatch, nats_server) -> None:

@@ -102,9 +102,13 @@ def test_a_delivery_goes_to_its_subscription_alone(scene) -> None:
     assert (letter.subscription, letter.destination) == ("both", f"far-{scene.name}")
 
     assert scene.redrive().outcomes == {"failed": 1}
+    opened = Route.parse(scene.text.replace('allow: ["', f'allow: ["far-{scene.name}", "'), {})
+    expected, report = (redrive(opened, scene.letters(), dry_run=dry_run) for dry_run in (True, False))
+    assert expected.outcomes == report.outcomes == {"failed": 1}
+    assert "is stored by no stream" in (expected.results[0].reason or "")
     with Connection.open(scene.url) as connection:
         create_stream(connection, {"name": f"FAR_{scene.name}", "subjects": [f"far-{scene.name}"], "storage": "memory"})
-    opened = Route.parse(scene.text.replace('allow: ["', f'allow: ["far-{scene.name}", "'), {})
+    assert redrive(opened, scene.letters(), dry_run=True).outcomes == {"delivered": 1}
     report = redrive(opened, scene.letters())
     assert report.outcomes == {"delivered": 1}
     assert [row["value"] for row in scene.rows("FAR")] == [b'{"n":1}']

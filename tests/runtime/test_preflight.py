@@ -12,7 +12,7 @@ from turnout.embedded import NatsServer
 from turnout.errors import StreamError
 from turnout.nats.wire import Connection, create_stream, delete_stream
 from turnout.routes import Route
-from turnout.runtime.preflight import preflight
+from turnout.runtime.preflight import preflight, preflight_of_reachable
 
 pytestmark = pytest.mark.jetstream
 
@@ -84,6 +84,27 @@ def test_a_stream_that_gathers_from_others(nats_server: NatsServer, streams: str
     )
 
     assert plan == {"": (f"{streams}.clean.>", f"{streams}.raw.*")}
+
+
+def test_topics_that_no_stream_stores(nats_server: NatsServer, streams: str) -> None:
+    """A sink that names its stream has that one's subjects alone; dead letters to nowhere are noted."""
+    sinks = (
+        f'sinks: {{any: {{format: nats, servers: "{nats_server.url}"}}, '
+        f'one: {{format: nats, servers: "{nats_server.url}", stream: {streams}}}, '
+        f'gone: {{format: nats, servers: "nats://127.0.0.1:1"}}, files: {{format: json, path: /tmp/x}}}}\n'
+        f'deadLetter: {{topic: "one:{streams}.dead"}}'
+    )
+    source = f'{{format: nats, servers: "{nats_server.url}", stream: {streams}_ALL}}'
+
+    route, notes = preflight_of_reachable(Route.parse(f"name: r\nsource: {source}\n{sinks}", {}))
+
+    assert dict(route.reads) == dict.fromkeys(("any", "one"), (f"{streams}.clean.>", f"{streams}.raw.*"))
+    assert set(route.stored["one"]) == {f"{streams}.clean.>", f"{streams}.raw.*"}
+    assert set(route.stored["any"]) >= set(route.stored["one"])
+    assert set(route.stored) == {"any", "one"}
+    assert len(notes) == 2
+    assert notes[0].startswith("the sink gone could not be asked: ")
+    assert notes[1].startswith(f"dead letters: 'one:{streams}.dead' is stored by no stream")
 
 
 def test_a_stream_that_does_not_exist(nats_server: NatsServer, streams: str) -> None:

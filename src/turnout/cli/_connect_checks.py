@@ -155,10 +155,11 @@ class _Probing:
     def _sample(self) -> str:
         """Describe the outcomes of the latest records."""
         from turnout.engine import Program
+        from turnout.runtime.preflight import looped
 
         # What fails is to be seen here, not to stop at the first of it.
         errors = replace(self.route.errors, tolerance="all", log=True, log_messages=False)
-        program = Program(replace(self.route, chain=replace(self.route.chain, errors=errors)))
+        program = Program(looped(replace(self.route, chain=replace(self.route.chain, errors=errors)))[0])
         results = [program.run(batch, self.index) for batch in self.batches]
         for result in results:
             for topic, place in zip(result.messages.topics.to_pylist(), result.messages.sinks.tolist(), strict=True):

@@ -47,6 +47,7 @@ def register(app: typer.Typer) -> None:
         from turnout.cli.subscriptions_as_of import subscriptions_of
         from turnout.engine import Program
         from turnout.engine.explain import explain as explanation_of
+        from turnout.runtime.preflight import preflight_of_reachable
         from turnout.subscriptions.index import Index
 
         if (record is not None) + (file is not None) + stdin != 1:
@@ -56,7 +57,8 @@ def register(app: typer.Typer) -> None:
         subscriptions = list(subscriptions_of(loaded, as_of))
         index = Index.of(subscriptions) if loaded.subscriptions is not None else None
         by_id = {subscription.id: subscription for subscription in subscriptions}
-        explanation = explanation_of(Program.of(loaded), batch, index, by_id, asked=subscription)
+        loaded, notes = preflight_of_reachable(loaded)
+        explanation = explanation_of(Program.of(loaded), batch, index, by_id, asked=subscription, notes=notes)
         as_text = printable_lines(explanation_lines(explanation))
         typer.echo(json_text(explanation.as_dict(), indent=1) if as_json else as_text)
 

@@ -34,6 +34,7 @@ def explanation_lines(explanation: RecordExplanation) -> Iterator[str]:
         failure = explanation.failure
         yield f"    {failure.stage}: {failure.class_name}: {failure.message}"
     yield from _shortened([list(_message(message)) for message in explanation.messages], "messages")
+    yield from (f"note    {note}" for note in explanation.notes)
 
 
 def _shortened(blocks: list[list[str]], heading: str) -> Iterator[str]:

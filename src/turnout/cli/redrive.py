@@ -94,5 +94,6 @@ def _lines(report: RedriveReport) -> Iterator[str]:
         if result.outcome == "failed" and result.reason != result.letter.reason
     }
     yield from (f"fails now: {reason}" for reason in sorted(filter(None, again))[:_SHOWN])
+    yield from (f"note: {note}" for note in report.notes)
     if not report.dry_run and total:
         yield f"messages stored: {report.stored:,}, known already: {report.duplicates:,}"

@@ -120,13 +120,16 @@ def _as_json(result: ReplayResult) -> dict[str, Any]:
     }
     if result.by_subscription is None:
         return answer
-    return answer | {"dryRun": True, "bySubscription": {id_ or "": n for id_, n in result.by_subscription.items()}}
+    would = {id_ or "": n for id_, n in result.by_subscription.items()}
+    return answer | {"dryRun": True, "bySubscription": would, "notes": list(result.notes)}
 
 
 def _show(result: ReplayResult) -> None:
     console().print(counts_table(result.plan.route.name, result.counts))
     if result.by_subscription is not None:
         typer.echo(printable_lines(_would(result.by_subscription)))
+        for note in result.notes:
+            typer.echo(printable_lines([f"note: {note}"]))
     elif result.stopped:
         typer.echo(f"stopped: the same command goes on, as does --id {result.plan.replay.id}", err=True)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from turnout.engine.addresses import Addresses
@@ -40,18 +41,14 @@ def unread_of(route: Route, subscriptions: Iterable[Subscription]) -> Whose:
     Raises:
         TurnoutError: a server cannot be asked.
     """
-    addresses = Addresses(route)
-    subjects = {
-        place: _split(stored)
-        for place, sink in enumerate(route.sinks.values())
-        if (stored := adapter_of(sink).stored_topics()) is not None
-    }
-    unread: Whose = {}
-    for name, ids in sorted(_whose(subscriptions).items()):
-        address = addresses.of(name)
-        if address.problem or (address.sink in subjects and not _is_read(address.topic or "", subjects[address.sink])):
-            unread[name] = ids
-    return unread
+    addresses = Addresses(_knowing(route))
+    whose = _whose(subscriptions)
+    return {name: whose[name] for name in sorted(whose) if addresses.of(name).problem is not None}
+
+
+def _knowing(route: Route) -> Route:
+    stored = {name: adapter_of(sink).stored_topics() for name, sink in route.sinks.items()}
+    return replace(route, stored={name: tuple(sorted(some)) for name, some in stored.items() if some is not None})
 
 
 def _whose(subscriptions: Iterable[Subscription]) -> Whose:

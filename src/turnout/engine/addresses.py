@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from turnout.routes import Route
 from turnout.routes.endpoints import Sink
 from turnout.routes.reader import DEFAULT_SINK
+from turnout.subjects.index import SourceIndex
 from turnout.subscriptions.destinations import Rights, problem_of
 
 _REMEMBERED = 200_000
@@ -43,6 +44,7 @@ class Addresses:
             Rights(sink.allow, route.source.returned_by(sink, route.reads.get(name, ())))
             for name, sink in route.sinks.items()
         ]
+        self._stored = [SourceIndex.build(route.stored[name]) if name in route.stored else None for name in route.sinks]
         self._dead_letters = None if route.dead_letter is None else self.split(route.dead_letter.topic)
         self._destinations: dict[str, Address] = {}
         self._topics: dict[str | None, Address] = {}
@@ -92,7 +94,11 @@ class Addresses:
         problem = sink.topic_problem(topic)
         if problem is None and self._takes_dead_letters(sink, topic):
             problem = "is not allowed: the route's dead letters go there, and nothing else"
-        return problem or rights.refusal(topic)
+        problem = problem or rights.refusal(topic)
+        stored = self._stored[place]
+        if problem is None and stored is not None and stored.first(topic, topic.split(".")) is None:
+            return "is stored by no stream"
+        return problem
 
     def _takes_dead_letters(self, sink: Sink, topic: str) -> bool:
         """Return True if a message there could pass for one of the route's dead letters."""

@@ -113,6 +113,7 @@ class RecordExplanation:
         outcome: the label of an `Outcome`.
         failure: why it failed, where it did.
         messages: what goes out for it.
+        notes: what the servers were asked in vain, so that a run may do otherwise, a sentence each.
     """
 
     record: Fields
@@ -124,6 +125,7 @@ class RecordExplanation:
     outcome: str
     failure: Failure | None
     messages: tuple[SentMessage, ...]
+    notes: tuple[str, ...] = ()
 
     def as_dict(self) -> JsonObject:
         """The same as plain values, for JSON."""
@@ -137,6 +139,7 @@ def explain(
     subscriptions: Mapping[str, Subscription] | None = None,
     *,
     asked: str | None = None,
+    notes: tuple[str, ...] = (),
 ) -> RecordExplanation:
     """Run one record through a route and explain the outcome.
 
@@ -146,6 +149,7 @@ def explain(
         index: the subscriptions to match with; None for a route without any.
         subscriptions: the same by id.
         asked: the id of a subscription of which to say why it does not want the record.
+        notes: of the preflight of the program's route.
 
     Raises:
         SubscriptionNotFoundError: there is no subscription *asked*.
@@ -165,6 +169,7 @@ def explain(
         outcome=trace.outcome(0).label,
         failure=trace.failures.get(0),
         messages=tuple(_messages(program, trace)),
+        notes=notes,
     )
 
 

@@ -21,7 +21,7 @@ from turnout.history.original_records import originals
 from turnout.history.sending import Sinks
 from turnout.records.types import ArrowBatch
 from turnout.routes import Route
-from turnout.runtime.preflight import preflight
+from turnout.runtime.preflight import preflight, with_stored_topics
 from turnout.subscriptions import Store, Subscription, open_store
 from turnout.subscriptions.address import existing
 from turnout.subscriptions.index import Index
@@ -64,6 +64,7 @@ class RedriveReport:
         results: a result for each letter, in their order.
         stored: how many messages were new to their streams.
         duplicates: how many were known there, by their ids.
+        notes: of a dry run, which servers could not be asked what they store, a sentence each.
     """
 
     route: str
@@ -71,6 +72,7 @@ class RedriveReport:
     results: tuple[Redriven, ...] = field(repr=False)
     stored: int = 0
     duplicates: int = 0
+    notes: tuple[str, ...] = ()
 
     @property
     def outcomes(self) -> Counter[str]:
@@ -93,6 +95,7 @@ class RedriveReport:
             "outcomes": dict(self.outcomes),
             "stored": self.stored,
             "duplicates": self.duplicates,
+            "notes": list(self.notes),
             "groups": [
                 {"stage": stage, "reason": reason, "outcomes": dict(outcomes)}
                 for stage, reason, outcomes in self.groups()
@@ -141,10 +144,13 @@ def redrive(
         return RedriveReport(route.name, dry_run, ())
     if index is None:
         index = _index(route, ordered, subscriptions)
-    work = _Redrive(preflight(route), index, dry_run=dry_run, delete=delete, unverified=unverified)
+    route = preflight(route)
+    # A redrive hears from the servers what they refuse.
+    route, notes = with_stored_topics(route) if dry_run else (route, ())
+    work = _Redrive(route, index, dry_run=dry_run, delete=delete, unverified=unverified)
     for some in _parts(ordered):
         work.add(some)
-    return RedriveReport(route.name, dry_run, tuple(work.results), work.stored, work.duplicates)
+    return RedriveReport(route.name, dry_run, tuple(work.results), work.stored, work.duplicates, notes)
 
 
 def _parts(letters: Sequence[DeadLetter]) -> Iterator[list[DeadLetter]]:

@@ -55,6 +55,8 @@ class Route:
         notes: what a connector's file asks for and has no effect here, a sentence for each.
         digest: of the text that the route was read from; "" for one that was made in Python.
         reads: sink name → patterns of the subjects there that the route itself reads; known once servers are asked.
+        stored: sink name → patterns of the topics that its servers store; absent where that is unknown, or where a run
+            has to try.
 
     >>> text = '''
     ... name: orders
@@ -91,6 +93,7 @@ class Route:
     notes: tuple[str, ...] = ()
     digest: str = field(default="", compare=False)
     reads: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    stored: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def errors(self) -> ErrorPolicy:

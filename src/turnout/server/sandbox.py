@@ -12,6 +12,7 @@ from turnout.history.masked_views import masked_explanation
 from turnout.records.types import ArrowBatch
 from turnout.routes import Route
 from turnout.runtime.endpoints import adapter_of
+from turnout.runtime.preflight import preflight_of_reachable
 from turnout.server.errors import ConflictError
 from turnout.server.matchers import Matchers, StoredSubscriptions
 from turnout.server.route_entry import RouteEntry
@@ -68,8 +69,10 @@ def explained(
         StoreUnavailableError: the store is away.
     """
     live = matchers.of(route)
+    seen, notes = preflight_of_reachable(route)
     if live is None:
-        explanation = explain(Program.of(route), batch, asked=asked)
+        explanation = explain(Program.of(seen), batch, asked=asked, notes=notes)
     else:
-        explanation = explain(Program.of(route), batch, live.index(), StoredSubscriptions(live), asked=asked)
+        stored = StoredSubscriptions(live)
+        explanation = explain(Program.of(seen), batch, live.index(), stored, asked=asked, notes=notes)
     return masked_explanation(explanation, route) if masked else explanation

@@ -198,8 +198,10 @@ class NatsAdapter(EndpointAdapter):
             return publisher.flush()
 
     def stored_topics(self) -> frozenset[str]:
-        """Return the subjects of all streams of the server."""
+        """Return the subjects of the stream that must take messages, or of all streams of the server."""
         with Connection.open(self.endpoint.connection) as connection:
+            if isinstance(self.endpoint.stream, str):
+                return frozenset(stream_info(connection, self.endpoint.stream)["config"].get("subjects") or ())
             return stored_subjects(connection)
 
 

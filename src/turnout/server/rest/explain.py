@@ -50,6 +50,7 @@ class ExplanationModel(BaseModel):
     outcome: str
     failure: dict[str, object] | None
     messages: list[dict[str, object]] = Field(description="messages that would be sent")
+    notes: list[str] = Field(description="what the route's servers were asked in vain, a sentence each")
 
 
 @router.post(

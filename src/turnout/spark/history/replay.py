@@ -21,6 +21,7 @@ from turnout.private_files import scratch_folder
 from turnout.routes import Route
 from turnout.runtime.failure_log import log_failures
 from turnout.runtime.java_failures import run_error
+from turnout.runtime.preflight import with_stored_topics
 from turnout.runtime.progress import Progress
 from turnout.spark.endpoints import activate
 from turnout.spark.formats.nats.source import register
@@ -51,6 +52,7 @@ class ReplayResult:
         stopped: somebody asked it to stop; the same again goes on.
         deliveries: of a dry run, the messages that would have been sent, a row each.
         by_subscription: of a dry run, how many they are for each subscription; under None those that are for none.
+        notes: of a dry run, which servers could not be asked what they store, a sentence each.
     """
 
     plan: ReplayPlan
@@ -61,6 +63,7 @@ class ReplayResult:
     stopped: bool = False
     deliveries: DataFrame | None = field(default=None, repr=False)
     by_subscription: Mapping[str | None, int] | None = None
+    notes: tuple[str, ...] = ()
 
 
 def replay(route: Route, spark: SparkSession, *, dry_run: bool = False, **options: Any) -> ReplayResult:
@@ -127,8 +130,10 @@ def carry_out(
 
 
 def rehearse(plan: ReplayPlan, spark: SparkSession) -> ReplayResult:
-    """Determine the deliveries of a replay from its beginning."""
+    """Determine the deliveries of a replay from its beginning, as far as the sinks' servers store them."""
     begun = time.monotonic()
+    route, notes = with_stored_topics(plan.route)
+    plan = replace(plan, route=route)
     with scratch_folder("replay") as scratch, _stage_of(plan, spark, scratch / "index") as stage:
         ranges = [_rows(plan, spark, range_.stream, range_.start, range_.end) for range_ in plan.ranges]
         rows = map_in_arrow(reduce(DataFrame.union, ranges), Rehearsal(stage), DELIVERIES)
@@ -139,7 +144,9 @@ def rehearse(plan: ReplayPlan, spark: SparkSession) -> ReplayResult:
         except PySparkException as failure:
             raise run_error(f"the dry run of {plan.route.name} failed", failure) from failure
     seconds = time.monotonic() - begun
-    return ReplayResult(plan, counts, seconds, deliveries=deliveries_of(rows), by_subscription=by_subscription)
+    return ReplayResult(
+        plan, counts, seconds, deliveries=deliveries_of(rows), by_subscription=by_subscription, notes=notes
+    )
 
 
 @contextmanager
