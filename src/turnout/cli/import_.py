@@ -189,7 +189,7 @@ def _json(draft: Draft, text: str, mistakes: tuple[Mistake, ...]) -> dict[str, A
     return {
         "route": text,
         "document": draft.document,
-        "taken": [item._asdict() for item in draft.taken],
+        "taken": [{"name": name, "place": path} for name, path in draft.taken],
         "left": [item._asdict() for item in draft.left],
         "variables": draft.variables,
         "mistakes": [{"path": mistake.path, "problem": mistake.problem, "line": mistake.line} for mistake in mistakes],

@@ -13,7 +13,7 @@ MAX_LEAVES = 20_000
 """Leaves of one condition with those that several names repeat."""
 
 _MAX_OPEN = 40
-_TOKEN = re.compile(r"\s*([()|]|[^\s()|]+)")
+_TOKEN = re.compile(r"[()|]|[^\s()|]+")
 _NAME = re.compile(r"[\w.*-]+")
 _WORDS = ("and", "or", "not", "of")
 
