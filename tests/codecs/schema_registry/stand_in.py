@@ -56,12 +56,14 @@ class StandIn:
         requests: method and path of each request.
         credentials: the value that the header ``Authorization`` has to have; None where none is needed.
         failing: the status of every answer; None where the registry works.
+        clients: that are closed with the registry.
     """
 
     url: str = ""
     requests: list[str] = field(default_factory=list)
     credentials: str | None = None
     failing: int | None = None
+    clients: list[Any] = field(default_factory=list)
     levels: dict[str | None, str] = field(default_factory=lambda: {None: "BACKWARD"})
     _ids: dict[Registered, int] = field(default_factory=dict)
     _subjects: dict[str, dict[int, Registered]] = field(default_factory=dict)
@@ -334,6 +336,8 @@ def running_registry() -> Iterator[StandIn]:
     try:
         yield registry
     finally:
+        for client in registry.clients:
+            client.close()
         server.shutdown()
         server.server_close()
         thread.join()

@@ -23,7 +23,9 @@ def record(*names: str) -> str:
 
 
 def client(registry: StandIn, **options: object) -> SchemaRegistry:
-    return SchemaRegistry(RegistryOptions.read({"url": registry.url, "retries": 0, "timeout": 5, **options}))
+    made = SchemaRegistry(RegistryOptions.read({"url": registry.url, "retries": 0, "timeout": 5, **options}))
+    registry.clients.append(made)
+    return made
 
 
 def test_fetches_a_schema_once(registry: StandIn) -> None:
@@ -91,8 +93,7 @@ def test_basic_and_bearer_authentication(registry: StandIn) -> None:
 
 def test_next_url_where_one_does_not_answer(registry: StandIn) -> None:
     number = registry.add("s", record("a"))
-    options = RegistryOptions.read({"url": [_closed_port(), registry.url], "retries": 0})
-    assert SchemaRegistry(options).by_id(number).id == number
+    assert client(registry, url=[_closed_port(), registry.url]).by_id(number).id == number
 
 
 def test_registry_that_is_down(registry: StandIn) -> None:
@@ -102,7 +103,7 @@ def test_registry_that_is_down(registry: StandIn) -> None:
     with pytest.raises(RegistryUnavailableError, match="fails: Error in the backend"):
         schemas.by_id(number)
     with pytest.raises(RegistryUnavailableError, match="does not answer"):
-        SchemaRegistry(RegistryOptions.read({"url": _closed_port(), "retries": 0})).by_id(1)
+        client(registry, url=_closed_port()).by_id(1)
 
 
 def test_retries_until_the_registry_answers(registry: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:

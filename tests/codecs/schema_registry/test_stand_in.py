@@ -17,7 +17,9 @@ _C = Schema('{"type":"record","name":"R","fields":[{"name":"a","type":"long"},{"
 
 @pytest.fixture
 def confluent(registry: StandIn) -> SchemaRegistryClient:
-    return SchemaRegistryClient({"url": registry.url, "max.retries": 0})
+    client = SchemaRegistryClient({"url": registry.url, "max.retries": 0})
+    registry.clients.append(client)
+    return client
 
 
 def test_subjects_versions_and_ids(confluent: SchemaRegistryClient) -> None:

@@ -12,6 +12,7 @@ from turnout.codecs.schema_registry.client import (
 from turnout.codecs.schema_registry.framing import Framed, frame, unframe
 from turnout.codecs.schema_registry.options import REGISTRY, STRATEGIES, SUBJECTS, RegistryOptions
 from turnout.codecs.schema_registry.subjects import subject_of
+from turnout.codecs.schema_registry.waiting import answered
 
 __all__ = [
     "REGISTRY",
@@ -25,6 +26,7 @@ __all__ = [
     "SchemaRegistry",
     "SchemaText",
     "UnknownSchemaError",
+    "answered",
     "frame",
     "registry_of",
     "subject_of",

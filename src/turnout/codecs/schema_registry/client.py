@@ -95,6 +95,10 @@ class SchemaRegistry:
         self._down: tuple[float, RegistryUnavailableError] | None = None
         self.requests = 0
 
+    def close(self) -> None:
+        """Close the connections; they are opened again when they are needed."""
+        self._client.close()
+
     def by_id(self, schema_id: int) -> SchemaText:
         """Return a schema.
 
@@ -279,11 +283,15 @@ def _client_of(options: RegistryOptions) -> SchemaRegistryClient:
     return SchemaRegistryClient({name: value for name, value in properties.items() if value is not None})
 
 
-@lru_cache(maxsize=64)
 def registry_of(options: RegistryOptions) -> SchemaRegistry:
     """Return the registry with these options; there is one in a process, so that each schema is fetched once.
 
     Raises:
         MissingExtraError: the client is not installed.
     """
+    return _shared(options.client_options())
+
+
+@lru_cache(maxsize=64)
+def _shared(options: RegistryOptions) -> SchemaRegistry:
     return SchemaRegistry(options)

@@ -41,7 +41,8 @@ def unframe(texts: Sequence[bytes]) -> Framed:
     heads = np.frombuffer(b"".join([text[:HEADER].ljust(HEADER, b"\xff") for text in texts]), np.uint8)
     table = heads.reshape(-1, HEADER)
     ids = np.ascontiguousarray(table[:, 1:]).view(">i4").ravel().astype(np.int64)
-    wrong = np.flatnonzero((table[:, 0] != _MAGIC) | (ids < 0) | [len(text) < HEADER for text in texts])
+    short = np.fromiter((len(text) < HEADER for text in texts), np.bool_, len(texts))
+    wrong = np.flatnonzero((table[:, 0] != _MAGIC) | (ids < 0) | short)
     ids[wrong] = -1
     return Framed(ids, {index: _unframed(texts[index]) for index in wrong.tolist()})
 

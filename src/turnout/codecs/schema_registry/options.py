@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -11,12 +11,13 @@ from turnout.codecs.kind import Setting, flag
 from turnout.secrets import Secret, masked_url
 from turnout.suggestions import did_you_mean
 
-_NAMES: Final = ("url", "auth", "tls", "timeout", "retries", "cache")
+_NAMES: Final = ("url", "auth", "tls", "timeout", "retries", "wait", "cache")
 _TLS: Final = ("ca", "certificate", "key", "keyPassword")
 TLS_FILES: Final = ("ca", "certificate", "key")
 """The options under ``tls`` that name files."""
 
 _MAX_SECONDS: Final = 600
+_MAX_WAIT: Final = 86_400
 _MAX_RETRIES: Final = 20
 _MAX_SCHEMAS: Final = 100_000
 
@@ -36,8 +37,10 @@ class RegistryOptions:
         key_password: of the key.
         timeout: of one request, in seconds.
         retries: repetitions of a request that failed, with growing delays.
+        wait: how long a batch waits for a registry that is down, in seconds; then the run ends.
         cache: schemas that are kept.
-        dead_letter: whether a record whose schema cannot be fetched is dead-lettered; otherwise its batch waits.
+        dead_letter: whether a record is dead-lettered while the registry is down, and its batch does not wait.
+        of_keys: whether the schemas are those of keys.
 
     >>> options = RegistryOptions.read({"url": "http://localhost:8081", "auth": {"user": "ann", "password": "x"}})
     >>> options.urls, options.user, options.password, options.timeout
@@ -54,12 +57,14 @@ class RegistryOptions:
     key_password: Secret | None = None
     timeout: float = 10.0
     retries: int = 3
+    wait: float = 60.0
     cache: int = 1000
     dead_letter: bool = False
+    of_keys: bool = False
 
     @classmethod
     def read(cls, given: object) -> RegistryOptions:
-        """Read a URL, or a mapping with ``url``, ``auth``, ``tls``, ``timeout``, ``retries`` and ``cache``.
+        """Read a URL, or a mapping with ``url``, ``auth``, ``tls``, ``timeout``, ``retries``, ``wait`` and ``cache``.
 
         Raises:
             ValueError: names the option and what was expected; secrets are not shown.
@@ -86,8 +91,13 @@ class RegistryOptions:
             key_password=_secret("tls.keyPassword", tls.get("keyPassword")),
             timeout=_number("timeout", options.get("timeout", 10.0), _MAX_SECONDS),
             retries=int(_number("retries", options.get("retries", 3), _MAX_RETRIES, least=0)),
+            wait=_number("wait", options.get("wait", 60.0), _MAX_WAIT, least=0),
             cache=int(_number("cache", options.get("cache", 1000), _MAX_SCHEMAS, least=1)),
         )
+
+    def client_options(self) -> RegistryOptions:
+        """Return the options that a client depends on: keys and values of all routes share one."""
+        return replace(self, wait=0.0, dead_letter=False, of_keys=False)
 
 
 def _mapping(name: str, given: object, known: tuple[str, ...], *, secret: bool = False) -> dict[str, Any]:
@@ -141,7 +151,7 @@ _TEXT: Final = {"type": "string"}
 
 REGISTRY: Final = Setting(
     "registry",
-    "the schema registry: its URL, or `{url, auth, tls, timeout, retries, cache}`",
+    "the schema registry: its URL, or `{url, auth, tls, timeout, retries, wait, cache}`",
     RegistryOptions.read,
     json_schema={
         "anyOf": [
@@ -164,6 +174,7 @@ REGISTRY: Final = Setting(
                     },
                     "timeout": {"type": "number", "exclusiveMinimum": 0, "maximum": _MAX_SECONDS},
                     "retries": {"type": "integer", "minimum": 0, "maximum": _MAX_RETRIES},
+                    "wait": {"type": "number", "minimum": 0, "maximum": _MAX_WAIT},
                     "cache": {"type": "integer", "minimum": 1, "maximum": _MAX_SCHEMAS},
                 },
             },
