@@ -3,7 +3,7 @@
 from turnout.codecs.codec import Codec, EncodeErrors, decode_each, encode_each
 from turnout.codecs.converters import Converters, converters_of
 from turnout.codecs.ddl import DdlError, parse_ddl
-from turnout.codecs.format import Format, codec_of, notation_of
+from turnout.codecs.format import Format, codec_of, named_files, notation_of
 from turnout.codecs.forms import builtin_of
 from turnout.codecs.kind import CodecKind, Setting
 from turnout.codecs.notation import Notation, TextNotation, ValueNotation
@@ -27,6 +27,7 @@ __all__ = [
     "converters_of",
     "decode_each",
     "encode_each",
+    "named_files",
     "notation_of",
     "parse_ddl",
 ]

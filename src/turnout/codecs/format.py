@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from turnout.codecs.codec import Codec
-from turnout.codecs.kind import CodecKind
+from turnout.codecs.kind import CodecKind, file_names
 from turnout.codecs.notation import Notation
 from turnout.codecs.registry import BUILTIN, format_names, kind_of
 from turnout.errors import ConfigError, Mistake
@@ -71,6 +71,18 @@ def _known(name: object) -> CodecKind:
     known = format_names()
     problem = f"expected one of {', '.join(known)}, found {name!r}{did_you_mean(str(name), known)}"
     raise ConfigError([Mistake("format", problem)])
+
+
+def named_files(config: Mapping[str, DynamicValue]) -> dict[str, str]:
+    """Return the settings of a route's ``key`` or ``value`` that name files, with the names; none of an unknown format.
+
+    >>> named_files({"format": "protobuf", "schema": "flight.proto"})
+    {'schema': 'flight.proto'}
+    """
+    name = config.get("format", "raw")
+    if not isinstance(name, str) or name not in BUILTIN:
+        return {}
+    return dict(file_names(kind_of(name).settings or (), config))
 
 
 def codec_of(format: Format) -> Codec:  # noqa: A002 - its name everywhere

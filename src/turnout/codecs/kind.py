@@ -26,6 +26,8 @@ class Setting:
         read: makes the value of what the route says; a `ValueError` says what was expected.
         default: what counts where the route says nothing; where it is None, null says nothing as well.
         json_schema: what the route may say.
+        file: whether a text is the name of a file: relative ones start at the route's folder, and callers of a server
+            may not name any.
 
     >>> depth = Setting("depth.most", "how deep values may be", lambda value: int(str(value)), 8, {"type": "integer"})
     >>> depth.camel, depth.argument, depth.read("3")
@@ -37,6 +39,7 @@ class Setting:
     read: Callable[[object], object]
     default: object = None
     json_schema: Mapping[str, object] = field(default_factory=dict)
+    file: bool = False
 
     @property
     def camel(self) -> str:
@@ -172,3 +175,15 @@ class CodecKind:
 
 def _spellings(settings: Iterable[Setting]) -> list[str]:
     return list(dict.fromkeys(name for setting in settings for name in (setting.name, setting.camel)))
+
+
+def file_names(settings: Iterable[Setting], given: Mapping[str, object]) -> Iterator[tuple[str, str]]:
+    """Yield each given setting that names a file, by the spelling that is there, with the name.
+
+    >>> list(file_names([Setting("schema", "a file", str, file=True)], {"schema": "flight.proto", "message": "Flight"}))
+    [('schema', 'flight.proto')]
+    """
+    for name in _spellings(setting for setting in settings if setting.file):
+        value = given.get(name)
+        if isinstance(value, str):
+            yield name, value

@@ -8,6 +8,7 @@ from datetime import date
 from typing import Protocol
 
 from turnout.codecs.codec import Codec, EncodeErrors
+from turnout.codecs.reading import Reader
 from turnout.errors import RecordError
 from turnout.records import group
 from turnout.records.block import rows_of
@@ -99,6 +100,33 @@ class ValueNotation:
         (block,) = (block for block in blocks if len(block))
         plain: Value = json_of(block.whole()[0], block.schema)
         return plain
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaNotation(ValueNotation):
+    """Notation of bytes that are values of one schema: plain JSON, read by that schema.
+
+    Times are ISO 8601 texts, decimals numbers, bytes base64; a field that is left out is null. A text that is no value
+    stands for its bytes.
+    """
+
+    def encode(self, plain: Value) -> bytes | None:
+        """See `Notation.encode`."""
+        schema = self.codec.schema()
+        if plain is None or schema is None:
+            return ValueNotation.encode(self, plain)
+        text = json.dumps(plain, ensure_ascii=False, default=_date_text).encode()
+        blocks, errors = Reader.plain(schema).read(rows_of(1), [text])
+        if errors:
+            if isinstance(plain, str):
+                return plain.encode()
+            raise ValueError(str(errors[0]))
+        (block,) = blocks
+        try:
+            return self.codec.encode(block)[0]
+        except (RecordError, EncodeErrors) as failure:
+            reason = failure if isinstance(failure, RecordError) else failure.errors[0]
+            raise ValueError(str(reason)) from failure
 
 
 def _date_text(value: object) -> str:

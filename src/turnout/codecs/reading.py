@@ -63,6 +63,15 @@ class Reader:
         return cls._of(declared.schema, declared_leaf, declared, defaults=False)
 
     @classmethod
+    def plain(cls, schema: Schema) -> Reader:
+        """Of values as people write them: times in ISO 8601, decimals as numbers.
+
+        Raises:
+            ValueError: the schema is not one.
+        """
+        return cls._of(schema, declared_leaf, None, defaults=False)
+
+    @classmethod
     def wire(cls, schema: Schema, *, defaults: bool) -> Reader:
         """Of payloads as JsonConverter writes them.
 

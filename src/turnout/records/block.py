@@ -6,7 +6,7 @@ and what it has to decide, it decides once for all records of a schema or shape.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import itemgetter
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -117,6 +117,18 @@ class _UnopenedObjects:
 _NULLS: Final = _Nulls()
 
 
+class Origin(NamedTuple):
+    """Bytes that the values of a block were read from.
+
+    Attributes:
+        codec: what has read them, and may write them again as they are.
+        texts: for each value.
+    """
+
+    codec: object
+    texts: Sequence[bytes]
+
+
 class Block:
     """Values of one kind, and their rows in the batch.
 
@@ -126,13 +138,15 @@ class Block:
         columns: of objects: the fields by name.
         values: plain ones. Without *columns* and *values* the block is one of nulls.
         checked: whether the values are known to fit their schema. What a codec has read always does.
+        origin: the bytes that they were read from, where their codec wants to write them again as they are. They belong
+            to these values: `take` keeps them, and no block that a transform makes has any.
 
     >>> (block,) = group(np.array([4, 7]), None, [{"city": "Oulu", "n": 1}, {"city": "Turku", "n": 2}])
     >>> block.rows.tolist(), block.columns
     ([4, 7], {'city': ('Oulu', 'Turku'), 'n': (1, 2)})
     """
 
-    __slots__ = ("_content", "checked", "rows", "schema")
+    __slots__ = ("_content", "checked", "origin", "rows", "schema")
 
     _content: _Nulls | _PlainValues | _Objects | _UnopenedObjects
 
@@ -144,10 +158,12 @@ class Block:
         columns: Columns | _UnopenedObjects | None = None,
         values: Column | None = None,
         checked: bool = True,
+        origin: Origin | None = None,
     ) -> None:
         self.rows = rows
         self.schema = schema
         self.checked = checked
+        self.origin = origin
         if values is not None:
             self._content = _PlainValues(values)
         elif columns is None:
@@ -220,8 +236,11 @@ class Block:
         count = len(self.rows)
         if len(indices) == count:
             return self
+        take = taking(indices, count)
         block = Block(self.rows[indices], self.schema, checked=self.checked)
-        block._content = self._content.take(taking(indices, count))
+        block._content = self._content.take(take)
+        if self.origin is not None:
+            block.origin = Origin(self.origin.codec, take(self.origin.texts))
         return block
 
     def with_columns(self, schema: Schema | None, columns: Columns, *, checked: bool = True) -> Block:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path as FilePath
 from typing import Any
 
+from turnout.codecs import named_files
 from turnout.nats.protocol.options import FILE_OPTIONS, option_of
 from turnout.routes.document_paths import Path
 from turnout.subscriptions.address import beside, files_of, resolved
@@ -57,6 +58,7 @@ class CallerLimits:
             folder: where relative names start from.
         """
         yield from self._includes(document, folder)
+        yield from self._codecs(document, folder)
         sinks = document.get("sinks")
         endpoints: list[tuple[Path, Any]] = [((name,), document.get(name)) for name in ("source", "sink")]
         endpoints += [(("sinks", str(name)), sink) for name, sink in sinks.items()] if isinstance(sinks, dict) else []
@@ -72,6 +74,12 @@ class CallerLimits:
         if isinstance(store, str) and not self._is_own_store(store, folder):
             for name in files_of(store):
                 yield from self._file(("subscriptions", "store"), name, folder)
+
+    def _codecs(self, document: Mapping[str, object], folder: FilePath) -> Iterator[tuple[Path, str]]:
+        for side in ("key", "value"):
+            part = document.get(side)
+            for setting, name in named_files(part).items() if isinstance(part, dict) else ():
+                yield from self._file((side, setting), name, folder)
 
     def _includes(self, document: Mapping[str, object], folder: FilePath) -> Iterator[tuple[Path, str]]:
         for key in ("transforms", "mappings"):

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path as FilePath
 from typing import Any, TypeVar
 
+from turnout.codecs import named_files
 from turnout.nats.protocol.options import FILE_OPTIONS, option_of
 from turnout.routes.document import SubscriptionsPart
 from turnout.routes.document_paths import Path
@@ -51,6 +52,10 @@ class FileNames:
         """The source or sink with its files' whole names."""
         named = {field: value for field in FILE_OPTIONS if (value := getattr(end, field, None)) is not None}
         return end.model_copy(update={field: str(self._at(name)) for field, name in named.items()}) if named else end
+
+    def codec(self, part: Mapping[str, object]) -> dict[str, object]:
+        """Return a key's or value's settings with their files' whole names."""
+        return {**part, **{setting: str(self._at(name)) for setting, name in named_files(part).items()}}
 
     def subscriptions(self, part: SubscriptionsPart | None) -> SubscriptionsPart | None:
         """The subscriptions with the whole name of their store's file."""

@@ -124,7 +124,10 @@ class RouteReader:
             return None
 
         def read(part: Mapping[str, object] | None) -> _Format:
-            format_ = of_connector if part is None and of_connector is not None else Format.from_config(part, path=side)
+            given = None if part is None else FileNames(self.folder).codec(part)
+            format_ = (
+                of_connector if part is None and of_connector is not None else Format.from_config(given, path=side)
+            )
             return _Format(format_, codec_of(format_).schema())
 
         return self._part(side, read, default=None)

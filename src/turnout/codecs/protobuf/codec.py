@@ -1,0 +1,47 @@
+"""Codec of messages of one Protobuf schema."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from turnout.codecs.codec import Decoded, attempt, with_tombstones
+from turnout.codecs.protobuf.kind import CONVERTER
+from turnout.codecs.protobuf.plan import Message
+from turnout.codecs.protobuf.reading import MessageReader
+from turnout.codecs.protobuf.writing import MessageWriter
+from turnout.records import Block, Positions, Schema
+
+
+class Protobuf:
+    """The format ``protobuf``: each value is one message of a schema that is known.
+
+    A value that no transform has changed is written as the bytes that it came as, with the fields that its schema does
+    not know. Of one that was changed those are lost, as in Connect.
+    """
+
+    format: ClassVar[str] = "protobuf"
+    class_name: ClassVar[str] = CONVERTER
+
+    def __init__(self, plan: Message) -> None:
+        """A codec of a message, see `plan_of`."""
+        self._plan = plan
+        self._reader = MessageReader(plan)
+        self._writer = MessageWriter(plan)
+
+    def decode(self, rows: Positions, texts: Sequence[bytes | None]) -> Decoded:
+        """See `Codec.decode`."""
+        return with_tombstones(rows, texts, self._read)
+
+    def _read(self, rows: Positions, texts: Sequence[bytes]) -> Decoded:
+        return self._reader.read(rows, texts, self)
+
+    def encode(self, block: Block) -> list[bytes | None]:
+        """See `Codec.encode`."""
+        if block.origin is not None and block.origin.codec is self:
+            return list(block.origin.texts)
+        return attempt(*self._writer.write(block))
+
+    def schema(self) -> Schema:
+        """The Connect schema of the message."""
+        return self._plan.schema

@@ -1,0 +1,126 @@
+"""Messages that are Connect's logical types: Timestamp, Date, TimeOfDay and Decimal, read and written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import date, timedelta
+from decimal import ROUND_HALF_UP, Context, Decimal
+from typing import Any, Final
+
+from turnout.codecs.leaves import EXACT, LARGEST
+from turnout.codecs.moments import day_of
+from turnout.codecs.protobuf.known_files import DATE, DECIMAL, TIME_OF_DAY
+from turnout.codecs.protobuf.wire import delimited, signed_varint
+from turnout.epoch import MILLISECONDS_PER_DAY
+from turnout.errors import RecordError
+from turnout.records import Moment
+
+_FIRST_SECOND: Final = -62_135_596_800
+_LAST_SECOND: Final = 253_402_300_799
+"""Of the years 1 to 9999, which a Timestamp may have."""
+
+_MILLION: Final = 1_000_000
+_MAX_BYTES: Final = LARGEST * 5 // 12
+"""Bytes of a decimal's number; more have more digits than `LARGEST`."""
+
+
+def _read_timestamp(message: Any) -> Moment:
+    seconds, nanos = message.seconds, message.nanos
+    if not (_FIRST_SECOND <= seconds <= _LAST_SECOND and 0 <= nanos < 1000 * _MILLION):
+        raise RecordError(
+            f"expected a Timestamp of the years 1 to 9999, found {seconds} seconds and {nanos} nanoseconds"
+        )
+    return Moment(seconds * 1000 + nanos // _MILLION)
+
+
+def _read_date(message: Any) -> Moment:
+    try:
+        return day_of(date(message.year, message.month, message.day))
+    except (ValueError, OverflowError):
+        found = f"{message.year}-{message.month}-{message.day}"
+        raise RecordError(f"expected a Date of the years 1 to 9999, found {found}") from None
+
+
+def _read_time(message: Any) -> Moment:
+    hours, minutes, seconds, nanos = message.hours, message.minutes, message.seconds, message.nanos
+    if not (0 <= hours < 24 and 0 <= minutes < 60 and 0 <= seconds < 60 and 0 <= nanos < 1000 * _MILLION):
+        raise RecordError(f"expected a TimeOfDay, found {hours}:{minutes}:{seconds} and {nanos} nanoseconds")
+    return Moment(((hours * 60 + minutes) * 60 + seconds) * 1000 + nanos // _MILLION)
+
+
+def _read_decimal(message: Any) -> Decimal:
+    value, scale, precision = message.value, message.scale, message.precision
+    if len(value) > _MAX_BYTES or abs(scale) > LARGEST:
+        raise RecordError(
+            f"expected a Decimal of at most {LARGEST:,} digits, found {len(value):,} bytes of the scale {scale}"
+        )
+    number = Decimal(int.from_bytes(value, "big", signed=True)).scaleb(-scale, EXACT)
+    if 0 < precision <= LARGEST:
+        return Context(prec=precision, rounding=ROUND_HALF_UP, Emax=EXACT.Emax, Emin=EXACT.Emin).plus(number)
+    return number
+
+
+READERS: Final[Mapping[str, Callable[[Any], Moment | Decimal]]] = {
+    "google.protobuf.Timestamp": _read_timestamp,
+    DATE: _read_date,
+    TIME_OF_DAY: _read_time,
+    DECIMAL: _read_decimal,
+}
+"""Full name of the message → its value."""
+
+
+def _write_timestamp(moment: object) -> bytes:
+    seconds, millis = divmod(_millis(moment), 1000)
+    if not _FIRST_SECOND <= seconds <= _LAST_SECOND:
+        raise ValueError(f"expected a time of the years 1 to 9999, found {moment} milliseconds since 1970")
+    return _numbers(seconds, millis * _MILLION)
+
+
+def _write_date(moment: object) -> bytes:
+    days, rest = divmod(_millis(moment), MILLISECONDS_PER_DAY)
+    if rest:
+        raise ValueError(f"a Date has no time of day, found {moment} milliseconds since 1970")
+    try:
+        day = date(1970, 1, 1) + timedelta(days=days)
+    except OverflowError:
+        raise ValueError(f"expected a date of the years 1 to 9999, found {moment} milliseconds since 1970") from None
+    return _numbers(day.year, day.month, day.day)
+
+
+def _write_time(moment: object) -> bytes:
+    millis = _millis(moment)
+    if not 0 <= millis < MILLISECONDS_PER_DAY:
+        raise ValueError(f"a Time is within a day, found {moment} milliseconds since 1970")
+    seconds, millis = divmod(millis, 1000)
+    return _numbers(seconds // 3600, seconds // 60 % 60, seconds % 60, millis * _MILLION)
+
+
+def _write_decimal(value: object) -> bytes:
+    if not isinstance(value, Decimal) or not value.is_finite():
+        raise ValueError(f"expected a decimal, found {value!r}")
+    _, digits, exponent = value.as_tuple()
+    if not isinstance(exponent, int) or len(digits) > LARGEST or abs(exponent) > LARGEST:
+        raise ValueError(f"expected a decimal of at most {LARGEST:,} digits")
+    number = int(value.scaleb(-exponent, EXACT))
+    unscaled = number.to_bytes((number + (number < 0)).bit_length() // 8 + 1, "big", signed=True)
+    return delimited(b"\x0a", unscaled) + _numbers(0, len(digits), -exponent)
+
+
+def _millis(moment: object) -> int:
+    if not isinstance(moment, int) or isinstance(moment, bool):
+        raise ValueError(f"expected a time, found {moment!r}")  # noqa: TRY004 - reported like every other error here
+    return int(moment)
+
+
+def _numbers(*numbers: int) -> bytes:
+    """Return a message whose fields 1, 2, … are these numbers; those that are 0 are left out."""
+    return b"".join(bytes((number << 3,)) + signed_varint(value) for number, value in enumerate(numbers, 1) if value)
+
+
+WRITERS: Final[Mapping[str, Callable[[object], bytes]]] = {
+    "google.protobuf.Timestamp": _write_timestamp,
+    DATE: _write_date,
+    TIME_OF_DAY: _write_time,
+    DECIMAL: _write_decimal,
+}
+"""Full name of the message → its bytes; a `ValueError` says what was expected."""
