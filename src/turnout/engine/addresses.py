@@ -95,7 +95,7 @@ class Addresses:
         if problem is None and self._takes_dead_letters(sink, topic):
             problem = "is not allowed: the route's dead letters go there, and nothing else"
         problem = problem or rights.refusal(topic)
-        stored = self._stored[place]
+        stored = self._stored[index]
         if problem is None and stored is not None and stored.first(topic, topic.split(".")) is None:
             return "is stored by no stream"
         return problem

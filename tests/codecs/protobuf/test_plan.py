@@ -151,7 +151,8 @@ def test_proto2_knows_absent_values() -> None:
     members: dict[str, Any] = {member.name: member for member in plan(OLD).members}
 
     assert [members[name].nullable for name in ("id", "name", "inner")] == [False, True, True]
-    assert not {member.name: member for member in plan(OLD, optional_for_proto2=False).members}["name"].nullable
+    without: dict[str, Any] = {member.name: member for member in plan(OLD, optional_for_proto2=False).members}
+    assert not without["name"].nullable
 
 
 def test_a_version_is_the_schemas() -> None:

@@ -155,9 +155,7 @@ class Message:
     raw: Item | None = None
 
 
-def plan_of(
-    descriptor: Descriptor, options: ProtobufOptions = _DEFAULTS, version: int | None = None
-) -> Message:
+def plan_of(descriptor: Descriptor, options: ProtobufOptions = _DEFAULTS, version: int | None = None) -> Message:
     """Return the plan of a message.
 
     Args:
