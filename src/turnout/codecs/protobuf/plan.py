@@ -265,7 +265,7 @@ class _Planner:
         )
 
     def _nulls(self, field: FieldDescriptor) -> bool:
-        """Whether an absent field with the word ``optional`` is null."""
+        """Return True if an absent field with the word ``optional`` is null."""
         return self._options.optional_for_proto2 or _syntax(field.containing_type) != "proto2"
 
     def _map(self, field: FieldDescriptor) -> Member:
