@@ -35,6 +35,11 @@ class TooManyError(Exception):
     """Raised when a look-up would return more rows than the caller accepts."""
 
 
+def indices_of(mask: NDArray[Any]) -> Places:
+    """Return the indices of true elements, or of those that are not 0: in less time than `numpy.flatnonzero`."""
+    return mask.nonzero()[0]
+
+
 def in_bucket(starts: NDArray[np.uint32], hashes: NDArray[np.uint64], most: int | None = None) -> tuple[Places, Places]:
     """Return pairs (index of the hash, row) of all rows in the hashes' buckets; equality is not checked.
 
@@ -45,7 +50,7 @@ def in_bucket(starts: NDArray[np.uint32], hashes: NDArray[np.uint64], most: int 
     first = starts.take(bucket).astype(np.int64)
     count = starts.take(bucket + 1).astype(np.int64)
     count -= first
-    some = np.flatnonzero(count)
+    some = indices_of(count)
     if len(some) == 0:
         return some, some
     if most is not None and int(count.sum()) > most:
@@ -61,11 +66,11 @@ def shift_of(starts: int) -> int:
 
 def expanded(first: Places, count: Places) -> tuple[Places, Places]:
     """Return the elements of ranges: the index of the range, and the position."""
-    ends = np.cumsum(count)
+    ends = count.cumsum()
     total = int(ends[-1]) if len(ends) else 0
     if total == len(count) and (total == 0 or int(count.max()) == 1):
         return np.arange(total), first
-    which = np.repeat(np.arange(len(count)), count)
+    which = np.arange(len(count)).repeat(count)
     return which, np.arange(total) + (first - ends + count).take(which)
 
 

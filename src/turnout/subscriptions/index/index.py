@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -11,7 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from turnout.subscriptions.index.anchor_costs import Costs
-from turnout.subscriptions.index.buckets import Places, TooManyError, expanded
+from turnout.subscriptions.index.buckets import Places, TooManyError, expanded, indices_of
 from turnout.subscriptions.index.build import build
 from turnout.subscriptions.index.dictionary import Column, ValueDictionaries
 from turnout.subscriptions.index.match_batch import joined, matched
@@ -30,6 +31,9 @@ _FEW_ROWS = 24
 """Up to so many rows are matched one after another, where each finds at most `_CANDIDATES_OF_FEW` entries to verify."""
 
 _CANDIDATES_OF_FEW = 64
+
+_FEW_TEXTS = 32
+"""Up to so many ids or destinations are read one by one."""
 
 _SKIPPED_BATCHES = 16
 """After a batch whose rows found more than that, so many are matched with all rows together, without an attempt."""
@@ -207,7 +211,7 @@ class Index:
             own = [codes.get(key) for key in segment.head.keys]
             places, subscriptions = matched(segment, books.tables(segment), own, len(rows))
             if gone is not None and len(places):
-                here = np.flatnonzero(~gone.take(subscriptions))
+                here = indices_of(~gone.take(subscriptions))
                 places, subscriptions = places.take(here), subscriptions.take(here)
             pairs.append((places, subscriptions + first))
         places, subscriptions = joined(pairs)
@@ -255,10 +259,16 @@ class Index:
 
     def _texts(self, numbers: NDArray[np.int64], first: NDArray[np.int64], name: str) -> pa.StringArray:
         numbers = np.asarray(numbers, np.int64)
+        if len(numbers) <= _FEW_TEXTS:
+            raws = []
+            for number in numbers.tolist():
+                owner = bisect_right(first, number) - 1
+                raws.append(getattr(self._layers[owner].segment.arrays, name).raw(number - int(first[owner])))
+            return pa.array(raws, pa.binary()).view(pa.string())
         layer_of = self._layer_of(numbers, first)
         parts, places = [pa.nulls(0, pa.string())], [np.zeros(0, np.int64)]
         for number, layer in enumerate(self._layers):
-            mine = np.flatnonzero(layer_of == number)
+            mine = indices_of(layer_of == number)
             if len(mine) == len(numbers):
                 return getattr(layer.segment.arrays, name).strings(numbers - first[number])
             parts.append(getattr(layer.segment.arrays, name).strings(numbers.take(mine) - first[number]))
@@ -289,7 +299,7 @@ def _messages_of(columns: Mapping[str, Column], keys: Iterable[str], rows: Itera
 
 
 def _of_layer(layer_of: NDArray[np.int64], number: int, layers: int) -> NDArray[np.int64] | slice:
-    return slice(None) if layers == 1 else np.flatnonzero(layer_of == number)
+    return slice(None) if layers == 1 else indices_of(layer_of == number)
 
 
 def _starts(sizes: Iterable[int]) -> NDArray[np.int64]:
@@ -301,4 +311,4 @@ def _rows_of(alive: Sequence[int] | NDArray[np.generic] | None, count: int) -> P
     if alive is None:
         return np.arange(count)
     rows = np.asarray(alive)
-    return np.flatnonzero(rows) if rows.dtype == np.bool_ else rows.astype(np.int64)
+    return indices_of(rows) if rows.dtype == np.bool_ else rows.astype(np.int64)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turnout.subscriptions.index.arrays import EQUAL, GROUP, HOLDS, LIMITS, MANY, ONE_OF, TREE
-from turnout.subscriptions.index.buckets import Ints, Longs, Places, TooManyError, expanded
+from turnout.subscriptions.index.buckets import Ints, Longs, Places, TooManyError, expanded, indices_of
 from turnout.subscriptions.index.segment import Segment
 from turnout.subscriptions.index.tables import Tables
 
@@ -74,7 +74,7 @@ class _Rows:
         total = int(count.sum()) + len(self.segment.always) * self.count
         if most is not None and total > most:
             raise TooManyError
-        some = np.flatnonzero(count)
+        some = indices_of(count)
         which, entries = expanded(first.take(some).astype(np.int64), count.take(some).astype(np.int64))
         pairs = [(rows.take(some).take(which), entries)]
         if self.segment.has_ways:
@@ -109,7 +109,7 @@ class _Rows:
                     continue
                 offset = self.singles.offsets[fact]
                 own = self.singles.literals[offset : offset + self.singles.room[key]].take(self.codes[key])
-                some = np.flatnonzero(own)
+                some = indices_of(own)
                 rows.append(some)
                 literals.append(own.take(some))
         return np.concatenate(rows), np.concatenate(literals)
@@ -131,17 +131,17 @@ class _Rows:
         arrays = self.arrays
         first = arrays.ways_at.take(literals)
         count = arrays.ways_at.take(literals + 1) - first
-        some = np.flatnonzero(count)
+        some = indices_of(count)
         which, ways = expanded(first.take(some).astype(np.int64), count.take(some).astype(np.int64))
         rows = rows.take(some).take(which)
         facts = arrays.way_fact.take(ways)
         by_fact = self.segment.many_facts
-        parts = [np.flatnonzero(~by_fact.take(facts))] if by_fact.any() else [np.arange(len(facts))]
+        parts = [indices_of(~by_fact.take(facts))] if by_fact.any() else [np.arange(len(facts))]
         row_parts = [rows.take(parts[0])]
         way_parts = [ways.take(parts[0])]
         literal_parts = [self._literals(facts.take(parts[0]), row_parts[0])]
-        for fact in np.flatnonzero(by_fact).tolist():
-            mine = np.flatnonzero(facts == fact)
+        for fact in indices_of(by_fact).tolist():
+            mine = indices_of(facts == fact)
             if len(mine):
                 which, several = self._several(fact, rows.take(mine))
                 row_parts.append(rows.take(mine).take(which))
@@ -149,7 +149,7 @@ class _Rows:
                 literal_parts.append(several)
         rows, ways = np.concatenate(row_parts), np.concatenate(way_parts)
         second = np.concatenate(literal_parts)
-        some = np.flatnonzero(second)
+        some = indices_of(second)
         if most is not None and len(some) > most:
             raise TooManyError
         keys: Longs = (ways.take(some) << 32) | second.take(some)
@@ -167,12 +167,12 @@ class _Rows:
             ended = left == 0
             if ended.any():
                 pairs.append((rows[ended], entries[ended]))
-                going = np.flatnonzero(~ended)
+                going = indices_of(~ended)
                 rows, entries, at, left = rows.take(going), entries.take(going), at.take(going), left.take(going)
                 if len(rows) == 0:
                     break
             true = self._truths(arrays.check_op.take(at), arrays.check_a.take(at), arrays.check_b.take(at), rows)
-            going = np.flatnonzero(true)
+            going = indices_of(true)
             rows, entries = rows.take(going), entries.take(going)
             at, left = at.take(going) + 1, left.take(going) - 1
         return joined(pairs)
@@ -186,8 +186,8 @@ class _Rows:
             true ^= negated
             return true
         true = np.zeros(len(op), np.bool_)
-        for kind in np.flatnonzero(np.bincount(kinds)).tolist():
-            for mine in self._portions(kind, np.flatnonzero(kinds == kind), b):
+        for kind in indices_of(np.bincount(kinds)).tolist():
+            for mine in self._portions(kind, indices_of(kinds == kind), b):
                 true[mine] = _BY_KIND[kind](self, a.take(mine), b.take(mine), rows.take(mine))
         true ^= negated
         return true
@@ -202,7 +202,7 @@ class _Rows:
             weight = np.cumsum(nodes, dtype=np.int64)
         else:
             weight = np.arange(len(places)) * _LITERALS_OF_VALUE
-        return np.split(places, np.flatnonzero(np.diff(weight // _MOST_NODES)) + 1)
+        return np.split(places, indices_of(np.diff(weight // _MOST_NODES)) + 1)
 
     def _equal(self, a: Ints, b: Ints, rows: Places) -> NDArray[np.bool_]:
         equal: NDArray[np.bool_] = self._literals(a, rows) == b
@@ -211,10 +211,10 @@ class _Rows:
     def _one_of(self, a: Ints, b: Ints, rows: Places) -> NDArray[np.bool_]:
         true = np.zeros(len(a), np.bool_)
         many = self.segment.many_facts.take(a)
-        single = np.flatnonzero(~many)
+        single = indices_of(~many)
         true[single] = self._one_of_single(a.take(single), b.take(single), rows.take(single))
         for fact in np.unique(a[many]).tolist():
-            mine = np.flatnonzero(a == fact)
+            mine = indices_of(a == fact)
             which, literals = self._several(fact, rows.take(mine))
             members = self.segment.in_sets((b.take(mine).take(which).astype(np.int64) << 32) | literals)
             true[mine.take(which[members])] = True
@@ -224,7 +224,7 @@ class _Rows:
         literals = self._literals(a, rows)
         bits = self.arrays.set_bits.take(b) >> (literals & 63).astype(np.uint64)
         true: NDArray[np.bool_] = (bits & np.uint64(1)).astype(np.bool_)
-        likely = np.flatnonzero(true)
+        likely = indices_of(true)
         true[likely] = self.segment.in_sets((b.take(likely).astype(np.int64) << 32) | literals.take(likely))
         return true
 
@@ -232,16 +232,16 @@ class _Rows:
         low, high = self.arrays.limit_low.take(b), self.arrays.limit_high.take(b)
         codes = self.flat_codes.take(a.astype(np.int64) * self.count + rows)
         numbers = np.empty(len(a), np.float64)
-        for key in np.flatnonzero(np.bincount(a)).tolist():
-            mine = np.flatnonzero(a == key)
+        for key in indices_of(np.bincount(a)).tolist():
+            mine = indices_of(a == key)
             numbers[mine] = self.tables.numbers(key).take(codes.take(mine))
         with np.errstate(invalid="ignore"):
             return (low <= numbers) & (numbers <= high)
 
     def _among_many(self, a: Ints, b: Ints, rows: Places) -> NDArray[np.bool_]:
         true = np.zeros(len(a), np.bool_)
-        for fact in np.flatnonzero(np.bincount(a)).tolist():
-            mine = np.flatnonzero(a == fact)
+        for fact in indices_of(np.bincount(a)).tolist():
+            mine = indices_of(a == fact)
             which, literals = self._several(fact, rows.take(mine))
             true[mine.take(which[literals == b.take(mine).take(which)])] = True
         return true
@@ -262,13 +262,13 @@ class _Rows:
         depth = arrays.node_depth.take(nodes)
         parent = np.arange(len(nodes)) - arrays.node_parent.take(nodes)
         is_group = (op >> 1) == GROUP
-        leaves = np.flatnonzero(~is_group)
+        leaves = indices_of(~is_group)
         true = np.zeros(len(nodes), np.bool_)
         true[leaves] = self._truths(op.take(leaves), a.take(leaves), bb.take(leaves), rows.take(which.take(leaves)))
         count = np.zeros(len(nodes), np.int64)
         for level in range(int(depth.max()), -1, -1):
             at_level = depth == level
-            groups = np.flatnonzero(at_level & is_group)
+            groups = indices_of(at_level & is_group)
             within = (a.take(groups) <= count.take(groups)) & (count.take(groups) <= bb.take(groups))
             true[groups] = within != (op.take(groups) & 1).view(np.bool_)
             if level:

@@ -113,7 +113,7 @@ class Single:
         count = sum(map(len, ranges))
         if count > most:
             raise TooManyError
-        verified = self._prefiltered if count > _MANY_ENTRIES and self._prefilter.keys else self._verified
+        verified = self._prefiltered if count > _MANY_ENTRIES and self._prefilter.is_useful else self._verified
         subscriptions = verified(ranges, message)
         return list(dict.fromkeys(subscriptions)) if self._overlapping else subscriptions
 

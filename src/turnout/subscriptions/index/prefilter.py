@@ -10,11 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turnout.subscriptions.index.arrays import LIMITS
-from turnout.subscriptions.index.buckets import Ints, Places
+from turnout.subscriptions.index.buckets import Ints
 from turnout.subscriptions.index.segment import Segment
 
 _CHECKS = 2
 """Numeric checks of a program that are evaluated here; further ones are left."""
+
+_MOST_KEYS = 64
+"""Keys of which the numbers of a message are collected."""
 
 
 class Remaining(NamedTuple):
@@ -38,29 +41,32 @@ class NumericPrefilter:
         segment: whose programs they are.
 
     Attributes:
-        keys: that limits are of.
+        is_useful: False if the segment has no numeric checks, or those of so many keys that a loop takes less time.
     """
 
     def __init__(self, segment: Segment) -> None:
         arrays = segment.arrays
-        programs = len(arrays.checks_at) - 1
+        self._arrays = arrays
         checks = np.flatnonzero(arrays.check_op == LIMITS << 1)
         keys, columns = np.unique(arrays.check_a.take(checks), return_inverse=True)
+        self._keys: list[int] = keys.tolist()
+        self.is_useful = 0 < len(keys) <= _MOST_KEYS
+        # Without any programs, there is nothing to keep in memory.
+        programs = len(arrays.checks_at) - 1 if self.is_useful else 0
         owner = np.searchsorted(arrays.checks_at, checks, "right") - 1
         rank = np.arange(len(checks)) - np.searchsorted(owner, owner)
-        self.keys: list[int] = keys.tolist()
-        self._arrays = arrays
-        self._limits: list[tuple[Places, NDArray[np.float64], NDArray[np.float64]]] = []
+        # Side by side for each program, so that they come from memory together. The last column is of programs without
+        # such a check: its number is within any limits.
+        self._limits = np.full((programs, _CHECKS, 2), (-inf, inf))
+        self._columns = np.full((programs, _CHECKS), len(keys), np.min_scalar_type(len(keys)))
         left = np.diff(arrays.checks_at)
-        for number in range(_CHECKS):
+        for number in range(_CHECKS if self.is_useful else 0):
             mine = np.flatnonzero(rank == number)
             some, limits = owner.take(mine), arrays.check_b.take(checks.take(mine))
-            # The last column is of programs without such a check: its number is within any limits.
-            column, low, high = np.full(programs, len(keys)), np.full(programs, -inf), np.full(programs, inf)
-            column[some] = columns.take(mine)
-            low[some], high[some] = arrays.limit_low.take(limits), arrays.limit_high.take(limits)
+            self._columns[some, number] = columns.take(mine)
+            self._limits[some, number, 0] = arrays.limit_low.take(limits)
+            self._limits[some, number, 1] = arrays.limit_high.take(limits)
             left[some] -= 1
-            self._limits.append((column, low, high))
         self._is_decided = left == 0
 
     def remaining(self, ranges: Sequence[range], number_of: Callable[[int], float]) -> Remaining:
@@ -72,13 +78,12 @@ class NumericPrefilter:
         """
         slices = [slice(entries.start, entries.stop) for entries in ranges]
         programs = np.concatenate([self._arrays.entry_program[part] for part in slices])
-        numbers = np.array([*map(number_of, self.keys), 0.0])
-        likely = np.ones(len(programs), np.bool_)
+        numbers = np.array([*map(number_of, self._keys), 0.0])
+        own = numbers.take(self._columns.take(programs, axis=0))
+        limits = self._limits.take(programs, axis=0)
         with np.errstate(invalid="ignore"):
-            for column, low, high in self._limits:
-                own = numbers.take(column.take(programs))
-                likely &= low.take(programs) <= own
-                likely &= own <= high.take(programs)
+            within = (limits[:, :, 0] <= own) & (own <= limits[:, :, 1])
+        likely = within.all(axis=1)
         programs = programs[likely]
         subscriptions = np.concatenate([self._arrays.entry_subscription[part] for part in slices])[likely]
         return Remaining(subscriptions, programs, self._is_decided.take(programs))

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from turnout.conditions.check import COMPARISONS, Check
 from turnout.conditions.pattern import prepare_lexemes
 from turnout.subscriptions.index.arrays import Arrays, Head
-from turnout.subscriptions.index.buckets import Ints, Longs, Places, in_bucket, mixed, shift_of, viewed
+from turnout.subscriptions.index.buckets import Ints, Longs, Places, in_bucket, indices_of, mixed, shift_of, viewed
 from turnout.subscriptions.index.facts import CELL, PART, SPAN, encoded, hash_of, is_many, salt_of
 from turnout.subscriptions.index.layout import map_segment, write_segment
 from turnout.subscriptions.index.ranges import NodeLiterals
@@ -87,7 +87,7 @@ class Segment:
             if kind in (CELL, SPAN):
                 key = int(self.key_of_fact[fact])
                 cuts = arrays.cuts[arrays.cuts_at[key] : arrays.cuts_at[key + 1]]
-                places = np.flatnonzero(arrays.literal_fact == fact)
+                places = indices_of(arrays.literal_fact == fact)
                 numbers = np.array(list(map(arrays.literal_text.text, places.tolist())), np.int64)
                 nodes[fact] = NodeLiterals(cuts, numbers, (places + 1).astype(np.int32))
         return nodes
@@ -98,7 +98,7 @@ class Segment:
         arrays, scanners = self.arrays, {}
         for fact, (_, kind) in enumerate(self.head.facts):
             if kind.op == PART.op:
-                places = np.flatnonzero(arrays.literal_fact == fact)
+                places = indices_of(arrays.literal_fact == fact)
                 texts = list(map(arrays.literal_text.raw, places.tolist()))
                 scanners[fact] = Scanner(texts, (places + 1).astype(np.int32))
         return scanners
@@ -121,7 +121,7 @@ class Segment:
         which, literal = in_bucket(arrays.literal_start, hashes)
         if len(which) == 0:
             return numbers
-        same = np.flatnonzero(
+        same = indices_of(
             (arrays.literal_hash.take(literal) == hashes.take(which))
             & (arrays.literal_fact.take(literal) == facts.take(which))
         )
@@ -161,7 +161,7 @@ class Segment:
             TooManyError: there are more than *most*.
         """
         which, place = in_bucket(self.arrays.pair_start, mixed(keys), most)
-        same = np.flatnonzero(self.arrays.pair_key.take(place) == keys.take(which))
+        same = indices_of(self.arrays.pair_key.take(place) == keys.take(which))
         return which.take(same), place.take(same) + self.head.paired
 
     def in_sets(self, keys: Longs) -> NDArray[np.bool_]:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from turnout.conditions.check import Check, passes
 from turnout.conditions.evaluate import parsed_number
 from turnout.conditions.pattern import fold
-from turnout.subscriptions.index.buckets import GrowingArray, Ints, Longs, Places
+from turnout.subscriptions.index.buckets import GrowingArray, Ints, Longs, Places, indices_of
 from turnout.subscriptions.index.facts import encoded_all, hashes_of, probes_of, taker
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ class Tables:
         """The literal that each single fact makes of the value of a code."""
         indexes = singles.offsets.take(facts) + codes
         literals = singles.literals.take(indexes)
-        unknown = np.flatnonzero(literals < 0)
+        unknown = indices_of(literals < 0)
         if len(unknown):
             new, first = np.unique(indexes.take(unknown), return_index=True)
             some = unknown[first]
@@ -153,7 +153,7 @@ class Tables:
         for fact in np.unique(facts).tolist():
             kind = self._head.facts[fact][1]
             book = self.books[self._key_of_fact[fact]]
-            mine = np.flatnonzero(facts == fact)
+            mine = indices_of(facts == fact)
             raws = book.raws(kind, codes.take(mine))
             hashes = hashes_of(raws, self._salts[fact])
             singles.literals[indexes.take(mine)] = self._find(np.full(len(raws), fact, np.int64), hashes, taker(raws))
@@ -179,7 +179,7 @@ class Tables:
             texts = book.texts[begun:size]
             owner, literals = self._scanners[fact].find(encoded_all(map(fold, texts) if folded else texts))
             # No value, code 0, has no parts: not even the empty one.
-            valued = np.flatnonzero(owner + begun > 0)
+            valued = indices_of(owner + begun > 0)
             counts = np.bincount(owner.take(valued), minlength=size - begun)
             return counts, literals.take(valued)
         probes = probes_of(self._head.facts[fact][1])
@@ -188,7 +188,7 @@ class Tables:
         raws = encoded_all([text for texts in probed for text in texts])
         numbers = self._find(np.full(len(raws), fact, np.int64), hashes_of(raws, self._salts[fact]), taker(raws))
         owner = np.repeat(np.arange(len(probed)), [len(texts) for texts in probed])
-        is_one = np.flatnonzero(numbers)
+        is_one = indices_of(numbers)
         counts = np.bincount(owner.take(is_one), minlength=len(probed))
         return counts, numbers.take(is_one)
 
