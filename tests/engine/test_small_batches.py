@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from tests.engine.batches import DEAD, SINK, WANTED, batch, program, sent
 from turnout.codecs import moments
 from turnout.conditions import compare, exists, kiwi, not_
-from turnout.engine import deliveries, origin
-from turnout.engine.origin import origins
+from turnout.engine import deliveries, origin, reserved
+from turnout.engine.origin import message_ids, origins
 from turnout.records import headers as headers_module
 from turnout.records.headers import ARROW, Headers
 from turnout.subscriptions import Subscription
@@ -25,8 +25,10 @@ THRESHOLDS = (
     (headers_module, "_FEW"),
     (deliveries, "_FEW"),
     (origin, "_FEW"),
+    (reserved, "_FEW"),
     (moments, "_FEW"),
     (index_module, "_FEW_ROWS"),
+    (index_module, "_FEW_TEXTS"),
 )
 
 TIMES = """
@@ -46,7 +48,10 @@ _values = st.sampled_from(
     [{"n": 1, "city": "Oulu"}, {"n": 2, "city": "Rauma", "secret": "s"}, {"n": 3}, None, b"{", {"n": "no number"}]
 )
 _headers = st.lists(
-    st.tuples(st.sampled_from(["Tag", "Old", "tag", "bad name"]), st.sampled_from([b"x", b"", b"\xff", b"y"])),
+    st.tuples(
+        st.sampled_from(["Tag", "Old", "tag", "bad name", "Turnout-Redriven"]),
+        st.sampled_from([b"x", b"", b"\xff", b"y"]),
+    ),
     max_size=3,
 )
 _records = st.lists(
@@ -93,7 +98,13 @@ def test_origins(parts: list[tuple[str | None, int | None]]) -> None:
     topics = names.cast(pa.binary())
     from_kafka = pa.RecordBatch.from_arrays([topics, offsets, offsets], names=["topic", "partition", "offset"])
     for records in (from_nats, from_kafka):
-        assert by_arrays(lambda records=records: origins(records).to_pylist()) == origins(records).to_pylist()
+
+        def texts(records: Any = records) -> Any:
+            rows = np.arange(len(parts)).repeat(2)
+            suffixes = pa.array([":A" if row % 3 else None for row in rows.tolist()], pa.string())
+            return origins(records).to_pylist(), message_ids(records, rows, suffixes).to_pylist()
+
+        assert by_arrays(texts) == texts()
 
 
 @given(
@@ -114,8 +125,12 @@ def test_headers(lists: list[list[tuple[str | None, bytes | None]]]) -> None:
 
     def read() -> Any:
         headers = Headers.of_arrow(column)
-        rows = np.flatnonzero(np.arange(len(lists)) % 2)
-        arrow = [headers.to_arrow(rows).to_pylist(), headers.to_arrow(np.arange(len(lists))).to_pylist()]
+        rows, everything = np.flatnonzero(np.arange(len(lists)) % 2), np.arange(len(lists))
+        arrow = [headers.to_arrow(rows).to_pylist(), headers.to_arrow(everything).to_pylist()]
+        headers.drop(["a"], rows)
+        headers.append(everything, "c", None, [number * 0.5 for number in range(len(lists))])
+        headers.append(rows, "b", None, [None] * len(rows))
+        arrow += [headers.to_arrow(rows).to_pylist(), headers.to_arrow(everything).to_pylist()]
         return arrow, [(headers.has(name).tolist(), headers.last(name)) for name in ("a", "b", "c")]
 
     assert by_arrays(read) == read()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from turnout.records.types import ArrowBatch, Strings
+from turnout.records.types import ArrowBatch, RowIds, Strings
 from turnout.subjects.draw_hash import chained
 
 _FEW = 32
@@ -27,6 +27,22 @@ def origins(batch: ArrowBatch) -> Strings:
         return pc.binary_join_element_wise(batch.column("stream"), offsets, ":")
     partitions = batch.column("partition").cast(pa.string())
     return pc.binary_join_element_wise(batch.column("topic").cast(pa.string()), partitions, offsets, ":")
+
+
+def message_ids(batch: ArrowBatch, rows: RowIds, suffixes: Strings) -> Strings:
+    """Return the ids of messages: the origin of each one's record and its suffix; null where either is.
+
+    Args:
+        batch: the records as they were read.
+        rows: of the messages' records.
+        suffixes: of the messages.
+    """
+    if len(rows) > _FEW:
+        return pc.binary_join_element_wise(origins(batch).take(pa.array(rows)), suffixes, "")
+    known = origins(batch).to_pylist()
+    pairs = zip(rows.tolist(), suffixes.to_pylist(), strict=True)
+    ids = [None if known[row] is None or suffix is None else known[row] + suffix for row, suffix in pairs]
+    return pa.array(ids, pa.string())
 
 
 def _joined(*parts: object) -> str | None:

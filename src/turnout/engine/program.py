@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from turnout.caches import LruCache
@@ -27,7 +26,7 @@ from turnout.engine.headers import HeaderRules
 from turnout.engine.lineage import LineageHeaders
 from turnout.engine.messages import Messages, record_columns
 from turnout.engine.metadata import Metadata, texts_of
-from turnout.engine.origin import origins
+from turnout.engine.origin import message_ids
 from turnout.engine.outcome import outcomes_of
 from turnout.engine.reading import Consumed, batch_of
 from turnout.engine.rejection import Rejection, rejected_deliveries
@@ -286,12 +285,11 @@ class Program:
         rows = outgoing.rows.tolist()
         indices = np.zeros(consumed.batch.num_rows, np.int64)
         indices[outgoing.rows] = np.arange(len(rows))
-        origin = origins(consumed.batch).take(pa.array(deliveries.rows))
         values = pa.array([outgoing.values[row] for row in rows], pa.binary())
         keys = pa.array([outgoing.keys.get(row) for row in rows], pa.binary())
         messages = Messages(
             deliveries.topics,
-            pc.binary_join_element_wise(origin, deliveries.suffixes, ""),
+            message_ids(consumed.batch, deliveries.rows, deliveries.suffixes),
             np.zeros(len(deliveries), np.int8) if deliveries.sinks is None else deliveries.sinks,
             indices[deliveries.rows],
             record_columns(consumed.batch, rows, values, outgoing.headers, keys),

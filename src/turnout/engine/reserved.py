@@ -21,6 +21,9 @@ TURNOUT_PREFIX: Final = "__turnout."
 RESERVED: Final = ("turnout-", TURNOUT_PREFIX)
 """Prefixes of reserved names, in lower case: names are compared in any case, as clients and proxies rewrite it."""
 
+_FEW = 64
+"""Number of headers up to which their distinct names are found by Python."""
+
 
 def is_reserved(name: str) -> bool:
     """Return whether a header's name is reserved.
@@ -43,7 +46,8 @@ def without_reserved(batch: ArrowBatch) -> tuple[ArrowBatch, int]:
     headers = batch.column(index)
     names = headers.flatten().field(0)
     # Few names are different: each of them is compared once.
-    found = [name for name in pc.unique(names).to_pylist() if name is not None and is_reserved(name)]
+    distinct = (names if len(names) <= _FEW else pc.unique(names)).to_pylist()
+    found = [name for name in dict.fromkeys(distinct) if name is not None and is_reserved(name)]
     if not found:
         return batch, 0
     bad = pc.is_in(names, value_set=pa.array(found, names.type)).to_numpy(zero_copy_only=False)

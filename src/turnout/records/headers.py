@@ -210,6 +210,8 @@ class Headers:
         if self._column is not None and self._kept is None and not self._appended:
             everything = len(rows) == self.count and _ascending(rows)
             return self._column if everything else self._column.take(pa.array(rows))
+        if self._few is not None:
+            return pa.array(self._lists(rows.tolist(), *self._few), ARROW)
         positions = np.full(self.count, -1, np.int64)
         positions[rows] = np.arange(len(rows))
         mine = positions[self._owners] >= 0
@@ -236,6 +238,21 @@ class Headers:
         np.cumsum(np.bincount(owner, minlength=len(rows)), out=offsets[1:])
         pairs = pa.StructArray.from_arrays([name, value], fields=list(ARROW.value_type))
         return pa.ListArray.from_arrays(pa.array(offsets), pairs, type=ARROW)
+
+    def _lists(
+        self, rows: Sequence[int], names: Sequence[str | None], values: Sequence[bytes | None]
+    ) -> list[list[tuple[str | None, bytes | None]]]:
+        """Return the headers of these records as lists of pairs."""
+        lists: dict[int, list[tuple[str | None, bytes | None]]] = {row: [] for row in rows}
+        wire = zip(self._owners.tolist(), names, values, strict=True)
+        for at, (row, name, value) in enumerate(wire):
+            if row in lists and (self._kept is None or self._kept[at]):
+                lists[row].append((name, value))
+        for appended in self._appended:
+            for row, typed_value in zip(appended.rows.tolist(), appended.values, strict=True):
+                if row in lists:
+                    lists[row].append((appended.name, _bytes_of(typed_value, appended.schema)))
+        return list(lists.values())
 
 
 def has_match(pattern: re.Pattern[bytes], values: Binaries) -> bool:

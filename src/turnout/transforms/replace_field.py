@@ -15,7 +15,7 @@ from turnout.transforms.flow import Move
 from turnout.transforms.java.map import in_hash_order
 from turnout.transforms.options import Option, Options
 from turnout.transforms.requirements import require_object
-from turnout.transforms.storing import read, store
+from turnout.transforms.storing import is_plain, read, store
 
 _PURPOSE = "field replacement"
 _BUILDER = "org.apache.kafka.connect.errors.SchemaBuilderException"
@@ -130,10 +130,17 @@ class ReplaceField(Transform):
                 fields[new] = Field(new, field.schema)
         moves = [(field, self._source(schema, name)) for name, field in fields.items()]
         result_schema = schema.basics(tuple(fields.values()))
+        plain = {field.name for field, source in moves if is_plain(field.schema) and source.schema == field.schema}
 
         def run(block: Block, _where: object, _batch: object, errors: Errors) -> Block:
-            columns = {field.name: self._column(block, field, source, errors) for field, source in moves}
-            return block.with_columns(result_schema, columns, checked=block.checked)
+            stored, checked = block.columns, block.checked
+            columns = {
+                field.name: stored[source.name]
+                if checked and field.name in plain and source.name in stored
+                else self._column(block, field, source, errors)
+                for field, source in moves
+            }
+            return block.with_columns(result_schema, columns, checked=checked)
 
         return Step(run)
 

@@ -68,11 +68,20 @@ def copied(block: Block, errors: Errors, *, defaults: bool = True, without: Coll
     """The columns of a struct as a copy of it stores them, but for the fields named in *without*."""
     assert block.schema is not None
     columns: dict[str, Column] = {}
+    stored, checked = block.columns, block.checked
     for field in block.schema.fields:
         if field.name not in without:
+            if checked and is_plain(field.schema) and field.name in stored:
+                columns[field.name] = stored[field.name]
+                continue
             column = columns[field.name] = read(block, field, defaults=defaults)
-            store(field, column, errors, checked=block.checked)
+            store(field, column, errors, checked=checked)
     return columns
+
+
+def is_plain(schema: Schema) -> bool:
+    """Return True if each value of the schema, and a null, is stored as it is."""
+    return schema.optional and schema.default is None
 
 
 # --- storing ----------------------------------------------------------------------------------------------------------
