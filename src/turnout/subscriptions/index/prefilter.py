@@ -53,21 +53,22 @@ class NumericPrefilter:
         self.is_useful = 0 < len(keys) <= _MOST_KEYS
         # Without any programs, there is nothing to keep in memory.
         programs = len(arrays.checks_at) - 1 if self.is_useful else 0
-        owner = np.searchsorted(arrays.checks_at, checks, "right") - 1
-        rank = np.arange(len(checks)) - np.searchsorted(owner, owner)
+        sizes = np.diff(arrays.checks_at)
+        owner = np.repeat(np.arange(len(sizes)), sizes).take(checks)
+        begins = np.flatnonzero(np.diff(owner, prepend=-1))
+        rank = np.arange(len(checks)) - np.repeat(begins, np.diff(begins, append=len(checks)))
         # Side by side for each program, so that they come from memory together. The last column is of programs without
         # such a check: its number is within any limits.
         self._limits = np.full((programs, _CHECKS, 2), (-inf, inf))
         self._columns = np.full((programs, _CHECKS), len(keys), np.min_scalar_type(len(keys)))
-        left = np.diff(arrays.checks_at)
         for number in range(_CHECKS if self.is_useful else 0):
             mine = np.flatnonzero(rank == number)
             some, limits = owner.take(mine), arrays.check_b.take(checks.take(mine))
             self._columns[some, number] = columns.take(mine)
             self._limits[some, number, 0] = arrays.limit_low.take(limits)
             self._limits[some, number, 1] = arrays.limit_high.take(limits)
-            left[some] -= 1
-        self._is_decided = left == 0
+            sizes[some] -= 1
+        self._is_decided = sizes == 0
 
     def remaining(self, ranges: Sequence[range], number_of: Callable[[int], float]) -> Remaining:
         """Return the entries that may match.
