@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
 
-from turnout.conditions import exists, kiwi
-from turnout.conditions.anchor import anchors_of, implies
+from tests.conditions.strategies import leaves, values
+from turnout.conditions import Leaf, cidr, exists, kiwi, regex
+from turnout.conditions.anchor import anchors_of, implies, prober
+from turnout.conditions.evaluate import address_prefix, leaf_holds
 
 
 @pytest.mark.parametrize(
@@ -41,3 +44,35 @@ def test_existence_needs_nothing_but_the_key() -> None:
 
     assert (anchor.key, anchor.kind.op) == ("k", "has")
     assert implies(anchor, exists("k"))
+
+
+@given(leaves, values)
+def test_a_true_leaf_has_its_anchors(leaf: Leaf, value: str) -> None:
+    """Each anchor is among the probes of the value; one that implies the leaf is there only if it is true."""
+    for anchor in anchors_of(leaf):
+        found = anchor.text in prober(anchor.kind)(value)
+        if leaf_holds(leaf, value):
+            assert found
+        elif found:
+            assert not implies(anchor, leaf)
+
+
+@pytest.mark.parametrize(
+    ("leaf", "anchors"),
+    [
+        (cidr("k", "10.0.0.0/8"), ["k net8 '4:a'"]),
+        (cidr("k", "0.0.0.0/0"), ["k net '4:0'"]),
+        (cidr("k", "fe80::/10"), ["k net10 '6:3fa'"]),
+        (regex("k", "abcd?"), ["k ~ 'abc'"]),
+        (regex("k", "(?i)ABC"), ["k i~ 'abc'"]),
+        (regex("k", "a|b"), ["k has ''"]),
+    ],
+)
+def test_anchors(leaf: Leaf, anchors: list[str]) -> None:
+    """Networks have the bits that they name, expressions the texts that they need."""
+    assert list(map(str, anchors_of(leaf))) == anchors
+
+
+def test_a_prefix_longer_than_the_address() -> None:
+    """An IPv4 address has no first 64 bits."""
+    assert (address_prefix("10.0.0.1", 64), address_prefix("::a", 128)) == ("", "6:a")

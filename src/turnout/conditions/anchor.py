@@ -10,6 +10,7 @@ kind     the probe                                needed by
 ``^n``   its first n characters                   ``abc*``
 ``$n``   its last n characters                    ``*abc``
 ``~``    each run of three characters             ``*abc*``, other globs; texts that a regular expression needs
+``netn`` the address's version and first n bits   ``in 10.0.0.0/8``
 ``has``  the empty text, if the key is present    no text at all; numbers
 =======  =======================================  ==========================================================
 
@@ -29,6 +30,7 @@ from functools import lru_cache, singledispatch
 from typing import NamedTuple
 
 from turnout.conditions.check import Check
+from turnout.conditions.evaluate import address_prefix, network_span, span_prefix
 from turnout.conditions.model import Cidr, Compare, Exists, Kiwi, Leaf, Regex
 from turnout.conditions.pattern import ANY, Piece, fold, lexemes, parse_pattern
 from turnout.conditions.regex import required_texts
@@ -77,9 +79,14 @@ def anchors_of(leaf: Leaf) -> Iterator[Anchor]:
 
 @anchors_of.register(Compare)
 @anchors_of.register(Exists)
-@anchors_of.register(Cidr)
-def _(leaf: Compare | Exists | Cidr) -> Iterator[Anchor]:
+def _(leaf: Compare | Exists) -> Iterator[Anchor]:
     yield Anchor(leaf.key, Kind("has"), "")
+
+
+@anchors_of.register
+def _(leaf: Cidr) -> Iterator[Anchor]:
+    length, prefix = span_prefix(*network_span(leaf.network))
+    yield Anchor(leaf.key, Kind("net", length), prefix)
 
 
 @anchors_of.register
@@ -132,6 +139,9 @@ def lookups_of(check: Check, glob: tuple[Piece, ...] | None = None) -> list[tupl
             pieces = glob
         case "glob":
             pieces = _folded(parse_pattern(check.text), check.fold)
+        case "cidr":
+            length, prefix = span_prefix(check.text, check.last)
+            return [(Kind("net", length), (prefix,))]
         case "re":
             texts, folded = required_texts(check.text)
             return _of_pieces(_between_any(texts), False, folded)
@@ -189,7 +199,7 @@ def grams(text: str) -> set[str]:
 
 def implies(anchor: Anchor, leaf: Leaf) -> bool:
     """Return True if a message with this anchor of the leaf's passes its test, with nothing left to verify."""
-    if isinstance(leaf, Exists):
+    if isinstance(leaf, Exists) or anchor.kind.op == "net":
         return True
     if not isinstance(leaf, Kiwi):
         return False
@@ -234,6 +244,8 @@ def _of_text(kind: Kind) -> Callable[[str], Collection[str]]:
             return lambda text: (text[-length:],)
         case "~":
             return grams
+        case "net":
+            return lambda text: (address_prefix(text, length),)
     return lambda _text: ("",)
 
 
@@ -244,4 +256,6 @@ def weight(anchor: Anchor) -> float:
         return 2.0 if anchor.kind.lexeme else 1.0
     if op in "^$":
         return {1: 64.0, 2: 16.0, 3: 4.0}.get(length, 1.5) * (2.0 if anchor.kind.lexeme else 1.0)
+    if op == "net":
+        return max(2.0, 1e6 / 2.0**length)
     return 16.0 if op == "~" else 1e6

@@ -111,6 +111,39 @@ def address_text(value: str) -> str | None:
 
 
 @lru_cache(maxsize=4096)
+def address_prefix(value: str, length: int) -> str:
+    """The version of an IP address and its first *length* bits, as text; "" if it is none, or has fewer bits.
+
+    >>> address_prefix("10.1.2.3", 8), address_prefix("10.1.2.3", 0), address_prefix("10.1.2", 8)
+    ('4:a', '4:0', '')
+    """
+    # Most values are no addresses, which is known from how they look.
+    text = address_text(value) if 2 <= len(value) <= _LONGEST_ADDRESS and value[0] in _ADDRESS_BEGINS else None
+    return "" if text is None else _prefix(text, length)
+
+
+def _prefix(address: str, length: int) -> str:
+    version, bits = address.split(":")
+    rest = len(bits) * 4 - length
+    return "" if rest < 0 else f"{version}:{int(bits, 16) >> rest:x}"
+
+
+def span_prefix(first: str, last: str) -> tuple[int, str]:
+    """Return the length of the prefix that all addresses of a `network_span` have, and the prefix as text.
+
+    >>> span_prefix(*network_span("10.0.0.0/8"))
+    (8, '4:a')
+    """
+    bits = first.partition(":")[2]
+    length = len(bits) * 4 - (int(bits, 16) ^ int(last.partition(":")[2], 16)).bit_length()
+    return length, _prefix(first, length)
+
+
+_LONGEST_ADDRESS = 45
+_ADDRESS_BEGINS = frozenset("0123456789abcdefABCDEF:")
+
+
+@lru_cache(maxsize=4096)
 def network_span(network: str) -> tuple[str, str]:
     """The first and the last address of a network, as `address_text` writes them."""
     net = ip_network(network)

@@ -149,3 +149,12 @@ def test_what_is_verified_in_vain(several) -> None:
     (hottest,) = access.hottest
     assert (hottest.anchor, hottest.terms, hottest.messages) == ("carrier = 'UA'", 2, 2)
     assert hottest.in_vain == 3
+
+
+def test_a_network_inside_another() -> None:
+    """Networks are found by prefixes of different lengths, and still meet."""
+    texts = {"wide": "ip in 10.0.0.0/8", "narrow": "ip in 10.1.0.0/16", "other": "ip in fe80::/10"}
+
+    analysis = analysis_of(Catalogue(subscription(id_, text) for id_, text in texts.items()))
+
+    assert [(pair.id, pair.by) for pair in analysis.subsumed] == [("narrow", "wide")]

@@ -202,6 +202,11 @@ def _of_anchor(anchor: Anchor, slots: Collection[Kind]) -> Iterator[Anchor]:
         for slot in slots:
             if slot.op != "not" and (slot.fold or not kind.fold):
                 yield from (Anchor(key, slot, probe) for probe in prober(slot)(text))
+    elif kind.op == "net":
+        address, _, bits = text.partition(":")
+        for slot in slots:
+            if slot.op == "net" and slot.length <= kind.length:
+                yield Anchor(key, slot, f"{address}:{int(bits, 16) >> (kind.length - slot.length):x}")
     elif kind.op in "^$" and not kind.lexeme:
         for slot in slots:
             if slot.op == kind.op and slot.length <= kind.length and slot[2:] == kind[2:]:

@@ -16,7 +16,7 @@ from turnout.conditions.pattern import Piece, pieces_of
 from turnout.conditions.terms import disjuncts
 from turnout.subscriptions.index.arrays import EQUAL, GROUP, HOLDS, LIMITS, MANY, ONE_OF, TREE
 from turnout.subscriptions.index.facts import PART, is_many
-from turnout.subscriptions.index.literals import Literals, is_text, kind_of, parts_of
+from turnout.subscriptions.index.literals import Literals, is_text, kind_of, parts_of, text_of
 from turnout.subscriptions.index.ranges import Intervals, cuts_of
 from turnout.subscriptions.index.segment import form_of
 
@@ -196,8 +196,7 @@ class Clauses:
         kind = kind_of(check)
         if kind is not None:
             fact = self.literals.fact_number((check.key, kind))
-            text = check.op + check.text if kind.op == PART.op else check.text
-            literal = self.literals.add(fact, "" if kind.op == "has" else text)
+            literal = self.literals.add(fact, text_of(kind, check))
             clause = self._new(MANY if is_many(kind) else EQUAL, fact, literal)
             if kind.op in "^$":
                 # The beginning or the end itself comes first, and its parts tell no more.

@@ -17,6 +17,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from turnout.conditions.anchor import Kind, prober
+from turnout.conditions.evaluate import address_prefix
 from turnout.conditions.pattern import fold
 
 Fact: TypeAlias = tuple[str, Kind]
@@ -93,6 +94,8 @@ def _part(op: str, length: int) -> Callable[[str], str]:
             return lambda text: text[:length]
         case "$":
             return lambda text: text[-length:]
+        case "net":
+            return lambda text: address_prefix(text, length)
     return lambda _text: ""
 
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from turnout.conditions.anchor import Anchor, Kind
 from turnout.conditions.check import Check
+from turnout.conditions.evaluate import span_prefix
 from turnout.conditions.pattern import Piece, fold, parse_pattern
 from turnout.conditions.regex import required_texts
 from turnout.subscriptions.index.buckets import Places
@@ -93,6 +94,18 @@ def parts_of(check: Check, glob: tuple[Piece, ...] | None) -> list[tuple[Kind, I
     return [(PART._replace(fold=check.fold), dict.fromkeys([*begin, *inner, *end]))]
 
 
+def text_of(kind: Kind, check: Check) -> str:
+    """Return the text that a value needs under the kind that decides the check."""
+    match kind.op:
+        case "has":
+            return ""
+        case "net":
+            return span_prefix(check.text, check.last)[1]
+        case PART.op:
+            return check.op + check.text
+    return check.text
+
+
 def kind_of(check: Check) -> Kind | None:
     """Return the kind of the fact that decides the check; None if a fact alone does not."""
     match check.op:
@@ -104,6 +117,8 @@ def kind_of(check: Check) -> Kind | None:
             return PART._replace(fold=check.fold)
         case "has":
             return Kind("has")
+        case "cidr":
+            return Kind("net", span_prefix(check.text, check.last)[0])
         case "glob" if not check.partial and check.text.strip("*") == "":
             return Kind("has")
     return None
