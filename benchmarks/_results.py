@@ -112,7 +112,7 @@ class ResultsFile:
     def recorded(self, name: str, options: Options, rows: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
         """Pass the rows of one benchmark on, each of them when it is in the file."""
         begun = time.monotonic()
-        given = {key: value for key, value in asdict(options).items() if value}
+        given = {key: _plain(value) for key, value in asdict(options).items() if value}
         kept: dict[str, Any] = self._content["benchmarks"].get(name, {}) if options.cases else {}
         run: dict[str, Any] = {
             "commit": commit(), "at": now(), "seconds": 0.0, "options": given, "load_before": _load(),
@@ -148,3 +148,8 @@ def _rounded(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _rounded(part) for name, part in value.items()}
     return [_rounded(part) for part in value] if isinstance(value, list) else value
+
+
+def _plain(option: object) -> object:
+    """Return an option as JSON has it: of a folder its name, as its path says nothing elsewhere."""
+    return option.name if isinstance(option, Path) else option

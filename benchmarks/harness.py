@@ -38,6 +38,7 @@ class Options:
     size: int | None = None
     quick: bool = False
     cases: tuple[str, ...] = ()
+    rules: Path | None = None
 
     def rows(self, usual: int, quick: int) -> int:
         """Return the number of rows to use: the caller's, else *quick* or *usual*."""

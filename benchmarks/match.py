@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import gc
 import random
+import resource
 import shutil
 import tempfile
 import time
@@ -23,6 +24,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from benchmarks._sigma import copies, events, subscriptions_in
 from benchmarks.harness import Case, Options, Result, Setup, Supply, clock, rates
 from benchmarks.workloads import KEYS, WORKLOADS, alerts, log_events, rule_id, security_rules, zipf
 from turnout.conditions import Condition, all_of, evaluate, kiwi, not_, one_of
@@ -129,6 +131,8 @@ def workloads(options: Options) -> Iterator[Workload]:
 def cases(options: Options) -> Iterator[Case]:
     """All workloads, and what matching adds to a micro-batch."""
     seconds = 0.1 if options.quick else _SECONDS
+    if options.rules is not None:
+        yield Case("real rules", partial(of_real_rules, options.rules, options.size, seconds))
     for workload in workloads(options):
         if options.quick and workload.name in MIXES[1:]:
             continue
@@ -159,6 +163,28 @@ def of_workload(workload: Workload, seconds: float) -> Iterator[Result]:
     if workload.name in AS_ENGINE:
         yield in_batches(workload, partial(_objects, matcher), supply, seconds, 2_000, "batches as objects")
         yield of_index(workload, Index.of(subscriptions, sample=sample), subscriptions, supply, seconds)
+    gc.unfreeze()
+
+
+def of_real_rules(folder: Path, size: int | None, seconds: float) -> Iterator[Result]:
+    """One by one and in batches, with the rules of a folder, or *size* of them; its memory is that of the process."""
+    rules = subscriptions_in(folder)
+    chosen = copies(rules, size or len(rules))
+    workload = Workload("real rules", len(chosen), lambda _: iter(chosen), lambda _: events(rules))
+    supply = workload.supply()
+    sample = supply.take(_SAMPLE)
+    begun = time.process_time()
+    matcher = Matcher(chosen, sample=sample)
+    build = time.process_time() - begun
+    gc.collect()
+    gc.freeze()
+    single = one_by_one(workload, matcher, supply, seconds, build)
+    yield single
+    compare_matcher(chosen, matcher, supply, max(1, INTERPRETED // len(chosen)))
+    for batch in (1_000, 20):
+        result = in_batches(workload, partial(_ids, matcher), supply, seconds, batch, f"batches of {batch:,}")
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        yield replace(result, extra={**result.extra, "matches": single.extra["matches"], "peak_mb": peak})
     gc.unfreeze()
 
 

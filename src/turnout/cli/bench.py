@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -30,6 +31,9 @@ def register(app: typer.Typer) -> None:
         size: Annotated[int | None, typer.Option(help="Records or items; the benchmark's own if not given.")] = None,
         quick: Annotated[bool, typer.Option(help="A small run, to see that it works.")] = False,
         case: Annotated[list[str] | None, typer.Option(help="Only cases whose name contains this.")] = None,
+        rules: Annotated[
+            Path | None, typer.Option(help="match: a folder of Sigma's rules to measure with.", exists=True)
+        ] = None,
         save: Annotated[bool, typer.Option(help="Write benchmarks/results/DATE-MACHINE.json.")] = False,
         budget: Annotated[
             int | None, typer.Option(help=f"Seconds for all of it; {_BUDGET_SECONDS} for 'all' if not given.")
@@ -46,7 +50,7 @@ def register(app: typer.Typer) -> None:
             return
         if budget is None and _ALL in names:
             budget = _BUDGET_SECONDS
-        options = harness.Options(size=size, quick=quick, cases=tuple(case or ()))
+        options = harness.Options(size=size, quick=quick, cases=tuple(case or ()), rules=rules)
         run = _Run(_chosen(names, known), options, as_json=as_json, save=save, budget=budget)
         if not run.measured():
             raise typer.Exit(1)

@@ -1,0 +1,50 @@
+"""The benchmark with rules of a folder."""
+
+from __future__ import annotations
+
+from itertools import islice
+
+import pytest
+from benchmarks._sigma import copies, events, subscriptions_in
+from benchmarks.harness import CannotRunError, Options
+from benchmarks.match import cases
+
+from turnout.conditions import evaluate
+
+RULE = """
+title: {name}
+detection:
+  selection: {{Image|endswith: /{name}, CommandLine|contains: -{name}}}
+  condition: selection
+"""
+
+
+def test_rules_are_measured(tmp_path) -> None:
+    """One by one and in batches, after the answers were compared with the interpreter's."""
+    for name in ("tar", "curl"):
+        (tmp_path / f"{name}.yml").write_text(RULE.format(name=name))
+    (case,) = (case for case in cases(Options(quick=True, rules=tmp_path)) if case.name == "real rules")
+
+    results = list(case.measure())
+
+    assert [result.case for result in results] == [
+        "real rules: one by one", "real rules: batches of 1,000", "real rules: batches of 20",
+    ]  # fmt: skip
+    assert all(result.size == 2 and result.extra["matches"] > 0 for result in results)
+
+
+def test_events_meet_rules(tmp_path) -> None:
+    """Events have the texts of rules, so that some match, and none comes twice; copies have ids of their own."""
+    (tmp_path / "tar.yml").write_text(RULE.format(name="tar"))
+    rules = subscriptions_in(tmp_path)
+    some = list(islice(events(rules), 50))
+
+    assert all(evaluate(rules[0].condition, event) for event in some)
+    assert len({tuple(event.items()) for event in some}) == 50
+    assert len({own.id for own in copies(rules, 5)}) == 5
+
+
+def test_a_folder_without_rules(tmp_path) -> None:
+    """It is said that nothing can be measured."""
+    with pytest.raises(CannotRunError, match="no rules"):
+        subscriptions_in(tmp_path)
