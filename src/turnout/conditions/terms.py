@@ -22,7 +22,7 @@ from typing import NamedTuple, TypeAlias, TypeGuard
 
 from turnout.conditions.anchor import ALWAYS, Anchor, anchors_of, implies
 from turnout.conditions.evaluate import leaf_holds
-from turnout.conditions.model import Condition, Exists, Group, Kiwi, Leaf, Logic, leaves
+from turnout.conditions.model import Condition, Exists, Group, Kiwi, Leaf, Logic, leaves, nodes
 from turnout.conditions.pattern import parse_pattern
 
 MAX_CHECKS = 4096
@@ -83,6 +83,23 @@ def terms_of(condition: Condition, cost: Cost) -> tuple[Term, ...]:
                 return _alone(condition)
         before.append(test)
     return tuple(terms)
+
+
+def is_verified_always(term: Term) -> bool:
+    """Return True if the index verifies the term's condition for every message.
+
+    A condition whose alternatives need too many checks to be disjoint is one term without an anchor; the index lets
+    them overlap, and finds it by each, unless it has XOR.
+    """
+    if term.access != ALWAYS:
+        return False
+    parts = term.checks if term.rest is None else (*term.checks, term.rest)
+    condition = Group(Logic.AND, parts) if parts else None
+    return (
+        condition is None
+        or any(isinstance(node, Group) and node.logic is Logic.XOR for node in nodes(condition))
+        or _cover(condition, True, lambda _: 0.0) is None
+    )
 
 
 def _is_plain(condition: Condition) -> TypeGuard[Group]:

@@ -158,3 +158,17 @@ def test_a_network_inside_another() -> None:
     analysis = analysis_of(Catalogue(subscription(id_, text) for id_, text in texts.items()))
 
     assert [(pair.id, pair.by) for pair in analysis.subsumed] == [("narrow", "wide")]
+
+
+def test_verified_for_every_record_is_what_the_index_verifies() -> None:
+    """Many overlapping alternatives are found by each; negations and as many with XOR are not."""
+    texts = {
+        "overlapping": " OR ".join(f"a:*text{n}*" for n in range(100)),
+        "exactly one": " XOR ".join(f"a:*text{n}*" for n in range(100)),
+        "negations": "NOT a:x OR NOT b:x",
+        "literal": "a:x AND NOT b:x",
+    }
+    subscriptions = [subscription(id_, text) for id_, text in texts.items()]
+
+    assert analysis_of(Catalogue(subscriptions)).access.always == ("exactly one", "negations")
+    assert Matcher(subscriptions).stats().always == 2

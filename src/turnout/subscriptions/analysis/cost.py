@@ -8,7 +8,7 @@ from heapq import nsmallest
 
 from turnout.conditions import evaluate
 from turnout.conditions.anchor import ALWAYS, Anchor, Kind, prober
-from turnout.conditions.terms import Term
+from turnout.conditions.terms import Term, is_verified_always
 from turnout.subscriptions.analysis.findings import Access, HotAnchor
 
 Terms = Mapping[str, Sequence[Term]]
@@ -129,7 +129,7 @@ def _is_true(term: Term, message: Mapping[str, str]) -> bool:
 def access_of(terms: Terms, hottest: int, traffic: AnchorTraffic | None = None) -> Access:
     """Return the access statistics of terms; the hottest anchors are chosen by wasted verifications, if known."""
     size = traffic.size if traffic else Counter(term.access for own in terms.values() for term in own)
-    always = sorted(id_ for id_, own in terms.items() if any(term.access == ALWAYS for term in own))
+    always = sorted(id_ for id_, own in terms.items() if any(map(is_verified_always, own)))
 
     def coldness(anchor: Anchor) -> tuple[int, int, str]:
         return (0 if traffic is None else -traffic.in_vain(anchor), -size[anchor], str(anchor))
