@@ -212,9 +212,9 @@ class _Values:
         option, *others = present
         self._mistakes += [Mistake(name, f"is another name of {option!r}: give one of the two") for name in others]
         text = self._options[option].strip()
-        place = parse_place(text)
-        if place is None:
+        position = parse_place(text)
+        if position is None:
             expected = "earliest, latest, a sequence, an ISO time or {stream: sequence}"
             self._mistakes.append(Mistake(option, f"is {expected}, not {text!r}"))
             return usual
-        return place
+        return position

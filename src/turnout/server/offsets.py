@@ -42,12 +42,12 @@ def committed(checkpoint: Path) -> Offsets:
     batches = _numbers(checkpoint / "commits")
     while batches:
         batch = batches.pop()
-        place = _planned_end(checkpoint, batch)
-        if place is None:
+        position = _planned_end(checkpoint, batch)
+        if position is None:
             continue
         # NATS: beside the streams stand names with a dot, which no stream's name has.
-        following = {name: value for name, value in place.items() if "." not in name or _nested(value)}
-        return Offsets(batch, following | _recorded(checkpoint, place) | _under_way(checkpoint, batch + 1))
+        following = {name: value for name, value in position.items() if "." not in name or _nested(value)}
+        return Offsets(batch, following | _recorded(checkpoint, position) | _under_way(checkpoint, batch + 1))
     return Offsets(None, _under_way(checkpoint, 0))
 
 
@@ -55,10 +55,10 @@ def _planned_end(checkpoint: Path, batch: int) -> dict[str, object] | None:
     """Return the offset that a micro-batch was planned to; None if it cannot be read."""
     try:
         lines = (checkpoint / "offsets" / str(batch)).read_text(encoding="utf-8").splitlines()
-        place = json.loads(lines[2])
+        position = json.loads(lines[2])
     except (OSError, IndexError, ValueError):
         return None
-    return place if isinstance(place, dict) else None
+    return position if isinstance(position, dict) else None
 
 
 def _under_way(checkpoint: Path, batch: int) -> dict[str, object]:
@@ -66,9 +66,9 @@ def _under_way(checkpoint: Path, batch: int) -> dict[str, object]:
     return _recorded(checkpoint, _planned_end(checkpoint, batch) or {})
 
 
-def _recorded(checkpoint: Path, place: Mapping[str, object]) -> dict[str, object]:
+def _recorded(checkpoint: Path, position: Mapping[str, object]) -> dict[str, object]:
     """Return the position that the open splits in an offset have reached, by stream."""
-    numbers = {name.removesuffix(".open"): number for name, number in place.items() if name.endswith(".open")}
+    numbers = {name.removesuffix(".open"): number for name, number in position.items() if name.endswith(".open")}
     reached = {stream: position_after(checkpoint, number) for stream, number in numbers.items() if is_whole(number)}
     return {stream: sequence for stream, sequence in reached.items() if sequence is not None}
 

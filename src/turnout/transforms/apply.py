@@ -126,7 +126,7 @@ class StageRunner:
             rows = block.rows if where is None else block.rows[np.array(where)]
             errors.update(dict.fromkeys(rows.tolist(), error))
             return [block]
-        errors.update((int(block.rows[place]), why) for place, why in wrong.items())
+        errors.update((int(block.rows[index]), why) for index, why in wrong.items())
         return result if isinstance(result, list) else [result]
 
     def _step(self, shape: Shape) -> Step | RecordError:
@@ -173,11 +173,11 @@ def _merged(blocks: list[Block]) -> Block:
     first = blocks[0]
     rows = np.concatenate([block.rows for block in blocks])
     order = np.argsort(rows, kind="stable")
-    places = order.tolist()
+    indexes = order.tolist()
 
     def together(columns: Iterator[list[object]]) -> list[object]:
         items = list(chain.from_iterable(columns))
-        return [items[place] for place in places]
+        return [items[index] for index in indexes]
 
     if first.kind == "null":
         return Block(rows[order], first.schema, checked=first.checked)

@@ -76,19 +76,19 @@ class ExtractTopic(Transform):
     def _run(self, block: Block, where: Sequence[bool] | None, batch: Batch, errors: Errors) -> Block:
         topics = list(batch.topics)
         values = block.whole()
-        for place, row in enumerate(block.rows.tolist()):
-            if where is not None and not where[place]:
+        for index, row in enumerate(block.rows.tolist()):
+            if where is not None and not where[index]:
                 continue
             try:
-                topic = self._topic(values[place], block.schema)
+                topic = self._topic(values[index], block.schema)
             except RecordError as error:
-                errors[place] = error
+                errors[index] = error
                 continue
             if topic:
                 topics[row] = topic
             elif not self.skip:
                 problem = f"the {self.root} has no {'.'.join(self.path)} to be the topic" if self.path else "it is null"
-                errors[place] = RecordError(f"expected a topic in the {self.root}: {problem}")
+                errors[index] = RecordError(f"expected a topic in the {self.root}: {problem}")
         batch.topics = topics
         return block
 

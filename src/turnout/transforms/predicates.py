@@ -154,8 +154,8 @@ class Condition(Predicate):
 
     def named_fields(self) -> Iterator[NamedField]:
         """Yield a field for each key of the condition that is a path."""
-        places = [_side_and_path(key) for key in self.keys]
-        yield from (NamedField("when", Side(side.capitalize()), path) for side, path in filter(None, places) if path)
+        paths = [_side_and_path(key) for key in self.keys]
+        yield from (NamedField("when", Side(side.capitalize()), path) for side, path in filter(None, paths) if path)
 
     def test(self, batch: Batch, errors: Errors) -> Mask:  # noqa: ARG002 - cannot fail
         """Reads each key's texts once, and tests each leaf on each distinct text."""
@@ -166,10 +166,10 @@ def texts_of(batch: Batch, key: str) -> Sequence[str | None]:
     """Return for each row the text of *key* in a condition; None if the row has none."""
     if key in ("topic", "subject"):
         return batch.topics
-    place = _side_and_path(key)
-    if place is None:
+    found = _side_and_path(key)
+    if found is None:
         return batch.headers.last(key)
-    side, path = place
+    side, path = found
     return texts_at(batch.key if side == "key" else batch.value, path, len(batch))
 
 

@@ -62,20 +62,20 @@ def state_of(connection: Connection, stream: str) -> StoredSequences:
     return StoredSequences(first, following, mean, max(0, following - first - messages), consumed)
 
 
-def resolve(connection: Connection, stream: str, place: Place) -> int:
+def resolve(connection: Connection, stream: str, position: Place) -> int:
     """The sequence that *place* names in *stream*."""
-    if isinstance(place, datetime):
-        return _sequence_at(connection, stream, place)
-    if isinstance(place, int):
-        return max(1, place)
+    if isinstance(position, datetime):
+        return _sequence_at(connection, stream, position)
+    if isinstance(position, int):
+        return max(1, position)
     state = state_of(connection, stream)
-    if place == "earliest":
+    if position == "earliest":
         return state.first
-    if place == "latest":
+    if position == "latest":
         return state.next
-    if isinstance(place, str) or stream not in place:
+    if isinstance(position, str) or stream not in position:
         raise ConfigError([Mistake("startingOffsets", f"has no sequence for the stream {stream!r}")])
-    return max(1, place[stream])
+    return max(1, position[stream])
 
 
 def _sequence_at(connection: Connection, stream: str, moment: datetime) -> int:
@@ -154,11 +154,11 @@ def place_of(option: str, written: Place) -> Place:
         return written.replace(tzinfo=UTC)
     if not isinstance(written, str):
         return written
-    place = parse_place(written.strip())
-    if place is None:
+    position = parse_place(written.strip())
+    if position is None:
         expected = "earliest, latest, a sequence, an ISO time or {stream: sequence}"
         raise ConfigError([Mistake(option, f"expected {expected}, found {written!r}")])
-    return place
+    return position
 
 
 _MAX_LISTED: Final = 10_000

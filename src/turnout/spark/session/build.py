@@ -133,10 +133,10 @@ def _private_places(master: str) -> dict[str, str]:
     if not master.startswith("local") or "SPARK_LOCAL_DIRS" in os.environ:
         return {}
     folder = _private_folder()
-    places = {"spark.local.dir": str(folder)}
+    folders = {"spark.local.dir": str(folder)}
     if len(str(folder)) + _SOCKET <= _LONGEST_SOCKET:
-        places["spark.driver.defaultJavaOptions"] = f"-Djava.io.tmpdir={shlex.quote(str(folder))}"
-    return places
+        folders["spark.driver.defaultJavaOptions"] = f"-Djava.io.tmpdir={shlex.quote(str(folder))}"
+    return folders
 
 
 @cache

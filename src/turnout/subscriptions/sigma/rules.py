@@ -88,8 +88,8 @@ class LeftRule:
     line: int | None = None
 
     def __str__(self) -> str:
-        place = f": {self.path}" if self.path else ""
-        return f"{self.file}{place}: {self.reason}" + (f" (line {self.line})" if self.line else "")
+        path = f": {self.path}" if self.path else ""
+        return f"{self.file}{path}: {self.reason}" + (f" (line {self.line})" if self.line else "")
 
 
 def rule_files(paths: Sequence[Path]) -> Iterator[Path]:

@@ -40,7 +40,7 @@ def closed(offset: dict[str, int], starts: Mapping[str, int]) -> dict[str, int]:
     """
     if number_in(offset) is None:
         return offset
-    return {**starts, **{f"{stream}.from": place for stream, place in starts.items()}}
+    return {**starts, **{f"{stream}.from": sequence for stream, sequence in starts.items()}}
 
 
 class Backlog:

@@ -125,7 +125,7 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         total = sum(waiting.values())
         if plan is not None and plan.opens and self._target is None and not self._backlog.is_large(total):
             return opened(starts, plan.number) | self._with_revision()
-        if not total and all(start.get(stream) == place for stream, place in starts.items()):
+        if not total and all(start.get(stream) == sequence for stream, sequence in starts.items()):
             # Spark compares texts: without the first micro-batch's place it would run another for nothing.
             return start
         admitted = self._admitted(limit, states, total)
@@ -136,7 +136,7 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if (total and start == self._initial) or number_in(start) is not None:
             # No checkpoint has the place where a query begins, or the one that an open split has reached. A query that
             # dies in this micro-batch does it again from here, and not from what is the latest by then.
-            offsets |= {f"{stream}.from": place for stream, place in starts.items()}
+            offsets |= {f"{stream}.from": sequence for stream, sequence in starts.items()}
         # Only where there is something to do: a new subscription alone starts no micro-batch.
         return offsets | self._with_revision()
 
@@ -265,14 +265,14 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._options.ack_consumer is None:
             return
         for stream in self._options.streams:
-            place = int(end.get(stream, 0))
-            if place <= self._released.get(stream, 0):
+            sequence = int(end.get(stream, 0))
+            if sequence <= self._released.get(stream, 0):
                 continue
             try:
-                self._acknowledger(stream).acknowledge(place)
-                self._released[stream] = place
+                self._acknowledger(stream).acknowledge(sequence)
+                self._released[stream] = sequence
             except (StreamError, ConnectionLostError) as failure:
-                _log.warning("messages of %s below %d are not acknowledged yet: %s", stream, place, failure)
+                _log.warning("messages of %s below %d are not acknowledged yet: %s", stream, sequence, failure)
 
     def _acknowledger(self, stream: str) -> Acknowledger:
         assert self._options.ack_consumer is not None
