@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import random
 import signal
@@ -23,6 +22,7 @@ from tests.nats.wire.proxy import CuttingProxy
 
 from turnout.embedded import NatsServer
 from turnout.nats.wire import Connection, stream_info
+from turnout.server.offsets import committed
 from turnout.subscriptions import open_store
 
 _SUBSCRIPTIONS = 1000
@@ -32,18 +32,25 @@ _QUIET_SECONDS = 240.0
 
 ROUTE = """
 name: chaos
-source: {{format: nats, servers: "{url}", stream: IN, maxRecordsPerTrigger: 500}}
+source: {{format: nats, servers: "{url}", stream: IN{source}}}
 value: {{format: json}}
 subscriptions: {{store: "{store}", metadata: {{bucket: value.bucket}}}}
 sink: {{format: nats, servers: "{url}", stream: OUT}}
 deadLetter: {{topic: out.dead}}
 errors: {{tolerance: all}}
+{trigger}
 """
+KINDS = {
+    "short": {"source": ", maxRecordsPerTrigger: 500", "trigger": ""},
+    "open": {"source": "", "trigger": "trigger: {latency: low}"},
+}
+"""Micro-batches with an end, and those that stay open."""
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(7200)
-def test_everything_that_can_happen(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_everything_that_can_happen(tmp_path: Path, kind: str) -> None:
     """Every delivery that has to be is stored once: none is lost, none occurs twice, and none that must not be."""
     minutes = float(os.environ.get("TURNOUT_SOAK_MINUTES", "10"))
     seed = int(os.environ.get("TURNOUT_SOAK_SEED", str(random.randrange(10**6))))
@@ -59,7 +66,7 @@ def test_everything_that_can_happen(tmp_path: Path) -> None:
         stepped_clock(tmp_path) as clock,
         Switch(
             disk or tmp_path,
-            write_route(tmp_path, ROUTE.format(url=proxy.url, store=store)),
+            write_route(tmp_path, ROUTE.format(url=proxy.url, store=store, **KINDS[kind])),
             log=tmp_path,
             env=None if isinstance(clock, str) else clock.environment,
         ) as switch,
@@ -101,16 +108,7 @@ def _wait_for_the_rest(scene: Scene) -> None:
     deadline = time.monotonic() + _QUIET_SECONDS
     with Connection.open(scene.server.url) as connection:
         end = stream_info(connection, "IN")["state"]["last_seq"] + 1
-    while _position(scene.switch.checkpoint) != end:
+    while (position := committed(scene.switch.checkpoint).sequence("IN")) != end:
         scene.keep_running()
-        assert time.monotonic() < deadline, (_position(scene.switch.checkpoint), end, scene.switch.said()[-3000:])
+        assert time.monotonic() < deadline, (position, end, scene.switch.said()[-3000:])
         time.sleep(0.5)
-
-
-def _position(checkpoint: Path) -> int:
-    """Where the last committed micro-batch ends; 0 before there is one."""
-    numbers = [int(file.name) for file in (checkpoint / "commits").glob("*") if file.name.isdigit()]
-    entry = checkpoint / "offsets" / str(max(numbers, default=-1))
-    # A power cut that is not mended yet has left an empty one.
-    last = entry.read_text().rpartition("\n")[2] if entry.exists() else ""
-    return int(json.loads(last)["IN"]) if last else 0

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import errno
 import select
 import socket
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from tests.runtime.open_splits.fakes import FakeRevisions, read
 
-from turnout.errors import ConnectionLostError
+from turnout.errors import ConnectionLostError, RunError
 from turnout.runtime.open_splits.client import OpenSession, ask_plan
 from turnout.runtime.open_splits.ledger import OpenSplits, Plan
-from turnout.runtime.open_splits.progress import OpenProgress, position_after
+from turnout.runtime.open_splits.progress import OpenProgress, ProgressFolder, position_after
 from turnout.runtime.open_splits.server import OpenSplitServer
 
 
@@ -80,6 +82,15 @@ def test_a_driver_that_ends(splits: OpenSplits) -> None:
         session.record(OpenProgress(2, read(1), 3), final=True)
     with pytest.raises(ConnectionLostError, match="the driver does not answer"):
         ask_plan(address, None)
+
+
+def test_a_disk_that_is_full(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The task ends with the reason."""
+    with OpenSession(address) as session:
+        session.begin(1, 1, 3)
+        monkeypatch.setattr(ProgressFolder, "write", Mock(side_effect=OSError(errno.ENOSPC, "No space left on device")))
+        with pytest.raises(RunError, match="cannot be recorded: No space left on device"):
+            session.record(OpenProgress(2, read(1), 3), wait=True)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
-from turnout.errors import ConnectionLostError
+from turnout.errors import ConnectionLostError, RunError
 from turnout.records.types import Fields
 from turnout.runtime.open_splits.ledger import Plan
 from turnout.runtime.open_splits.progress import OpenProgress
@@ -98,6 +98,7 @@ class OpenSession:
 
         Raises:
             ConnectionLostError: the driver is gone, or another task has the split.
+            RunError: the driver cannot write, as on a full disk.
         """
         self._send({"progress": progress.as_dict(), "final": final})
         self._unanswered += 1
@@ -110,6 +111,7 @@ class OpenSession:
 
         Raises:
             ConnectionLostError: the driver is gone, or another task has the split.
+            RunError: as `record`.
         """
         self.socket.setblocking(False)
         try:
@@ -122,6 +124,8 @@ class OpenSession:
 
     def _take_lines(self) -> None:
         for line in self._lines():
+            if "refused" in line:
+                raise RunError(f"the position of an open split cannot be recorded: {line['refused']}")
             self._unanswered -= "recorded" in line
             self.closing = self.closing or "close" in line
             self.revision = line.get("revision", self.revision)

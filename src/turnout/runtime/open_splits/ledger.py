@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,8 +9,6 @@ from typing import Protocol
 
 from turnout.engine.counts import Counts
 from turnout.runtime.open_splits.progress import PROCESS, OpenProgress, ProgressFolder
-
-_log = logging.getLogger(__name__)
 
 
 class RevisionSource(Protocol):
@@ -124,23 +121,20 @@ class OpenSplits:
             return Attempt(number, self._serial, progress, self.seconds)
 
     def record(self, attempt: Attempt, progress: OpenProgress, *, final: bool) -> bool:
-        """Record the progress of an attempt; return False if it has to end.
-
-        Another attempt has replaced it then, the run has ended, or nothing can be written.
+        """Record the progress of an attempt; return False if another attempt has replaced it, or the run has ended.
 
         Args:
             attempt: of the task that reports.
             progress: what it has reached.
             final: whether the task ends the split with it.
+
+        Raises:
+            OSError: it cannot be written.
         """
         with self._lock:
             if not self._holds(attempt):
                 return False
-            try:
-                self._folder.write(attempt.number, replace(progress, process=PROCESS), fsync=final)
-            except OSError as failure:
-                _log.warning("open split %d: its position cannot be recorded: %s", attempt.number, failure)
-                return False
+            self._folder.write(attempt.number, replace(progress, process=PROCESS), fsync=final)
             self._counts[attempt.number] = progress.counts
             self.revision = progress.revision
             return True

@@ -96,7 +96,12 @@ class OpenSplitServer:
         while self._splits.holds(attempt):
             for line in lines.received(_PAUSE_SECONDS):
                 progress, final = OpenProgress.from_dict(line["progress"]), bool(line["final"])
-                if not self._splits.record(attempt, progress, final=final):
+                try:
+                    recorded = self._splits.record(attempt, progress, final=final)
+                except OSError as failure:
+                    lines.send({"refused": failure.strerror or str(failure)})
+                    return
+                if not recorded:
                     return
                 lines.send({"recorded": progress.next})
                 if final:
