@@ -117,6 +117,16 @@ def test_a_mistake_names_its_line() -> None:
         ),
         (SMALL + "trigger: {availableNow: true, latency: low}", "trigger", "availableNow goes with neither"),
         (
+            SMALL + "subscriptions: {store: 'memory://x', metadata: {a: 'value.items[].sku'}}",
+            "subscriptions.metadata",
+            "a field that is called so is written value.`items[]`.sku",
+        ),
+        (
+            SMALL + "subscriptions: {store: 'memory://x', metadata: {b: value.n, a: value.items.0.sku}}",
+            "subscriptions.metadata",
+            "a field that is called so is written value.items.`0`.sku",
+        ),
+        (
             SMALL + "subscriptions: {store: 'memory://x', metadata: {a: valu.b}}",
             "subscriptions.metadata",
             "a: valu.b",

@@ -65,6 +65,19 @@ def test_follows_its_store(stored_conditions, message, data):
     assert matching_ids(Matcher.from_store(store), message) == matching_ids(matcher, message)
 
 
+@given(st.booleans())
+def test_values_that_are_no_texts(many):
+    """They are seen as on a route, and leave nothing behind that a later message would meet."""
+    pairs = (("n", "total>100"), ("t", "total:120"), ("b", "urgent:true"), ("x", "note exists"))
+    others = [Subscription(["d"], f"z:{number}", id=f"z{number}") for number in range(3000 if many else 0)]
+    matcher = Matcher([*(Subscription(["d"], text, id=id_) for id_, text in pairs), *others])
+    message = {"total": 120, "urgent": True, "note": None}
+
+    assert matching_ids(matcher, message) == sorted(matcher.match_many([message]).ids()[0]) == ["b", "n", "t"]
+    assert matching_ids(matcher, {"total": "120"}) == ["n", "t"]
+    assert matching_ids(matcher, {"total": 120.5, "note": [1]}) == ["n", "x"]
+
+
 def test_removing_everything_leaves_nothing():
     """An emptied matcher has no anchors left to probe."""
     matcher = Matcher([Subscription(["d"], any_of(kiwi("k", "a*"), not_(kiwi("k", "b"))), id="x")])

@@ -7,7 +7,7 @@ import math
 from base64 import b64encode
 from collections.abc import Mapping
 from decimal import Decimal
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import numpy as np
 
@@ -40,6 +40,21 @@ def text_of(value: object, schema: Schema | None = None) -> str | None:
         except UnicodeDecodeError:
             return None
     return json.dumps(json_of(value, schema), ensure_ascii=False, separators=(",", ":"))
+
+
+def texts_of_values(metadata: Mapping[str, object]) -> Mapping[str, str]:
+    """Return metadata as conditions see it on a route: each value as its text, without those that have none.
+
+    >>> texts_of_values({"total": 120, "urgent": True, "note": None})
+    {'total': '120', 'urgent': 'true'}
+    """
+    if _STR.issuperset(map(type, metadata.values())):
+        return cast("Mapping[str, str]", metadata)
+    texts = ((key, text_of(value)) for key, value in metadata.items())
+    return {key: text for key, text in texts if text is not None}
+
+
+_STR: Final = frozenset({str})
 
 
 def readable(raw: bytes | None) -> str | None:

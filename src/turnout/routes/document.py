@@ -8,12 +8,14 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from turnout.records.paths import parse_path
 from turnout.routes.endpoints import AnySink, AnySource, Part
 from turnout.routes.values import StoreUrl, interval
 from turnout.transforms import ErrorPolicy
 
 _POLICYS = {"predicates": "failed_predicates"}
 """Names in an ``errors`` block that `ErrorPolicy` has another one for."""
+_STEP = re.compile(r"`(?:[^`]|`(?!\.|$))*`|[^.]+")
 _VALUE_PATH = re.compile(r"(value|key)(\.[^.]+)+|topic|partition|offset|timestamp")
 
 
@@ -34,7 +36,29 @@ class SubscriptionsPart(Part):
         wrong = [f"{name}: {path}" for name, path in metadata.items() if not _VALUE_PATH.fullmatch(path)]
         if wrong:
             raise ValueError(f"a path reads value.<field>[.<field>…] or key.<field>; found {', '.join(wrong)}")
+        for name, path in metadata.items():
+            _check_steps(name, path)
         return metadata
+
+
+def _check_steps(name: str, path: str) -> None:
+    """Refuse a path into the elements of an array, which never has a value.
+
+    Raises:
+        ValueError: a step is an index or has brackets, and no backticks around it.
+    """
+    parse_path(path)
+    steps = _STEP.findall(path)
+    meant = [f"`{step}`" if _is_element(step) else step for step in steps]
+    if meant != steps:
+        raise ValueError(
+            f"{name}: {path} leads into the elements of an array, and paths read fields alone; "
+            f"a field that is called so is written {'.'.join(meant)}"
+        )
+
+
+def _is_element(step: str) -> bool:
+    return not step.startswith("`") and (step.isdecimal() or "[" in step)
 
 
 class DeadLetterPart(Part):

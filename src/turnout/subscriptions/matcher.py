@@ -7,6 +7,7 @@ from threading import RLock
 from typing import NamedTuple
 
 from turnout.conditions import evaluate
+from turnout.records.text import texts_of_values
 from turnout.subscriptions.index.anchor_costs import Costs
 from turnout.subscriptions.index.background_task import BackgroundTask
 from turnout.subscriptions.index.buckets import TooManyError
@@ -134,19 +135,22 @@ class Matcher:
         self.apply(changes)
         return bool(changes)
 
-    def match(self, metadata: Mapping[str, str]) -> MatchList:
+    def match(self, metadata: Mapping[str, object]) -> MatchList:
         """Return every subscription whose condition is true of the message, each once, in no order.
+
+        Values that are no texts are seen as on a route: numbers and booleans as their texts, None as absent.
 
         The matches are made as objects when they are looked at; `MatchList.ids` gives the ids alone.
         """
+        texts = texts_of_values(metadata)
         layers, loose = self._state
         parts = []
         for layer in layers:
             gone = layer.stratum.gone
             try:
-                numbers = layer.single.matched(metadata)
+                numbers = layer.single.matched(texts)
             except TooManyError:
-                numbers = self._index_of(layers).match_one(layer.stratum.segment, metadata)
+                numbers = self._index_of(layers).match_one(layer.stratum.segment, texts)
             if gone is not None:
                 numbers = [number for number in numbers if not gone[number]]
             if numbers:
@@ -156,11 +160,11 @@ class Matcher:
             self._patience -= len(loose)
             if self._patience < 0:
                 self._settle()
-            beside = [answer for subscription, answer in loose if evaluate(subscription.condition, metadata)]
-        return MatchList(MessageMatches(metadata, parts, beside))
+            beside = [answer for subscription, answer in loose if evaluate(subscription.condition, texts)]
+        return MatchList(MessageMatches(texts, parts, beside))
 
-    def match_many(self, messages: Sequence[Mapping[str, str]]) -> MatchBatch:
-        """Match all messages in one call; much faster than `match` for several hundred messages or more.
+    def match_many(self, messages: Sequence[Mapping[str, object]]) -> MatchBatch:
+        """Match all messages in one call, as `match`; much faster for several hundred messages or more.
 
         The matches are made as objects when they are looked at; `MatchBatch.ids` gives the ids alone.
 
@@ -169,14 +173,15 @@ class Matcher:
         >>> matcher.match_many([{"k": "abc"}, {"k": "b"}]).ids()
         [['x'], []]
         """
+        texts = [texts_of_values(message) for message in messages]
         layers, loose = self._state
-        matches = self._index_of(layers).match_messages(messages)
+        matches = self._index_of(layers).match_messages(texts)
         beside: dict[int, list[Answer]] = {}
         for subscription, answer in loose:
-            for row, message in enumerate(messages):
+            for row, message in enumerate(texts):
                 if evaluate(subscription.condition, message):
                     beside.setdefault(row, []).append(answer)
-        return MatchBatch(messages, matches, [layer.answers for layer in layers], beside)
+        return MatchBatch(texts, matches, [layer.answers for layer in layers], beside)
 
     def index(self) -> Index:
         """Return a separate index of everything that the matcher holds now."""

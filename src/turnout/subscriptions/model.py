@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
 
-from turnout.conditions import Condition, with_ids
+from turnout.conditions import Condition, parse, with_ids
 
 T = TypeVar("T")
 
@@ -27,14 +27,14 @@ class Subscription:
 
     Attributes:
         destinations: where matching messages go, free-form.
-        condition: what a message has to look like.
+        condition: what a message has to look like; a text is parsed.
         metadata: what people say about the subscription; it has no part in matching.
         id: its name in a store, which gives it one when it is created.
 
     >>> from turnout.conditions import parse
     >>> wants = Subscription(["orders.oulu"], parse("city:Oulu"), metadata={"owner": "depot"})
-    >>> wants.id, wants.destinations
-    ('', ('orders.oulu',))
+    >>> wants.id, wants.destinations, wants == Subscription(["orders.oulu"], "city:Oulu", {"owner": "depot"})
+    ('', ('orders.oulu',), True)
     """
 
     destinations: Sequence[str]
@@ -47,6 +47,8 @@ class Subscription:
         if isinstance(self.destinations, str):
             raise TypeError(f"destinations is a list of texts, found the one text {self.destinations!r}")
         object.__setattr__(self, "destinations", tuple(self.destinations))
+        if isinstance(self.condition, str):
+            object.__setattr__(self, "condition", parse(self.condition))
 
     def identified(self, make: Callable[[], str] = new_id) -> Subscription:
         """Return a copy with ids on itself and on each node of its condition; existing ids stay."""
