@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import urllib.request
+from base64 import b64encode
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +17,7 @@ from pathlib import Path
 import nkeys
 import pytest
 
+from tests.codecs.schema_registry.stand_in import running_registry
 from tests.ferretdb import FerretDb, NotAvailable
 from tests.integration.spark_connect import ConnectServer
 from tests.packaging.environments import ROOT, Environment, declared_extras, pins
@@ -276,6 +278,24 @@ def test_extra_msgpack(lowest: Make, tmp_path: Path) -> None:
     (tmp_path / "record.json").write_text('{"topic": "in.a", "value": {"n": 1}}', encoding="utf-8")
 
     explained = turnout.turnout("explain", "route.yaml", "--file", "record.json", cwd=tmp_path)
+
+    assert (explained.returncode, explained.stderr) == (0, "")
+
+
+def test_extra_avro(lowest: Make, tmp_path: Path) -> None:
+    """A record with a schema of a registry goes through a route."""
+    turnout = lowest("avro")
+    with running_registry() as registry:
+        number = registry.add("in-value", '"long"')
+        (tmp_path / "route.yaml").write_text(
+            f"name: first\nvalue: {{format: avro, registry: '{registry.url}'}}\n"
+            "source: {format: json, path: in}\nsink: {format: json, path: out}\n",
+            encoding="utf-8",
+        )
+        value = b64encode(b"\0" + number.to_bytes(4, "big") + b"\2").decode()
+        (tmp_path / "record.json").write_text(json.dumps({"topic": "in.a", "valueBase64": value}), encoding="utf-8")
+
+        explained = turnout.turnout("explain", "route.yaml", "--file", "record.json", cwd=tmp_path)
 
     assert (explained.returncode, explained.stderr) == (0, "")
 

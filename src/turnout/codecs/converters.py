@@ -69,6 +69,12 @@ def _format_of(name: str, properties: Mapping[str, str | None], mistakes: list[M
     }
     settings, problems = _settings(kind.connect or (), given)
     mistakes += [Mistake(prefix + option, problem) for option, problem in problems.items()]
+    if kind.from_connect is not None:
+        try:
+            return Format(kind.name, **kind.from_connect(settings))
+        except ValueError as problem:
+            mistakes.append(Mistake(name, str(problem)))
+            return None
     named = {setting.name for setting in kind.settings or ()}
     return Format(kind.name, **{option: value for option, value in settings.items() if option in named})
 

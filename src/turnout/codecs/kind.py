@@ -96,6 +96,8 @@ class CodecKind:
         settings: what a route may say beside the name; None for anything, which is given to *of* as it is.
         connect: the properties that are read of a connector's converter of the class *class_name*; None where no
             converter means this format.
+        from_connect: makes the settings of these properties; None where both have the same names. A `ValueError` says
+            what is missing.
         notation: how tests, ``explain`` and the sandbox write keys and values of this format.
 
     >>> from turnout.codecs.plain import Raw
@@ -112,6 +114,7 @@ class CodecKind:
     settings: tuple[Setting, ...] | None = ()
     connect: tuple[Setting, ...] | None = None
     notation: Callable[[Codec], Notation] = TextNotation
+    from_connect: Callable[[Mapping[str, object]], Mapping[str, object]] | None = None
 
     def codec(self, settings: Mapping[str, object]) -> Codec:
         """Return the codec with these settings, and the defaults of all others.

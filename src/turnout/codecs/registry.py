@@ -9,7 +9,7 @@ from importlib.metadata import EntryPoint, entry_points
 from types import MappingProxyType, SimpleNamespace
 from typing import Final
 
-from turnout.codecs import connect_json, msgpack, plain, plain_json, protobuf
+from turnout.codecs import avro, connect_json, msgpack, plain, plain_json, protobuf
 from turnout.codecs.codec import Codec
 from turnout.codecs.kind import CodecKind
 from turnout.errors import ConfigError, Mistake
@@ -20,7 +20,15 @@ ENTRY_POINT: Final = "turnout.codecs"
 BUILTIN: Final[Mapping[str, CodecKind]] = MappingProxyType(
     {
         kind.name: kind
-        for kind in (plain.RAW, plain_json.KIND, connect_json.KIND, *plain.CONVERTERS, msgpack.KIND, protobuf.KIND)
+        for kind in (
+            plain.RAW,
+            plain_json.KIND,
+            connect_json.KIND,
+            *plain.CONVERTERS,
+            msgpack.KIND,
+            protobuf.KIND,
+            avro.KIND,
+        )
     }
 )
 """Turnout's own formats by name."""

@@ -10,6 +10,7 @@ from pathlib import Path as FilePath
 from typing import Any
 
 from turnout.codecs import named_files
+from turnout.codecs.schema_registry import RegistryOptions
 from turnout.nats.protocol.options import FILE_OPTIONS, option_of
 from turnout.routes.document_paths import Path
 from turnout.subscriptions.address import beside, files_of, resolved
@@ -80,6 +81,10 @@ class CallerLimits:
             part = document.get(side)
             for setting, name in named_files(part).items() if isinstance(part, dict) else ():
                 yield from self._file((side, setting), name, folder)
+            for option, name in RegistryOptions.file_names(
+                part.get("registry") if isinstance(part, dict) else None
+            ).items():
+                yield from self._file((side, "registry", "tls", option), name, folder)
 
     def _includes(self, document: Mapping[str, object], folder: FilePath) -> Iterator[tuple[Path, str]]:
         for key in ("transforms", "mappings"):

@@ -86,6 +86,8 @@ class ErrorsPart(Part):
         predicates: ``fail`` (Kafka as released) or ``not-matched`` (the draft of KIP-585).
         bad_headers: what a header that NATS cannot carry does to its record: ``deadLetter``, or ``drop``: the header
             is left out and counted.
+        registry: what a record waits for whose schema is asked for while the schema registry is down: ``wait`` for
+            the registry, or ``deadLetter``.
     """
 
     tolerance: Literal["none", "all"] = "none"
@@ -93,10 +95,11 @@ class ErrorsPart(Part):
     log_messages: bool = False
     predicates: Literal["fail", "not-matched"] = "fail"
     bad_headers: Literal["deadLetter", "drop"] = "deadLetter"
+    registry: Literal["wait", "deadLetter"] = "wait"
 
     def policy(self, base: ErrorPolicy) -> ErrorPolicy:
         """Return *base*, the policy of a connector's own properties, overridden by the route's settings."""
-        overrides = {_POLICYS.get(name, name): getattr(self, name) for name in self.model_fields_set}
+        overrides = {_POLICYS.get(name, name): getattr(self, name) for name in self.model_fields_set - {"registry"}}
         return replace(base, **overrides)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path as FilePath
 from typing import Any, TypeVar
 
 from turnout.codecs import named_files
+from turnout.codecs.schema_registry import RegistryOptions
 from turnout.nats.protocol.options import FILE_OPTIONS, option_of
 from turnout.routes.document import SubscriptionsPart
 from turnout.routes.document_paths import Path
@@ -55,7 +56,12 @@ class FileNames:
 
     def codec(self, part: Mapping[str, object]) -> dict[str, object]:
         """Return a key's or value's settings with their files' whole names."""
-        return {**part, **{setting: str(self._at(name)) for setting, name in named_files(part).items()}}
+        whole = {**part, **{setting: str(self._at(name)) for setting, name in named_files(part).items()}}
+        registry, files = part.get("registry"), RegistryOptions.file_names(part.get("registry"))
+        if isinstance(registry, Mapping) and files:
+            tls = {**registry["tls"], **{name: str(self._at(file)) for name, file in files.items()}}
+            whole["registry"] = {**registry, "tls": tls}
+        return whole
 
     def subscriptions(self, part: SubscriptionsPart | None) -> SubscriptionsPart | None:
         """The subscriptions with the whole name of their store's file."""

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 from pydantic import ValidationError
 
 from turnout.codecs import Converters, Format, codec_of, converters_of
+from turnout.codecs.schema_registry import RegistryOptions
 from turnout.errors import MOST_MISTAKES, ConfigError, Mistake, SubjectError
 from turnout.records import Schema
 from turnout.routes.connector import Connector
@@ -128,9 +129,20 @@ class RouteReader:
             format_ = (
                 of_connector if part is None and of_connector is not None else Format.from_config(given, path=side)
             )
+            format_ = self._with_registry(format_, side)
             return _Format(format_, codec_of(format_).schema())
 
         return self._part(side, read, default=None)
+
+    def _with_registry(self, format_: Format, side: str) -> Format:
+        """Return a format whose registry, if it has one, knows the route's ``errors`` and the side."""
+        registry = format_.settings.get("registry")
+        if not isinstance(registry, RegistryOptions):
+            return format_
+        errors = self.document.get("errors")
+        dead_letter = isinstance(errors, dict) and errors.get("registry") == "deadLetter"
+        options = replace(registry, dead_letter=dead_letter, of_keys=side == "key")
+        return Format(format_.format, **{**format_.settings, "registry": options})
 
     def _converters(self, transforms: list[Document] | Connector | None) -> Converters:
         """The converters of a connector's properties: an unknown one is a mistake, unless the route has its own."""

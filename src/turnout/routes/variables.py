@@ -19,6 +19,9 @@ PLACES = ("source", "sink", "sinks", "subscriptions", "cluster", "checkpoint", "
 Not in ``transforms`` and ``mappings``: ``${topic}`` belongs to TimestampRouter there.
 """
 
+SIDES = ("key", "value")
+"""The top-level keys in which variables are filled in for the schema registry alone."""
+
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SPARKS_OWN = re.compile(r"\$\{(?:env:|system:|spark\.|hive)")
 """Pattern of variables that Spark resolves."""
@@ -53,7 +56,16 @@ class Variables:
 
     def fill_in(self, document: Mapping[str, object]) -> Document:
         """Return the document with its variables filled in; invalid ones stay unchanged."""
-        return {key: self._fill(value, (key,)) if key in PLACES else value for key, value in document.items()}
+        return {
+            key: self._registry(value, key) if key in SIDES else self._fill(value, (key,)) if key in PLACES else value
+            for key, value in document.items()
+        }
+
+    def _registry(self, part: Any, side: str) -> Any:
+        """Fill in the schema registry of keys or values: nothing else of a format depends on where a route runs."""
+        if not isinstance(part, dict) or "registry" not in part:
+            return part
+        return {**part, "registry": self._fill(part["registry"], (side, "registry"))}
 
     def _fill(self, value: object, path: Path) -> Any:
         if isinstance(value, str):

@@ -9,12 +9,14 @@ from turnout.codecs.schema_registry.client import (
     UnknownSchemaError,
     registry_of,
 )
+from turnout.codecs.schema_registry.connect import CONVERTER, settings_of
 from turnout.codecs.schema_registry.framing import Framed, frame, unframe
 from turnout.codecs.schema_registry.options import REGISTRY, STRATEGIES, SUBJECTS, RegistryOptions
 from turnout.codecs.schema_registry.subjects import subject_of
 from turnout.codecs.schema_registry.waiting import answered
 
 __all__ = [
+    "CONVERTER",
     "REGISTRY",
     "STRATEGIES",
     "SUBJECTS",
@@ -29,6 +31,7 @@ __all__ = [
     "answered",
     "frame",
     "registry_of",
+    "settings_of",
     "subject_of",
     "unframe",
 ]

@@ -7,11 +7,13 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from turnout.caches import LruCache
 from turnout.codecs.schema_registry.options import RegistryOptions
 from turnout.errors import ConnectionLostError, MissingExtraError, RecordError, TurnoutError, shortened
+from turnout.file_reading import check_file
 from turnout.secrets import masked_url
 
 if TYPE_CHECKING:
@@ -80,15 +82,14 @@ class SchemaRegistry:
 
     Args:
         options: of the registry.
-        client: of `confluent_kafka`; None for one with these options.
 
     Attributes:
         requests: number of schemas, versions and references that were asked for.
     """
 
-    def __init__(self, options: RegistryOptions, client: SchemaRegistryClient | None = None) -> None:
+    def __init__(self, options: RegistryOptions) -> None:
         self.options = options
-        self._client = client or _client_of(options)
+        self._client = _client_of(options)
         self._lock = threading.Lock()
         self._found = LruCache[tuple[object, ...], SchemaText](options.cache)
         self._failed = LruCache[tuple[object, ...], tuple[float, RegistryError]](options.cache)
@@ -96,8 +97,12 @@ class SchemaRegistry:
         self.requests = 0
 
     def close(self) -> None:
-        """Close the connections; they are opened again when they are needed."""
+        """Close the connections and forget the schemas; both come again when they are needed."""
         self._client.close()
+        self._client = _client_of(self.options)
+        self._found.clear()
+        self._failed.clear()
+        self._down = None
 
     def by_id(self, schema_id: int) -> SchemaText:
         """Return a schema.
@@ -258,6 +263,10 @@ def _client_of(options: RegistryOptions) -> SchemaRegistryClient:
         from confluent_kafka.schema_registry import SchemaRegistryClient
     except ModuleNotFoundError as missing:
         raise MissingExtraError("avro", missing.name or "confluent_kafka") from missing
+    for file in (options.ca, options.certificate, options.key):
+        if file is not None:
+            # What OpenSSL says names no file.
+            check_file(Path(file))
     properties: dict[str, object] = {
         "url": ",".join(options.urls),
         "timeout": options.timeout,
@@ -288,6 +297,8 @@ def registry_of(options: RegistryOptions) -> SchemaRegistry:
 
     Raises:
         MissingExtraError: the client is not installed.
+        OSError: a file of certificates cannot be read.
+        ValueError: the client refuses the options.
     """
     return _shared(options.client_options())
 

@@ -95,6 +95,13 @@ class RegistryOptions:
             cache=int(_number("cache", options.get("cache", 1000), _MAX_SCHEMAS, least=1)),
         )
 
+    @staticmethod
+    def file_names(given: object) -> dict[str, str]:
+        """Return the options under ``tls`` that name files, with the names."""
+        tls = given.get("tls") if isinstance(given, Mapping) else None
+        names = {name: tls.get(name) for name in TLS_FILES} if isinstance(tls, Mapping) else {}
+        return {name: file for name, file in names.items() if isinstance(file, str)}
+
     def client_options(self) -> RegistryOptions:
         """Return the options that a client depends on: keys and values of all routes share one."""
         return replace(self, wait=0.0, dead_letter=False, of_keys=False)

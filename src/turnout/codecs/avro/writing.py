@@ -1,0 +1,325 @@
+"""Writer of Avro values by column: the bytes of each field of all values, which are then joined for each value."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from decimal import Context, Decimal
+from itertools import repeat
+from typing import Final, TypeAlias
+
+import numpy as np
+
+from turnout.codecs.avro.connect_schema import branch_name, is_map_entry, nullable_of
+from turnout.codecs.avro.types import AvroType
+from turnout.epoch import MILLISECONDS_PER_DAY
+from turnout.errors import RecordError
+from turnout.records import BigInt, Float32, Int8, Int16, Int32, Moment
+from turnout.records.types import Column, DynamicValue
+
+WriteColumn: TypeAlias = Callable[[Column], list[bytes]]
+"""Writes each value of a column; raises a `RecordError` where one does not fit."""
+
+_VECTOR: Final = 32
+"""This many numbers are worth an array."""
+
+_INTEGERS: Final = frozenset({int, Int8, Int16, Int32, BigInt, Moment})
+_FLOATS: Final = frozenset({float, Float32, int})
+_EXACT: Final = Context(prec=2000)
+
+
+def column_writer(type_: AvroType) -> WriteColumn:
+    """Return the writer of a column of this type, with values as its Connect schema has them."""
+    nullable = nullable_of(type_)
+    if nullable is not None:
+        return _nullable(column_writer(nullable[0]), nullable[1])
+    if type_.kind == "union":
+        return _union(type_)
+    if type_.kind == "record":
+        return _records(type_)
+    if type_.kind == "array":
+        return _map_entries(type_) if is_map_entry(type_) else _array(column_writer(type_.inner[0]))
+    if type_.kind == "map":
+        return _map(_strings, column_writer(type_.inner[0]))
+    if type_.kind == "enum":
+        return _enum(type_)
+    if type_.logical == "decimal":
+        return _decimal(type_)
+    if type_.logical == "date":
+        return lambda values: _longs(list(map(_day, values)), 32)
+    if type_.kind == "fixed":
+        return _fixed(type_.size)
+    return _PRIMITIVES[type_.kind]
+
+
+def _misfit(expected: str, value: object) -> RecordError:
+    found = repr(value)
+    return RecordError(f"expected {expected}, found {found if len(found) <= 60 else found[:57] + '...'}")
+
+
+def _check(values: Column, types: frozenset[type], expected: str) -> None:
+    if not types.issuperset(map(type, values)):
+        raise _misfit(expected, next(value for value in values if type(value) not in types))
+
+
+def varint(number: int) -> bytes:
+    """Return a number of 64 bits as Avro writes it.
+
+    >>> [varint(number).hex() for number in (0, -1, 1, 64)]
+    ['00', '01', '02', '8001']
+    """
+    rest = (number << 1) ^ (number >> 63)
+    written = bytearray()
+    while rest > 0x7F:
+        written.append(rest & 0x7F | 0x80)
+        rest >>= 7
+    written.append(rest)
+    return bytes(written)
+
+
+_SMALL: Final = {number: varint(number) for number in range(-1024, 8192)}
+_small = _SMALL.get
+
+
+def _longs(values: Column, bits: int = 64) -> list[bytes]:
+    _check(values, _INTEGERS, f"an integer of {bits} bits")
+    written = list(map(_small, values))
+    if None not in written:
+        return written  # type: ignore[return-value]
+    different = set(values)
+    if 2 * len(different) < len(values):
+        numbers = list(different)
+        return list(map(dict(zip(numbers, _varints(numbers, bits), strict=True)).__getitem__, values))
+    return _varints(values, bits)
+
+
+def _varints(values: Column, bits: int) -> list[bytes]:
+    bound = 1 << (bits - 1)
+    if min(values) < -bound or max(values) >= bound:
+        raise _misfit(f"an integer of {bits} bits", next(value for value in values if not -bound <= value < bound))
+    if len(values) < _VECTOR:
+        return list(map(varint, values))
+    numbers = np.array(values, np.int64)
+    folded = ((numbers << 1) ^ (numbers >> 63)).view(np.uint64)
+    groups = folded[:, None] >> (np.arange(10, dtype=np.uint64) * np.uint64(7))
+    octets = (groups & np.uint64(0x7F)).astype(np.uint8)
+    octets[:, :-1] |= (groups[:, 1:] != 0).astype(np.uint8) << 7
+    sizes = 1 + np.count_nonzero(groups[:, 1:], axis=1)
+    raw = octets.tobytes()
+    return [raw[begin : begin + size] for begin, size in zip(range(0, len(raw), 10), sizes.tolist(), strict=True)]
+
+
+def _ints(values: Column) -> list[bytes]:
+    return _longs(values, 32)
+
+
+def _day(value: DynamicValue) -> int:
+    if type(value) not in _INTEGERS:
+        raise _misfit("a date", value)
+    day, rest = divmod(int(value), MILLISECONDS_PER_DAY)
+    if rest:
+        raise RecordError(f"a Date has no time of day, found {int(value)} milliseconds since 1970")
+    return day
+
+
+def _booleans(values: Column) -> list[bytes]:
+    _check(values, frozenset({bool}), "true or false")
+    return [b"\1" if value else b"\0" for value in values]
+
+
+def _numbers(code: str, size: int) -> WriteColumn:
+    def write(values: Column) -> list[bytes]:
+        _check(values, _FLOATS, "a number")
+        try:
+            raw = struct.pack(f"<{len(values)}{code}", *values)
+        except (OverflowError, struct.error):
+            return [_packed(code, value) for value in values]
+        return [raw[at : at + size] for at in range(0, len(raw), size)]
+
+    return write
+
+
+def _packed(code: str, value: float) -> bytes:
+    try:
+        return struct.pack(f"<{code}", value)
+    except (OverflowError, struct.error):
+        raise _misfit(f"a number of {8 * struct.calcsize(code)} bits", value) from None
+
+
+def _strings(values: Column) -> list[bytes]:
+    _check(values, frozenset({str}), "a string")
+    different = set(values)
+    if 2 * len(different) < len(values):
+        texts = list(different)
+        return list(map(dict(zip(texts, _encoded(texts), strict=True)).__getitem__, values))
+    return _encoded(values)
+
+
+def _encoded(values: Column) -> list[bytes]:
+    try:
+        return _sized([value.encode() for value in values])
+    except UnicodeEncodeError as failure:
+        raise _misfit("text without lone surrogates", failure.object) from None
+
+
+def _bytes(values: Column) -> list[bytes]:
+    _check(values, frozenset({bytes}), "bytes")
+    return _sized(values)
+
+
+def _sized(contents: Column) -> list[bytes]:
+    return [(_small(len(content)) or varint(len(content))) + content for content in contents]
+
+
+def _fixed(size: int) -> WriteColumn:
+    def write(values: Column) -> list[bytes]:
+        _check(values, frozenset({bytes}), f"{size} bytes")
+        for value in values:
+            if len(value) != size:
+                raise RecordError(f"expected {size} bytes, found {len(value)}")
+        return list(values)
+
+    return write
+
+
+def _decimal(type_: AvroType) -> WriteColumn:
+    scale, size = int(type_.props.get("scale", 0)), type_.size
+
+    def unscaled(value: DynamicValue) -> bytes:
+        if not isinstance(value, Decimal) or value.as_tuple().exponent != -scale:
+            raise _misfit(f"a decimal of the scale {scale}", value)
+        number = int(value.scaleb(scale, _EXACT))
+        shortest = (number + (number < 0)).bit_length() // 8 + 1
+        if type_.kind != "fixed":
+            return number.to_bytes(shortest, "big", signed=True)
+        if shortest > size:
+            raise _misfit(f"a decimal of {size} bytes", value)
+        return number.to_bytes(size, "big", signed=True)
+
+    if type_.kind == "fixed":
+        return lambda values: list(map(unscaled, values))
+    return lambda values: _sized(list(map(unscaled, values)))
+
+
+def _enum(type_: AvroType) -> WriteColumn:
+    numbers = {symbol: varint(index) for index, symbol in enumerate(type_.symbols)}
+
+    def write(values: Column) -> list[bytes]:
+        try:
+            return [numbers[value] for value in values]
+        except (LookupError, TypeError):
+            wrong = next(value for value in values if type(value) is not str or value not in numbers)
+            raise _misfit(f"a symbol of the enum {type_.name}", wrong) from None
+
+    return write
+
+
+def _nulls(values: Column) -> list[bytes]:
+    _check(values, frozenset({type(None)}), "null")
+    return [b""] * len(values)
+
+
+def _nullable(write: WriteColumn, null: int) -> WriteColumn:
+    absent, present = varint(null), varint(1 - null)
+
+    def column(values: Column) -> list[bytes]:
+        if None not in values:
+            return [present + written for written in write(values)]
+        there = [value for value in values if value is not None]
+        written = iter(write(there)) if there else iter(())
+        return [absent if value is None else present + next(written) for value in values]
+
+    return column
+
+
+def _records(type_: AvroType) -> WriteColumn:
+    write = fields_writer(type_)
+    names = [field.name for field in type_.fields]
+
+    def column(values: Column) -> list[bytes]:
+        _check(values, frozenset({dict}), "a struct")
+        return write([[value.get(name) for value in values] for name in names], len(values), b"")
+
+    return column
+
+
+def fields_writer(type_: AvroType) -> Callable[[list[Column], int, bytes], list[bytes]]:
+    """Return a writer of records that are held by column, in the order of their fields, with bytes before each."""
+    writers = [(field.name, column_writer(field.type)) for field in type_.fields]
+
+    def write(columns: list[Column], count: int, head: bytes) -> list[bytes]:
+        parts = []
+        for (name, writer), column in zip(writers, columns, strict=True):
+            try:
+                parts.append(writer(column) if count else [])
+            except RecordError as error:
+                raise RecordError(f"{name}: {error}") from error
+        return list(map(b"".join, zip(repeat(head, count), *parts, strict=True)))
+
+    return write
+
+
+def _union(type_: AvroType) -> WriteColumn:
+    branches = [
+        (branch_name(branch), varint(index), column_writer(branch))
+        for index, branch in enumerate(type_.inner)
+        if branch.kind != "null"
+    ]
+    null = next((varint(index) for index, branch in enumerate(type_.inner) if branch.kind == "null"), None)
+
+    def one(value: DynamicValue) -> bytes:
+        if value is None and null is not None:
+            return null
+        if len(branches) == 1:
+            return branches[0][1] + branches[0][2]([value])[0]
+        if type(value) is dict:
+            chosen = [branch for branch in branches if value.get(branch[0]) is not None]
+            if len(chosen) == 1:
+                name, number, write = chosen[0]
+                return number + write([value[name]])[0]
+        raise _misfit("a struct with one field of the union that is not null", value)
+
+    return lambda values: list(map(one, values))
+
+
+def _array(write: WriteColumn) -> WriteColumn:
+    def column(values: Column) -> list[bytes]:
+        _check(values, frozenset({list, tuple}), "an array")
+        items = iter(write([item for value in values for item in value]) if any(values) else ())
+        return [_block(len(value), b"".join([next(items) for _ in value])) for value in values]
+
+    return column
+
+
+def _block(count: int, content: bytes) -> bytes:
+    return varint(count) + content + b"\0" if count else b"\0"
+
+
+def _map(keys: WriteColumn, write: WriteColumn) -> WriteColumn:
+    def column(values: Column) -> list[bytes]:
+        _check(values, frozenset({dict}), "a map")
+        if not any(values):
+            return [b"\0"] * len(values)
+        names = keys([name for value in values for name in value])
+        items = write([item for value in values for item in value.values()])
+        entries = map(bytes.__add__, names, items)
+        return [_block(len(value), b"".join([next(entries) for _ in value])) for value in values]
+
+    return column
+
+
+def _map_entries(type_: AvroType) -> WriteColumn:
+    key, value = type_.inner[0].fields
+    return _map(column_writer(key.type), column_writer(value.type))
+
+
+_PRIMITIVES: Final[dict[str, WriteColumn]] = {
+    "null": _nulls,
+    "boolean": _booleans,
+    "int": _ints,
+    "long": _longs,
+    "float": _numbers("f", 4),
+    "double": _numbers("d", 8),
+    "bytes": _bytes,
+    "string": _strings,
+}

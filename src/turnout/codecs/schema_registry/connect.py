@@ -1,0 +1,67 @@
+"""Properties of Confluent's converters that concern the schema registry."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from turnout.codecs.kind import Setting, choice, flag
+from turnout.codecs.schema_registry.options import SUBJECTS, RegistryOptions
+
+_STRATEGY, _, _REGISTER = SUBJECTS
+
+
+def _text(value: object) -> str:
+    return str(value)
+
+
+def _only(name: str, wanted: bool) -> Setting:
+    """Return a property that may only have one value here."""
+
+    def read(value: object) -> bool:
+        if str(value).lower() != str(wanted).lower():
+            raise ValueError(f"only {str(wanted).lower()} is supported")
+        return wanted
+
+    return Setting(name, "", read, wanted)
+
+
+CONVERTER: Final = (
+    Setting("schema.registry.url", "the registry's URLs, separated by commas", _text),
+    choice("basic.auth.credentials.source", "where user and password come from", "URL", "USER_INFO"),
+    Setting("basic.auth.user.info", "user and password, with a colon between", _text),
+    choice("bearer.auth.credentials.source", "where the token comes from", "STATIC_TOKEN"),
+    Setting("bearer.auth.token", "the token", _text),
+    Setting("key.subject.name.strategy", "the subject of keys", _STRATEGY.read, _STRATEGY.default),
+    Setting("value.subject.name.strategy", "the subject of values", _STRATEGY.read, _STRATEGY.default),
+    flag("auto.register.schemas", "whether schemas that are new are registered"),
+    _only("use.latest.version", False),
+    _only("normalize.schemas", False),
+)
+"""Properties of all of Confluent's converters."""
+
+
+def settings_of(properties: Mapping[str, object]) -> dict[str, object]:
+    """Return the settings of a codec with a registry that a converter's properties stand for.
+
+    Raises:
+        ValueError: there is no URL, or one of the credentials is wrong.
+    """
+    options: dict[str, object] = {"url": properties.get("schema.registry.url")}
+    if options["url"] is None:
+        raise ValueError("schema.registry.url is missing")
+    user, colon, password = str(properties.get("basic.auth.user.info", "")).partition(":")
+    if properties.get("basic.auth.credentials.source") == "USER_INFO" and not colon:
+        raise ValueError("basic.auth.user.info: expected a user and a password, with a colon between")
+    if colon:
+        options["auth"] = {"user": user, "password": password}
+    elif "bearer.auth.token" in properties:
+        options["auth"] = {"token": properties["bearer.auth.token"]}
+    settings: dict[str, object] = {"registry": RegistryOptions.read(options)}
+    for side in ("value", "key"):
+        strategy = properties.get(f"{side}.subject.name.strategy")
+        if strategy is not None:
+            settings.setdefault(_STRATEGY.name, strategy)
+    if _REGISTER.name in properties:
+        settings[_REGISTER.name] = properties[_REGISTER.name]
+    return settings
