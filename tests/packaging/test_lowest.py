@@ -300,6 +300,22 @@ def test_extra_avro(lowest: Make, tmp_path: Path) -> None:
     assert (explained.returncode, explained.stderr) == (0, "")
 
 
+def test_extra_protobuf(lowest: Make, tmp_path: Path) -> None:
+    """A message of a .proto file goes through a route."""
+    turnout = lowest("protobuf")
+    (tmp_path / "n.proto").write_text('syntax = "proto3"; message N {int32 n = 1;}', encoding="utf-8")
+    (tmp_path / "route.yaml").write_text(
+        "name: first\nvalue: {format: protobuf, schema: n.proto}\n"
+        "source: {format: json, path: in}\nsink: {format: json, path: out}\n",
+        encoding="utf-8",
+    )
+    (tmp_path / "record.json").write_text('{"topic": "in.a", "value": {"n": 1}}', encoding="utf-8")
+
+    explained = turnout.turnout("explain", "route.yaml", "--file", "record.json", cwd=tmp_path)
+
+    assert (explained.returncode, explained.stderr) == (0, "")
+
+
 def test_extra_regex(lowest: Make, tmp_path: Path) -> None:
     """A regular expression is found, and without the extra refused with its name."""
     command = ("subscriptions", "create", "town=~^Ou", "--to", "here", "--store", f"sqlite:///{tmp_path}/s.db")

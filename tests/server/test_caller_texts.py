@@ -52,6 +52,8 @@ HOSTILE = (
     "spark: {a: file:/etc/passwd}",
     "transforms: /etc/passwd",
     "transforms: ../secret",
+    "value: {format: protobuf, schema: /etc/passwd}",
+    "key: {format: protobuf, schema: ../secret}",
     "mappings: ../secret",
     "mappings: {file: ../secret, account: x}",
     "mappings: {file: ../secret}",
