@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
@@ -10,6 +11,8 @@ from turnout.codecs.codec import Codec
 from turnout.codecs.kind import CodecKind, Setting, flag
 from turnout.codecs.notation import SchemaNotation
 from turnout.codecs.protobuf.options import ProtobufOptions
+from turnout.codecs.schema_registry import CONVERTER as REGISTRY_PROPERTIES
+from turnout.codecs.schema_registry import REGISTRY, SUBJECTS, RegistryOptions, settings_of
 from turnout.errors import MissingExtraError
 
 CONVERTER: Final = "io.confluent.connect.protobuf.ProtobufConverter"
@@ -21,15 +24,30 @@ def _name(value: object) -> str:
     return value
 
 
-def _codec(schema: str | None, message: str | None, **options: bool) -> Codec:
+def _codec(
+    *,
+    registry: RegistryOptions | None,
+    schema: str | None,
+    message: str | None,
+    subject_name_strategy: str,
+    topic: str | None,
+    **options: bool,
+) -> Codec:
+    if (registry is None) == (schema is None):
+        raise ValueError("expected either registry, or schema: the name of a .proto file or of a descriptor set")
     if find_spec("google") is None or find_spec("google.protobuf") is None:
         raise MissingExtraError("protobuf", "protobuf")
     from turnout.codecs.protobuf.codec import Protobuf
     from turnout.codecs.protobuf.descriptors import file_of
     from turnout.codecs.protobuf.plan import plan_of
 
-    if schema is None:
-        raise ValueError("expected schema, the name of a .proto file or of a descriptor set, found none")
+    if registry is not None:
+        if message is not None:
+            raise ValueError("message: values of a registry say themselves which message they are")
+        from turnout.codecs.protobuf.registry_codec import ProtobufRegistry
+
+        return ProtobufRegistry(registry, ProtobufOptions(**options), subject_name_strategy, topic)
+    assert schema is not None
     return Protobuf(plan_of(file_of(Path(schema)).message(message), ProtobufOptions(**options)))
 
 
@@ -52,15 +70,48 @@ OPTIONS: Final = (
 )
 """Those of ProtobufConverter that change which Connect schema a message has."""
 
+_SUBJECTS: Final = tuple(setting for setting in SUBJECTS if setting.name != "auto.register.schemas")
+_WRITING: Final = ("auto.register.schemas", "use.latest.version")
+_CONNECT: Final = (
+    *(setting for setting in REGISTRY_PROPERTIES if setting.name not in _WRITING),
+    flag("use.latest.version", "a value of a changed schema is written as the subject's last version in any case"),
+)
+
+
+def _never(name: str) -> Setting:
+    """Return a property that is named where it is switched on."""
+
+    def read(value: object) -> bool:
+        if str(value).lower() != "false":
+            raise ValueError("only false is supported")
+        return False
+
+    return Setting(name, "", read, False)
+
+
+_UNSUPPORTED: Final = tuple(
+    map(_never, ("auto.register.schemas", "scrub.invalid.names", "generalized.sum.type.support"))
+)
+
+
+def _of_connect(properties: Mapping[str, object]) -> dict[str, object]:
+    """Return the settings that a converter's properties stand for."""
+    names = {setting.name for setting in OPTIONS}
+    own = {name: value for name, value in properties.items() if name in names}
+    registered = {name: value for name, value in properties.items() if name not in _WRITING}
+    return settings_of(registered) | own
+
+
 KIND: Final = CodecKind(
     "protobuf",
     CONVERTER,
     "Protobuf: messages as structs of the types that Connect's ProtobufConverter gives them",
     _codec,
     settings=(
+        REGISTRY,
         Setting(
             "schema",
-            "a .proto file, or a descriptor set of `protoc --descriptor_set_out --include_imports`",
+            "without a registry, a .proto file, or a descriptor set of `protoc --descriptor_set_out --include_imports`",
             _name,
             json_schema={"type": ["string", "null"]},
             file=True,
@@ -71,7 +122,10 @@ KIND: Final = CodecKind(
             _name,
             json_schema={"type": ["string", "null"]},
         ),
+        *_SUBJECTS,
         *OPTIONS,
     ),
+    connect=(*_CONNECT, *OPTIONS, *_UNSUPPORTED),
+    from_connect=_of_connect,
     notation=SchemaNotation,
 )
