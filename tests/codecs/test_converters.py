@@ -10,7 +10,10 @@ from turnout.codecs.registry import BUILTIN
 JSON = "org.apache.kafka.connect.json.JsonConverter"
 
 
-CLASSES = [(kind.class_name, name) for name, kind in BUILTIN.items() if kind.connect is not None]
+CLASSES = [
+    (kind.class_name, name) for name, kind in BUILTIN.items() if kind.connect is not None and kind.from_connect is None
+]
+REGISTRY = [(kind.class_name, name) for name, kind in BUILTIN.items() if kind.from_connect is not None]
 
 
 @pytest.mark.parametrize(("class_name", "name"), CLASSES)
@@ -21,6 +24,18 @@ def test_kafkas_converters_are_known(class_name: str, name: str) -> None:
         converters = converters_of({"key.converter": spelled, "value.converter": spelled})
 
         assert (Format(name), Format(name), ()) == (converters.key, converters.value, converters.mistakes)
+
+
+@pytest.mark.parametrize(("class_name", "name"), REGISTRY)
+def test_converters_with_a_registry_need_its_url(class_name: str, name: str) -> None:
+    """The formats have none by default."""
+    missing = converters_of({"value.converter": class_name})
+    given = converters_of({"value.converter": class_name, "value.converter.schema.registry.url": "http://localhost:1"})
+
+    assert missing.value is None
+    assert [mistake.problem for mistake in missing.mistakes] == ["schema.registry.url is missing"]
+    assert given.value is not None
+    assert (name, ()) == (given.value.format, given.mistakes)
 
 
 def test_settings_belong_to_their_side() -> None:
@@ -46,7 +61,7 @@ def test_nothing_is_said_of_what_is_not_there() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "about"),
     [
-        ("value.converter", "io.confluent.connect.avro.AvroConverter", "there are org.apache.kafka.connect.json"),
+        ("value.converter", "io.confluent.connect.json.JsonSchemaConverter", "there are org.apache.kafka.connect.json"),
         ("value.converter", "org.apache.kafka.connect.json.JsonConvertor", "did you mean JsonConverter?"),
         ("key.converter.schemas.enable", "yes", "expected true or false, found 'yes'"),
         ("key.converter.decimal.format", "PLAIN", "expected BASE64 or NUMERIC"),
