@@ -18,29 +18,32 @@ from turnout.records import BigInt, Float32, Int8, Int16, Int32, Moment, Record,
 VERSION = "4.3.1"
 _POM = """<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
 <groupId>turnout</groupId><artifactId>differential</artifactId><version>1</version><dependencies>
-<dependency><groupId>org.apache.kafka</groupId><artifactId>connect-transforms</artifactId><version>{0}</version></dependency>
-<dependency><groupId>org.apache.kafka</groupId><artifactId>connect-json</artifactId><version>{0}</version></dependency>
+{}
 </dependencies></project>"""
+_DEPENDENCY = "<dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version></dependency>"
+KAFKA = (("org.apache.kafka", "connect-transforms", VERSION), ("org.apache.kafka", "connect-json", VERSION))
+"""Group, name and version of what has Kafka's transforms, and of what the host itself needs."""
 UNHASHABLE = "a map with arrays or maps as its keys"
 _WIDTHS = {Int8: "$int8", Int16: "$int16", Int32: "$int32"}
 
 
-def jars() -> list[Path]:
-    """Kafka's jars and what they need, fetched once into the user's cache."""
-    folder = Path.home() / ".cache" / "turnout" / f"kafka-connect-{VERSION}"
+def jars(name: str = f"kafka-connect-{VERSION}", artifacts: Iterable[tuple[str, str, str]] = KAFKA) -> list[Path]:
+    """The jars of some artifacts and what they need, fetched once into a folder of the user's cache."""
+    folder = Path.home() / ".cache" / "turnout" / name
     there = sorted(folder.glob("jars/*.jar"))
     if there:
         return there
     maven = shutil.which("mvn")
     if maven is None:
-        raise KafkaMissingError("Maven is not installed: it fetches Kafka's connect-transforms")
+        raise KafkaMissingError(f"Maven is not installed: it fetches {name}")
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "pom.xml").write_text(_POM.format(VERSION), encoding="utf-8")
+    dependencies = "\n".join(_DEPENDENCY.format(*artifact) for artifact in artifacts)
+    (folder / "pom.xml").write_text(_POM.format(dependencies), encoding="utf-8")
     command = [maven, "-q", "-B", "dependency:copy-dependencies", f"-DoutputDirectory={folder / 'jars'}"]
     try:
         subprocess.run(command, cwd=folder, check=True, capture_output=True, timeout=240)
     except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
-        raise KafkaMissingError(f"Maven could not fetch Kafka {VERSION}: {error}") from error
+        raise KafkaMissingError(f"Maven could not fetch {name}: {error}") from error
     return sorted(folder.glob("jars/*.jar"))
 
 

@@ -11,11 +11,13 @@ from types import MappingProxyType
 from turnout.suggestions import did_you_mean, nearest
 from turnout.transforms.base import PACKAGE, Predicate, Side, Transform
 from turnout.transforms.base64 import Base64
+from turnout.transforms.by_logical_table_router import ByLogicalTableRouter
 from turnout.transforms.cast import Cast
 from turnout.transforms.cloud_event import CloudEvent
 from turnout.transforms.drop import Drop
 from turnout.transforms.drop_headers import DropHeaders
 from turnout.transforms.extract_field import ExtractField
+from turnout.transforms.extract_new_record_state import ExtractNewRecordState
 from turnout.transforms.extract_topic import ExtractTopic
 from turnout.transforms.filter import Filter
 from turnout.transforms.flatten import Flatten
@@ -52,11 +54,13 @@ TRANSFORMS: Mapping[str, type[Transform]] = MappingProxyType(
         kind.__name__: kind
         for kind in (
             Base64,
+            ByLogicalTableRouter,
             Cast,
             CloudEvent,
             Drop,
             DropHeaders,
             ExtractField,
+            ExtractNewRecordState,
             ExtractTopic,
             Filter,
             Flatten,

@@ -64,10 +64,12 @@ def schemas_after(chain: Chain, key: Schema | None, value: Schema | None) -> Cha
 
 
 def states_through(chain: Chain, key: Schema | None, value: Schema | None) -> Sequence[frozenset[RecordShapes]]:
-    """Return the possible inputs of each stage, then the outputs; shorter if they are too many to follow."""
+    """Return the possible inputs of each stage, then the outputs; shorter where they cannot be followed."""
     states = frozenset(RecordShapes(shape, other) for shape in _shapes(key) for other in _shapes(value))
     followed = [states]
     for stage in chain.stages:
+        if stage.transform.schemas_by_topic:
+            break
         if not isinstance(stage.transform, Filter):
             after = frozenset(result for state in states for result in _after(stage.transform, state))
             states = states | after if stage.guards else after

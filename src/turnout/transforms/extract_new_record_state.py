@@ -1,0 +1,220 @@
+"""ExtractNewRecordState: the row of a change event in place of its envelope."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Final, Self
+
+import numpy as np
+
+from turnout.errors import RecordError
+from turnout.records import Batch, Block, Field, Positions, Schema, group
+from turnout.records.types import NewColumns, Value
+from turnout.transforms.base import Errors, Side, Transform
+from turnout.transforms.checks import one_of
+from turnout.transforms.debezium_envelope import PACKAGE, FieldReference, is_envelope
+from turnout.transforms.flow import HEADERS, VALUE, Move
+from turnout.transforms.options import Option, OptionError, Options
+from turnout.transforms.storing import SCHEMA_BUILDER, copied
+
+DELETED: Final = "__deleted"
+"""The field that says of a rewritten record whether its row was deleted."""
+
+_MODES: Final = ("drop", "tombstone", "rewrite", "rewrite-with-tombstone", "delete-to-tombstone")
+_STRING: Final = Schema("string")
+
+
+@dataclass(frozen=True, slots=True)
+class ExtractNewRecordState(Transform):
+    """See ``summary``. Debezium's transform; what is no change event stays as it is.
+
+    Attributes:
+        mode: what becomes of deletions and tombstones.
+        route: the field that the topic is taken from; empty for none.
+    """
+
+    summary: ClassVar[str] = "Takes the row out of a change event of Debezium; deletions and tombstones by a mode."
+    java_names: ClassVar[tuple[str, ...]] = (PACKAGE + "ExtractNewRecordState",)
+    sided: ClassVar[bool] = False
+    options: ClassVar[tuple[Option, ...]] = (
+        Option(
+            "delete.tombstone.handling.mode",
+            "STRING",
+            "A deletion becomes nothing, a null, or its old row with `__deleted`; only rewrite-with-tombstone keeps "
+            "tombstones.",
+            default="tombstone",
+            check=one_of(*_MODES, any_case=True),
+            valid=", ".join(_MODES),
+        ),
+        Option("add.fields", "LIST", "Fields of the envelope to add: `op`, `source.lsn`, `table:name`.", default=()),
+        Option("add.fields.prefix", "STRING", "What the names of added fields begin with.", default="__"),
+        Option("add.headers", "LIST", "Fields of the envelope to append as headers.", default=()),
+        Option("add.headers.prefix", "STRING", "What the names of these headers begin with.", default="__"),
+        Option("route.by.field", "STRING", "The field of the row that is the topic.", default=""),
+        Option(
+            "replace.null.with.default",
+            "BOOLEAN",
+            "Whether a null that has a default is rewritten as it.",
+            default=True,
+        ),
+    )
+
+    mode: str = "tombstone"
+    fields: tuple[FieldReference, ...] = ()
+    headers: tuple[FieldReference, ...] = ()
+    route: str = ""
+    replace_null_with_default: bool = True
+
+    @classmethod
+    def from_options(cls, options: Options, side: Side) -> Self:
+        """Read the references to fields."""
+        fields, headers = (_references(options, name) for name in ("add.fields", "add.headers"))
+        mode = options["delete.tombstone.handling.mode"].strip().lower()
+        return cls(side, mode, fields, headers, options["route.by.field"] or "", options["replace.null.with.default"])
+
+    def moves(self) -> tuple[Move, ...]:
+        """See `Transform.moves`. Records that are no events keep everything where it is."""
+        added = [(VALUE, reference) for reference in self.fields]
+        added += [(HEADERS, reference) for reference in self.headers]
+        places = [
+            ((VALUE, *steps), (root, one.target))
+            for root, one in added
+            for steps in ((one.field,), *([(one.parent, one.field)] if one.parent is not None else []))
+        ]
+        rows = [((VALUE, part), (VALUE,)) for part in ("after", "before")]
+        return tuple(Move(source, target, copy=True) for source, target in (*rows, *places))
+
+    def apply(self, batch: Batch, rows: Positions) -> Errors:
+        """Replace the events of these rows."""
+        chosen = np.zeros(len(batch), np.bool_)
+        chosen[rows] = True
+        errors: Errors = {}
+        gone: list[int] = []
+        blocks: list[Block] = []
+        for block in batch.value:
+            blocks.append(block.take(np.flatnonzero(~chosen[block.rows])))
+            mine = block.take(np.flatnonzero(chosen[block.rows]))
+            try:
+                blocks += self._replaced(mine, batch, gone, errors)
+            except RecordError as error:
+                errors.update(dict.fromkeys(mine.rows.tolist(), error))
+                blocks.append(mine)
+        batch.value[:] = [block for block in blocks if len(block)]
+        batch.filter(np.array(sorted(gone), np.intp))
+        return errors
+
+    def _replaced(self, block: Block, batch: Batch, gone: list[int], errors: Errors) -> list[Block]:
+        if not len(block):
+            return []
+        if block.kind == "null":
+            for one in self.headers:
+                if one.field == "op":
+                    batch.headers.append(block.rows, one.target, _STRING, ["d"] * len(block))
+            if self.mode != "rewrite-with-tombstone":
+                gone += block.rows.tolist()
+            return [block]
+        if not is_envelope(block):
+            return [block]
+        for one in self.headers:
+            found = one.column(block)
+            if found is not None:
+                batch.headers.append(block.rows, one.target, *found)
+        return [part for part in self._rows(block, batch, gone, errors) if len(part)]
+
+    def _rows(self, block: Block, batch: Batch, gone: list[int], errors: Errors) -> Iterator[Block]:
+        """Yield the rows behind the events of a block; rows of the batch that are to be dropped go into *gone*."""
+        nulls = [None] * len(block)
+        after, before = (block.columns.get(part) or nulls for part in ("after", "before"))
+        there, deleted = [], []
+        for place, (new, old) in enumerate(zip(after, before, strict=True)):
+            if new is not None:
+                there.append(place)
+            elif old is not None:
+                deleted.append(place)
+            else:
+                gone.append(int(block.rows[place]))
+                yield block.take(np.array([place], np.intp))
+        yield from self._written(block, "after", after, there, batch, errors)
+        if self.mode == "drop":
+            gone += block.rows[deleted].tolist()
+            yield block.take(np.array(deleted, np.intp))
+        elif self.mode.startswith("rewrite"):
+            yield from self._written(block, "before", before, deleted, batch, errors)
+        else:
+            events = block.take(np.array(deleted, np.intp))
+            self._route(events.rows, [before[place] for place in deleted], _part(block, "before"), batch, errors)
+            yield events.nulls(_part(block, "after") if self.mode == "tombstone" else None)
+
+    def _written(
+        self, block: Block, part: str, values: Sequence[Value], places: list[int], batch: Batch, errors: Errors
+    ) -> Iterator[Block]:
+        """Yield the rows of one part of the envelope with their added fields."""
+        chosen = np.array(places, np.intp)
+        schema = _part(block, part)
+        whole = [values[place] for place in places]
+        self._route(block.rows[chosen], whole, schema, batch, errors)
+        for row in group(block.rows[chosen], schema, whole, checked=block.checked):
+            events = block.take(np.flatnonzero(np.isin(block.rows, row.rows)))
+            if row.kind != "object":
+                refused = RecordError(f"expected an object as the {part} of a change event")
+                errors.update(dict.fromkeys(row.rows.tolist(), refused))
+                yield row
+            else:
+                yield self._with_fields(row, events, deleted=part == "before", errors=errors)
+
+    def _with_fields(self, row: Block, events: Block, *, deleted: bool, errors: Errors) -> Block:
+        columns: NewColumns = dict(row.columns)
+        added: list[Field] = []
+        if self.mode.startswith("rewrite"):
+            if row.schema is not None:
+                wrong: Errors = {}
+                columns = dict(copied(row, wrong, defaults=self.replace_null_with_default))
+                errors.update((int(row.rows[place]), error) for place, error in wrong.items())
+            columns[DELETED] = ["true" if deleted else "false"] * len(row)
+            added.append(Field(DELETED, Schema("string", optional=True)))
+        for one in self.fields:
+            found = one.column(events)
+            if found is not None:
+                schema, columns[one.target] = found
+                added.append(Field(one.target, schema or _STRING))
+        if row.schema is None:
+            return row.with_columns(None, columns)
+        fields = (*row.schema.fields, *added)
+        if len({field.name for field in fields}) < len(fields):
+            names = [field.name for field in fields]
+            twice = next(name for name in names if names.count(name) > 1)
+            raise RecordError(f'Cannot create field because of field name duplication "{twice}"', SCHEMA_BUILDER)
+        return row.with_columns(row.schema.basics(fields), columns)
+
+    def _route(
+        self, rows: Positions, values: Sequence[Value], schema: Schema | None, batch: Batch, errors: Errors
+    ) -> None:
+        """Set the topics of rows by a field of theirs; one that is null or blank leaves it."""
+        if not self.route or not len(rows):
+            return
+        field = None if schema is None else schema.field(self.route)
+        if schema is not None and (field is None or field.type != "string"):
+            found = "no such field" if field is None else field.type
+            refused = RecordError(f"expected a text in the field {self.route!r} to be the topic, found {found}")
+            errors.update(dict.fromkeys(rows.tolist(), refused))
+            return
+        topics = list(batch.topics)
+        for row, value in zip(rows.tolist(), values, strict=True):
+            topic = value.get(self.route) if isinstance(value, dict) else None
+            if topic is not None and not isinstance(topic, str):
+                errors[row] = RecordError(f"expected a text in the field {self.route!r}, found {topic!r}")
+            elif topic and topic.strip():
+                topics[row] = topic
+        batch.topics = topics
+
+
+def _part(block: Block, part: str) -> Schema | None:
+    return None if block.schema is None else block.schema.field(part)
+
+
+def _references(options: Options, name: str) -> tuple[FieldReference, ...]:
+    try:
+        return tuple(FieldReference.parse(text, options[f"{name}.prefix"] or "") for text in options[name] if text)
+    except ValueError as problem:
+        raise OptionError(name, str(problem)) from None
