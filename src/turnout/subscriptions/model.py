@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from turnout.conditions import Condition, parse, with_ids
 
@@ -47,8 +47,19 @@ class Subscription:
         if isinstance(self.destinations, str):
             raise TypeError(f"destinations is a list of texts, found the one text {self.destinations!r}")
         object.__setattr__(self, "destinations", tuple(self.destinations))
-        if isinstance(self.condition, str):
-            object.__setattr__(self, "condition", parse(self.condition))
+        condition: object = self.condition
+        if isinstance(condition, str):
+            object.__setattr__(self, "condition", parse(condition))
+
+    if TYPE_CHECKING:
+        # The field itself never holds a text.
+        def __init__(
+            self,
+            destinations: Sequence[str],
+            condition: Condition | str,
+            metadata: Mapping[str, str] = ...,
+            id: str = ...,  # noqa: A002 - the field's own name
+        ) -> None: ...
 
     def identified(self, make: Callable[[], str] = new_id) -> Subscription:
         """Return a copy with ids on itself and on each node of its condition; existing ids stay."""
