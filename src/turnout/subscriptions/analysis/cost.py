@@ -6,10 +6,12 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from heapq import nsmallest
 
-from turnout.conditions import evaluate
-from turnout.conditions.anchor import ALWAYS, Anchor, Kind, prober
+from turnout.conditions import Compare, Leaf, evaluate
+from turnout.conditions.anchor import ALWAYS, Anchor, Kind, lookups_of, prober
+from turnout.conditions.check import check_of
 from turnout.conditions.terms import Term, is_verified_always
 from turnout.subscriptions.analysis.findings import Access, HotAnchor
+from turnout.subscriptions.index.literals import kind_of, parts_of
 
 Terms = Mapping[str, Sequence[Term]]
 """Subscription → its disjoint terms."""
@@ -144,4 +146,20 @@ def access_of(terms: Terms, hottest: int, traffic: AnchorTraffic | None = None) 
         )
         for anchor in chosen
     )
-    return Access(len(size), size.total(), shown, tuple(always))
+    by_presence = sorted(id_ for id_, own in terms.items() if any(map(_is_found_by_presence, own)))
+    return Access(len(size), size.total(), shown, tuple(always), tuple(by_presence))
+
+
+def _is_found_by_presence(term: Term) -> bool:
+    """Return True if the index verifies the term for every message that has a key."""
+    if term.access.kind.op != "has" or not (term.checks or term.rest):
+        return False
+    return not any(_is_looked_up(leaf) for leaf in term.checks if not leaf.negated)
+
+
+def _is_looked_up(leaf: Leaf) -> bool:
+    """Return True if the index finds the leaf by more than the presence of its key."""
+    check = check_of(leaf)
+    kind = kind_of(check)
+    kinds = [kind] if kind is not None else [kind for kind, _ in parts_of(check, None) or lookups_of(check)]
+    return isinstance(leaf, Compare) or any(kind.op != "has" for kind in kinds)

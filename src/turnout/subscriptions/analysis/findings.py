@@ -74,12 +74,14 @@ class Access:
         terms: under all of them.
         hottest: those with the most terms, or the most that was verified in vain.
         always: the subscriptions that every message has to be verified for.
+        by_presence: those that every message with some key has to be verified for.
     """
 
     anchors: int
     terms: int
     hottest: tuple[HotAnchor, ...]
     always: tuple[str, ...]
+    by_presence: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
