@@ -12,9 +12,9 @@ from turnout.errors import ConfigError
 DECIMAL = {"type": "bytes", "name": "org.apache.kafka.connect.data.Decimal", "version": 1}
 
 
-@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("name", sorted({*FORMATS} - {"avro", "protobuf"}))
 def test_each_format_has_a_codec_of_its_name(name: str) -> None:
-    """And the class of its kind, as error headers name it."""
+    """And the class of its kind, as error headers name it. The others need a schema: their own tests have it."""
     codec = codec_of(Format.from_config({"format": name}))
 
     assert (name, registry.BUILTIN[name].class_name) == (codec.format, codec.class_name)
@@ -42,7 +42,7 @@ def test_decimals_are_bytes_or_numbers() -> None:
     ("config", "place", "about"),
     [
         ({"format": "connect-json", "decimal.format": "text"}, "decimal.format", "expected BASE64 or NUMERIC"),
-        ({"format": "avro"}, "format", "expected one of raw, json"),
+        ({"format": "thrift"}, "format", "expected one of raw, json"),
         ({"format": "jsn"}, "format", 'did you mean "json"?'),
         ({"format": "json", "schema": {"type": "struct"}}, "schema", "a DDL string"),
         ({"format": "json", "schema": "a STRNG"}, "schema", "at character 3"),

@@ -19,7 +19,9 @@ def _codec(url: str | None) -> Codec:
     return Bytes()
 
 
-AVRO = CodecKind("avro", "example.AvroConverter", "Avro", _codec, settings=(Setting("url", "where schemas are", str),))
+THRIFT = CodecKind(
+    "thrift", "example.ThriftConverter", "Thrift", _codec, settings=(Setting("url", "where schemas are", str),)
+)
 
 
 @pytest.fixture
@@ -38,29 +40,29 @@ def offer(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
 
 def test_a_package_may_offer_a_format(offer: Callable[..., None]) -> None:
     """An entry point of the group ``turnout.codecs`` is a kind like turnout's own, with settings that are checked."""
-    offer("avro", "AVRO")
+    offer("thrift", "THRIFT")
 
-    assert isinstance(codec_of(Format.from_config({"format": "avro", "url": "x"})), Bytes)
-    with pytest.raises(ConfigError, match=r"did you mean \"avro\"\?"):
-        Format.from_config({"format": "avroo"})
-    with pytest.raises(ConfigError, match=r"value.ulr: is not a setting of the format avro; did you mean \"url\"\?"):
-        Format.from_config({"format": "avro", "ulr": "x"})
+    assert isinstance(codec_of(Format.from_config({"format": "thrift", "url": "x"})), Bytes)
+    with pytest.raises(ConfigError, match=r"did you mean \"thrift\"\?"):
+        Format.from_config({"format": "thrifty"})
+    with pytest.raises(ConfigError, match=r"value.ulr: is not a setting of the format thrift; did you mean \"url\"\?"):
+        Format.from_config({"format": "thrift", "ulr": "x"})
 
 
 def test_a_package_may_refuse_its_settings(offer: Callable[..., None]) -> None:
     """Whatever it raises is a mistake of the route."""
-    offer("avro", "AVRO")
+    offer("thrift", "THRIFT")
 
-    with pytest.raises(ConfigError, match="format: avro refuses its settings: no schema registry there"):
-        codec_of(Format.from_config({"format": "avro", "url": "down"}))
+    with pytest.raises(ConfigError, match="format: thrift refuses its settings: no schema registry there"):
+        codec_of(Format.from_config({"format": "thrift", "url": "down"}))
 
 
 def test_what_a_package_offers_has_to_be_a_format(offer: Callable[..., None]) -> None:
     """Of the name of the entry point; the other formats are not disturbed."""
-    offer("arvo", "AVRO")
+    offer("trift", "THRIFT")
 
-    with pytest.raises(ConfigError, match="expected a CodecKind of the name 'arvo'"):
-        Format.from_config({"format": "arvo"})
+    with pytest.raises(ConfigError, match="expected a CodecKind of the name 'trift'"):
+        Format.from_config({"format": "trift"})
     assert list(registry.kinds()) == list(FORMATS)
 
 
@@ -71,7 +73,7 @@ def function(given: Any) -> Codec:
 
 def test_a_function_still_gives_a_codec(offer: Callable[..., None]) -> None:
     """As packages for turnout 0.1 have it: of the settings as they are."""
-    offer("avro", "function")
+    offer("thrift", "function")
 
     with pytest.warns(DeprecationWarning, match="offer a CodecKind"):
-        assert isinstance(codec_of(Format.from_config({"format": "avro", "url": "x"})), Bytes)
+        assert isinstance(codec_of(Format.from_config({"format": "thrift", "url": "x"})), Bytes)

@@ -21,7 +21,7 @@ class Codec(Protocol):
     >>> from turnout.codecs import FORMATS, Format, codec_of
     >>> [codec_of(Format(name)).class_name.rpartition(".")[2] for name in ("json", "connect-json", "long")]
     ['JsonConverter', 'JsonConverter', 'LongConverter']
-    >>> "avro" in FORMATS
+    >>> "thrift" in FORMATS
     False
     """
 

@@ -154,7 +154,40 @@ def _number(name: str, value: object, most: int, least: float = 0.001) -> float:
     return float(value)
 
 
+def _described(doc: str, **schema: object) -> dict[str, object]:
+    return {**schema, "description": doc}
+
+
 _TEXT: Final = {"type": "string"}
+_AUTH_SCHEMA: Final = {
+    "user": _described("user of basic authentication", **_TEXT),
+    "password": _described("the user's password", **_TEXT),
+    "token": _described("token of bearer authentication", **_TEXT),
+}
+_TLS_SCHEMA: Final = {
+    "ca": _described("file of the certificates to trust, in PEM", **_TEXT),
+    "certificate": _described("file of the client's certificate, in PEM", **_TEXT),
+    "key": _described("file of the certificate's key, in PEM", **_TEXT),
+    "keyPassword": _described("the key's password", **_TEXT),
+}
+_SCHEMA: Final = {
+    "url": _described(
+        "one URL or several of one registry", anyOf=[_TEXT, {"type": "array", "items": _TEXT, "minItems": 1}]
+    ),
+    "auth": _described(
+        "credentials: user and password, or a token",
+        type=["object", "null"],
+        additionalProperties=False,
+        properties=_AUTH_SCHEMA,
+    ),
+    "tls": _described("files for TLS", type=["object", "null"], additionalProperties=False, properties=_TLS_SCHEMA),
+    "timeout": _described("seconds for one request", type="number", exclusiveMinimum=0, maximum=_MAX_SECONDS),
+    "retries": _described("repetitions of a request that failed", type="integer", minimum=0, maximum=_MAX_RETRIES),
+    "wait": _described(
+        "seconds that a batch waits for a registry that is down", type="number", minimum=0, maximum=_MAX_WAIT
+    ),
+    "cache": _described("schemas that are kept", type="integer", minimum=1, maximum=_MAX_SCHEMAS),
+}
 
 REGISTRY: Final = Setting(
     "registry",
@@ -163,28 +196,7 @@ REGISTRY: Final = Setting(
     json_schema={
         "anyOf": [
             {"type": ["string", "null"]},
-            {
-                "type": "object",
-                "additionalProperties": False,
-                "required": ["url"],
-                "properties": {
-                    "url": {"anyOf": [_TEXT, {"type": "array", "items": _TEXT, "minItems": 1}]},
-                    "auth": {
-                        "type": ["object", "null"],
-                        "additionalProperties": False,
-                        "properties": {"user": _TEXT, "password": _TEXT, "token": _TEXT},
-                    },
-                    "tls": {
-                        "type": ["object", "null"],
-                        "additionalProperties": False,
-                        "properties": dict.fromkeys(_TLS, _TEXT),
-                    },
-                    "timeout": {"type": "number", "exclusiveMinimum": 0, "maximum": _MAX_SECONDS},
-                    "retries": {"type": "integer", "minimum": 0, "maximum": _MAX_RETRIES},
-                    "wait": {"type": "number", "minimum": 0, "maximum": _MAX_WAIT},
-                    "cache": {"type": "integer", "minimum": 1, "maximum": _MAX_SCHEMAS},
-                },
-            },
+            {"type": "object", "additionalProperties": False, "required": ["url"], "properties": _SCHEMA},
         ]
     },
 )
