@@ -191,7 +191,7 @@ def test_a_route_names_a_file(tmp_path: Any) -> None:
     assert decoded(codec, b"\x08\x05") == [{"at": 5}]
     assert (notation.encode({"at": 5}), notation.decode(b"\x08\x05")) == (b"\x08\x05", {"at": 5})
     for wrong, about in (
-        ({"schema": None}, "expected schema, the name of a .proto file"),
+        ({"schema": None}, "expected either registry, or schema"),
         ({"schema": "/nowhere/x.proto"}, "No such file"),
         ({"message": "old.Lst"}, "no message 'old.Lst'"),
     ):
