@@ -12,6 +12,7 @@ import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from pathlib import Path
 from statistics import median
 from tempfile import NamedTemporaryFile
 from typing import Any
@@ -53,11 +54,14 @@ def _values(flights: Sequence[FlightMessage]) -> list[dict[str, Any]]:
 
 
 def cases(options: Options) -> Iterator[Case]:
-    """Avro without and with an array in each value."""
+    """Avro and Protobuf, without and with an array in each value."""
     flights, records = supply(), options.rows(20_000, 2_000)
     yield Case("avro", partial(_avro, "avro", _schema(), flights, records))
     stops = {"name": "stops", "type": {"type": "array", "items": "string"}}
     yield Case("avro with an array", partial(_avro, "avro with an array", _schema(stops), flights, records))
+    yield Case("protobuf", partial(_protobuf, "protobuf", "", flights, records))
+    stops_field = "repeated string stops = 21;"
+    yield Case("protobuf with a list", partial(_protobuf, "protobuf with a list", stops_field, flights, records))
 
 
 def _avro(case: str, schema: dict[str, Any], flights: Supply[FlightMessage], records: int) -> Iterator[Result]:
@@ -87,6 +91,44 @@ def _avro(case: str, schema: dict[str, Any], flights: Supply[FlightMessage], rec
         return [text for block in blocks for text in codec.encode(block)]
 
     yield from _compared(case, by_column, "fastavro, record by record", one_by_one, write, flights, records)
+
+
+def _protobuf(case: str, more: str, flights: Supply[FlightMessage], records: int) -> Iterator[Result]:
+    from google.protobuf.message_factory import GetMessageClass
+
+    from turnout.codecs.protobuf.descriptors import file_of
+
+    kinds = {**dict.fromkeys(_NUMBERS, "int32"), **dict.fromkeys(_DELAYS, "optional double")}
+    kinds |= dict.fromkeys(_TEXTS, "optional string")
+    fields = "".join(f"{kind} {name} = {number};" for number, (name, kind) in enumerate(kinds.items(), 1))
+    with NamedTemporaryFile("w", suffix=".proto") as file:
+        file.write(f'syntax = "proto3"; message Flight {{{fields}{more}}}')
+        file.flush()
+        message = GetMessageClass(file_of(Path(file.name)).message())
+        codec = codec_of(Format("protobuf", schema=file.name))
+    names = [*kinds, "stops"] if more else list(kinds)
+    optional = [name for name, kind in kinds.items() if kind.startswith("optional")]
+
+    def write(value: dict[str, Any]) -> bytes:
+        content: bytes = message(**{name: value[name] for name in names}).SerializeToString()
+        return content
+
+    def one_by_one(texts: Sequence[bytes]) -> list[bytes | None]:
+        written: list[bytes | None] = []
+        for text in texts:
+            read = message.FromString(text)
+            value = {name: getattr(read, name) for name in names}
+            value |= {name: None for name in optional if not read.HasField(name)}
+            written.append(write(value))
+        return written
+
+    def by_column(texts: Sequence[bytes]) -> list[bytes | None]:
+        blocks, _ = codec.decode(rows_of(len(texts)), texts)
+        # As after a transform: an untouched block would be written as the bytes that it was read from.
+        changed = [block.with_columns(block.schema, block.columns) for block in blocks]
+        return [text for block in changed for text in codec.encode(block)]
+
+    yield from _compared(case, by_column, "protobuf, record by record", one_by_one, write, flights, records)
 
 
 def _compared(
