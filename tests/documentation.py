@@ -17,7 +17,7 @@ from typing import Any
 DOCS = Path(__file__).parents[1] / "docs"
 
 _FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-_NAME = re.compile(r"# (\S+\.\w+)\n")
+_NAME = re.compile(r"(?:#|//) (\S+\.\w+)\n")
 _TOLD = re.compile(r"\bprint\(.*  # (.*)$")
 
 

@@ -59,8 +59,16 @@ def kinds() -> set[tuple[str, str]]:
     return {(page, block.language) for page in pages for block in blocks(page)}
 
 
-HERE = {("encodings.md", "yaml"), ("from-sigma.md", "yaml"), ("routes.md", "yaml"), ("server.md", "yaml"),
-        ("transforms.md", "yaml"), ("transforms.md", "text"), ("transforms.md", "python")}  # fmt: skip
+HERE = {
+    ("encodings.md", "proto"),
+    ("encodings.md", "yaml"),
+    ("from-sigma.md", "yaml"),
+    ("routes.md", "yaml"),
+    ("server.md", "yaml"),
+    ("transforms.md", "yaml"),
+    ("transforms.md", "text"),
+    ("transforms.md", "python"),
+}
 """Run below, or by `tests/docs/test_pages.py`, `tests/transforms/test_reference.py` and `test_registry.py` there."""
 
 
