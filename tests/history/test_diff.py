@@ -268,10 +268,10 @@ def test_deliveries_that_nobody_can_take(before: str, after: str) -> None:
     assert "'a b'" in str(example.new)
 
 
-def test_the_revision_in_a_header_is_no_change() -> None:
-    """It tells of two snapshots for every message, and would hide what else has changed."""
+def test_lineage_in_headers_is_no_change() -> None:
+    """Two versions and two snapshots differ in it for every message, which would hide what else has changed."""
     text = TEXT.replace("sink: {", "sink: {lineage: true, ")
-    diff = Diff(Route.parse(text, {}), Route.parse(text, {}))
+    diff = Diff(Route.parse(text, {}), Route.parse(f"{text}# another version\n", {}))
     rows = batch([{"topic": "in.a", "value": {"city": "Oulu"}}])
 
     compared = diff.of(rows, *(Index.of(Snapshot(SUBSCRIPTIONS, revision)) for revision in (1, 2)))

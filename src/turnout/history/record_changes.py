@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from turnout.engine.lineage import REVISION
+from turnout.engine.lineage import REVISION, ROUTE
 from turnout.engine.trace import Trace
 from turnout.history.case_outcome import read_back
 from turnout.history.delivery_comparison import SentDeliveries
@@ -162,7 +162,11 @@ def _by_name(pairs: list[JsonObject] | None) -> dict[str, list[bytes | None]]:
         if pair["key"] == REVISION:
             # It says which version of the subscriptions was asked, and not what a message is.
             continue
-        by_name.setdefault(pair["key"], []).append(pair["value"])
+        value = pair["value"]
+        if pair["key"] == ROUTE and value is not None:
+            # Two versions have two digests, and say nothing else by them.
+            value = value.rpartition(b"@")[0]
+        by_name.setdefault(pair["key"], []).append(value)
     return by_name
 
 

@@ -10,6 +10,8 @@ from markupsafe import Markup
 
 _WIDTH, _HEIGHT = 560, 170
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 8, 10, 22
+_CHARACTER = 6.5
+"""Width of a character of the axes, in the size that `console.css` gives them, rounded up."""
 _GAP = 3
 """Number of steps without a value after which the line is interrupted."""
 
@@ -32,14 +34,16 @@ def plot(points: Sequence[Point], begin: float, end: float, *, title: str, shown
         shown: a value as the axis tells it.
     """
     most = _ceiling(max((point.value for point in points), default=0.0))
+    values = _ticks(most, shown)
+    left = max(_LEFT, max(len(shown(value)) for value in values) * _CHARACTER + 8)
 
     def x(at: float) -> float:
-        return _LEFT + (at - begin) / (end - begin) * (_WIDTH - _LEFT - _RIGHT)
+        return left + (at - begin) / (end - begin) * (_WIDTH - left - _RIGHT)
 
     def y(value: float) -> float:
         return _HEIGHT - _BOTTOM - value / most * (_HEIGHT - _TOP - _BOTTOM)
 
-    parts = [*_grid(most, y, shown), *_times(begin, end, x)]
+    parts = [*_grid(left, [(y(value), shown(value)) for value in values]), *_times(begin, end, x)]
     runs = _runs(points, (end - begin) / 60 * _GAP)
     parts += [_polyline([(x(point.at), y(point.value)) for point in run]) for run in runs]
     if not points:
@@ -77,14 +81,18 @@ def _ceiling(most: float) -> float:
     return next((step * size for step in (1, 2, 5, 10) if most <= step * size), most)
 
 
-def _grid(most: float, y: Callable[[float], float], shown: Callable[[float], str]) -> Iterator[Markup]:
+def _ticks(most: float, shown: Callable[[float], str]) -> tuple[float, ...]:
+    """Return the values on the axis."""
     # Half of one record reads as none.
-    values = (0.0, most) if shown(most / 2) in (shown(0.0), shown(most)) else (0.0, most / 2, most)
-    for value in values:
-        yield Markup('<line class="grid" x1="{}" x2="{}" y1="{y:.1f}" y2="{y:.1f}"/>').format(
-            _LEFT, _WIDTH - _RIGHT, y=y(value)
+    return (0.0, most) if shown(most / 2) in (shown(0.0), shown(most)) else (0.0, most / 2, most)
+
+
+def _grid(left: float, ticks: Sequence[tuple[float, str]]) -> Iterator[Markup]:
+    for y, text in ticks:
+        yield Markup('<line class="grid" x1="{:.0f}" x2="{}" y1="{y:.1f}" y2="{y:.1f}"/>').format(
+            left, _WIDTH - _RIGHT, y=y
         )
-        yield Markup('<text class="tick end" x="{}" y="{:.1f}">{}</text>').format(_LEFT - 6, y(value) + 4, shown(value))
+        yield Markup('<text class="tick end" x="{:.0f}" y="{:.1f}">{}</text>').format(left - 6, y + 4, text)
 
 
 def _times(begin: float, end: float, x: Callable[[float], float]) -> Iterator[Markup]:
