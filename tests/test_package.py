@@ -65,7 +65,9 @@ def test_all_is_what_there_is(package: str) -> None:
 
 def test_the_public_names() -> None:
     """What other people's code relies on is there."""
-    assert set(turnout.__all__) >= {"MappingTable", "Route", "SubjectTransform", "matches"}
+    names = "MappingTable Matcher Route SubjectTransform Subscription explain matches open_store parse"
+    assert set(turnout.__all__) >= set(names.split())
+    assert turnout.Matcher([turnout.Subscription(["d"], turnout.parse("a:1"), id="x")]).match({"a": 1}).ids == ["x"]
 
 
 def _documents() -> list[Path]:

@@ -10,18 +10,29 @@ from typing import TYPE_CHECKING, Any
 from turnout._built import version as __version__
 
 if TYPE_CHECKING:
+    from turnout.conditions import parse
+    from turnout.engine.explain import explain
     from turnout.errors import TurnoutError
     from turnout.routes import Route
     from turnout.subjects import MappingTable, SubjectTransform, matches
+    from turnout.subscriptions import Matcher, Subscription, open_store
 
-__all__ = ["MappingTable", "Route", "SubjectTransform", "TurnoutError", "__version__", "matches"]
+__all__ = [
+    "MappingTable", "Matcher", "Route", "SubjectTransform", "Subscription", "TurnoutError", "__version__", "explain",
+    "matches", "open_store", "parse",
+]  # fmt: skip
 
 _HOMES = {
     "MappingTable": "turnout.subjects",
+    "Matcher": "turnout.subscriptions",
     "Route": "turnout.routes",
     "SubjectTransform": "turnout.subjects",
+    "Subscription": "turnout.subscriptions",
     "TurnoutError": "turnout.errors",
+    "explain": "turnout.engine.explain",
     "matches": "turnout.subjects",
+    "open_store": "turnout.subscriptions",
+    "parse": "turnout.conditions",
 }
 
 
