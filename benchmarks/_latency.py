@@ -107,7 +107,7 @@ def _query(spark: Any, server: NatsServer, folder: Path) -> Iterator[None]:
     options = {"servers": server.url, "stream": "IN", "startingOffsets": "latest", "includeStream": "true"}
     loaded = spark.readStream.format("nats").options(**options, **low_latency_source()).load()
     started = (
-        loaded.selectExpr("regexp_replace(topic, '^in', 'out') topic", "value", "stream", "offset")
+        loaded.selectExpr("regexp_replace(topic, '^in', 'out') topic", "value", "headers", "stream", "offset")
         .writeStream.format("nats")
         .options(servers=server.url, stream="OUT", checkpointLocation=str(folder / "query"))
         .start()
@@ -179,7 +179,8 @@ def _measure(query: Any, server: NatsServer, scene: _Scene, rate: int, seconds: 
     idle = (cpu_seconds() - before) / 5
     extra = {**traffic["ms"], **parts, "idle_cores": idle}
     count = traffic["count"]
-    return Result(f"{scene.case}, {rate:,} messages/s", count, (count / seconds,), Setup("new", None, 2), extra=extra)
+    case, setup = f"{scene.case}, {rate:,} messages/s", Setup("new", None, 2)
+    return Result(case, seconds * rate, (count / seconds,), setup, extra=extra)
 
 
 def _idle(spark: Any, server: NatsServer, folder: Path) -> Result:
@@ -284,7 +285,7 @@ def _listen(url: str, subject: str, seconds: int) -> None:
         _say("ready")
         with contextlib.suppress(TimeoutError):
             for message in connection.messages(time.monotonic() + seconds + _GRACE_SECONDS):
-                at = message.headers.find(mark) + len(mark)
+                at = message.headers.index(mark) + len(mark)
                 taken.append(time.time() - float(message.headers[at : message.headers.index(b"\r", at)]))
     if not taken:
         raise SystemExit("no message was delivered")
