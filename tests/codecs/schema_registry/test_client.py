@@ -45,6 +45,21 @@ def test_asks_once_for_an_unknown_id(registry: StandIn) -> None:
     assert len(registry.requests) == 1
 
 
+def test_random_ids_cost_a_bounded_number_of_requests(registry: StandIn) -> None:
+    """A producer of random ids makes no route wait for a request per record; what is cached is still found."""
+    known = registry.add("flights-value", record("a"))
+    schemas = client(registry)
+    schemas.by_id(known)
+    for number in range(1000, 1300):
+        with pytest.raises(UnknownSchemaError):
+            schemas.by_id(number)
+
+    assert len(registry.requests) == 1 + 100
+    assert schemas.by_id(known).id == known
+    with pytest.raises(UnknownSchemaError, match="was not asked for the schema with the id 1299: it did not know 100"):
+        schemas.by_id(1299)
+
+
 def test_latest_version_of_a_subject(registry: StandIn) -> None:
     registry.add("s", record("a"))
     second = registry.add("s", record("a", "b"))

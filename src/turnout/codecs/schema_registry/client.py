@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -24,6 +25,10 @@ _Answer = TypeVar("_Answer")
 _UNKNOWN_SECONDS: Final = 30.0
 """A schema that the registry does not know is asked for again after this time: records with unknown ids cost no
 request each."""
+
+_MOST_UNKNOWN: Final = 100
+"""Requests for unknown schemas in that time: beyond them, a schema that is not cached is not asked for. A producer of
+random ids could otherwise make the route wait for a request per record."""
 
 _DOWN_SECONDS: Final = 1.0
 """No schema is asked for in this time after all retries failed."""
@@ -94,6 +99,7 @@ class SchemaRegistry:
         self._found = LruCache[tuple[object, ...], SchemaText](options.cache)
         self._failed = LruCache[tuple[object, ...], tuple[float, RegistryError]](options.cache)
         self._down: tuple[float, RegistryUnavailableError] | None = None
+        self._unknown = deque[float](maxlen=_MOST_UNKNOWN)
         self.requests = 0
 
     def close(self) -> None:
@@ -102,6 +108,7 @@ class SchemaRegistry:
         self._client = _client_of(self.options)
         self._found.clear()
         self._failed.clear()
+        self._unknown.clear()
         self._down = None
 
     def by_id(self, schema_id: int) -> SchemaText:
@@ -207,9 +214,15 @@ class SchemaRegistry:
             for failed in (self._failed.get(key), self._down):
                 if failed is not None and time.monotonic() < failed[0]:
                     raise failed[1]
+            if len(self._unknown) == _MOST_UNKNOWN and time.monotonic() < self._unknown[0] + _UNKNOWN_SECONDS:
+                raise UnknownSchemaError(
+                    f"the schema registry was not asked for {what}: it did not know {_MOST_UNKNOWN} others within "
+                    f"{_UNKNOWN_SECONDS:.0f} seconds"
+                )
             try:
                 text = self._answered(what, fetch)
             except RegistryError as failure:
+                self._unknown.append(time.monotonic())
                 self._failed.add(key, (time.monotonic() + _UNKNOWN_SECONDS, failure))
                 raise
             except RegistryUnavailableError as failure:
