@@ -6,13 +6,15 @@ import json
 import re
 from collections.abc import Mapping
 from decimal import Context, Decimal
-from typing import Any, Final
+from typing import Final
 
 from turnout.codecs.avro.types import AvroField, AvroType
 from turnout.epoch import MILLISECONDS_PER_DAY
 from turnout.errors import RecordError
 from turnout.records import Field, Moment, Schema
 from turnout.records.schema import ANY, DATE, DECIMAL, TIME, TIMESTAMP
+from turnout.records.types import DynamicValue
+from turnout.untrusted import JsonObject
 
 _CONFLUENT: Final = "io.confluent.connect.avro"
 UNION: Final = f"{_CONFLUENT}.Union"
@@ -159,7 +161,7 @@ def _field(field: AvroField) -> Schema:
     return schema
 
 
-def _default(type_: AvroType, schema: Schema, given: Any) -> Any:
+def _default(type_: AvroType, schema: Schema, given: DynamicValue) -> DynamicValue:
     """Return a default of Avro's JSON as a value; None where it is none of its type, or of a union's struct."""
     try:
         return None if schema.name == UNION else _value(type_, given)
@@ -167,7 +169,7 @@ def _default(type_: AvroType, schema: Schema, given: Any) -> Any:
         return None
 
 
-def _value(type_: AvroType, given: Any) -> Any:
+def _value(type_: AvroType, given: DynamicValue) -> DynamicValue:
     if type_.kind == "union":
         return None if given is None else _value(type_.inner[0], given)
     if type_.kind == "record":
@@ -203,7 +205,7 @@ def _text(value: object) -> str | None:
 # Connect to Avro
 
 
-def avro_schema_of(schema: Schema) -> Any:
+def avro_schema_of(schema: Schema) -> DynamicValue:
     """Return the Avro schema of a Connect schema in JSON, as AvroData writes it.
 
     Raises:
@@ -218,14 +220,14 @@ class _AvroWriter:
     def __init__(self) -> None:
         self._defined: dict[str, Schema] = {}
 
-    def schema(self, schema: Schema, path: str) -> Any:
+    def schema(self, schema: Schema, path: str) -> DynamicValue:
         written = self._required(schema, path)
         if not schema.optional or written is None:
             return written
         branches = written if isinstance(written, list) else [written]
         return [*branches, "null"] if schema.default is not None else ["null", *branches]
 
-    def _required(self, schema: Schema, path: str) -> Any:
+    def _required(self, schema: Schema, path: str) -> DynamicValue:
         if schema.name == UNION and schema.type == "struct":
             return [self._required(field.schema, f"{path}.{field.name}") for field in schema.fields]
         if schema.type == ANY:
@@ -241,8 +243,8 @@ class _AvroWriter:
             return self._named(schema, {"type": "fixed", "name": schema.name, "size": int(parameters[_FIXED])})
         return self._primitive(schema, parameters)
 
-    def _primitive(self, schema: Schema, parameters: dict[str, str]) -> Any:
-        document: dict[str, Any] = {"type": _AVRO[schema.type]}
+    def _primitive(self, schema: Schema, parameters: dict[str, str]) -> DynamicValue:
+        document: JsonObject = {"type": _AVRO[schema.type]}
         if schema.type in ("int8", "int16"):
             document["connect.type"] = schema.type
         if schema.logical == DECIMAL:
@@ -258,7 +260,7 @@ class _AvroWriter:
         document |= _described(schema, parameters)
         return document["type"] if len(document) == 1 else document
 
-    def _container(self, schema: Schema, path: str) -> Any:
+    def _container(self, schema: Schema, path: str) -> DynamicValue:
         if schema.values is None:
             raise RecordError(f"{path.removeprefix('.') or 'the value'} has items without a schema, and Avro needs one")
         if schema.type == "array":
@@ -270,11 +272,11 @@ class _AvroWriter:
             )
         return {"type": "map", "values": self.schema(schema.values, f"{path}{{}}"), **_described(schema, {})}
 
-    def _enum(self, schema: Schema, parameters: dict[str, str]) -> Any:
+    def _enum(self, schema: Schema, parameters: dict[str, str]) -> DynamicValue:
         symbols = [value for name, value in parameters.items() if name.startswith(f"{_ENUM}.")]
         return self._named(schema, {"type": "enum", "name": parameters[_ENUM], "symbols": symbols})
 
-    def _record(self, schema: Schema, path: str) -> Any:
+    def _record(self, schema: Schema, path: str) -> DynamicValue:
         name = schema.name or _DEFAULT_NAME
         for one in (name, *(field.name for field in schema.fields)):
             if not _name(one) or (one != name and "." in one):
@@ -282,7 +284,7 @@ class _AvroWriter:
         if name == _DEFAULT_NAME and name in self._defined and not _same(self._defined[name], schema):
             # Structs without a name would all have one: AvroData fails there.
             name = f"{_DEFAULT_NAME}{len(self._defined) + 1}"
-        document: dict[str, Any] = {"type": "record", "name": name}
+        document: JsonObject = {"type": "record", "name": name}
         known = self._known(name, schema)
         if known is not None:
             return known
@@ -291,16 +293,16 @@ class _AvroWriter:
             document["connect.name"] = schema.name
         return document | _described(schema.with_(name=None), dict(schema.parameters))
 
-    def _field(self, field: Field, path: str) -> dict[str, Any]:
+    def _field(self, field: Field, path: str) -> JsonObject:
         schema = field.schema
-        document: dict[str, Any] = {"name": field.name, "type": self.schema(schema, path)}
+        document: JsonObject = {"name": field.name, "type": self.schema(schema, path)}
         if schema.default is not None:
             document["default"] = _default_json(schema, schema.default)
         elif schema.optional:
             document["default"] = None
         return document
 
-    def _named(self, schema: Schema, document: dict[str, Any]) -> Any:
+    def _named(self, schema: Schema, document: JsonObject) -> DynamicValue:
         known = self._known(document["name"], schema)
         return document if known is None else known
 
@@ -318,8 +320,8 @@ def _same(one: Schema, other: Schema) -> bool:
     return one.with_(optional=False, default=None, doc=None) == other.with_(optional=False, default=None, doc=None)
 
 
-def _described(schema: Schema, parameters: Mapping[str, str]) -> dict[str, Any]:
-    document: dict[str, Any] = {}
+def _described(schema: Schema, parameters: Mapping[str, str]) -> JsonObject:
+    document: JsonObject = {}
     if schema.doc is not None:
         document["connect.doc"] = schema.doc
     if schema.version is not None:
@@ -331,7 +333,7 @@ def _described(schema: Schema, parameters: Mapping[str, str]) -> dict[str, Any]:
     return document
 
 
-def _default_json(schema: Schema, value: Any) -> Any:
+def _default_json(schema: Schema, value: DynamicValue) -> DynamicValue:
     """Return a default as Avro's JSON has it."""
     if value is None:
         return None
@@ -351,6 +353,6 @@ def _default_json(schema: Schema, value: Any) -> Any:
     return int(value) if isinstance(value, int) and type(value) is not bool else value
 
 
-def schema_text(document: Any) -> str:
+def schema_text(document: DynamicValue) -> str:
     """Return an Avro schema as the text that is registered."""
     return json.dumps(document, ensure_ascii=False, separators=(",", ":"))

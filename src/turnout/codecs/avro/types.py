@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Final
+
+from turnout.records.types import DynamicValue, Fields
+from turnout.untrusted import JsonObject
 
 PRIMITIVES: Final = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
 
@@ -36,7 +38,7 @@ class AvroField:
 
     name: str
     type: AvroType
-    default: Any = field(default=None, hash=False)
+    default: DynamicValue = field(default=None, hash=False)
     has_default: bool = False
     doc: str | None = None
 
@@ -67,7 +69,7 @@ class AvroType:
     size: int = 0
     logical: str | None = None
     doc: str | None = None
-    props: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    props: Fields = field(default_factory=dict, hash=False)
     min_size: int = 0
     weight: int = 1
     depth: int = 1
@@ -93,7 +95,7 @@ def parse_schema(text: str, references: tuple[tuple[str, str], ...] = ()) -> Avr
     return parser.parse(_json(text), "", "", 0)
 
 
-def _json(text: str) -> Any:
+def _json(text: str) -> DynamicValue:
     try:
         return json.loads(text)
     except RecursionError:
@@ -109,7 +111,7 @@ class _SchemaParser:
         self._named: dict[str, AvroType | None] = {}
         self._count = 0
 
-    def parse(self, given: Any, path: str, namespace: str, depth: int) -> AvroType:
+    def parse(self, given: DynamicValue, path: str, namespace: str, depth: int) -> AvroType:
         if depth > MAX_DEPTH:
             raise ValueError(f"{path or 'schema'}: expected at most {MAX_DEPTH} types inside of one another")
         self._count += 1
@@ -150,7 +152,7 @@ class _SchemaParser:
                 return found
         raise ValueError(f"{path or 'schema'}: expected a type, found {name!r}")
 
-    def _union(self, given: list[Any], path: str, namespace: str, depth: int) -> AvroType:
+    def _union(self, given: list[DynamicValue], path: str, namespace: str, depth: int) -> AvroType:
         if not given:
             raise ValueError(f"{path or 'schema'}: expected a union with branches, found none")
         branches = tuple(self.parse(one, f"{path}[{at}]", namespace, depth + 1) for at, one in enumerate(given))
@@ -160,7 +162,7 @@ class _SchemaParser:
         size = 1 + min(branch.min_size for branch in branches)
         return _bounded(AvroType("union", inner=branches, min_size=size), path)
 
-    def _define(self, kind: str, given: dict[str, Any], path: str, namespace: str, depth: int) -> AvroType:
+    def _define(self, kind: str, given: JsonObject, path: str, namespace: str, depth: int) -> AvroType:
         name = given.get("name")
         if not isinstance(name, str) or not all(map(_name, name.split("."))):
             raise ValueError(f"{path or 'schema'}: expected the name of the {kind}, found {name!r}")
@@ -174,7 +176,7 @@ class _SchemaParser:
         assert isinstance(made, AvroType)
         return made
 
-    def _record(self, given: dict[str, Any], full: str, path: str, namespace: str, depth: int) -> AvroType:
+    def _record(self, given: JsonObject, full: str, path: str, namespace: str, depth: int) -> AvroType:
         members = given.get("fields")
         if not isinstance(members, list):
             raise ValueError(f"{path or 'schema'}: expected the fields of the record {full}, found {members!r}")  # noqa: TRY004
@@ -184,14 +186,14 @@ class _SchemaParser:
         size = sum(one.type.min_size for one in fields)
         return _bounded(AvroType("record", full, fields, doc=_doc(given), props=_props(given), min_size=size), path)
 
-    def _field(self, given: Any, path: str, namespace: str, depth: int) -> AvroField:
+    def _field(self, given: DynamicValue, path: str, namespace: str, depth: int) -> AvroField:
         name = given.get("name") if isinstance(given, dict) else None
         if not isinstance(name, str) or not _name(name):
             raise ValueError(f"{path or 'schema'}: expected a field with a name, found {str(given)[:80]}")
         type_ = self.parse(given.get("type"), f"{path}.{name}".removeprefix("."), namespace, depth + 1)
         return AvroField(name, type_, given.get("default"), "default" in given, _doc(given))
 
-    def _enum(self, given: dict[str, Any], full: str, path: str, _namespace: str, _depth: int) -> AvroType:
+    def _enum(self, given: JsonObject, full: str, path: str, _namespace: str, _depth: int) -> AvroType:
         symbols = given.get("symbols")
         if not isinstance(symbols, list) or not all(isinstance(one, str) for one in symbols) or not symbols:
             raise ValueError(f"{path or 'schema'}: expected the symbols of the enum {full}, found {symbols!r}")
@@ -199,7 +201,7 @@ class _SchemaParser:
             raise ValueError(f"{path or 'schema'}: a symbol of the enum {full} occurs twice")
         return AvroType("enum", full, symbols=tuple(symbols), doc=_doc(given), props=_props(given), min_size=1)
 
-    def _fixed(self, given: dict[str, Any], full: str, path: str, _namespace: str, _depth: int) -> AvroType:
+    def _fixed(self, given: JsonObject, full: str, path: str, _namespace: str, _depth: int) -> AvroType:
         size = given.get("size")
         if type(size) is not int or not 0 <= size <= _MAX_FIXED:
             raise ValueError(f"{path or 'schema'}: expected a size of 0 to {_MAX_FIXED} for {full}, found {size!r}")
@@ -222,12 +224,12 @@ def _full(name: str, namespace: str) -> str:
     return name if "." in name or not namespace else f"{namespace}.{name}"
 
 
-def _doc(given: Mapping[str, Any]) -> str | None:
+def _doc(given: Fields) -> str | None:
     doc = given.get("doc")
     return doc if isinstance(doc, str) else None
 
 
-def _props(given: Mapping[str, Any]) -> dict[str, Any]:
+def _props(given: Fields) -> JsonObject:
     return {name: value for name, value in given.items() if name not in _KNOWN}
 
 
@@ -242,7 +244,7 @@ _LOGICAL: Final = {
 }
 
 
-def _logical(kind: str, given: Mapping[str, Any]) -> str | None:
+def _logical(kind: str, given: Fields) -> str | None:
     """Return the logical type; None for an unknown or invalid one, which readers ignore by the specification."""
     name = given.get("logicalType")
     if not isinstance(name, str) or kind not in _LOGICAL.get(name, ()):
