@@ -134,7 +134,10 @@ def test_a_place_is_made_exact_when_it_is_named(streams: Streams) -> None:
 
 def test_a_message_is_explained_by_its_place(bench: Bench, streams: Streams) -> None:
     """Stream and sequence; a place where nothing is, and a stream of somebody else, are said so."""
-    start(bench, streams)
+    mapping = f'mappings: {{"{streams.subject("a.*")}": "{streams.out("a.{{wildcard(1)}}")}"}}\n'
+    bench.write("a", ROUTE.format(url=streams.url, source=streams.source) + mapping)
+    bench.routes.look()
+    bench.run_of("a")
     streams.publish([("a.1", b'{"n": 1}', [("Kind", "odd")])])
     client = client_of(bench)
     ask = lambda at: client.post("/v1/routes/a/explain", json={"at": at})  # noqa: E731
@@ -144,6 +147,6 @@ def test_a_message_is_explained_by_its_place(bench: Bench, streams: Streams) -> 
     assert explanation["record"]["topic"] == streams.subject("a.1")
     assert explanation["record"]["headers"] == [["Kind", "odd"]]
     assert explanation["record"]["value"] == '{"n": 1}'
-    assert explanation["messages"][0]["topic"] == streams.subject("a.1")
+    assert explanation["messages"][0]["topic"] == streams.out("a.1")
     assert ask(f"{streams.source}:99").status_code == 404
     assert ask("OTHER:1").status_code == 422

@@ -66,9 +66,7 @@ def test_a_store_that_is_away(revisions: Revisions, store: Shaky, caplog: Any) -
 
     with caplog.at_level(logging.WARNING):
         assert [revisions.newest(), revisions.newest()] == [revision, revision]
-    assert [record.message for record in caplog.records] == [
-        f"subscriptions stay at revision {revision}: their store is away: the store is away"
-    ]
+    assert caplog.messages == [f"subscriptions stay at revision {revision}: their store is away: the store is away"]
     store.away = False
     add(store)
     assert revisions.newest() == revision + 1

@@ -15,7 +15,8 @@ from turnout.nats.wire.records import SCHEMA, Received
 from turnout.records.types import ArrowBatch
 from turnout.untrusted import LARGEST_SEQUENCE
 
-_EMPTY: Final = pa.RecordBatch.from_pylist([], schema=SCHEMA)
+# Arrow imports pandas, if it is there, to make arrays of Python's lists.
+_EMPTY: Final = pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in SCHEMA], schema=SCHEMA)
 
 
 class OpenReader(PullReader):

@@ -217,7 +217,7 @@ class _Branch:
         partitions = iter(self.hashes)
         delimiters = self._delimiters()
         parts = [self._target_text(0)]
-        for index, (name, reads) in enumerate(self.form.functions):
+        for step, (name, reads) in enumerate(self.form.functions):
             number, at = self._number(index + reads), self._number(index + reads + 1)
             if name == "partition":
                 value = (next(partitions) % number).cast("string")
@@ -226,7 +226,7 @@ class _Branch:
             else:
                 token = F.get(self.tokens, self._number(index).cast("int"))
                 value = self._cut(name, token, number, delimiters)
-            parts += [value, self._target_text(index + 1)]
+            parts += [value, self._target_text(step + 1)]
             index += reads + 2
         if self.form.tail:
             parts.append(tail_of(self.subject, self.tokens, self._number(index).cast("int")))

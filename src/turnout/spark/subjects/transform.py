@@ -90,7 +90,7 @@ def _value(step: TokenStep, index: int, subject: Column, tokens: Column, bits: C
     call = step.call
     assert call is not None
     number = call.number or 0
-    named = [F.get(tokens, F.lit(index)) for index in step.tokens]
+    named = [F.get(tokens, F.lit(token)) for token in step.tokens]
     if call.function == "wildcard":
         return named[0]
     if call.function == "partition":
