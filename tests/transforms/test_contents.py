@@ -71,6 +71,18 @@ def test_a_bomb_is_not_unpacked() -> None:
     assert small == b"x"
 
 
+def test_many_small_members_are_decompressed() -> None:
+    """Files of gzip one after the other, also across the pieces in which they are read, up to an incomplete one."""
+    members = [bytes([number % 251]) * (number % 5000) for number in range(0, 90_000, 7)]
+    whole = b"".join(map(gzip.compress, members))
+    options = {"type": "GzipDecompress$Value", "max.bytes": 1 << 30}
+    good, cut = values(chain(options), whole, whole[:-1])
+
+    assert good == b"".join(members)
+    assert isinstance(cut, Failure)
+    assert "ends too early" in cut.message
+
+
 def test_a_json_field_of_a_struct_is_schemaless_data() -> None:
     """Inside the struct, as Spark's variants are."""
     schema = Schema("struct", fields=(Field("a", Schema("string", True)), Field("b", Schema("string"))))

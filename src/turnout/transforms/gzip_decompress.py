@@ -15,6 +15,9 @@ from turnout.transforms.options import Option
 _GZIP: Final = 16 + zlib.MAX_WBITS
 """Window bits by which zlib expects a header of gzip."""
 
+_FIRST_PIECE: Final = 1 << 10
+_LARGEST_PIECE: Final = 1 << 16
+
 
 def _positive(value: int | None) -> str | None:
     return None if value is not None and value > 0 else "expected a number of bytes above 0"
@@ -43,19 +46,31 @@ class GzipDecompress(Contents):
         """See `Contents.converted`."""
         if not isinstance(value, bytes):
             raise refused(value, "bytes")
-        parts: list[bytes] = []
-        left, rest = self.max_bytes, bytes(value)
-        while rest or not parts:
-            # A file of gzip may have several members, one behind the other.
-            member = zlib.decompressobj(_GZIP)
+        content = bytearray()
+        offset = 0
+        while offset < len(value) or not offset:
+            # A file of gzip may have several members, one after the other.
+            offset = self._add_member(memoryview(value), offset, content)
+        return bytes(content)
+
+    def _add_member(self, value: memoryview, offset: int, content: bytearray) -> int:
+        """Decompress the member at *offset* to the end of *content*, and return the offset after it.
+
+        The value is read in pieces: the library copies what follows a member, and the whole rest for each of many small
+        members would be quadratic.
+        """
+        member = zlib.decompressobj(_GZIP)
+        size = _FIRST_PIECE
+        while not member.eof:
+            piece = value[offset : offset + size]
+            if not len(piece):
+                raise RecordError("the value is not of gzip: it ends too early")
             try:
-                parts.append(member.decompress(rest, left + 1))
+                content += member.decompress(piece, self.max_bytes - len(content) + 1)
             except zlib.error as failure:
                 raise RecordError(f"the value is not of gzip: {failure}") from failure
-            left -= len(parts[-1])
-            if left < 0:
+            if len(content) > self.max_bytes:
                 raise RecordError(f"the value has more than {self.max_bytes:,} bytes when it is decompressed")
-            if not member.eof:
-                raise RecordError("the value is not of gzip: it ends too early")
-            rest = member.unused_data
-        return b"".join(parts)
+            offset += len(piece) - len(member.unused_data)
+            size = min(2 * size, _LARGEST_PIECE)
+        return offset
