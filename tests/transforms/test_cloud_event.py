@@ -142,3 +142,23 @@ def test_events_and_others_in_one_batch() -> None:
     assert isinstance(two, Record)
     assert not isinstance(none, Record)
     assert (one.value, two.value) == (event, {**event, "id": "2", "data": 2})
+
+
+@pytest.mark.parametrize("mode", ["binary", "structured"])
+def test_attributes_of_other_names_in_each_record(mode: str) -> None:
+    """Any number of names costs what they hold, and not a column of the batch for each."""
+    required = {"ce-specversion": "1.0", "ce-id": "1", "ce-source": "/s", "ce-type": "t"}
+    own = [{f"ce-x{number}y{index}": "1" for index in range(20)} for number in range(100)]
+    records = [
+        Record("t", {"n": 1}, headers=[Header(name, text.encode()) for name, text in (required | names).items()])
+        for names in own
+    ]
+    made = Chain.from_route([{"type": "CloudEvent", "mode": mode}]).apply(records)
+
+    for record, names in zip(made, own, strict=True):
+        assert isinstance(record, Record)
+        if mode == "binary":
+            assert names.keys() <= {header.name for header in record.headers}
+        else:
+            assert {name[3:] for name in names} <= record.value.keys()
+        assert len(record.headers) == (len(required) + len(names) + 1 if mode == "binary" else 1)

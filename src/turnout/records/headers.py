@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -154,18 +154,55 @@ class Headers:
         return present
 
     def drop(self, names: Collection[str], rows: Positions) -> None:
-        """Take every header of one of these names from these records."""
+        """Remove every header of one of these names from these records."""
+        gone = np.zeros(len(self._owners), np.bool_)
+        for name in names if len(gone) else ():
+            gone |= self._named(name)
+        self._remove(gone, rows, names.__contains__)
+
+    def drop_where(self, matches: Callable[[str], bool], rows: Positions) -> None:
+        """Remove every header whose name matches from these records; linear also if all names differ."""
+        self._remove(self._where(matches), rows, matches)
+
+    def _remove(self, wire: NDArray[np.bool_], rows: Positions, matches: Callable[[str], bool]) -> None:
         concerned = np.zeros(self.count, np.bool_)
         concerned[rows] = True
         if len(self._owners):
-            gone = np.zeros(len(self._owners), np.bool_)
-            for name in names:
-                gone |= self._named(name)
-            gone &= concerned[self._owners]
+            gone = wire & concerned[self._owners]
             self._kept = ~gone if self._kept is None else self._kept & ~gone
         self._appended = [
-            appended.without(concerned) if appended.name in names else appended for appended in self._appended
+            appended.without(concerned) if matches(appended.name) else appended for appended in self._appended
         ]
+
+    def texts_where(self, matches: Callable[[str], bool], rows: Positions) -> Iterator[tuple[int, str, str | None]]:
+        """Yield row, name and text of the headers of these records whose name matches; those of a record in order.
+
+        The text is None where a value is not UTF-8. The time is linear also if all names differ.
+        """
+        concerned = np.zeros(self.count, np.bool_)
+        concerned[rows] = True
+        wire = self._where(matches)
+        if self._kept is not None:
+            wire = wire & self._kept
+        positions = np.flatnonzero(wire & concerned[self._owners]) if len(wire) else np.zeros(0, np.intp)
+        if len(positions):
+            names = self._names.take(pa.array(positions)).to_pylist()
+            yield from zip(self._owners[positions].tolist(), names, self._texts_of(positions), strict=True)
+        for appended in self._appended:
+            if not matches(appended.name):
+                continue
+            for row, value in zip(appended.rows.tolist(), appended.values, strict=True):
+                if concerned[row]:
+                    yield row, appended.name, text_of(value, appended.schema)
+
+    def _where(self, matches: Callable[[str], bool]) -> NDArray[np.bool_]:
+        """Return the mask of headers off the wire whose name matches, removed ones included."""
+        encoded = self._names.dictionary_encode()
+        flags = [name is not None and matches(name) for name in encoded.dictionary.to_pylist()]
+        # The last flag is that of null names.
+        codes = encoded.indices.fill_null(len(flags)).to_numpy(zero_copy_only=False)
+        mask: NDArray[np.bool_] = np.array([*flags, False], np.bool_)[codes]
+        return mask
 
     def append(self, rows: Positions, name: str, schema: Schema | None, values: Column) -> None:
         """Add a header behind the others of these records, with a value for each of them."""

@@ -39,8 +39,8 @@ _NAME_LENGTH: Final = 20
 _NOT_ENCODED: Final = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) not in '"%')
 """Characters that a header of HTTP or NATS has as they are."""
 
-_Attributes = dict[str, list[Value]]
-"""Attributes by name, a value for each row; None where a record has none."""
+_Attributes = dict[int, dict[str, Value]]
+"""Attributes by row and name: not a column for each name, as any number of names may occur in a batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,15 +101,15 @@ class CloudEvent(Transform):
 
     def apply(self, batch: Batch, rows: Positions) -> Errors:
         """Write the records of these rows as events; what is no event yet becomes the data of one."""
-        attributes: _Attributes = {}
+        attributes: _Attributes = {row: {} for row in rows.tolist()}
         errors: Errors = {}
         _read_headers(batch, rows, attributes)
         chosen = np.zeros(len(batch), np.bool_)
         chosen[rows] = True
         others = [block.take(np.flatnonzero(~chosen[block.rows])) for block in batch.value]
         mine = [block.take(np.flatnonzero(chosen[block.rows])) for block in batch.value]
-        data = [part for block in mine if len(block) for part in _data_of(block, attributes, errors, len(batch))]
-        self._set(batch, rows, attributes, errors)
+        data = [part for block in mine if len(block) for part in _data_of(block, attributes, errors)]
+        self._set(batch, attributes, errors)
         self._drop(batch, rows)
         written = self._structured(data, attributes) if self.mode == "structured" else data
         if self.mode == "binary":
@@ -119,44 +119,31 @@ class CloudEvent(Transform):
         batch.value[:] = [block for block in (*others, *written) if len(block)]
         return errors
 
-    def _set(self, batch: Batch, rows: Positions, attributes: _Attributes, errors: Errors) -> None:
+    def _set(self, batch: Batch, attributes: _Attributes, errors: Errors) -> None:
         """Set the attributes of the options and those that every event has; note what is missing."""
-        count = len(batch)
-        for name, value in self.attributes:
-            if value is None:
-                attributes.pop(name, None)
-            elif value.startswith("$"):
-                attributes[name] = list(texts_of(batch, value[1:]))
-            else:
-                attributes[name] = [value] * count
-        versions = attributes.setdefault("specversion", [None] * count)
-        ids = attributes.setdefault("id", [None] * count)
-        times = attributes.setdefault("time", [None] * count)
-        required = [(name, attributes.get(name, [None] * count)) for name in _REQUIRED]
-        for row in rows.tolist():
-            if versions[row] not in (None, VERSION):
-                errors[row] = RecordError(f"expected a CloudEvent of version {VERSION}, found {versions[row]!r}")
-            versions[row] = VERSION
-            if ids[row] is None:
-                ids[row] = _id_of(batch, row)
-            if times[row] is None and batch.timestamps[row] is not None:
-                times[row] = iso_of(int(batch.timestamps[row] or 0))
-            missing = [name for name, values in required if values[row] in (None, "")]
-            if missing:
+        columns = {
+            name: texts_of(batch, value[1:]) if value is not None and value.startswith("$") else [value] * len(batch)
+            for name, value in self.attributes
+        }
+        for row, own in attributes.items():
+            own |= {name: column[row] for name, column in columns.items()}
+            version = own.get("specversion")
+            missing = _complete(own, batch, row)
+            if version not in (None, VERSION):
+                errors[row] = RecordError(f"expected a CloudEvent of version {VERSION}, found {version!r}")
+            elif missing:
                 errors.setdefault(row, RecordError(f"a CloudEvent needs {' and '.join(missing)}"))
 
     def _drop(self, batch: Batch, rows: Positions) -> None:
         """Remove the headers that say something about the event in its old form."""
-        gone = [name for name in batch.headers.names() if _attribute_of(name) or name.lower() == _CONTENT_TYPE]
-        batch.headers.drop(gone, rows)
+        batch.headers.drop_where(_is_of_event, rows)
 
     def _structured(self, data: Sequence[Block], attributes: _Attributes) -> Iterator[Block]:
         """Return events whose values have the attributes and the data."""
-        columns = list(attributes.items())
         for block in data:
             events: list[JsonObject] = []
             for row, value in zip(block.rows.tolist(), block.whole(), strict=True):
-                event: JsonObject = {name: values[row] for name, values in columns if values[row] is not None}
+                event: JsonObject = {name: given for name, given in attributes[row].items() if given is not None}
                 if isinstance(value, bytes):
                     event["data_base64"] = b64encode(value).decode("ascii")
                 elif value is not None:
@@ -167,17 +154,22 @@ class CloudEvent(Transform):
     def _append(self, batch: Batch, rows: Positions, data: Sequence[Block], attributes: _Attributes) -> None:
         """Append a header for each attribute."""
         encode = self.header_prefix == "ce-"
-        types = attributes.pop("datacontenttype", None) or [None] * len(batch)
+        types = {row: own.pop("datacontenttype", None) for row, own in attributes.items()}
         for block in data:
             plain = block.kind == "null" or (block.kind == "plain" and any(isinstance(v, bytes) for v in block.values))
             for row in [] if plain else block.rows.tolist():
                 types[row] = types[row] or "application/json"
-        for name, values in (*attributes.items(), (None, types)):
-            there = np.array([row for row in rows.tolist() if values[row] is not None], np.intp)
-            texts = [_header_text(values[row], encode=encode and name is not None) for row in there.tolist()]
-            if len(there):
-                header = _CONTENT_TYPE if name is None else self.header_prefix + name
-                batch.headers.append(there, header, None, texts)
+        columns: dict[str, dict[int, str]] = {}
+        for row in rows.tolist():
+            for name, value in attributes[row].items():
+                if value is not None:
+                    columns.setdefault(self.header_prefix + name, {})[row] = _header_text(value, encode=encode)
+        columns[_CONTENT_TYPE] = {
+            row: _header_text(types[row], encode=False) for row in rows.tolist() if types[row] is not None
+        }
+        for header, texts in columns.items():
+            if texts:
+                batch.headers.append(np.fromiter(texts, np.intp, len(texts)), header, None, list(texts.values()))
 
 
 def _attribute(name: object, value: object) -> tuple[str, str | None]:
@@ -211,37 +203,43 @@ def _attribute_of(header: str) -> str:
     return name[3:] if name.startswith(PREFIXES) else ""
 
 
+def _complete(attributes: dict[str, Value], batch: Batch, row: int) -> list[str]:
+    """Add the attributes that a record gives an event, and return the required ones that are missing."""
+    attributes["specversion"] = VERSION
+    if attributes.get("id") is None:
+        attributes["id"] = _id_of(batch, row)
+    if attributes.get("time") is None and batch.timestamps[row] is not None:
+        attributes["time"] = iso_of(int(batch.timestamps[row] or 0))
+    return [name for name in _REQUIRED if attributes.get(name) in (None, "")]
+
+
+def _is_of_event(header: str) -> bool:
+    return bool(_attribute_of(header)) or header.lower() == _CONTENT_TYPE
+
+
 def _read_headers(batch: Batch, rows: Positions, attributes: _Attributes) -> None:
     """Read the attributes of events in binary mode."""
-    binary = np.zeros(len(batch), np.bool_)
-    names = batch.headers.names()
-    for header in names:
-        if _attribute_of(header) == "specversion":
-            binary |= batch.headers.has(header)
-    if not binary.any():
-        return
-    for header in names:
-        name = "datacontenttype" if header.lower() == _CONTENT_TYPE else _attribute_of(header)
-        if not name:
+    found = list(batch.headers.texts_where(_is_of_event, rows))
+    binary = {row for row, header, _ in found if _attribute_of(header) == "specversion"}
+    for row, header, text in found:
+        if row not in binary or text is None:
             continue
-        values = attributes.setdefault(name, [None] * len(batch))
-        texts = batch.headers.last(header)
-        encoded = header[2:3] == "-"
-        for row in rows[binary[rows]].tolist():
-            text = texts[row]
-            if text is not None:
-                values[row] = unquote(text) if encoded and name != "datacontenttype" else text
+        name = _attribute_of(header)
+        if name:
+            encoded = header[2:3] == "-" and name != "datacontenttype"
+            attributes[row][name] = unquote(text) if encoded else text
+        else:
+            attributes[row]["datacontenttype"] = text
 
 
-def _data_of(block: Block, attributes: _Attributes, errors: Errors, count: int) -> list[Block]:
+def _data_of(block: Block, attributes: _Attributes, errors: Errors) -> list[Block]:
     """Return the data of the events in a block, and note their attributes; what is no event is data itself."""
     if block.kind != "object" or "specversion" not in block.columns:
         return [block]
     for name, column in block.columns.items():
         if name not in _DATA:
-            values = attributes.setdefault(str(name), [None] * count)
             for row, value in zip(block.rows.tolist(), column, strict=True):
-                values[row] = value
+                attributes[row][str(name)] = value
     column = block.columns.get("data") or [None] * len(block)
     encoded = block.columns.get("data_base64")
     if encoded is not None and any(value is not None for value in encoded):
