@@ -12,7 +12,7 @@ from turnout.codecs.kind import CodecKind, Setting, flag
 from turnout.codecs.notation import SchemaNotation
 from turnout.codecs.protobuf.options import ProtobufOptions
 from turnout.codecs.schema_registry import CONVERTER as REGISTRY_PROPERTIES
-from turnout.codecs.schema_registry import REGISTRY, SUBJECTS, RegistryOptions, settings_of
+from turnout.codecs.schema_registry import REGISTRY, SUBJECTS, RegistryOptions, only, settings_of
 from turnout.errors import MissingExtraError
 
 CONVERTER: Final = "io.confluent.connect.protobuf.ProtobufConverter"
@@ -78,19 +78,8 @@ _CONNECT: Final = (
 )
 
 
-def _never(name: str) -> Setting:
-    """Return a property that is named where it is switched on."""
-
-    def read(value: object) -> bool:
-        if str(value).lower() != "false":
-            raise ValueError("only false is supported")
-        return False
-
-    return Setting(name, "", read, False)
-
-
 _UNSUPPORTED: Final = tuple(
-    map(_never, ("auto.register.schemas", "scrub.invalid.names", "generalized.sum.type.support"))
+    only(name, False) for name in ("auto.register.schemas", "scrub.invalid.names", "generalized.sum.type.support")
 )
 
 

@@ -9,7 +9,7 @@ from turnout.codecs.schema_registry.client import (
     UnknownSchemaError,
     registry_of,
 )
-from turnout.codecs.schema_registry.connect import CONVERTER, settings_of
+from turnout.codecs.schema_registry.connect import CONVERTER, only, settings_of
 from turnout.codecs.schema_registry.framing import Framed, frame, unframe
 from turnout.codecs.schema_registry.options import REGISTRY, STRATEGIES, SUBJECTS, RegistryOptions
 from turnout.codecs.schema_registry.subjects import subject_of
@@ -30,6 +30,7 @@ __all__ = [
     "UnknownSchemaError",
     "answered",
     "frame",
+    "only",
     "registry_of",
     "settings_of",
     "subject_of",

@@ -15,7 +15,7 @@ def _text(value: object) -> str:
     return str(value)
 
 
-def _only(name: str, wanted: bool) -> Setting:
+def only(name: str, wanted: bool) -> Setting:
     """Return a property that may only have one value here."""
 
     def read(value: object) -> bool:
@@ -35,8 +35,8 @@ CONVERTER: Final = (
     Setting("key.subject.name.strategy", "the subject of keys", _STRATEGY.read, _STRATEGY.default),
     Setting("value.subject.name.strategy", "the subject of values", _STRATEGY.read, _STRATEGY.default),
     flag("auto.register.schemas", "whether schemas that are new are registered"),
-    _only("use.latest.version", False),
-    _only("normalize.schemas", False),
+    only("use.latest.version", False),
+    only("normalize.schemas", False),
 )
 """Properties of all of Confluent's converters."""
 
