@@ -25,10 +25,12 @@ class SubscriptionsPart(Part):
     Attributes:
         store: ``sqlite:///subscriptions.db``, ``mongodb://…`` or ``memory://``.
         metadata: the name a condition uses → the value path it stands for.
+        feeds: store the matches, so that the messages of each subscription can be read as a feed.
     """
 
     store: StoreUrl
     metadata: dict[str, str] = Field(default_factory=dict)
+    feeds: bool = False
 
     @field_validator("metadata")
     @classmethod

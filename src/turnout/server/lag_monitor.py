@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 
 from turnout.errors import ConnectionLostError, StreamError, TurnoutError
 from turnout.routes.endpoints import Endpoint, Source
+from turnout.runtime.committed_offsets import committed
 from turnout.runtime.endpoints import SourceSession, adapter_of
 from turnout.secrets import masked_url
-from turnout.server.offsets import committed
 from turnout.server.route_entry import RouteEntry
 from turnout.server.supervisor import Phase
 

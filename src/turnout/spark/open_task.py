@@ -21,6 +21,7 @@ from turnout.untrusted import LARGEST_SEQUENCE
 if TYPE_CHECKING:
     from turnout.engine import Result
     from turnout.records.types import ArrowBatch
+    from turnout.runtime.feeds.recorder import MatchRecorder
     from turnout.runtime.publishing import Publishers
     from turnout.runtime.source_options import SourceOptions
     from turnout.spark.formats.nats.reading import OpenSplit
@@ -47,6 +48,7 @@ class OpenTask:
         outcomes: runs the engine.
         publishers: of the route's sinks.
         tally: where the task's counts are added up.
+        recorder: of matches for feeds; None for a route without feeds.
     """
 
     def __init__(
@@ -56,12 +58,14 @@ class OpenTask:
         outcomes: Outcomes,
         publishers: Publishers,
         tally: TaskTally,
+        recorder: MatchRecorder | None = None,
     ) -> None:
         self._options = options
         self._split = split
         self._outcomes = outcomes
         self._publishers = publishers
         self._tally = tally
+        self._recorder = recorder
         self._flush_at: float | None = None
 
     def run(self) -> None:
@@ -77,6 +81,7 @@ class OpenTask:
         with OpenSession(self._options.open_splits) as session:
             progress = session.begin(split.number, split.start, split.revision)
             self._tally.resume(progress.counts)
+            self._stored = progress.next
             self._next, self._revision, self._recorded = progress.next, progress.revision, progress
             if session.seconds > 0:
                 with Connection(self._options.connection) as connection:
@@ -119,6 +124,8 @@ class OpenTask:
         """Publish what becomes of a batch, without a wait for acknowledgements."""
         for result in self._outcomes(with_stream(batch, self._split.stream), self._revision):
             self._tally.add(result, *self._publishers.publish(result))
+            if self._recorder is not None:
+                self._recorder.add(result)
         if self._flush_at is None:
             self._flush_at = time.monotonic() + _LONGEST_UNACKNOWLEDGED_SECONDS
 
@@ -136,5 +143,8 @@ class OpenTask:
     def _progress(self) -> OpenProgress:
         """Return the progress when everything up to it is acknowledged."""
         self._flush()
+        if self._recorder is not None:
+            self._recorder.store(self._split.stream, self._stored, self._next)
+            self._stored = self._next
         delivery = Counts(flow=Flow(delivery=self._publishers.delivery))
         return OpenProgress(self._next, self._tally.counts + delivery, self._revision)

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from turnout.engine import Messages, Program, Result
     from turnout.engine.replay import Replay
     from turnout.histogram import Histogram
+    from turnout.runtime.feeds.recorder import MatchRecorder
     from turnout.subscriptions.index import Index
 
 MESSAGE_ID: Final = "_message_id"
@@ -108,6 +109,7 @@ class SparkStage:
         key: what tells them from others.
         sinks: how to publish to each of the route's sinks; None for those that are not NATS.
         limits: of the sizes that each of the route's sinks takes; None for those that are not Kafka.
+        stores_matches: whether the matches of splits are stored for feeds, beside the index.
     """
 
     splits: bool
@@ -117,6 +119,7 @@ class SparkStage:
     key: str
     sinks: tuple[SinkOptions | None, ...] = field(repr=False)
     limits: tuple[KafkaLimits | None, ...] = ()
+    stores_matches: bool = False
 
     @classmethod
     def of(cls, route: Route, *, splits: bool, replay: Replay | None = None) -> Self:
@@ -135,9 +138,9 @@ class SparkStage:
         """Return the stage for records that are matched with this revision."""
         return replace(self, revision=revision)
 
-    def with_index(self, index: IndexPlace) -> Self:
-        """Return the stage with the location of its subscriptions' index."""
-        return replace(self, index=index)
+    def with_index(self, index: IndexPlace, *, stores_matches: bool = False) -> Self:
+        """Return the stage with the location of its subscriptions' index, and of its feeds if it stores matches."""
+        return replace(self, index=index, stores_matches=stores_matches)
 
     def with_limits(self, limits: tuple[KafkaLimits | None, ...]) -> Self:
         """Return the stage with the record size limits of its sinks."""
@@ -157,7 +160,7 @@ class SparkStage:
             for rows in batches:
                 opened = open_split_of(rows) if self.splits else None
                 if opened is not None:
-                    OpenTask(*opened, self._outcomes_at, publishers, tally).run()
+                    OpenTask(*opened, self._outcomes_at, publishers, tally, self._recorder()).run()
                     continue
                 for result in self.results([rows]):
                     tally.add(result, *publishers.publish(result))
@@ -192,6 +195,7 @@ class SparkStage:
         """Yield the result of each batch, without publishing it."""
         from turnout.engine import Messages, Result
 
+        recorder = self._recorder()
         for rows in batches:
             if not self.splits:
                 yield from self._outcomes(rows, self._index(self.revision))
@@ -199,7 +203,12 @@ class SparkStage:
             for reader in readers_of(rows):
                 index = self._index(self.revision if reader.revision is None else reader.revision)
                 for records in reader.batches_with_stream():
-                    yield from self._outcomes(records, index)
+                    for result in self._outcomes(records, index):
+                        if recorder is not None:
+                            recorder.add(result)
+                        yield result
+                if recorder is not None:
+                    recorder.store(reader.stream, reader.start, reader.end)
                 if reader.not_read:
                     yield Result(Counts(not_read=reader.not_read), Messages.none())
 
@@ -212,6 +221,11 @@ class SparkStage:
         program = self._program()
         for piece in pieces(records):
             yield program.run(piece, index)
+
+    def _recorder(self) -> MatchRecorder | None:
+        from turnout.runtime.feeds.recorder import MatchRecorder
+
+        return MatchRecorder(self.index) if self.stores_matches and self.index is not None else None
 
     def _index(self, revision: int | None) -> Index | None:
         """The subscriptions of a revision; None for a route without."""

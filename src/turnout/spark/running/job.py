@@ -24,6 +24,7 @@ from turnout.runtime.checkpoint import BatchRevisions, checkpoint_of, keep_priva
 from turnout.runtime.checkpoint_lock import claimed
 from turnout.runtime.checkpoint_repair import mend
 from turnout.runtime.failure_log import log_failures
+from turnout.runtime.feeds.merging import FeedMerging
 from turnout.runtime.java_failures import run_error
 from turnout.runtime.preflight import preflight
 from turnout.runtime.progress import Progress, RunResult
@@ -166,7 +167,10 @@ class _Run:
             beside = None if route.source.is_bounded or self.remote else local_folder(checkpoint)
             self.matching = RunMatching(route, spark, (beside or scratch) / "subscriptions", lasting=beside is not None)
             resources.callback(self.matching.close)
-            self.stage = self.stage.with_index(self.matching.place)
+            stores_matches = route.subscriptions.feeds and beside is not None
+            self.stage = self.stage.with_index(self.matching.place, stores_matches=stores_matches)
+            if stores_matches and beside is not None:
+                resources.enter_context(FeedMerging(route, beside))
         self.batch_revisions = BatchRevisions.beside(None if route.source.is_bounded or self.remote else checkpoint)
         self.whole = self.stage.splits and publishes(route.sinks)
         self.open_run: OpenRun | None = None
