@@ -86,6 +86,7 @@ class Bench:
         )
 
     def close(self) -> None:
+        self.parts.feeds.close()
         self.events.close()
         self.routes.close()
         self.state.close()

@@ -19,8 +19,8 @@ from turnout.errors import TurnoutError, message_of
 from turnout.terminal import printable
 
 COMMANDS: Final = (
-    "ack_format", "bench", "check", "demo", "diff", "explain", "import_", "kiwi_tree", "kv", "lineage", "map", "new",
-    "redrive", "replay", "run", "schema", "server", "subscriptions", "tail", "tap", "test",
+    "ack_format", "bench", "check", "demo", "diff", "explain", "feed", "import_", "kiwi_tree", "kv", "lineage", "map",
+    "new", "redrive", "replay", "run", "schema", "server", "subscriptions", "tail", "tap", "test",
 )  # fmt: skip
 """The modules of commands, in the order of ``--help``; the other modules are imported where they are needed."""
 

@@ -7,8 +7,10 @@ destinations get, with their ids. The route is that of the present; a record tha
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from pathlib import Path
 from threading import Event
 from types import TracebackType
@@ -19,9 +21,10 @@ import pyarrow as pa
 from turnout.caches import LruCache
 from turnout.conditions import any_of, exists, not_
 from turnout.engine import Program, Result
+from turnout.epoch import EPOCH
 from turnout.errors import ConfigError, Mistake, SubscriptionNotFoundError
 from turnout.nats.wire import Connection
-from turnout.nats.wire.positions import Place, place_of, resolve, state_of
+from turnout.nats.wire.positions import Place, place_of, resolve
 from turnout.nats.wire.records import with_stream
 from turnout.nats.wire.streams import stored_messages
 from turnout.routes import Route
@@ -33,6 +36,7 @@ from turnout.subscriptions.address import existing
 from turnout.subscriptions.destinations import FEED
 from turnout.subscriptions.index import Index
 from turnout.subscriptions.store import Store, open_store
+from turnout.untrusted import JsonObject
 
 MOST_MESSAGES: Final = 1_000
 """Records of one page."""
@@ -71,6 +75,38 @@ class FeedMessage:
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...]
     timestamp: int | None
+
+    @property
+    def time_text(self) -> str:
+        """Time of the record in ISO 8601; "" if it has none."""
+        if self.timestamp is None:
+            return ""
+        return (EPOCH + timedelta(microseconds=self.timestamp)).isoformat().replace("+00:00", "Z")
+
+    def as_dict(self) -> JsonObject:
+        """Return the message as JSON values; bytes that are no UTF-8 are ``keyBase64`` and ``valueBase64``."""
+        return {
+            "cursor": self.sequence,
+            "topic": self.topic,
+            "id": self.id,
+            **_content("key", self.key),
+            **_content("value", self.value),
+            "headers": [[name, None if value is None else _text(value)] for name, value in self.headers],
+            "timestamp": self.time_text or None,
+        }
+
+
+def _content(name: str, content: bytes | None) -> JsonObject:
+    if content is None:
+        return {name: None}
+    try:
+        return {name: content.decode()}
+    except UnicodeDecodeError:
+        return {f"{name}Base64": base64.b64encode(content).decode()}
+
+
+def _text(content: bytes) -> str:
+    return content.decode("utf-8", "replace")
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +193,14 @@ class FeedReader:
         """
         return self._page(self._store.read(subscription_id), after, limit)
 
+    def check(self, subscription_id: str) -> None:
+        """Raise if there is no such subscription.
+
+        Raises:
+            SubscriptionNotFoundError: there is none of this id.
+        """
+        self._store.read(subscription_id)
+
     def follow(self, subscription_id: str, after: int, stop: Event, limit: int = 100) -> Iterator[FeedPage]:
         """Yield pages as the route's runs go on, until *stop* is set or the subscription is deleted.
 
@@ -210,11 +254,6 @@ class FeedReader:
     def _reconnect(self) -> None:
         if not self._connection.is_open:
             self._connection.reconnect()
-
-    def first(self) -> int:
-        """Return the first sequence that the stream still holds: where the oldest feed begins."""
-        self._reconnect()
-        return state_of(self._connection, self._stream).first
 
 
 def _quiet(route: Route) -> Route:

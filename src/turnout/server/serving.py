@@ -174,6 +174,7 @@ class RouteServer:
             matchers.know(self.config.store, tenants.live(EVERYBODY.caller))
         self.parts = Parts(self.routes, state, events, survey, metrics, health, tenants, matchers, self._threads)
         self._resources.callback(self.parts.scrapes.shutdown, wait=False)
+        self._resources.callback(self.parts.feeds.close)
         app = self._guarded_app(self.parts, authenticator)
         self.routes.look()
         survey.start()

@@ -13,6 +13,7 @@ from turnout.rpc.status import RefusedError
 from turnout.rpc.tenants import Tenants
 from turnout.server.errors import NoStoreError
 from turnout.server.events import Events
+from turnout.server.feeds import Feeds
 from turnout.server.health import Health
 from turnout.server.lag_monitor import Survey
 from turnout.server.matchers import Matchers
@@ -73,6 +74,7 @@ class Parts:
         matchers: of the stores that routes match with.
         threads: for calls that wait for a store.
         scrapes: for metrics, which others' work is not to delay.
+        feeds: readers of the feeds that routes store.
     """
 
     routes: Routes
@@ -85,6 +87,7 @@ class Parts:
     matchers: Matchers = field(default_factory=Matchers)
     threads: StoreThreads = field(default_factory=StoreThreads)
     scrapes: BoundedPool = field(default_factory=lambda: BoundedPool("metrics", 2, waiting=16))
+    feeds: Feeds = field(default_factory=Feeds)
 
 
 def parts_of(request: Request) -> Parts:
