@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from tests.documentation import blocks
 from tests.feeds import FedRoute
 from tests.integration.routes import Streams
 from turnout.cli.app import build_app
 from turnout.embedded import NatsServer
+from turnout.routes import Route
 
 runner = CliRunner()
 
@@ -45,3 +47,13 @@ def test_an_unknown_subscription_is_an_error(fed: FedRoute) -> None:
 
     assert result.exit_code != 0
     assert "nobody" in str(result.exception)
+
+
+def test_the_route_of_the_page_can_be_loaded() -> None:
+    """And stores feeds."""
+    (block,) = (block for block in blocks("feeds.md", "yaml"))
+
+    route = Route.parse(block.text)
+
+    assert route.subscriptions is not None
+    assert route.subscriptions.feeds

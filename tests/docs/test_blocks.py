@@ -20,6 +20,7 @@ RUN_BY = {
     "conditions.md": "tests/conditions/test_documentation.py",
     "diff.md": "tests/cli/test_diff.py",
     "explain.md": "tests/cli/test_documentation.py",
+    "feeds.md": "tests/cli/test_feed.py",
     "frames.md": "tests/spark/test_notebook.py",
     "from-connect.md": "tests/cli/test_documentation.py",
     "from-nats-mappings.md": "tests/cli/test_documentation.py",
