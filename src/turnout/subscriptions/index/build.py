@@ -15,14 +15,14 @@ from turnout.subscriptions.index.arrays import EQUAL, HOLDS, LIMITS, MANY, ONE_O
 from turnout.subscriptions.index.buckets import Ints, Longs, Places, arranged, expanded, mixed
 from turnout.subscriptions.index.clauses import Clauses
 from turnout.subscriptions.index.cost_model import NOTHING, Prices, Unions, cheapest
-from turnout.subscriptions.index.facts import encoded_all, hashes_of, salt_of
+from turnout.subscriptions.index.facts import encoded_all, hashes_of, is_many, salt_of
 from turnout.subscriptions.index.postings import Entries, entries_of, joined, rows_of_conditions
 from turnout.subscriptions.index.ranges import Intervals
 from turnout.subscriptions.index.segment import Segment
 from turnout.subscriptions.index.text_arrays import Texts
 from turnout.subscriptions.model import Subscription
 
-HOT = 4
+HOT = 12
 """A literal that more entries than this are found by is looked up together with a second one."""
 
 _LEAST_WAY = 2
@@ -74,6 +74,7 @@ def build(subscriptions: Iterable[Subscription], costs: Costs) -> Segment:
         ),
         _arrays(people, clauses, literals, placed, prices.intervals),
         literals.uses(prices),
+        literals.by_text(clauses),
     )
 
 
@@ -209,6 +210,14 @@ class _Numbered:
     def uses(self, prices: Prices) -> Ints:
         """Return the number of uses of each literal, beginning with literal 1."""
         return prices.uses.take(self._selected).astype(np.int32)
+
+    def by_text(self, clauses: Clauses) -> list[dict[str, int] | None]:
+        """Return the final numbers of each single fact's literals by text; None for facts of many texts."""
+        numbers = self._number.tolist()
+        return [
+            None if is_many(kind) else {text: number for text, old in known.items() if (number := numbers[old])}
+            for (_, kind), known in zip(clauses.literals.facts, clauses.literals.by_fact, strict=True)
+        ]
 
     def fact_of(self, literals: Places) -> Places:
         """The fact of each literal, by the clauses' numbers."""

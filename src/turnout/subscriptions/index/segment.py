@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cached_property, lru_cache
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
@@ -31,6 +31,9 @@ TESTS: tuple[str, ...] = ("=", "^", "$", "~", "glob", "has", "cidr", *COMPARISON
 
 _PARTIAL = 16
 
+_MOST_TEXTS, _LEAST_TEXTS, _LONG_TEXT = 1 << 15, 16, 1 << 10
+"""Maximum number of texts whose literals are cached for all facts, minimum for each, and characters of such a text."""
+
 
 def form_of(check: Check) -> int:
     """Return the kind of a check's test, without its text."""
@@ -44,12 +47,21 @@ class Segment:
         head: what the arrays' numbers mean.
         arrays: of the subscriptions.
         uses: how often the subscriptions ask for each literal; known only where the segment was built.
+        texts: the literals of each single fact by text; kept only where the segment was built. That takes less time than
+            hashes, and memory of this process.
     """
 
-    def __init__(self, head: Head, arrays: Arrays, uses: Ints | None = None) -> None:
+    def __init__(
+        self,
+        head: Head,
+        arrays: Arrays,
+        uses: Ints | None = None,
+        texts: Sequence[Mapping[str, int] | None] | None = None,
+    ) -> None:
         self.head = head
         self.arrays = arrays
         self.uses = uses
+        self.texts = texts
         self.salts = tuple(map(salt_of, head.facts))
         key_numbers = {key: number for number, key in enumerate(head.keys)}
         self.key_of_fact = np.array([key_numbers[key] for key, _ in head.facts], np.int64)
@@ -153,6 +165,19 @@ class Segment:
             return 0
 
         return find
+
+    @cached_property
+    def literal_of(self) -> Sequence[Callable[[str], int | None] | None]:
+        """For each single fact the function from a text to its literal (0 or None if it is none), None for others."""
+        if self.texts is not None:
+            return [None if known is None else known.get for known in self.texts]
+        size = max(_LEAST_TEXTS, _MOST_TEXTS // max(1, len(self.many)))
+        return [None if many else self._remembering(fact, size) for fact, many in enumerate(self.many)]
+
+    def _remembering(self, fact: int, size: int) -> Callable[[str], int]:
+        find = partial(self.find_one, fact)
+        known = lru_cache(maxsize=size)(find)
+        return lambda text: known(text) if len(text) <= _LONG_TEXT else find(text)
 
     def pairs(self, keys: Longs, most: int | None = None) -> tuple[Places, Places]:
         """Return pairs (index of the key, entry) of the entries that are found by two literals at once.
