@@ -7,7 +7,7 @@ from threading import RLock
 from typing import NamedTuple
 
 from turnout.conditions import evaluate
-from turnout.records.text import texts_of_values
+from turnout.records.text import texts_of_all, texts_of_values
 from turnout.subscriptions.index.anchor_costs import Costs
 from turnout.subscriptions.index.background_task import BackgroundTask
 from turnout.subscriptions.index.buckets import TooManyError
@@ -175,7 +175,7 @@ class Matcher:
         >>> matcher.match_many([{"k": "abc"}, {"k": "b"}]).ids()
         [['x'], []]
         """
-        texts = [texts_of_values(message) for message in messages]
+        texts = texts_of_all(messages)
         layers, loose = self._state
         matches = self._index_of(layers).match_messages(texts)
         beside: dict[int, list[Answer]] = {}

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from turnout.subscriptions.index.index import Matches
 from turnout.subscriptions.index.match_result import Answer, Answers, Match, objects
 
-_AT_ONCE = 1024
+_AT_ONCE = 256
 """Ids are taken for this many messages at a time: what was touched is still in the cache when it is handed out."""
 
 _Numbers: TypeAlias = NDArray[np.int64]

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from turnout.conditions.check import COMPARISONS, Check
 from turnout.conditions.pattern import prepare_lexemes
-from turnout.subscriptions.index.arrays import Arrays, Head
+from turnout.subscriptions.index.arrays import HOLDS, LIMITS, Arrays, Head
 from turnout.subscriptions.index.buckets import Ints, Longs, Places, in_bucket, indices_of, mixed, shift_of, viewed
 from turnout.subscriptions.index.facts import CELL, PART, SPAN, encoded, hash_of, is_many, salt_of
 from turnout.subscriptions.index.layout import map_segment, write_segment
@@ -31,6 +31,9 @@ TESTS: tuple[str, ...] = ("=", "^", "$", "~", "glob", "has", "cidr", *COMPARISON
 
 _PARTIAL = 16
 
+_MOST_DIRECT = 2
+"""Maximum number of facts of a key whose literals are found without a dictionary of the key's values."""
+
 _MOST_TEXTS, _LEAST_TEXTS, _LONG_TEXT = 1 << 15, 16, 1 << 10
 """Maximum number of texts whose literals are cached for all facts, minimum for each, and characters of such a text."""
 
@@ -47,8 +50,8 @@ class Segment:
         head: what the arrays' numbers mean.
         arrays: of the subscriptions.
         uses: how often the subscriptions ask for each literal; known only where the segment was built.
-        texts: the literals of each single fact by text; kept only where the segment was built. That takes less time than
-            hashes, and memory of this process.
+        texts: the literals of each single fact by text; kept only where the segment was built. That takes less time
+            than hashes, and memory of this process.
     """
 
     def __init__(
@@ -114,6 +117,18 @@ class Segment:
                 texts = list(map(arrays.literal_text.raw, places.tolist()))
                 scanners[fact] = Scanner(texts, (places + 1).astype(np.int32))
         return scanners
+
+    @cached_property
+    def direct_keys(self) -> NDArray[np.bool_]:
+        """Mask of the keys whose literals are found by text alone: nothing else is asked about their values."""
+        direct = np.zeros(len(self.head.keys), np.bool_)
+        if self.texts is not None:
+            facts = np.bincount(self.key_of_fact, minlength=len(direct))
+            direct[(facts > 0) & (facts <= _MOST_DIRECT)] = True
+            direct[self.key_of_fact[self.many_facts]] = False
+            for op, key in ((self.arrays.check_op, self.arrays.check_a), (self.arrays.node_op, self.arrays.node_a)):
+                direct[key[np.isin(op >> 1, (LIMITS, HOLDS))]] = False
+        return direct
 
     @cached_property
     def always(self) -> Places:
