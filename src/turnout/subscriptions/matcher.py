@@ -7,7 +7,7 @@ from threading import RLock
 from typing import NamedTuple
 
 from turnout.conditions import evaluate
-from turnout.records.text import texts_of_values
+from turnout.records.text import texts_of_all, texts_of_values
 from turnout.subscriptions.index.anchor_costs import Costs
 from turnout.subscriptions.index.background_task import BackgroundTask
 from turnout.subscriptions.index.buckets import TooManyError
@@ -16,7 +16,7 @@ from turnout.subscriptions.index.match_one import Single, single_of
 from turnout.subscriptions.index.match_result import Answer, Answers, answer_of
 from turnout.subscriptions.index.segment_view import SegmentView, UseCounts
 from turnout.subscriptions.index.statistics import IndexStats, stats_of
-from turnout.subscriptions.matches import MatchBatch, MatchList, MessageMatches
+from turnout.subscriptions.matches import NO_MATCHES, MatchBatch, MatchList, MessageMatches
 from turnout.subscriptions.model import Changes, Subscription
 from turnout.subscriptions.snapshot import Snapshot
 from turnout.subscriptions.store import Store
@@ -145,23 +145,25 @@ class Matcher:
         texts = texts_of_values(metadata)
         layers, loose = self._state
         parts = []
-        for layer in layers:
-            gone = layer.stratum.gone
+        for stratum, single, answers in layers:
+            gone = stratum.gone
             try:
-                numbers = layer.single.matched(texts)
+                numbers = single.matched(texts)
             except TooManyError:
-                numbers = self._index_of(layers).match_one(layer.stratum.segment, texts)
+                numbers = self._index_of(layers).match_one(stratum.segment, texts)
             if gone is not None:
                 numbers = [number for number in numbers if not gone[number]]
             if numbers:
-                parts.append((layer.answers, numbers))
-        beside: list[Answer] = []
-        if loose:
-            self._patience -= len(loose)
-            if self._patience < 0:
-                self._settle()
-            beside = [answer for subscription, answer in loose if evaluate(subscription.condition, texts)]
-        return MatchList(MessageMatches(texts, parts, beside))
+                parts.append((answers, numbers))
+        beside = self._matching(loose, texts) if loose else ()
+        return MessageMatches(texts, parts, beside) if parts or beside else NO_MATCHES
+
+    def _matching(self, loose: Sequence[tuple[Subscription, Answer]], texts: Mapping[str, str]) -> list[Answer]:
+        """Return the answers of those of the new subscriptions that match, which get a layer when that was long."""
+        self._patience -= len(loose)
+        if self._patience < 0:
+            self._settle()
+        return [answer for subscription, answer in loose if evaluate(subscription.condition, texts)]
 
     def match_many(self, messages: Sequence[Mapping[str, object]]) -> MatchBatch:
         """Match all messages in one call, as `match`; much faster for several hundred messages or more.
@@ -173,7 +175,7 @@ class Matcher:
         >>> matcher.match_many([{"k": "abc"}, {"k": "b"}]).ids()
         [['x'], []]
         """
-        texts = [texts_of_values(message) for message in messages]
+        texts = texts_of_all(messages)
         layers, loose = self._state
         matches = self._index_of(layers).match_messages(texts)
         beside: dict[int, list[Answer]] = {}
