@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from turnout.codecs.avro.codec import AVRO_CONVERTER, AvroFile, AvroRegistry
 from turnout.codecs.codec import Codec
 from turnout.codecs.kind import CodecKind, Setting
 from turnout.codecs.notation import SchemaNotation
-from turnout.codecs.schema_registry import CONVERTER, REGISTRY, SUBJECTS, RegistryOptions, settings_of
+from turnout.codecs.schema_registry import CONVERTER, REGISTRY, SUBJECTS, RegistryOptions, Writing, settings_of
 from turnout.file_reading import read_file
 
 _LARGEST_FILE: Final = 1 << 20
@@ -25,14 +25,12 @@ def _codec(
     *,
     registry: RegistryOptions | None,
     schema: str | None,
-    subject_name_strategy: str,
-    topic: str | None,
-    auto_register_schemas: bool,
+    **writing: Any,
 ) -> Codec:
     if (registry is None) == (schema is None):
         raise ValueError("expected either registry or schema")
     if registry is not None:
-        return AvroRegistry(registry, subject_name_strategy, topic, register=auto_register_schemas)
+        return AvroRegistry(registry, Writing(**writing))
     assert schema is not None
     try:
         return AvroFile(read_file(Path(schema), max_bytes=_LARGEST_FILE).decode())
