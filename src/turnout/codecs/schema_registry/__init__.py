@@ -11,6 +11,7 @@ from turnout.codecs.schema_registry.client import (
 )
 from turnout.codecs.schema_registry.codec import Indexes, Position, RegistryCodec
 from turnout.codecs.schema_registry.connect import CONVERTER, only, settings_of
+from turnout.codecs.schema_registry.files import schema_file, schema_text_of
 from turnout.codecs.schema_registry.framing import Framed, frame, unframe
 from turnout.codecs.schema_registry.options import REGISTRY, STRATEGIES, SUBJECTS, RegistryOptions, Writing
 from turnout.codecs.schema_registry.registering import RegisteringCodec
@@ -39,6 +40,8 @@ __all__ = [
     "frame",
     "only",
     "registry_of",
+    "schema_file",
+    "schema_text_of",
     "settings_of",
     "subject_of",
     "unframe",
