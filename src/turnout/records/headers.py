@@ -222,6 +222,15 @@ class Headers:
                     texts[row] = text_of(value, appended.schema)
         return texts.tolist()
 
+    def last_bytes(self, name: str) -> list[bytes | None] | None:
+        """Return the bytes of each record's last header of that name off the wire; None where no record has one."""
+        named = np.flatnonzero(self._named(name)) if len(self._owners) else ()
+        if not len(named):
+            return None
+        contents = np.full(self.count, None, dtype=object)
+        contents[self._owners[named]] = self._values.take(pa.array(named)).to_pylist()
+        return contents.tolist()
+
     def _texts_of(self, positions: Positions) -> list[str | None]:
         """Return the texts of some values off the wire; None for those that are not UTF-8."""
         if self._few is not None:
