@@ -12,9 +12,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
-import typer
-
-from turnout.cli.app import build_app
+from turnout.cli.app import all_commands
 
 _HEAD = """# Command line
 
@@ -27,7 +25,8 @@ _NAMES = {int: "integer", float: "number", bool: "true or false", Path: "file"}
 
 def reference() -> str:
     """Every command with its arguments and options."""
-    return "\n".join([_HEAD, *_commands(typer.main.get_command(build_app()), "turnout")]) + "\n"
+    listed = [line for name, command in all_commands().items() for line in _commands(command, f"turnout {name}")]
+    return "\n".join([_HEAD, *listed]) + "\n"
 
 
 def _commands(command: Any, path: str) -> Iterator[str]:
