@@ -17,8 +17,10 @@ from turnout.cli.app import all_commands
 _HEAD = """# Command line
 
 Every command of `turnout`, as `--help` tells it. Exit codes are 0 for done, 1 where the work failed, 2 where the
-request was wrong, and 141 where nothing reads the output any more (`turnout tail … | head`). With `--json` standard
-output is for programs; what is for people goes to standard error."""
+request was wrong, 130 where Ctrl-C cut the work off, and 141 where nothing reads the output any more
+(`turnout tail … | head`). What Ctrl-C ends in order, as `run`, `serve`, `tail`, `tap` and `kv watch`, is done: 0.
+
+With `--json` standard output is for programs; what is for people goes to standard error."""
 
 _NAMES = {int: "integer", float: "number", bool: "true or false", Path: "file"}
 

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from turnout.cli.exits import OUTPUT_CLOSED, WRONG_REQUEST, exit_code_of
+from turnout.cli.exits import INTERRUPTED, OUTPUT_CLOSED, WRONG_REQUEST, exit_code_of
 from turnout.cli.lazy_group import CommandEntry, lazy_group, loaded_command
 from turnout.errors import TurnoutError, message_of
 from turnout.terminal import printable
@@ -104,11 +104,24 @@ def main() -> None:
         # typer and rich end with 1, as if the work had failed; a shell expects what SIGPIPE would have given.
         if isinstance(ended.__context__, BrokenPipeError) or not _written():
             sys.exit(OUTPUT_CLOSED)
+        if _interrupted(ended):
+            sys.exit(INTERRUPTED)
         raise
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
     except TurnoutError as failure:
         # Messages are composed without secrets; the mask is for those of other libraries that they quote.
         sys.stderr.write(f"turnout: {printable(message_of(failure))}\n")
         sys.exit(exit_code_of(failure))
-    except FileNotFoundError as failure:
-        sys.stderr.write(f"turnout: {printable(str(failure.filename))}: no such file\n")
+    except (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError) as failure:
+        why = "no such file" if isinstance(failure, FileNotFoundError) else (failure.strerror or str(failure)).lower()
+        sys.stderr.write(f"turnout: {printable(str(failure.filename))}: {why}\n")
         sys.exit(WRONG_REQUEST)
+
+
+def _interrupted(ended: SystemExit) -> bool:
+    """Return True if Ctrl-C ended the command; older typer gives it the code of failed work."""
+    cause: BaseException | None = ended.__context__
+    while cause is not None and not isinstance(cause, KeyboardInterrupt):
+        cause = cause.__cause__ or cause.__context__
+    return cause is not None

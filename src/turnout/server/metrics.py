@@ -18,8 +18,8 @@ from prometheus_client.core import Metric
 from turnout._built import version as __version__
 from turnout.engine.counts import COUNTS, OUTCOMES, Counts
 from turnout.engine.flow import Stages
+from turnout.runtime.lag import Lag
 from turnout.runtime.progress import Progress
-from turnout.server.lag_monitor import Lag
 from turnout.server.metric_definitions import MEASURES
 from turnout.server.route_entry import RouteEntry
 from turnout.server.supervisor import Phase

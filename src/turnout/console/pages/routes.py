@@ -15,8 +15,8 @@ from turnout.console.figures import sparkline
 from turnout.console.flow_counts import traffic_of
 from turnout.console.formatting import rate
 from turnout.console.render import page, page_router
+from turnout.runtime.lag import Lag
 from turnout.secrets import masked_url
-from turnout.server.lag_monitor import Lag
 from turnout.server.rest.dependencies import Parts, PartsDep, Reads
 from turnout.server.route_entry import RouteEntry
 from turnout.server.state import StoredEvent
