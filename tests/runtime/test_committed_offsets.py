@@ -1,4 +1,4 @@
-"""Offsets that a checkpoint says are committed, and those of open splits."""
+"""Where a checkpoint stands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Resets of a route's offsets."""
+"""Where a route is to begin, and checkpoints that are set aside."""
 
 from __future__ import annotations
 

@@ -100,6 +100,7 @@ class RouteReader:
             unmatched=checked.unmatched or "drop",
             dead_letter=checked.dead_letter or _connectors_dead_letter(chain.errors),
             trigger=checked.trigger,
+            health=checked.health,
             checkpoint=files.checkpoint(checked.checkpoint),
             spark={name: str(setting) for name, setting in checked.spark.items()},
             notes=tuple(self.notes),

@@ -1,4 +1,4 @@
-"""Committed offsets of a route.
+"""Committed offsets of a route, read from its checkpoint.
 
 What a checkpoint says is Spark's: ``commits/N`` is there when micro-batch N is done, and ``offsets/N`` holds the end
 that it was planned to, a line of JSON for each source.

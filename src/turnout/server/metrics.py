@@ -18,8 +18,9 @@ from prometheus_client.core import Metric
 from turnout._built import version as __version__
 from turnout.engine.counts import COUNTS, OUTCOMES, Counts
 from turnout.engine.flow import Stages
+from turnout.runtime.lag import Lag
 from turnout.runtime.progress import Progress
-from turnout.server.lag_monitor import Lag
+from turnout.server.losses import LossReport
 from turnout.server.metric_definitions import MEASURES
 from turnout.server.route_entry import RouteEntry
 from turnout.server.supervisor import Phase
@@ -47,9 +48,14 @@ class Metrics:
         for collector in (PROCESS_COLLECTOR, PLATFORM_COLLECTOR, GC_COLLECTOR):
             self.registry.register(collector)
 
-    def watch(self, entries: Callable[[], list[RouteEntry]], lag: Callable[[str], Lag | None]) -> None:
-        """Register metrics of the routes and their lag, which are read at each scrape."""
-        self.registry.register(_Routes(entries, lag, self._seconds))
+    def watch(
+        self,
+        entries: Callable[[], list[RouteEntry]],
+        lag: Callable[[str], Lag | None],
+        losses: Callable[[str], LossReport],
+    ) -> None:
+        """Register metrics of the routes, their lag and their losses, which are read at each scrape."""
+        self.registry.register(_Routes(entries, lag, losses, self._seconds))
 
     def add(self, registry: CollectorRegistry) -> None:
         """Add the metrics of another registry: the subscriptions service's."""
@@ -69,10 +75,15 @@ class _Routes:
     """Collector of the routes' metrics, which are read at each scrape."""
 
     def __init__(
-        self, entries: Callable[[], list[RouteEntry]], lag: Callable[[str], Lag | None], seconds: Histogram
+        self,
+        entries: Callable[[], list[RouteEntry]],
+        lag: Callable[[str], Lag | None],
+        losses: Callable[[str], LossReport],
+        seconds: Histogram,
     ) -> None:
         self._entries = entries
         self._lag = lag
+        self._losses = losses
         self._seconds = seconds
 
     def collect(self) -> Iterator[Metric]:
@@ -82,10 +93,22 @@ class _Routes:
         yield from _flows(entries)
         yield from _gauges(entries)
         yield from self._lags(entries)
+        yield from self._healths(entries)
         names = {entry.name for entry in entries}
         for family in self._seconds.collect():
             family.samples = [sample for sample in family.samples if sample.labels["route"] in names]
             yield family
+
+    def _healths(self, entries: list[RouteEntry]) -> Iterator[Metric]:
+        healthy = MEASURES["turnout_route_healthy"].family()
+        shares = MEASURES["turnout_route_loss_ratio"].family()
+        for entry in entries:
+            report = self._losses(entry.name)
+            healthy.add_metric((entry.name,), not report.problems)
+            for loss, share in report.shares.items():
+                shares.add_metric((entry.name, loss), share)
+        yield healthy
+        yield shares
 
     def _lags(self, entries: list[RouteEntry]) -> Iterator[Metric]:
         records = MEASURES["turnout_route_lag_records"].family()

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from turnout.errors import ConfigError
 from turnout.nats.protocol import headers
 from turnout.nats.wire.packing import header_lines, id_lines
-from turnout.records.headers import ARROW
+from turnout.records.header_column import ARROW
 
 _names = st.text(alphabet="abcXYZ-_09", min_size=1, max_size=8)
 _values = st.binary(max_size=12).map(lambda raw: raw.replace(b"\r", b"").replace(b"\n", b"").lstrip(b" \t"))

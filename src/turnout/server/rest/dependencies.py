@@ -16,6 +16,7 @@ from turnout.server.events import Events
 from turnout.server.feeds import Feeds
 from turnout.server.health import Health
 from turnout.server.lag_monitor import Survey
+from turnout.server.losses import LossWatch
 from turnout.server.matchers import Matchers
 from turnout.server.metrics import Metrics
 from turnout.server.routes import Routes
@@ -83,6 +84,7 @@ class Parts:
     survey: Survey
     metrics: Metrics
     health: Health
+    losses: LossWatch
     subscriptions: Tenants | None = None
     matchers: Matchers = field(default_factory=Matchers)
     threads: StoreThreads = field(default_factory=StoreThreads)
