@@ -393,3 +393,35 @@ def test_a_mongodb_that_does_not_answer():
     waiting, failure = ended.stderr.splitlines()
     assert waiting == f"waiting for MongoDB at {address} (1.5 s)…"
     assert re.fullmatch(rf"turnout: MongoDB is away: {address}(:| does not) [a-z ]+", failure)
+
+
+def test_update_and_history(turnout):
+    """An update keeps the id and what is not given, is refused for another revision, and is in the history."""
+    id_ = created(turnout, "a:1", "--to", "x", "--meta", "owner=ann")
+    code, _, err = turnout("subscriptions", "update", id_, "a:2", "--to", "y")
+    output = json.loads(turnout("subscriptions", "read", id_)[1])
+    refused = turnout("subscriptions", "update", id_, "a:3", "--expected-revision", "1")
+    whole = json.dumps({**output, "metadata": {}})
+    replaced = turnout("subscriptions", "update", id_, "--body", "-", "--json", stdin=whole)
+    history = turnout("subscriptions", "history", id_)[1]
+
+    assert (code, err) == (0, f"{id_} is at revision 2\n")
+    assert (output["route"]["destinations"], output["metadata"], output["revision"]) == (["y"], {"owner": "ann"}, 2)
+    assert refused[0] == 1
+    assert f"'{id_}' is at revision 2, expected revision 1" in refused[2]
+    assert json.loads(replaced[1]) == {"id": id_, "revision": 3}
+    assert re.findall(r"^revision (\d) .* (created|updated) by", history, re.M) == [
+        ("1", "created"),
+        ("2", "updated"),
+        ("3", "updated"),
+    ]
+    assert "  - condition: a:1\n  + condition: a:2\n" in history
+    assert "  - metadata.owner: ann\n" in history
+
+
+@pytest.mark.parametrize(("arguments", "code"), [([], 2), (["a:"], 2), (["a:1", "--body", "{}"], 2), (["a:1"], 1)])
+def test_bad_updates(turnout, arguments, code):
+    """Nothing to change, a bad condition, two sources and an unknown id are refused."""
+    created(turnout, "a:1", "--to", "x")
+
+    assert turnout("subscriptions", "update", "nobody", *arguments)[0] == code

@@ -12,9 +12,11 @@ from typing import IO, TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from turnout.cli.analyze import analyze
+from turnout.cli.arguments import json_of, pairs_of, split_pairs
 from turnout.cli.options import AsJson
 from turnout.cli.serve import serve
 from turnout.cli.stores import StoreTimeout, StoreUrl, opened_store, store_url_of
+from turnout.cli.subscription_changes import history, update
 from turnout.cli.token import token
 from turnout.errors import SubscriptionInvalidError
 from turnout.terminal import escaped_json, json_text, printable_lines
@@ -33,7 +35,7 @@ Cursor = Annotated[str, typer.Option(help="The last id of the page before.")]
 def register(app: typer.Typer) -> None:
     """Add the commands."""
     commands = typer.Typer(help="Store subscriptions, find them, and serve them over gRPC.", no_args_is_help=True)
-    for command in (serve, token, create, read, delete, search, match, explain, stats, analyze):
+    for command in (serve, token, create, read, update, delete, history, search, match, explain, stats, analyze):
         commands.command(command.__name__)(command)
     commands.command("import")(import_)
     commands.command("export")(export)
@@ -70,10 +72,10 @@ def create(
     if body is not None:
         if to or meta:
             raise SubscriptionInvalidError("--body has destinations and metadata of its own: leave --to and --meta out")
-        subscription = subscription_from_json(_json(body, "--body"))
+        subscription = subscription_from_json(json_of(body, "--body"))
     else:
         parsed = _parsed(condition) if condition is not None else _coupled(leaves, logic)
-        subscription = Subscription(to or [], parsed, _pairs(meta or [], "--meta"))
+        subscription = Subscription(to or [], parsed, pairs_of(meta or [], "--meta"))
         check(subscription)
     with opened_store(store, timeout, create=True) as opened:
         created = opened.create(subscription)
@@ -128,7 +130,7 @@ def search(
             matches = opened.search_by_condition(key, pattern, partial, limit=limit, cursor=cursor)
             subscriptions, after = [match.subscription for match in matches.items], matches.cursor
         else:
-            page = opened.search_by_metadata(_pairs(meta or [], "--meta"), limit=limit, cursor=cursor)
+            page = opened.search_by_metadata(pairs_of(meta or [], "--meta"), limit=limit, cursor=cursor)
             subscriptions, after = list(page.items), page.cursor
     if as_json:
         from turnout.subscriptions.lines import subscription_to_json
@@ -321,7 +323,7 @@ def _explained(store: str, id_: str, metadata: dict[str, str]) -> Explanation:
 def _description(subscription: Subscription, indent: int | None = None) -> str:
     from turnout.subscriptions.lines import subscription_to_json
 
-    return json_text(subscription_to_json(subscription), indent=indent)
+    return json_text({**subscription_to_json(subscription), "revision": subscription.revision}, indent=indent)
 
 
 def _plain(explanation: Explanation) -> dict[str, Any]:
@@ -345,9 +347,9 @@ def _parsed(text: str) -> Condition:
 def _leaves(has: list[str] | None, has_word: list[str] | None, has_not: list[str] | None) -> list[Condition]:
     from turnout.conditions import kiwi, not_
 
-    conditions: list[Condition] = [kiwi(*pair) for pair in _split(has, "--has")]
-    conditions += [kiwi(*pair, partial=True) for pair in _split(has_word, "--has-word")]
-    conditions += [not_(kiwi(*pair)) for pair in _split(has_not, "--has-not")]
+    conditions: list[Condition] = [kiwi(*pair) for pair in split_pairs(has, "--has")]
+    conditions += [kiwi(*pair, partial=True) for pair in split_pairs(has_word, "--has-word")]
+    conditions += [not_(kiwi(*pair)) for pair in split_pairs(has_not, "--has-not")]
     return conditions
 
 
@@ -359,33 +361,11 @@ def _coupled(leaves: list[Condition], logic: str) -> Condition:
     return {"and": all_of, "or": any_of, "xor": one_of}[logic](*leaves)
 
 
-def _split(written: list[str] | None, option: str) -> list[tuple[str, str]]:
-    pairs = []
-    for pair in written or []:
-        name, sign, value = pair.partition("=")
-        if not sign or not name:
-            raise SubscriptionInvalidError(f"{option}: expected name=value, found {pair!r}")
-        pairs.append((name, value))
-    return pairs
-
-
-def _pairs(written: list[str], option: str) -> dict[str, str]:
-    return dict(_split(written, option))
-
-
 def _message(pairs: list[str] | None, body: str | None) -> dict[str, str]:
     message: dict[str, str] = {}
     if body is not None:
-        data = _json(body, "--message")
+        data = json_of(body, "--message")
         if not isinstance(data, dict) or not all(isinstance(value, str) for value in data.values()):
             raise SubscriptionInvalidError("--message: expected a JSON object of texts")
         message = data
-    return message | _pairs(pairs or [], "metadata")
-
-
-def _json(written: str, option: str) -> Any:
-    text = sys.stdin.read() if written == "-" else written
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as problem:
-        raise SubscriptionInvalidError(f"{option}: not JSON: {problem}") from problem
+    return message | pairs_of(pairs or [], "metadata")

@@ -27,7 +27,8 @@ def data_from(data: SubscriptionData, id: str = "") -> Subscription:  # noqa: A0
         SubscriptionInvalidError: it has no condition, or one that means nothing; the message names the place.
     """
     condition = condition_from(data.route.condition, "route.condition")
-    return Subscription(list(data.route.destinations), condition, dict(data.metadata), id)
+    # What a caller sends to be stored has no revision.
+    return Subscription(list(data.route.destinations), condition, dict(data.metadata), id, getattr(data, "revision", 0))
 
 
 def subscription_from(message: subscriptions_pb2.Subscription) -> Subscription:
@@ -85,7 +86,9 @@ def subscription_to(subscription: Subscription) -> subscriptions_pb2.Subscriptio
 
 def data_to(subscription: Subscription) -> subscriptions_pb2.SubscriptionDataOutput:
     """The message without the subscription's own id, as Read answers it."""
-    message = subscriptions_pb2.SubscriptionDataOutput(metadata=dict(subscription.metadata))
+    message = subscriptions_pb2.SubscriptionDataOutput(
+        metadata=dict(subscription.metadata), revision=subscription.revision
+    )
     message.route.destinations.extend(subscription.destinations)
     _fill(subscription.condition, message.route.condition)
     return message

@@ -31,6 +31,15 @@ class SubscriptionsServicer(ServiceServicer):
         """Return a subscription by its id."""
         return data_to(self._tenants.service(context.caller).read(request.id))
 
+    def Update(self, request: pb.UpdateRequest, context: CallContext) -> pb.UpdateResponse:  # noqa: N802
+        """Validate and store a new version of a subscription."""
+        subscription = data_from(request.data, request.id)
+        context.caller.check_destinations([subscription])
+        expected = request.expectedRevision if request.HasField("expectedRevision") else None
+        revision = self._tenants.service(context.caller).update(request.id, subscription, expected)
+        self._tenants.changed()
+        return pb.UpdateResponse(revision=revision)
+
     def Delete(self, request: pb.DeleteRequest, context: CallContext) -> Empty:  # noqa: N802
         """Delete a subscription by its id."""
         self._tenants.service(context.caller).delete(request.id)
@@ -55,6 +64,7 @@ class SubscriptionsServicer(ServiceServicer):
                 conditionId=match.condition_id,
                 route=data.route,
                 metadata=data.metadata,
+                revision=data.revision,
             )
         return response
 

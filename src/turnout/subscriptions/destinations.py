@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from turnout.errors import ConfigError, Mistake, SubscriptionInvalidError
 from turnout.subjects import is_valid, matches
@@ -91,6 +91,18 @@ def checked(subscriptions: Iterable[Subscription]) -> Iterator[Subscription]:
         if problems:
             raise SubscriptionInvalidError("; ".join(problems))
         yield subscription
+
+
+def checked_version(id: str, subscription: Subscription) -> Subscription:  # noqa: A002 - the field's own name
+    """Return a new version of a subscription under its id: what every store does before an update.
+
+    Raises:
+        SubscriptionInvalidError: it has another id, or nothing can be published to a destination.
+    """
+    if subscription.id not in ("", id):
+        raise SubscriptionInvalidError(f"id: expected {id!r}, found {subscription.id!r}: an update keeps the id")
+    (version,) = checked([subscription])
+    return replace(version, id=id)
 
 
 def check_pattern(pattern: str) -> str:

@@ -50,7 +50,8 @@ def subscription_from_json(data: object) -> Subscription:
         SubscriptionInvalidError: the message begins with the place.
     """
     body = _object(data, "the line")
-    _only(body, ("id", "metadata", "route"), "")
+    # A revision, as `read` prints it, is of the store that it came from.
+    _only(body, ("id", "metadata", "route", "revision"), "")
     route = _object(body.get("route"), "route")
     _only(route, ("destinations", "condition"), "route.")
     destinations = route.get("destinations", [])

@@ -30,6 +30,8 @@ class Subscription:
         condition: what a message has to look like; a text is parsed.
         metadata: what people say about the subscription; it has no part in matching.
         id: its name in a store, which gives it one when it is created.
+        revision: the store's revision that this version came with, 0 if it is not stored. It is of the store, and has
+            no part in equality.
 
     >>> from turnout.conditions import parse
     >>> wants = Subscription(["orders.oulu"], parse("city:Oulu"), metadata={"owner": "depot"})
@@ -41,6 +43,7 @@ class Subscription:
     condition: Condition
     metadata: Mapping[str, str] = field(default_factory=dict)
     id: str = ""
+    revision: int = field(default=0, compare=False)
 
     def __post_init__(self) -> None:
         # One text is a sequence of texts, and never what was meant.
@@ -59,6 +62,7 @@ class Subscription:
             condition: Condition | str,
             metadata: Mapping[str, str] = ...,
             id: str = ...,  # noqa: A002 - the field's own name
+            revision: int = ...,
         ) -> None: ...
 
     def identified(self, make: Callable[[], str] = new_id) -> Subscription:
@@ -121,8 +125,8 @@ class Changes:
 
     Attributes:
         revision: the revision that these changes lead to.
-        created: subscriptions that are there now and were not.
-        deleted_ids: those that were there and are not now.
+        created: subscriptions that are there now and were not, and new versions of those that were.
+        deleted_ids: those that were there and are not now, or are there in a new version: deletions come first.
         reset: the store no longer knows its past as far back as asked: *created* is everything it holds,
             and whoever follows it starts again from that.
 

@@ -90,3 +90,62 @@ def test_a_server_without_a_store_says_so(bench: Bench) -> None:
     refused = client_of(bench).get("/v1/subscriptions")
 
     assert (refused.status_code, "turnout.yaml" in refused.json()["detail"]) == (404, True)
+
+
+def test_a_subscription_is_replaced_and_changed_in_place(client: TestClient) -> None:
+    """Its id stays, its ETag moves on, and who has read an older version is refused with both revisions."""
+    client.post("/v1/subscriptions", json={"id": "a", "destinations": ["d"], "condition_text": "k:1"})
+    read = client.get("/v1/subscriptions/a")
+    put = client.put(
+        "/v1/subscriptions/a",
+        json={"destinations": ["e"], "condition_text": "k:2", "metadata": {"n": "x"}},
+        headers={"If-Match": read.headers["etag"]},
+    )
+    stale = client.patch("/v1/subscriptions/a", json={"destinations": ["f"]}, headers={"If-Match": '"1"'})
+    patched = client.patch("/v1/subscriptions/a", json={"destinations": ["f"]})
+
+    assert (read.headers["etag"], put.headers["etag"], patched.headers["etag"]) == ('"1"', '"2"', '"3"')
+    assert (put.status_code, put.json()["condition_text"], put.json()["destinations"]) == (200, "k:2", ["e"])
+    assert stale.status_code == 412
+    assert "is at revision 2, expected revision 1" in stale.json()["detail"]
+    assert (patched.json()["condition_text"], patched.json()["destinations"]) == ("k:2", ["f"])
+    assert patched.json()["metadata"] == {"n": "x"}
+    match = client.post("/v1/subscriptions/match", json={"message": {"k": "2"}}).json()
+    assert [one["destinations"] for one in match["matches"]] == [["f"]]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "headers", "status"),
+    [
+        ("nobody", {"destinations": ["f"]}, {}, 404),
+        ("a", {"destinations": ["f g"]}, {}, 422),
+        ("a", {"destinations": ["f"]}, {"If-Match": "soon"}, 422),
+        ("a", {"condition_text": "k:1", "condition": {}}, {}, 422),
+    ],
+)
+def test_a_change_that_cannot_be_made(
+    client: TestClient, path: str, body: dict[str, Any], headers: dict[str, str], status: int
+) -> None:
+    """Is refused, and the subscription stays as it is."""
+    client.post("/v1/subscriptions", json={"id": "a", "destinations": ["d"], "condition_text": "k:1"})
+
+    assert client.patch(f"/v1/subscriptions/{path}", json=body, headers=headers).status_code == status
+    assert client.get("/v1/subscriptions/a").json()["revision"] == 1
+
+
+def test_the_history_of_a_subscription(client: TestClient) -> None:
+    """Tells each change, who made it, and both versions; also of one that is deleted."""
+    client.post("/v1/subscriptions", json={"id": "a", "destinations": ["d"], "condition_text": "k:1"})
+    client.patch("/v1/subscriptions/a", json={"condition_text": "k:2"})
+    client.delete("/v1/subscriptions/a")
+    entries = client.get("/v1/subscriptions/a/history").json()["entries"]
+
+    def text(version: dict[str, Any] | None) -> object:
+        return version and version["condition_text"]
+
+    assert [(one["action"], one["actor"], text(one["before"]), text(one["after"])) for one in entries] == [
+        ("created", "anybody", None, "k:1"),
+        ("updated", "anybody", "k:1", "k:2"),
+        ("deleted", "anybody", "k:2", None),
+    ]
+    assert client.get("/v1/subscriptions/nobody/history").status_code == 404

@@ -167,6 +167,26 @@ class Birth(_message.Message):
     time: int
     def __init__(self, id: _Optional[str] = ..., revision: _Optional[int] = ..., time: _Optional[int] = ...) -> None: ...
 
+class HistoryRequest(_message.Message):
+    __slots__ = ("id",)
+    ID_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    def __init__(self, id: _Optional[str] = ...) -> None: ...
+
+class AuditEntry(_message.Message):
+    __slots__ = ("revision", "time", "actor", "before", "after")
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    TIME_FIELD_NUMBER: _ClassVar[int]
+    ACTOR_FIELD_NUMBER: _ClassVar[int]
+    BEFORE_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    revision: int
+    time: int
+    actor: str
+    before: _subscriptions_pb2.Subscription
+    after: _subscriptions_pb2.Subscription
+    def __init__(self, revision: _Optional[int] = ..., time: _Optional[int] = ..., actor: _Optional[str] = ..., before: _Optional[_Union[_subscriptions_pb2.Subscription, _Mapping]] = ..., after: _Optional[_Union[_subscriptions_pb2.Subscription, _Mapping]] = ...) -> None: ...
+
 class SnapshotPart(_message.Message):
     __slots__ = ("revision", "subscriptions")
     REVISION_FIELD_NUMBER: _ClassVar[int]

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import empty_pb2 as google_dot_protobuf_dot_empty__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"turnout/rpc/v1/subscriptions.proto\x12\rsubscriptions\x1a\x1bgoogle/protobuf/empty.proto\"\xb8\x01\n\x15SubscriptionDataInput\x12\x44\n\x08metadata\x18\x01 \x03(\x0b\x32\x32.subscriptions.SubscriptionDataInput.MetadataEntry\x12(\n\x05route\x18\x02 \x01(\x0b\x32\x19.subscriptions.RouteInput\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"T\n\nRouteInput\x12\x14\n\x0c\x64\x65stinations\x18\x01 \x03(\t\x12\x30\n\tcondition\x18\x02 \x01(\x0b\x32\x1d.subscriptions.ConditionInput\"\xd7\x03\n\x0e\x43onditionInput\x12<\n\x0egroupCondition\x18\x01 \x01(\x0b\x32\".subscriptions.GroupConditionInputH\x00\x12\x42\n\x11kiwiTreeCondition\x18\x02 \x01(\x0b\x32%.subscriptions.KiwiTreeConditionInputH\x00\x12:\n\rkiwiCondition\x18\x03 \x01(\x0b\x32!.subscriptions.KiwiConditionInputH\x00\x12@\n\x10\x63ompareCondition\x18\x04 \x01(\x0b\x32$.subscriptions.CompareConditionInputH\x00\x12>\n\x0f\x65xistsCondition\x18\x05 \x01(\x0b\x32#.subscriptions.ExistsConditionInputH\x00\x12:\n\rcidrCondition\x18\x06 \x01(\x0b\x32!.subscriptions.CidrConditionInputH\x00\x12<\n\x0eregexCondition\x18\x07 \x01(\x0b\x32\".subscriptions.RegexConditionInputH\x00\x42\x0b\n\tcondition\"z\n\x13GroupConditionInput\x12\x0b\n\x03not\x18\x01 \x01(\x08\x12(\n\x05logic\x18\x02 \x01(\x0e\x32\x19.subscriptions.GroupLogic\x12,\n\x05group\x18\x03 \x03(\x0b\x32\x1d.subscriptions.ConditionInput\"h\n\x16KiwiTreeConditionInput\x12\x0b\n\x03not\x18\x01 \x01(\x08\x12\x0b\n\x03key\x18\x02 \x01(\t\x12\x0f\n\x07pattern\x18\x03 \x01(\t\x12\x0f\n\x07partial\x18\x04 \x01(\x08\x12\x12\n\nignoreCase\x18\x05 \x01(\x08\"d\n\x12KiwiConditionInput\x12\x0b\n\x03not\x18\x01 \x01(\x08\x12\x0b\n\x03key\x18\x02 \x01(\t\x12\x0f\n\x07pattern\x18\x03 \x01(\t\x12\x0f\n\x07partial\x18\x04 \x01(\x08\x12\x12\n\nignoreCase\x18\x05 \x01(\x08\"M\n\x15\x43ompareConditionInput\x12\x0b\n\x03not\x18\x01 \x01(\x08\x12\x0b\n\x03key\x18\x02 \x01(\t\x12\n\n\x02op\x18\x03 \x01(\t\x12\x0e\n\x06number\x18\x04 \x01(\x01\"0\n\x14\x45xistsConditionInput\x12\x0b\n\x03not\x18\x01 \x01(\x08\x12\x0b\n\x03key\x18\x02 \x01(\t\"?\n\x12\x43idrConditionInput\x12\x0b\n\x03not\x18\x01 \x01(\x08\x12\x0b\n\x03key\x18\x02 \x01(\t\x12\x0f\n\x07network\x18\x03 \x01(\t\">\n\x13RegexConditionInput\x12\x0b\n\x03not\x18\x01 \x01(\x08\x12\x0b\n\x03key\x18\x02 \x01(\t\x12\r\n\x05regex\x18\x03 \x01(\t\"\x1c\n\x0e\x43reateResponse\x12\n\n\x02id\x18\x01 \x01(\t\"\x19\n\x0bReadRequest\x12\n\n\x02id\x18\x01 \x01(\t\"\x1b\n\rDeleteRequest\x12\n\n\x02id\x18\x01 \x01(\t\"\xbb\x01\n\x16SubscriptionDataOutput\x12\x45\n\x08metadata\x18\x01 \x03(\x0b\x32\x33.subscriptions.SubscriptionDataOutput.MetadataEntry\x12)\n\x05route\x18\x02 \x01(\x0b\x32\x1a.subscriptions.RouteOutput\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"V\n\x0bRouteOutput\x12\x14\n\x0c\x64\x65stinations\x18\x01 \x03(\t\x12\x31\n\tcondition\x18\x02 \x01(\x0b\x32\x1e.subscriptions.ConditionOutput\"\x9a\x03\n\x0f\x43onditionOutput\x12=\n\x0egroupCondition\x18\x01 \x01(\x0b\x32#.subscriptions.GroupConditionOutputH\x00\x12;\n\rkiwiCondition\x18\x02 \x01(\x0b\x32\".subscriptions.KiwiConditionOutputH\x00\x12\x41\n\x10\x63ompareCondition\x18\x03 \x01(\x0b\x32%.subscriptions.CompareConditionOutputH\x00\x12?\n\x0f\x65xistsCondition\x18\x04 \x01(\x0b\x32$.subscriptions.ExistsConditionOutputH\x00\x12;\n\rcidrCondition\x18\x05 \x01(\x0b\x32\".subscriptions.CidrConditionOutputH\x00\x12=\n\x0eregexCondition\x18\x06 \x01(\x0b\x32#.subscriptions.RegexConditionOutputH\x00\x42\x0b\n\tcondition\"\x88\x01\n\x14GroupConditionOutput\x12\x0b\n\x03not\x18\x01 \x01(\x08\x12(\n\x05logic\x18\x02 \x01(\x0e\x32\x19.subscriptions.GroupLogic\x12-\n\x05group\x18\x03 \x03(\x0b\x32\x1e.subscriptions.ConditionOutput\x12\n\n\x02id\x18\x04 \x01(\t\"\x7f\n\x13KiwiConditionOutput\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0b\n\x03not\x18\x02 \x01(\x08\x12\x0b\n\x03key\x18\x03 \x01(\t\x12\x0f\n\x07pattern\x18\x04 \x01(\t\x12\x0f\n\x07partial\x18\x05 \x01(\x08\x12\x12\n\nignoreCase\x18\x06 \x01(\x08\x12\x0c\n\x04tree\x18\x07 \x01(\x08\"Z\n\x16\x43ompareConditionOutput\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0b\n\x03not\x18\x02 \x01(\x08\x12\x0b\n\x03key\x18\x03 \x01(\t\x12\n\n\x02op\x18\x04 \x01(\t\x12\x0e\n\x06number\x18\x05 \x01(\x01\"=\n\x15\x45xistsConditionOutput\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0b\n\x03not\x18\x02 \x01(\x08\x12\x0b\n\x03key\x18\x03 \x01(\t\"L\n\x13\x43idrConditionOutput\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0b\n\x03not\x18\x02 \x01(\x08\x12\x0b\n\x03key\x18\x03 \x01(\t\x12\x0f\n\x07network\x18\x04 \x01(\t\"K\n\x14RegexConditionOutput\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0b\n\x03not\x18\x02 \x01(\x08\x12\x0b\n\x03key\x18\x03 \x01(\t\x12\r\n\x05regex\x18\x04 \x01(\t\"\x87\x01\n\x18SearchByConditionRequest\x12\x0e\n\x06\x63ursor\x18\x01 \x01(\t\x12\r\n\x05limit\x18\x02 \x01(\r\x12?\n\x12kiwiConditionQuery\x18\x03 \x01(\x0b\x32!.subscriptions.KiwiConditionQueryH\x00\x42\x0b\n\tcondition\"C\n\x12KiwiConditionQuery\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x0f\n\x07pattern\x18\x02 \x01(\t\x12\x0f\n\x07partial\x18\x03 \x01(\x08\"X\n\x19SearchByConditionResponse\x12+\n\x04page\x18\x01 \x03(\x0b\x32\x1d.subscriptions.ConditionMatch\x12\x0e\n\x06\x63ursor\x18\x02 \x01(\t\"\xd8\x01\n\x0e\x43onditionMatch\x12\x16\n\x0esubscriptionId\x18\x01 \x01(\t\x12\x13\n\x0b\x63onditionId\x18\x02 \x01(\t\x12)\n\x05route\x18\x03 \x01(\x0b\x32\x1a.subscriptions.RouteOutput\x12=\n\x08metadata\x18\x04 \x03(\x0b\x32+.subscriptions.ConditionMatch.MetadataEntry\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xb1\x01\n\x17SearchByMetadataRequest\x12\x0e\n\x06\x63ursor\x18\x01 \x01(\t\x12\r\n\x05limit\x18\x02 \x01(\r\x12\x46\n\x08metadata\x18\x03 \x03(\x0b\x32\x34.subscriptions.SearchByMetadataRequest.MetadataEntry\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"U\n\x18SearchByMetadataResponse\x12)\n\x04page\x18\x01 \x03(\x0b\x32\x1b.subscriptions.Subscription\x12\x0e\n\x06\x63ursor\x18\x02 \x01(\t\"O\n\x0cSubscription\x12\n\n\x02id\x18\x01 \x01(\t\x12\x33\n\x04\x64\x61ta\x18\x02 \x01(\x0b\x32%.subscriptions.SubscriptionDataOutput*&\n\nGroupLogic\x12\x07\n\x03\x41nd\x10\x00\x12\x06\n\x02Or\x10\x01\x12\x07\n\x03Xor\x10\x02\x32\xb0\x03\n\x07Service\x12M\n\x06\x43reate\x12$.subscriptions.SubscriptionDataInput\x1a\x1d.subscriptions.CreateResponse\x12I\n\x04Read\x12\x1a.subscriptions.ReadRequest\x1a%.subscriptions.SubscriptionDataOutput\x12>\n\x06\x44\x65lete\x12\x1c.subscriptions.DeleteRequest\x1a\x16.google.protobuf.Empty\x12\x66\n\x11SearchByCondition\x12\'.subscriptions.SearchByConditionRequest\x1a(.subscriptions.SearchByConditionResponse\x12\x63\n\x10SearchByMetadata\x12&.subscriptions.SearchByMetadataRequest\x1a\'.subscriptions.SearchByMetadataResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"turnout/rpc/v1/subscriptions.proto\x12\rsubscriptions\x1a\x1bgoogle/protobuf/empty.proto\"\xb8\x01\n\x15SubscriptionDataInput\x12\x44\n\x08metadata\x18\x01 \x03(\x0b\x32\x32.subscriptions.SubscriptionDataInput.MetadataEntry\x12(\n\x05route\x18\x02 \x01(\x0b\x32\x19.subscriptions.RouteInput\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"T\n\nRouteInput\x12\x14\n\x0c\x64\x65stinations\x18\x01 \x03(\t\x12\x30\n\tcondition\x18\x02 \x01(\x0b\x32\x1d.subscriptions.ConditionInput\"\xd7\x03\n\x0e\x43onditionInput\x12<\n\x0egroupCondition\x18\x01 \x01(\x0b\x32\".subscriptions.GroupConditionInputH\x00\x12\x42\n\x11kiwiTreeCondition\x18\x02 \x01(\x0b\x32%.subscriptions.KiwiTreeConditionInputH\x00\x12:\n\rkiwiCondition\x18\x03 \x01(\x0b\x32!.subscriptions.KiwiConditionInputH\x00\x12@\n\x10\x63ompareCondition\x18\x04 \x01(\x0b\x32$.subscriptions.CompareConditionInputH\x00\x12>\n\x0f\x65xistsCondition\x18\x05 \x01(\x0b\x32#.subscriptions.ExistsConditionInputH\x00\x12:\n\rcidrCondition\x18\x06 \x01(\x0b\x32!.subscriptions.CidrConditionInputH\x00\x12<\n\x0eregexCondition\x18\x07 \x01(\x0b\x32\".subscriptions.RegexConditionInputH\x00\x42\x0b\n\tcondition\"z\n\x13GroupConditionInput\x12\x0b\n\x03not\x18\x01 \x01(\x08\x12(\n\x05logic\x18\x02 \x01(\x0e\x32\x19.subscriptions.GroupLogic\x12,\n\x05group\x18\x03 \x03(\x0b\x32\x1d.subscriptions.ConditionInput\"h\n\x16KiwiTreeConditionInput\x12\x0b\n\x03not\x18\x01 \x01(\x08\x12\x0b\n\x03key\x18\x02 \x01(\t\x12\x0f\n\x07pattern\x18\x03 \x01(\t\x12\x0f\n\x07partial\x18\x04 \x01(\x08\x12\x12\n\nignoreCase\x18\x05 \x01(\x08\"d\n\x12KiwiConditionInput\x12\x0b\n\x03not\x18\x01 \x01(\x08\x12\x0b\n\x03key\x18\x02 \x01(\t\x12\x0f\n\x07pattern\x18\x03 \x01(\t\x12\x0f\n\x07partial\x18\x04 \x01(\x08\x12\x12\n\nignoreCase\x18\x05 \x01(\x08\"M\n\x15\x43ompareConditionInput\x12\x0b\n\x03not\x18\x01 \x01(\x08\x12\x0b\n\x03key\x18\x02 \x01(\t\x12\n\n\x02op\x18\x03 \x01(\t\x12\x0e\n\x06number\x18\x04 \x01(\x01\"0\n\x14\x45xistsConditionInput\x12\x0b\n\x03not\x18\x01 \x01(\x08\x12\x0b\n\x03key\x18\x02 \x01(\t\"?\n\x12\x43idrConditionInput\x12\x0b\n\x03not\x18\x01 \x01(\x08\x12\x0b\n\x03key\x18\x02 \x01(\t\x12\x0f\n\x07network\x18\x03 \x01(\t\">\n\x13RegexConditionInput\x12\x0b\n\x03not\x18\x01 \x01(\x08\x12\x0b\n\x03key\x18\x02 \x01(\t\x12\r\n\x05regex\x18\x03 \x01(\t\"\x1c\n\x0e\x43reateResponse\x12\n\n\x02id\x18\x01 \x01(\t\"\x19\n\x0bReadRequest\x12\n\n\x02id\x18\x01 \x01(\t\"\x1b\n\rDeleteRequest\x12\n\n\x02id\x18\x01 \x01(\t\"\x84\x01\n\rUpdateRequest\x12\n\n\x02id\x18\x01 \x01(\t\x12\x33\n\x04\x64\x61ta\x18\x02 \x01(\x0b\x32%.subscriptions.SubscriptionDataOutput\x12\x1d\n\x10\x65xpectedRevision\x18\x03 \x01(\x04H\x00\x88\x01\x01\x42\x13\n\x11_expectedRevision\"\"\n\x0eUpdateResponse\x12\x10\n\x08revision\x18\x01 \x01(\x04\"\xcd\x01\n\x16SubscriptionDataOutput\x12\x45\n\x08metadata\x18\x01 \x03(\x0b\x32\x33.subscriptions.SubscriptionDataOutput.MetadataEntry\x12)\n\x05route\x18\x02 \x01(\x0b\x32\x1a.subscriptions.RouteOutput\x12\x10\n\x08revision\x18\x03 \x01(\x04\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"V\n\x0bRouteOutput\x12\x14\n\x0c\x64\x65stinations\x18\x01 \x03(\t\x12\x31\n\tcondition\x18\x02 \x01(\x0b\x32\x1e.subscriptions.ConditionOutput\"\x9a\x03\n\x0f\x43onditionOutput\x12=\n\x0egroupCondition\x18\x01 \x01(\x0b\x32#.subscriptions.GroupConditionOutputH\x00\x12;\n\rkiwiCondition\x18\x02 \x01(\x0b\x32\".subscriptions.KiwiConditionOutputH\x00\x12\x41\n\x10\x63ompareCondition\x18\x03 \x01(\x0b\x32%.subscriptions.CompareConditionOutputH\x00\x12?\n\x0f\x65xistsCondition\x18\x04 \x01(\x0b\x32$.subscriptions.ExistsConditionOutputH\x00\x12;\n\rcidrCondition\x18\x05 \x01(\x0b\x32\".subscriptions.CidrConditionOutputH\x00\x12=\n\x0eregexCondition\x18\x06 \x01(\x0b\x32#.subscriptions.RegexConditionOutputH\x00\x42\x0b\n\tcondition\"\x88\x01\n\x14GroupConditionOutput\x12\x0b\n\x03not\x18\x01 \x01(\x08\x12(\n\x05logic\x18\x02 \x01(\x0e\x32\x19.subscriptions.GroupLogic\x12-\n\x05group\x18\x03 \x03(\x0b\x32\x1e.subscriptions.ConditionOutput\x12\n\n\x02id\x18\x04 \x01(\t\"\x7f\n\x13KiwiConditionOutput\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0b\n\x03not\x18\x02 \x01(\x08\x12\x0b\n\x03key\x18\x03 \x01(\t\x12\x0f\n\x07pattern\x18\x04 \x01(\t\x12\x0f\n\x07partial\x18\x05 \x01(\x08\x12\x12\n\nignoreCase\x18\x06 \x01(\x08\x12\x0c\n\x04tree\x18\x07 \x01(\x08\"Z\n\x16\x43ompareConditionOutput\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0b\n\x03not\x18\x02 \x01(\x08\x12\x0b\n\x03key\x18\x03 \x01(\t\x12\n\n\x02op\x18\x04 \x01(\t\x12\x0e\n\x06number\x18\x05 \x01(\x01\"=\n\x15\x45xistsConditionOutput\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0b\n\x03not\x18\x02 \x01(\x08\x12\x0b\n\x03key\x18\x03 \x01(\t\"L\n\x13\x43idrConditionOutput\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0b\n\x03not\x18\x02 \x01(\x08\x12\x0b\n\x03key\x18\x03 \x01(\t\x12\x0f\n\x07network\x18\x04 \x01(\t\"K\n\x14RegexConditionOutput\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0b\n\x03not\x18\x02 \x01(\x08\x12\x0b\n\x03key\x18\x03 \x01(\t\x12\r\n\x05regex\x18\x04 \x01(\t\"\x87\x01\n\x18SearchByConditionRequest\x12\x0e\n\x06\x63ursor\x18\x01 \x01(\t\x12\r\n\x05limit\x18\x02 \x01(\r\x12?\n\x12kiwiConditionQuery\x18\x03 \x01(\x0b\x32!.subscriptions.KiwiConditionQueryH\x00\x42\x0b\n\tcondition\"C\n\x12KiwiConditionQuery\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x0f\n\x07pattern\x18\x02 \x01(\t\x12\x0f\n\x07partial\x18\x03 \x01(\x08\"X\n\x19SearchByConditionResponse\x12+\n\x04page\x18\x01 \x03(\x0b\x32\x1d.subscriptions.ConditionMatch\x12\x0e\n\x06\x63ursor\x18\x02 \x01(\t\"\xea\x01\n\x0e\x43onditionMatch\x12\x16\n\x0esubscriptionId\x18\x01 \x01(\t\x12\x13\n\x0b\x63onditionId\x18\x02 \x01(\t\x12)\n\x05route\x18\x03 \x01(\x0b\x32\x1a.subscriptions.RouteOutput\x12=\n\x08metadata\x18\x04 \x03(\x0b\x32+.subscriptions.ConditionMatch.MetadataEntry\x12\x10\n\x08revision\x18\x05 \x01(\x04\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xb1\x01\n\x17SearchByMetadataRequest\x12\x0e\n\x06\x63ursor\x18\x01 \x01(\t\x12\r\n\x05limit\x18\x02 \x01(\r\x12\x46\n\x08metadata\x18\x03 \x03(\x0b\x32\x34.subscriptions.SearchByMetadataRequest.MetadataEntry\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"U\n\x18SearchByMetadataResponse\x12)\n\x04page\x18\x01 \x03(\x0b\x32\x1b.subscriptions.Subscription\x12\x0e\n\x06\x63ursor\x18\x02 \x01(\t\"O\n\x0cSubscription\x12\n\n\x02id\x18\x01 \x01(\t\x12\x33\n\x04\x64\x61ta\x18\x02 \x01(\x0b\x32%.subscriptions.SubscriptionDataOutput*&\n\nGroupLogic\x12\x07\n\x03\x41nd\x10\x00\x12\x06\n\x02Or\x10\x01\x12\x07\n\x03Xor\x10\x02\x32\xf7\x03\n\x07Service\x12M\n\x06\x43reate\x12$.subscriptions.SubscriptionDataInput\x1a\x1d.subscriptions.CreateResponse\x12I\n\x04Read\x12\x1a.subscriptions.ReadRequest\x1a%.subscriptions.SubscriptionDataOutput\x12>\n\x06\x44\x65lete\x12\x1c.subscriptions.DeleteRequest\x1a\x16.google.protobuf.Empty\x12\x66\n\x11SearchByCondition\x12\'.subscriptions.SearchByConditionRequest\x1a(.subscriptions.SearchByConditionResponse\x12\x63\n\x10SearchByMetadata\x12&.subscriptions.SearchByMetadataRequest\x1a\'.subscriptions.SearchByMetadataResponse\x12\x45\n\x06Update\x12\x1c.subscriptions.UpdateRequest\x1a\x1d.subscriptions.UpdateResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -40,8 +40,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_CONDITIONMATCH_METADATAENTRY']._serialized_options = b'8\001'
   _globals['_SEARCHBYMETADATAREQUEST_METADATAENTRY']._loaded_options = None
   _globals['_SEARCHBYMETADATAREQUEST_METADATAENTRY']._serialized_options = b'8\001'
-  _globals['_GROUPLOGIC']._serialized_start=3638
-  _globals['_GROUPLOGIC']._serialized_end=3676
+  _globals['_GROUPLOGIC']._serialized_start=3845
+  _globals['_GROUPLOGIC']._serialized_end=3883
   _globals['_SUBSCRIPTIONDATAINPUT']._serialized_start=83
   _globals['_SUBSCRIPTIONDATAINPUT']._serialized_end=267
   _globals['_SUBSCRIPTIONDATAINPUT_METADATAENTRY']._serialized_start=220
@@ -70,44 +70,48 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_READREQUEST']._serialized_end=1474
   _globals['_DELETEREQUEST']._serialized_start=1476
   _globals['_DELETEREQUEST']._serialized_end=1503
-  _globals['_SUBSCRIPTIONDATAOUTPUT']._serialized_start=1506
-  _globals['_SUBSCRIPTIONDATAOUTPUT']._serialized_end=1693
+  _globals['_UPDATEREQUEST']._serialized_start=1506
+  _globals['_UPDATEREQUEST']._serialized_end=1638
+  _globals['_UPDATERESPONSE']._serialized_start=1640
+  _globals['_UPDATERESPONSE']._serialized_end=1674
+  _globals['_SUBSCRIPTIONDATAOUTPUT']._serialized_start=1677
+  _globals['_SUBSCRIPTIONDATAOUTPUT']._serialized_end=1882
   _globals['_SUBSCRIPTIONDATAOUTPUT_METADATAENTRY']._serialized_start=220
   _globals['_SUBSCRIPTIONDATAOUTPUT_METADATAENTRY']._serialized_end=267
-  _globals['_ROUTEOUTPUT']._serialized_start=1695
-  _globals['_ROUTEOUTPUT']._serialized_end=1781
-  _globals['_CONDITIONOUTPUT']._serialized_start=1784
-  _globals['_CONDITIONOUTPUT']._serialized_end=2194
-  _globals['_GROUPCONDITIONOUTPUT']._serialized_start=2197
-  _globals['_GROUPCONDITIONOUTPUT']._serialized_end=2333
-  _globals['_KIWICONDITIONOUTPUT']._serialized_start=2335
-  _globals['_KIWICONDITIONOUTPUT']._serialized_end=2462
-  _globals['_COMPARECONDITIONOUTPUT']._serialized_start=2464
-  _globals['_COMPARECONDITIONOUTPUT']._serialized_end=2554
-  _globals['_EXISTSCONDITIONOUTPUT']._serialized_start=2556
-  _globals['_EXISTSCONDITIONOUTPUT']._serialized_end=2617
-  _globals['_CIDRCONDITIONOUTPUT']._serialized_start=2619
-  _globals['_CIDRCONDITIONOUTPUT']._serialized_end=2695
-  _globals['_REGEXCONDITIONOUTPUT']._serialized_start=2697
-  _globals['_REGEXCONDITIONOUTPUT']._serialized_end=2772
-  _globals['_SEARCHBYCONDITIONREQUEST']._serialized_start=2775
-  _globals['_SEARCHBYCONDITIONREQUEST']._serialized_end=2910
-  _globals['_KIWICONDITIONQUERY']._serialized_start=2912
-  _globals['_KIWICONDITIONQUERY']._serialized_end=2979
-  _globals['_SEARCHBYCONDITIONRESPONSE']._serialized_start=2981
-  _globals['_SEARCHBYCONDITIONRESPONSE']._serialized_end=3069
-  _globals['_CONDITIONMATCH']._serialized_start=3072
-  _globals['_CONDITIONMATCH']._serialized_end=3288
+  _globals['_ROUTEOUTPUT']._serialized_start=1884
+  _globals['_ROUTEOUTPUT']._serialized_end=1970
+  _globals['_CONDITIONOUTPUT']._serialized_start=1973
+  _globals['_CONDITIONOUTPUT']._serialized_end=2383
+  _globals['_GROUPCONDITIONOUTPUT']._serialized_start=2386
+  _globals['_GROUPCONDITIONOUTPUT']._serialized_end=2522
+  _globals['_KIWICONDITIONOUTPUT']._serialized_start=2524
+  _globals['_KIWICONDITIONOUTPUT']._serialized_end=2651
+  _globals['_COMPARECONDITIONOUTPUT']._serialized_start=2653
+  _globals['_COMPARECONDITIONOUTPUT']._serialized_end=2743
+  _globals['_EXISTSCONDITIONOUTPUT']._serialized_start=2745
+  _globals['_EXISTSCONDITIONOUTPUT']._serialized_end=2806
+  _globals['_CIDRCONDITIONOUTPUT']._serialized_start=2808
+  _globals['_CIDRCONDITIONOUTPUT']._serialized_end=2884
+  _globals['_REGEXCONDITIONOUTPUT']._serialized_start=2886
+  _globals['_REGEXCONDITIONOUTPUT']._serialized_end=2961
+  _globals['_SEARCHBYCONDITIONREQUEST']._serialized_start=2964
+  _globals['_SEARCHBYCONDITIONREQUEST']._serialized_end=3099
+  _globals['_KIWICONDITIONQUERY']._serialized_start=3101
+  _globals['_KIWICONDITIONQUERY']._serialized_end=3168
+  _globals['_SEARCHBYCONDITIONRESPONSE']._serialized_start=3170
+  _globals['_SEARCHBYCONDITIONRESPONSE']._serialized_end=3258
+  _globals['_CONDITIONMATCH']._serialized_start=3261
+  _globals['_CONDITIONMATCH']._serialized_end=3495
   _globals['_CONDITIONMATCH_METADATAENTRY']._serialized_start=220
   _globals['_CONDITIONMATCH_METADATAENTRY']._serialized_end=267
-  _globals['_SEARCHBYMETADATAREQUEST']._serialized_start=3291
-  _globals['_SEARCHBYMETADATAREQUEST']._serialized_end=3468
+  _globals['_SEARCHBYMETADATAREQUEST']._serialized_start=3498
+  _globals['_SEARCHBYMETADATAREQUEST']._serialized_end=3675
   _globals['_SEARCHBYMETADATAREQUEST_METADATAENTRY']._serialized_start=220
   _globals['_SEARCHBYMETADATAREQUEST_METADATAENTRY']._serialized_end=267
-  _globals['_SEARCHBYMETADATARESPONSE']._serialized_start=3470
-  _globals['_SEARCHBYMETADATARESPONSE']._serialized_end=3555
-  _globals['_SUBSCRIPTION']._serialized_start=3557
-  _globals['_SUBSCRIPTION']._serialized_end=3636
-  _globals['_SERVICE']._serialized_start=3679
-  _globals['_SERVICE']._serialized_end=4111
+  _globals['_SEARCHBYMETADATARESPONSE']._serialized_start=3677
+  _globals['_SEARCHBYMETADATARESPONSE']._serialized_end=3762
+  _globals['_SUBSCRIPTION']._serialized_start=3764
+  _globals['_SUBSCRIPTION']._serialized_end=3843
+  _globals['_SERVICE']._serialized_start=3886
+  _globals['_SERVICE']._serialized_end=4389
 # @@protoc_insertion_point(module_scope)

@@ -147,8 +147,24 @@ class DeleteRequest(_message.Message):
     id: str
     def __init__(self, id: _Optional[str] = ...) -> None: ...
 
+class UpdateRequest(_message.Message):
+    __slots__ = ("id", "data", "expectedRevision")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    EXPECTEDREVISION_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    data: SubscriptionDataOutput
+    expectedRevision: int
+    def __init__(self, id: _Optional[str] = ..., data: _Optional[_Union[SubscriptionDataOutput, _Mapping]] = ..., expectedRevision: _Optional[int] = ...) -> None: ...
+
+class UpdateResponse(_message.Message):
+    __slots__ = ("revision",)
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    revision: int
+    def __init__(self, revision: _Optional[int] = ...) -> None: ...
+
 class SubscriptionDataOutput(_message.Message):
-    __slots__ = ("metadata", "route")
+    __slots__ = ("metadata", "route", "revision")
     class MetadataEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -158,9 +174,11 @@ class SubscriptionDataOutput(_message.Message):
         def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
     METADATA_FIELD_NUMBER: _ClassVar[int]
     ROUTE_FIELD_NUMBER: _ClassVar[int]
+    REVISION_FIELD_NUMBER: _ClassVar[int]
     metadata: _containers.ScalarMap[str, str]
     route: RouteOutput
-    def __init__(self, metadata: _Optional[_Mapping[str, str]] = ..., route: _Optional[_Union[RouteOutput, _Mapping]] = ...) -> None: ...
+    revision: int
+    def __init__(self, metadata: _Optional[_Mapping[str, str]] = ..., route: _Optional[_Union[RouteOutput, _Mapping]] = ..., revision: _Optional[int] = ...) -> None: ...
 
 class RouteOutput(_message.Message):
     __slots__ = ("destinations", "condition")
@@ -287,7 +305,7 @@ class SearchByConditionResponse(_message.Message):
     def __init__(self, page: _Optional[_Iterable[_Union[ConditionMatch, _Mapping]]] = ..., cursor: _Optional[str] = ...) -> None: ...
 
 class ConditionMatch(_message.Message):
-    __slots__ = ("subscriptionId", "conditionId", "route", "metadata")
+    __slots__ = ("subscriptionId", "conditionId", "route", "metadata", "revision")
     class MetadataEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -299,11 +317,13 @@ class ConditionMatch(_message.Message):
     CONDITIONID_FIELD_NUMBER: _ClassVar[int]
     ROUTE_FIELD_NUMBER: _ClassVar[int]
     METADATA_FIELD_NUMBER: _ClassVar[int]
+    REVISION_FIELD_NUMBER: _ClassVar[int]
     subscriptionId: str
     conditionId: str
     route: RouteOutput
     metadata: _containers.ScalarMap[str, str]
-    def __init__(self, subscriptionId: _Optional[str] = ..., conditionId: _Optional[str] = ..., route: _Optional[_Union[RouteOutput, _Mapping]] = ..., metadata: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    revision: int
+    def __init__(self, subscriptionId: _Optional[str] = ..., conditionId: _Optional[str] = ..., route: _Optional[_Union[RouteOutput, _Mapping]] = ..., metadata: _Optional[_Mapping[str, str]] = ..., revision: _Optional[int] = ...) -> None: ...
 
 class SearchByMetadataRequest(_message.Message):
     __slots__ = ("cursor", "limit", "metadata")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import datetime
 from typing import Annotated
 from urllib.parse import quote
 
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Header, Query, Response
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from turnout.conditions import decode, encode, format_condition, parse
@@ -14,8 +16,14 @@ from turnout.server.rest.dependencies import Matches, Reads, SubscriptionsDep, W
 from turnout.server.rest.models import RequestForm, exactly_one
 from turnout.server.rest.store_calls import matches_store, reads_store, writes_store
 from turnout.subscriptions import Subscription
+from turnout.subscriptions.audit import Action
+from turnout.untrusted import decimal
 
 router = APIRouter(prefix="/v1/subscriptions", tags=["subscriptions"])
+
+IfRevision = Annotated[
+    str | None, Header(alias="If-Match", description="the revision that was read, as the ETag says; others are refused")
+]
 
 _MOST_PAIRS = 1000
 _STORED: dict[int | str, dict[str, object]] = {404: {}, 503: {}}
@@ -26,6 +34,7 @@ class SubscriptionModel(BaseModel):
     """Subscription with its condition as JSON and as text."""
 
     id: str
+    revision: int = Field(description="the store's revision that this version came with")
     metadata: dict[str, str]
     destinations: list[str]
     condition: dict[str, object] = Field(description="as JSON")
@@ -72,6 +81,53 @@ class SubscriptionForm(RequestForm):
         """
         condition = parse(self.condition_text) if self.condition_text is not None else decode(self.condition)
         return Subscription(self.destinations, condition, self.metadata, self.id)
+
+
+class SubscriptionChange(RequestForm):
+    """Changes of a subscription: what is given replaces what was; the condition at most once, as JSON or as text."""
+
+    metadata: dict[str, str] | None = None
+    destinations: list[str] | None = None
+    condition: dict[str, object] | None = None
+    condition_text: str | None = Field(default=None, examples=["subject:orders* AND NOT location:Helsinki"])
+
+    @model_validator(mode="after")
+    def _at_most_one(self) -> SubscriptionChange:
+        if self.condition is not None and self.condition_text is not None:
+            raise ValueError("needs at most one of condition and condition_text")
+        return self
+
+    def of(self, found: Subscription) -> Subscription:
+        """Return the new version of a subscription.
+
+        Raises:
+            ConditionError: the condition cannot be read; the message names the place.
+        """
+        condition = found.condition
+        if self.condition_text is not None:
+            condition = parse(self.condition_text)
+        elif self.condition is not None:
+            condition = decode(self.condition)
+        destinations = found.destinations if self.destinations is None else self.destinations
+        metadata = found.metadata if self.metadata is None else self.metadata
+        return replace(found, destinations=destinations, metadata=metadata, condition=condition)
+
+
+class AuditEntryModel(BaseModel):
+    """One change of a subscription."""
+
+    revision: int = Field(description="of the store, that the change led to")
+    at: datetime | None = Field(description="null where it is not known")
+    actor: str = Field(description='name that it was made under; "" where it is not known')
+    action: Action
+    before: SubscriptionModel | None
+    after: SubscriptionModel | None
+
+
+class HistoryModel(BaseModel):
+    """Changes of a subscription that the store remembers, oldest first."""
+
+    entries: list[AuditEntryModel]
 
 
 class MatchForm(RequestForm):
@@ -149,6 +205,7 @@ def _pairs(written: list[str]) -> dict[str, str]:
 def _model(subscription: Subscription) -> SubscriptionModel:
     return SubscriptionModel(
         id=subscription.id,
+        revision=subscription.revision,
         metadata=dict(subscription.metadata),
         destinations=list(subscription.destinations),
         condition=encode(subscription.condition),
@@ -188,10 +245,77 @@ def validate(form: ConditionForm, _: Reads) -> ConditionModel:
     return ConditionModel(valid=True, condition=encode(condition), condition_text=format_condition(condition))
 
 
+@router.get("/{id:id}/history", summary="Every change of a subscription, with who made it", responses=_STORED)
+@reads_store
+def history(id: str, subscriptions: SubscriptionsDep, _: Reads) -> HistoryModel:  # noqa: A002 - the field's own name
+    return HistoryModel(
+        entries=[
+            AuditEntryModel(
+                revision=entry.revision,
+                at=entry.at,
+                actor=entry.actor,
+                action=entry.action,
+                before=None if entry.before is None else _model(entry.before),
+                after=None if entry.after is None else _model(entry.after),
+            )
+            for entry in subscriptions.service.history(id)
+        ]
+    )
+
+
 @router.get("/{id:id}", summary="One subscription", responses=_STORED)
 @reads_store
-def read(id: str, subscriptions: SubscriptionsDep, _: Reads) -> SubscriptionModel:  # noqa: A002 - the field's own name
-    return _model(subscriptions.service.read(id))
+def read(id: str, subscriptions: SubscriptionsDep, _: Reads, response: Response) -> SubscriptionModel:  # noqa: A002 - the field's own name
+    return _tagged(subscriptions.service.read(id), response)
+
+
+@router.put("/{id:id}", summary="Replace a subscription by a new version", responses={412: {}, **_STORED})
+@writes_store
+def replace_version(
+    id: str,  # noqa: A002 - the field's own name
+    form: SubscriptionForm,
+    subscriptions: SubscriptionsDep,
+    _: Writes,
+    response: Response,
+    if_match: IfRevision = None,
+) -> SubscriptionModel:
+    new = form.subscription()
+    return _tagged(subscriptions.edit(id, lambda _: new, _revision(if_match)), response)
+
+
+@router.patch("/{id:id}", summary="Change parts of a subscription", responses={412: {}, **_STORED})
+@writes_store
+def change(
+    id: str,  # noqa: A002 - the field's own name
+    form: SubscriptionChange,
+    subscriptions: SubscriptionsDep,
+    _: Writes,
+    response: Response,
+    if_match: IfRevision = None,
+) -> SubscriptionModel:
+    return _tagged(subscriptions.edit(id, form.of, _revision(if_match)), response)
+
+
+def _tagged(subscription: Subscription, response: Response) -> SubscriptionModel:
+    """Return a subscription in the form of a response, with its revision as the entity tag."""
+    response.headers["ETag"] = f'"{subscription.revision}"'
+    return _model(subscription)
+
+
+def _revision(if_match: str | None) -> int | None:
+    """Return the revision that an ``If-Match`` names; None for any.
+
+    Raises:
+        ConfigError: it names none.
+    """
+    if if_match is None or if_match.strip() == "*":
+        return None
+    revision = decimal(if_match.strip().removeprefix("W/").strip('"'))
+    if revision is None:
+        raise ConfigError(
+            [Mistake("If-Match", f"expected a revision in quotes, found {if_match!r}")], what="bad request"
+        )
+    return revision
 
 
 @router.delete("/{id:id}", status_code=204, summary="Delete a subscription", responses=_STORED)

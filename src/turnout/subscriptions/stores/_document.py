@@ -45,7 +45,8 @@ def subscription_of(document: Mapping[str, Any]) -> Subscription:
     """The subscription of a document."""
     route = document["route"]
     metadata = {unquote(name): value for name, value in document["metadata"].items()}
-    return Subscription(route["destinations"], _condition(route["condition"]), metadata, document["_id"])
+    condition = _condition(route["condition"])
+    return Subscription(route["destinations"], condition, metadata, document["_id"], document["revision"])
 
 
 def leaf_token(key: str, pattern: str, partial: bool) -> str:

@@ -36,17 +36,17 @@ def _name_nodes(condition: dict[str, Any], make: Callable[[], str]) -> None:
             _name_nodes(child, make)
 
 
-def decode_record(id: str, record: str) -> Subscription:  # noqa: A002 - the field's own name
+def decode_record(id: str, record: str, revision: int) -> Subscription:  # noqa: A002 - the field's own name
     """The subscription that `encode_record` was given, with its ids."""
     destinations, condition, metadata = json.loads(record)
-    return Subscription(destinations, _condition(condition), metadata, id)
+    return Subscription(destinations, _condition(condition), metadata, id, revision)
 
 
-def decode_records(rows: Sequence[tuple[str, str]]) -> Iterator[Subscription]:
-    """Decode (id, record) pairs like `decode_record`, with one parser for all of them."""
-    parsed = json.loads(f"[{','.join(record for _, record in rows)}]")
-    for (id_, _), (destinations, condition, metadata) in zip(rows, parsed, strict=True):
-        yield Subscription(destinations, _condition(condition), metadata, id_)
+def decode_records(rows: Sequence[tuple[str, str, int]]) -> Iterator[Subscription]:
+    """Decode rows of id, record and revision like `decode_record`, with one parser for all of them."""
+    parsed = json.loads(f"[{','.join(record for _, record, _ in rows)}]")
+    for (id_, _, revision), (destinations, condition, metadata) in zip(rows, parsed, strict=True):
+        yield Subscription(destinations, _condition(condition), metadata, id_, revision)
 
 
 def _condition(data: dict[str, Any]) -> Condition:

@@ -1,0 +1,143 @@
+"""``turnout subscriptions update`` and ``history``: new versions of a subscription, and all that there were."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from turnout.cli.arguments import json_of, pairs_of
+from turnout.cli.options import AsJson
+from turnout.cli.stores import StoreTimeout, StoreUrl, opened_store
+from turnout.errors import SubscriptionInvalidError
+from turnout.terminal import json_text, printable_lines
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from turnout.subscriptions import Subscription
+    from turnout.subscriptions.audit import AuditEntry
+
+ExpectedRevision = Annotated[
+    int | None, typer.Option(min=0, help="Refuse if the subscription is at another revision than this one.")
+]
+
+
+def update(
+    id: str,  # noqa: A002 - the argument's name on the command line
+    condition: Annotated[str | None, typer.Argument(help="What to look for from now on, as text.")] = None,
+    to: Annotated[list[str] | None, typer.Option("--to", help="A destination, in place of all that were.")] = None,
+    meta: Annotated[
+        list[str] | None, typer.Option(help="The subscription's own metadata, in place of all that was: name=value.")
+    ] = None,
+    body: Annotated[
+        str | None,
+        typer.Option("--body", help="The whole new version as JSON, as `read` prints it; - is standard input."),
+    ] = None,
+    expected_revision: ExpectedRevision = None,
+    store: StoreUrl = None,
+    timeout: StoreTimeout = None,
+    as_json: AsJson = False,
+) -> None:
+    """Replace parts of a subscription, or all of it; its id stays, and a running route sees one change."""
+    from turnout.conditions import parse
+    from turnout.subscriptions.lines import subscription_from_json
+    from turnout.subscriptions.rules import check
+
+    parts: dict[str, Any] = {}
+    if condition is not None:
+        parts["condition"] = parse(condition)
+    if to:
+        parts["destinations"] = to
+    if meta:
+        parts["metadata"] = pairs_of(meta, "--meta")
+    if bool(parts) == (body is not None):
+        raise SubscriptionInvalidError("give what is to change, or the whole new version with --body: one of both")
+    if body is not None:
+        new = subscription_from_json(json_of(body, "--body"))
+        _edit(id, lambda _: new, expected_revision, store, timeout, as_json=as_json)
+        return
+
+    def change(found: Subscription) -> Subscription:
+        version = replace(found, **parts)
+        check(version)
+        return version
+
+    _edit(id, change, expected_revision, store, timeout, as_json=as_json)
+
+
+def _edit(
+    id_: str,
+    change: Callable[[Subscription], Subscription],
+    expected_revision: int | None,
+    store: str | None,
+    timeout: float | None,
+    *,
+    as_json: bool,
+) -> None:
+    from turnout.subscriptions.store import edit
+
+    with opened_store(store, timeout) as opened:
+        revision = edit(opened, id_, change, expected_revision)
+    if as_json:
+        typer.echo(json.dumps({"id": id_, "revision": revision}))
+    else:
+        typer.echo(printable_lines([f"{id_} is at revision {revision}"]), err=True)
+
+
+def history(
+    id: str,  # noqa: A002 - the argument's name on the command line
+    store: StoreUrl = None,
+    timeout: StoreTimeout = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print every change of a subscription that the store remembers: when, by whom, and what changed."""
+    from turnout.subscriptions.lines import subscription_to_json
+    from turnout.subscriptions.store import history_of
+
+    with opened_store(store, timeout) as opened:
+        entries = history_of(opened, id)
+    if as_json:
+        rows = [
+            {
+                "revision": entry.revision,
+                "at": None if entry.at is None else entry.at.isoformat(),
+                "actor": entry.actor,
+                "action": entry.action,
+                "before": None if entry.before is None else subscription_to_json(entry.before),
+                "after": None if entry.after is None else subscription_to_json(entry.after),
+            }
+            for entry in entries
+        ]
+        typer.echo(json_text({"entries": rows}, indent=1))
+        return
+    for entry in entries:
+        typer.echo(printable_lines(_lines(entry)))
+    if not entries:
+        typer.echo("no change is remembered", err=True)
+
+
+def _lines(entry: AuditEntry) -> list[str]:
+    at = "at an unknown time" if entry.at is None else entry.at.isoformat(timespec="seconds")
+    lines = [f"revision {entry.revision}  {at}  {entry.action} by {entry.actor or 'unknown'}"]
+    before, after = _facts(entry.before), _facts(entry.after)
+    for name in sorted(before.keys() | after.keys()):
+        old, new = before.get(name), after.get(name)
+        if old != new:
+            lines += [f"  - {name}: {old}"] * (old is not None) + [f"  + {name}: {new}"] * (new is not None)
+    return lines
+
+
+def _facts(subscription: Subscription | None) -> dict[str, str]:
+    """Return what a version says, by name, as texts for people."""
+    if subscription is None:
+        return {}
+    from turnout.conditions import format_condition
+
+    return {
+        "condition": format_condition(subscription.condition),
+        "destinations": " ".join(subscription.destinations),
+        **{f"metadata.{name}": value for name, value in subscription.metadata.items()},
+    }
