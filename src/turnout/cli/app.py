@@ -29,7 +29,7 @@ COMMANDS: Final[Mapping[str, CommandEntry]] = {
         ("demo", "demo", "Run the main job on real servers and real data: 336,776 flights past 10,000 subscriptions."),
         ("diff", "diff", "Compare two versions of a route over the same stored records; nothing is published."),
         ("explain", "explain", "Show what a route does with one record: stages, mapping, subscriptions, deliveries."),
-        ("feed", "feed", "Read the messages that a subscription got; nothing is delivered, and no copy of them is stored."),
+        ("feed", "feed", "Read the messages of a subscription; nothing is delivered, and no copy of them is stored."),
         ("import", "import_", "Make a route, or subscriptions, of what you have already."),
         ("kiwi-tree", "kiwi_tree", "Serve the kiwi-tree registry of patterns."),
         ("kv", "kv", "Read, write and watch key-value buckets."),

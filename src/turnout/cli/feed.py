@@ -33,7 +33,7 @@ def feed(
     timeout: StoreTimeout = None,
     as_json: AsJson = False,
 ) -> None:
-    """Read the messages that a subscription got; nothing is delivered, and no copy of them is stored."""
+    """Read the messages of a subscription; nothing is delivered, and no copy of them is stored."""
     from turnout.history.feed import FeedReader
 
     with stop_on_signals() as stop, FeedReader(loaded_route(route, timeout)) as reader:

@@ -15,7 +15,7 @@ from turnout.errors import ConnectionLostError, StreamError
 from turnout.kafka.admin import KafkaAdmin
 from turnout.kafka.clients import NOT_FOUND, ErrorWatch, consumer_of, kafka_errors, raise_error
 from turnout.kafka.options import KafkaOptions
-from turnout.records.headers import ARROW
+from turnout.records.header_column import ARROW
 from turnout.records.types import ArrowArray, ArrowBatch
 
 if TYPE_CHECKING:

@@ -146,7 +146,7 @@ def _of_json(text: str, file: Path) -> tuple[Mapping[str, object], str | None]:
         raise ConfigError([Mistake("", f"{file}: too deep, or a number too long, for a connector's JSON")]) from None
     loaded = _of_expanded(loaded, file)
     config = loaded.get("config", loaded) if isinstance(loaded, dict) else None
-    if not isinstance(config, dict):
+    if not isinstance(loaded, dict) or not isinstance(config, dict):
         raise ConfigError([Mistake("", f"{file}: expected an object, or one under 'config'")])
     if twice:
         raise ConfigError([Mistake("", f"{file}: {name!r} occurs twice") for name in twice])

@@ -10,7 +10,6 @@ from contextlib import ExitStack
 
 from turnout.errors import ConnectionLostError, StreamError, TurnoutError
 from turnout.routes.endpoints import Endpoint, Source
-from turnout.runtime.committed_offsets import committed
 from turnout.runtime.endpoints import SourceSession, adapter_of
 from turnout.runtime.lag import Lag, lag_of
 from turnout.secrets import masked_url
