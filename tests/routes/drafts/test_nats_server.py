@@ -98,7 +98,7 @@ def test_a_server_with_an_operator(tmp_path) -> None:
 
     draft = draft_of_server(file)
 
-    assert draft.document["sink"]["credentials"] == "${NATS_CREDS}"
+    assert part_of(draft, "sink")["credentials"] == "${NATS_CREDS}"
     assert draft.variables == draft.file_variables == ("NATS_CREDS",)
     assert draft.mistakes(draft.text("")) == ()
 
@@ -107,4 +107,4 @@ def test_a_name_that_no_default_can_hold(tmp_path) -> None:
     """The variable has to be set."""
     file = server(tmp_path, 'authorization { user: "a}b", password: p }\nmappings { a: b }\n')
 
-    assert draft_of_server(file).document["sink"]["user"] == "${NATS_USER}"
+    assert part_of(draft_of_server(file), "sink")["user"] == "${NATS_USER}"
