@@ -25,11 +25,13 @@ def leaves(command: Any, *path: str) -> Iterator[tuple[tuple[str, ...], Any]]:
         yield from leaves(child, *path, name)
 
 
+def _arguments(command: Any) -> list[str]:
+    return [given.name for given in command.params if given.param_type_name == "argument"]
+
+
 LEAVES = dict(found for name, command in all_commands().items() for found in leaves(command, name))
 TAKE_A_FILE = [
-    path
-    for path, command in LEAVES.items()
-    if [given.name for given in command.params if given.param_type_name == "argument"] in (["route"], ["file"])
+    path for path, command in LEAVES.items() if path[0] != "ctl" and _arguments(command) in (["route"], ["file"])
 ]
 
 
@@ -90,3 +92,18 @@ def test_a_folder_where_a_file_is_expected(turnout, tmp_path) -> None:
 
     assert code == 2
     assert "Traceback" not in err
+
+
+def test_one_short_option_means_one_thing() -> None:
+    """In all commands; a long option that begins alike is another."""
+    meanings: dict[str, set[str]] = {}
+    for command in (*LEAVES.values(), *all_commands().values()):
+        for parameter in command.params:
+            long = next((name for name in parameter.opts if name.startswith("--")), parameter.name)
+            for name in parameter.opts:
+                if not name.startswith("--"):
+                    meanings.setdefault(name, set()).add(long)
+
+    short = {name: longs for name, longs in meanings.items() if name.startswith("-")}
+    assert set(short) >= {"-s", "-n", "-y"}
+    assert {name: longs for name, longs in short.items() if len(longs) > 1} == {}

@@ -47,6 +47,7 @@ def create(
         str | None, typer.Argument(help="What to look for: 'subject:orders* AND NOT location:Helsinki'.")
     ] = None,
     to: Annotated[list[str] | None, typer.Option("--to", help="A destination; give it several times.")] = None,
+    id: Annotated[str, typer.Option("--id", help="The subscription's id; a new one if not given.")] = "",  # noqa: A002 - the option's name
     meta: Annotated[list[str] | None, typer.Option(help="The subscription's own metadata: name=value.")] = None,
     has: Annotated[list[str] | None, typer.Option(help="A leaf: key=pattern.")] = None,
     has_word: Annotated[list[str] | None, typer.Option(help="A leaf on any word of the value: key=pattern.")] = None,
@@ -70,12 +71,12 @@ def create(
             "give the condition once: as text, by --has, --has-word and --has-not, or --body"
         )
     if body is not None:
-        if to or meta:
-            raise SubscriptionInvalidError("--body has destinations and metadata of its own: leave --to and --meta out")
+        if to or meta or id:
+            raise SubscriptionInvalidError("--body has all of the subscription: leave --to, --meta and --id out")
         subscription = subscription_from_json(json_of(body, "--body"))
     else:
         parsed = _parsed(condition) if condition is not None else _coupled(leaves, logic)
-        subscription = Subscription(to or [], parsed, pairs_of(meta or [], "--meta"))
+        subscription = Subscription(to or [], parsed, pairs_of(meta or [], "--meta"), id)
         check(subscription)
     with opened_store(store, timeout, create=True) as opened:
         created = opened.create(subscription)

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
+from typing import Any
 
 from turnout.errors import ConfigError, Mistake, shortened
 from turnout.routes.properties import properties
@@ -153,12 +154,12 @@ def _of_json(text: str, file: Path) -> tuple[Mapping[str, object], str | None]:
     return config, option_text(loaded.get("name"))
 
 
-def _of_expanded(loaded: object, file: Path) -> object:
+def _of_expanded(loaded: Any, file: Path) -> Any:
     """Return the only connector of ``GET /connectors?expand=info``; anything else as it is."""
     if not isinstance(loaded, dict) or not loaded or "config" in loaded:
         return loaded
-    infos = [entry.get("info") if isinstance(entry, dict) else None for entry in loaded.values()]
-    if not all(isinstance(info, dict) and isinstance(info.get("config"), dict) for info in infos):
+    infos = [entry.get("info") for entry in loaded.values() if isinstance(entry, dict)]
+    if len(infos) < len(loaded) or not all(isinstance(info, dict) and "config" in info for info in infos):
         return loaded
     if len(infos) > 1:
         names = shortened(", ".join(sorted(loaded)))
