@@ -20,7 +20,11 @@ DEFAULT_STORE = "sqlite:///subscriptions.db"
 
 StoreUrl = Annotated[
     str | None,
-    typer.Option("--store", "-s", help=f"sqlite:///…, mongodb://… or grpc://host:port; DB_URI, or {DEFAULT_STORE}."),
+    typer.Option(
+        "--store",
+        "-s",
+        help=f"sqlite:///…, postgresql://…, mongodb://… or grpc://host:port; DB_URI, or {DEFAULT_STORE}.",
+    ),
 ]
 
 StoreTimeout = Annotated[

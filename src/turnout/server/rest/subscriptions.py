@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Any
 from urllib.parse import quote
 
 from fastapi import APIRouter, Header, Query, Response
@@ -17,6 +17,8 @@ from turnout.server.rest.models import RequestForm, exactly_one
 from turnout.server.rest.store_calls import matches_store, reads_store, writes_store
 from turnout.subscriptions import Subscription
 from turnout.subscriptions.audit import Action
+from turnout.subscriptions.expiry import Expiry, ExpiryClock
+from turnout.subscriptions.settings import settings_from_mapping
 from turnout.untrusted import decimal
 
 router = APIRouter(prefix="/v1/subscriptions", tags=["subscriptions"])
@@ -30,6 +32,17 @@ _STORED: dict[int | str, dict[str, object]] = {404: {}, 503: {}}
 """There may be no store, and it may be away."""
 
 
+class ExpiryModel(RequestForm):
+    """Time from which on a subscription matches nothing."""
+
+    at: datetime = Field(description="UTC without an offset")
+    by: ExpiryClock = Field(default="record", description="the time of records, or the clock when they are matched")
+
+    def expiry(self) -> Expiry:
+        """The expiry."""
+        return Expiry(self.at, self.by)
+
+
 class SubscriptionModel(BaseModel):
     """Subscription with its condition as JSON and as text."""
 
@@ -39,6 +52,9 @@ class SubscriptionModel(BaseModel):
     destinations: list[str]
     condition: dict[str, object] = Field(description="as JSON")
     condition_text: str = Field(description="the same for people")
+    enabled: bool = Field(description="false for one that matches nothing for now")
+    expires: ExpiryModel | None = Field(description="null for never")
+    delivery: dict[str, object] = Field(description="settings of HTTP deliveries that are not defaults")
 
 
 class SubscriptionPage(BaseModel):
@@ -46,7 +62,7 @@ class SubscriptionPage(BaseModel):
 
     items: list[SubscriptionModel]
     cursor: str = Field(description='value for the next page; "" on the last page')
-    total: int = Field(description="all that the server has")
+    total: int = Field(description="all that the server has, without disabled ones")
 
 
 class SubscriptionForm(RequestForm):
@@ -66,6 +82,9 @@ class SubscriptionForm(RequestForm):
         default=None, examples=[{"kiwiCondition": {"key": "subject", "pattern": "orders*"}}]
     )
     condition_text: str | None = Field(default=None, examples=["subject:orders* AND NOT location:Helsinki"])
+    enabled: bool = True
+    expires: ExpiryModel | None = None
+    delivery: dict[str, object] | None = Field(default=None, examples=[{"ordered": True, "timeout": "5s"}])
 
     @model_validator(mode="after")
     def _one(self) -> SubscriptionForm:
@@ -80,7 +99,23 @@ class SubscriptionForm(RequestForm):
             ConditionError: the condition cannot be read; the message names the place.
         """
         condition = parse(self.condition_text) if self.condition_text is not None else decode(self.condition)
-        return Subscription(self.destinations, condition, self.metadata, self.id)
+        return Subscription(
+            self.destinations, condition, self.metadata, self.id, enabled=self.enabled, **_settings(self)
+        )
+
+
+def _settings(form: SubscriptionForm | SubscriptionChange) -> dict[str, Any]:
+    """Return expiry and delivery settings of a form, as far as they are given.
+
+    Raises:
+        SubscriptionInvalidError: there are no such settings.
+    """
+    settings: dict[str, Any] = {}
+    if "expires" in form.model_fields_set:
+        settings["expires"] = None if form.expires is None else form.expires.expiry()
+    if "delivery" in form.model_fields_set:
+        settings |= {"delivery": None, **settings_from_mapping({"delivery": form.delivery})}
+    return settings
 
 
 class SubscriptionChange(RequestForm):
@@ -90,6 +125,9 @@ class SubscriptionChange(RequestForm):
     destinations: list[str] | None = None
     condition: dict[str, object] | None = None
     condition_text: str | None = Field(default=None, examples=["subject:orders* AND NOT location:Helsinki"])
+    enabled: bool | None = None
+    expires: ExpiryModel | None = Field(default=None, description="null makes it never end")
+    delivery: dict[str, object] | None = Field(default=None, description="null means the defaults")
 
     @model_validator(mode="after")
     def _at_most_one(self) -> SubscriptionChange:
@@ -110,7 +148,15 @@ class SubscriptionChange(RequestForm):
             condition = decode(self.condition)
         destinations = found.destinations if self.destinations is None else self.destinations
         metadata = found.metadata if self.metadata is None else self.metadata
-        return replace(found, destinations=destinations, metadata=metadata, condition=condition)
+        enabled = found.enabled if self.enabled is None else self.enabled
+        return replace(
+            found,
+            destinations=destinations,
+            metadata=metadata,
+            condition=condition,
+            enabled=enabled,
+            **_settings(self),
+        )
 
 
 class AuditEntryModel(BaseModel):
@@ -203,6 +249,7 @@ def _pairs(written: list[str]) -> dict[str, str]:
 
 
 def _model(subscription: Subscription) -> SubscriptionModel:
+    expires = subscription.expires
     return SubscriptionModel(
         id=subscription.id,
         revision=subscription.revision,
@@ -210,6 +257,9 @@ def _model(subscription: Subscription) -> SubscriptionModel:
         destinations=list(subscription.destinations),
         condition=encode(subscription.condition),
         condition_text=format_condition(subscription.condition),
+        enabled=subscription.enabled,
+        expires=None if expires is None else ExpiryModel(at=expires.at, by=expires.by),
+        delivery={} if subscription.delivery is None else subscription.delivery.to_mapping(),
     )
 
 
