@@ -73,6 +73,7 @@ def test_create_from_json(turnout):
         (["k:v", "--to", "d", "--meta", "x"], "--meta: expected name=value"),
         (["--body", "{"], "--body: not JSON"),
         (["--body", "{}", "--to", "d"], "leave --to, --meta and --id out"),
+        (["--body", "{}", "--to", "d"], "leave the options for its parts out"),
         (["k:v", "--to", "d", "--store", "redis://x"], "no store is named 'redis://x'"),
         (["k:v", "--to", "d", "--store", "grpc://"], "names no host"),
         (["k:v", "--to", "d", "--store", "grpc://h:1?ca=/nowhere"], "/nowhere"),
@@ -432,3 +433,24 @@ def test_an_id_of_ones_own(turnout) -> None:
     assert turnout("subscriptions", "create", "city:Oulu", "--to", "d", "--id", "oulu") == (0, "oulu\n", "")
     assert turnout("subscriptions", "create", "city:Oulu", "--to", "d", "--id", "oulu")[0] == 1
     assert turnout("subscriptions", "create", "--body", "{}", "--id", "oulu")[0] == 2
+
+
+def test_pause_resume_and_expiry(turnout):
+    """A paused or expired subscription matches nothing, and `explain` says why."""
+    id_ = created(turnout, "a:1", "--to", "x")
+    ask = lambda command, *more: turnout("subscriptions", command, *more, "a=1")[1]  # noqa: E731
+
+    assert turnout("subscriptions", "pause", id_)[0] == 0
+    assert ask("match") == ""
+    assert "not matched because the subscription is disabled; its condition is true" in ask("explain", id_)
+    assert json.loads(turnout("subscriptions", "read", id_)[1])["enabled"] is False
+    turnout("subscriptions", "resume", id_)
+    turnout("subscriptions", "resume", id_)
+    assert id_ in ask("match")
+    assert turnout("subscriptions", "update", id_, "--expires", "2020-01-01", "--expires-by", "wall")[0] == 0
+    assert ask("match") == ""
+    assert "expired at 2020-01-01T00:00:00+00:00 by the clock" in ask("explain", id_)
+    turnout("subscriptions", "update", id_, "--expires", "never")
+    assert id_ in ask("match")
+    assert turnout("subscriptions", "history", id_)[1].count("updated by") == 4
+    assert turnout("subscriptions", "update", id_, "--expires", "soon")[0] == 2

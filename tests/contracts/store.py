@@ -37,6 +37,8 @@ from turnout.errors import (
 )
 from turnout.subscriptions import MAX_LIMIT, Page, Store, Subscription
 from turnout.subscriptions.actor import acting_as
+from turnout.subscriptions.delivery import DeliverySettings
+from turnout.subscriptions.expiry import Expiry
 from turnout.subscriptions.store import BulkStore, MultiTenantStore, VersionedStore, delete_many, edit
 from turnout.subscriptions.tenants import tenant_of
 
@@ -214,6 +216,23 @@ class OwnerContract:
         assert store.search_by_metadata({"n": "old"}).items == ()
         assert store.search_by_condition("subject", "orders*").items == ()
         assert [item.revision for item in store.snapshot()] == [revision]
+
+    def test_keeps_settings(self, store):
+        """Whether it is enabled, when it expires and how it is delivered come back, by every way of asking."""
+        expires = Expiry(datetime(2030, 1, 2, 3, 4, 5, 678901, UTC), "wall")
+        delivery = DeliverySettings(retry=(1.5, 60.0), ordered=True, concurrency=3, headers={"X-Desk": "7"})
+        store.create(subscription(id="a", enabled=False, expires=expires, delivery=delivery))
+        store.create(subscription(id="b"))
+        (found,) = store.search_by_metadata({}, limit=1).items
+        first, second = store.snapshot()
+
+        assert (found.enabled, found.expires, found.delivery) == (False, expires, delivery)
+        assert store.read("a") == found == first == store.changes(0).created[0]
+        assert store.search_by_condition("subject", "orders*").items[0].subscription == found
+        assert (second.enabled, second.expires, second.delivery) == (True, None, None)
+        store.update("a", replace(found, enabled=True, expires=None, delivery=None))
+        assert store.read("a") == replace(second, id="a", condition=found.condition)
+        assert store.as_of(first.revision).read("a") == found
 
     def test_update_keeps_given_node_ids(self, store):
         """A condition that was read and is stored again keeps the ids of its nodes."""

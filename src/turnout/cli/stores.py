@@ -20,7 +20,10 @@ DEFAULT_STORE = "sqlite:///subscriptions.db"
 
 StoreUrl = Annotated[
     str | None,
-    typer.Option("--store", help=f"sqlite:///…, mongodb://… or grpc://host:port; DB_URI, or {DEFAULT_STORE}."),
+    typer.Option(
+        "--store",
+        help=f"sqlite:///…, postgresql://…, mongodb://… or grpc://host:port; DB_URI, or {DEFAULT_STORE}.",
+    ),
 ]
 
 StoreTimeout = Annotated[

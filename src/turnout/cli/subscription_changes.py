@@ -1,10 +1,10 @@
-"""``turnout subscriptions update`` and ``history``: new versions of a subscription, and all that there were."""
+"""``turnout subscriptions update``, ``pause``, ``resume`` and ``history``: versions of a subscription."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -20,6 +20,16 @@ if TYPE_CHECKING:
     from turnout.subscriptions import Subscription
     from turnout.subscriptions.audit import AuditEntry
 
+Expires = Annotated[
+    str | None, typer.Option(help="ISO 8601 time from which on it matches nothing; never takes that back.")
+]
+ExpiresBy = Annotated[
+    Literal["record", "wall"], typer.Option(help="Compare it with the time of records, or with the clock.")
+]
+Delivery = Annotated[
+    str | None, typer.Option(help='Settings of HTTP deliveries as JSON, as {"ordered": true}; - is standard input.')
+]
+Ids = Annotated[list[str], typer.Argument(help="The ids of the subscriptions.")]
 ExpectedRevision = Annotated[
     int | None, typer.Option(min=0, help="Refuse if the subscription is at another revision than this one.")
 ]
@@ -36,6 +46,9 @@ def update(
         str | None,
         typer.Option("--body", help="The whole new version as JSON, as `read` prints it; - is standard input."),
     ] = None,
+    expires: Expires = None,
+    expires_by: ExpiresBy = "record",
+    delivery: Delivery = None,
     expected_revision: ExpectedRevision = None,
     store: StoreUrl = None,
     timeout: StoreTimeout = None,
@@ -53,6 +66,7 @@ def update(
         parts["destinations"] = to
     if meta:
         parts["metadata"] = pairs_of(meta, "--meta")
+    parts |= settings_of(expires, expires_by, delivery)
     if bool(parts) == (body is not None):
         raise SubscriptionInvalidError("give what is to change, or the whole new version with --body: one of both")
     if body is not None:
@@ -85,6 +99,45 @@ def _edit(
         typer.echo(json.dumps({"id": id_, "revision": revision}))
     else:
         typer.echo(printable_lines([f"{id_} is at revision {revision}"]), err=True)
+
+
+def settings_of(expires: str | None, expires_by: str, delivery: str | None) -> dict[str, Any]:
+    """Return the settings that the options give, as arguments of a subscription.
+
+    Raises:
+        SubscriptionInvalidError: one means nothing.
+    """
+    from turnout.subscriptions.settings import settings_from_mapping
+
+    settings: dict[str, Any] = {}
+    if expires == "never":
+        settings["expires"] = None
+    elif expires is not None:
+        settings |= settings_from_mapping({"expires": {"at": expires, "by": expires_by}})
+    if delivery is not None:
+        settings |= settings_from_mapping({"delivery": json_of(delivery, "--delivery")})
+    return settings
+
+
+def pause(ids: Ids, store: StoreUrl = None, timeout: StoreTimeout = None) -> None:
+    """Disable subscriptions: they match nothing from a route's next micro-batch on, and keep their ids."""
+    _enable(ids, store, timeout, enabled=False)
+
+
+def resume(ids: Ids, store: StoreUrl = None, timeout: StoreTimeout = None) -> None:
+    """Enable subscriptions that `pause` has disabled; what came meanwhile is not delivered."""
+    _enable(ids, store, timeout, enabled=True)
+
+
+def _enable(ids: list[str], store: str | None, timeout: float | None, *, enabled: bool) -> None:
+    from turnout.subscriptions.store import edit
+
+    with opened_store(store, timeout) as opened:
+        for id_ in ids:
+            # The same again would be a change in the log that changes nothing.
+            if opened.read(id_).enabled != enabled:
+                edit(opened, id_, lambda found: replace(found, enabled=enabled))
+            typer.echo(printable_lines([f"{id_} is {'enabled' if enabled else 'paused'}"]), err=True)
 
 
 def history(
@@ -135,9 +188,11 @@ def _facts(subscription: Subscription | None) -> dict[str, str]:
     if subscription is None:
         return {}
     from turnout.conditions import format_condition
+    from turnout.subscriptions.settings import settings_to_mapping
 
     return {
         "condition": format_condition(subscription.condition),
         "destinations": " ".join(subscription.destinations),
         **{f"metadata.{name}": value for name, value in subscription.metadata.items()},
+        **{name: json.dumps(value) for name, value in settings_to_mapping(subscription).items()},
     }

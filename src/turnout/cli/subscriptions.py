@@ -16,7 +16,7 @@ from turnout.cli.arguments import json_of, pairs_of, split_pairs
 from turnout.cli.options import AsJson
 from turnout.cli.serve import serve
 from turnout.cli.stores import StoreTimeout, StoreUrl, opened_store, store_url_of
-from turnout.cli.subscription_changes import history, update
+from turnout.cli.subscription_changes import Delivery, Expires, ExpiresBy, history, pause, resume, settings_of, update
 from turnout.cli.token import token
 from turnout.errors import SubscriptionInvalidError
 from turnout.terminal import escaped_json, json_text, printable_lines
@@ -35,7 +35,22 @@ Cursor = Annotated[str, typer.Option(help="The last id of the page before.")]
 def register(app: typer.Typer) -> None:
     """Add the commands."""
     commands = typer.Typer(help="Store subscriptions, find them, and serve them over gRPC.", no_args_is_help=True)
-    for command in (serve, token, create, read, update, delete, history, search, match, explain, stats, analyze):
+    for command in (
+        serve,
+        token,
+        create,
+        read,
+        update,
+        pause,
+        resume,
+        delete,
+        history,
+        search,
+        match,
+        explain,
+        stats,
+        analyze,
+    ):
         commands.command(command.__name__)(command)
     commands.command("import")(import_)
     commands.command("export")(export)
@@ -56,6 +71,10 @@ def create(
     body: Annotated[
         str | None, typer.Option("--body", help="JSON as for the service's Create; - reads standard input.")
     ] = None,
+    expires: Expires = None,
+    expires_by: ExpiresBy = "record",
+    delivery: Delivery = None,
+    disabled: Annotated[bool, typer.Option("--disabled", help="Store it paused.")] = False,
     store: StoreUrl = None,
     timeout: StoreTimeout = None,
     as_json: AsJson = False,
@@ -70,13 +89,15 @@ def create(
         raise SubscriptionInvalidError(
             "give the condition once: as text, by --has, --has-word and --has-not, or --body"
         )
+    settings = settings_of(expires, expires_by, delivery)
     if body is not None:
-        if to or meta or id:
-            raise SubscriptionInvalidError("--body has all of the subscription: leave --to, --meta and --id out")
+        if to or meta or id or settings or disabled:
+            raise SubscriptionInvalidError("--body has all of the subscription: leave the options for its parts out")
         subscription = subscription_from_json(json_of(body, "--body"))
     else:
         parsed = _parsed(condition) if condition is not None else _coupled(leaves, logic)
-        subscription = Subscription(to or [], parsed, pairs_of(meta or [], "--meta"), id)
+        own = pairs_of(meta or [], "--meta")
+        subscription = Subscription(to or [], parsed, own, id, enabled=not disabled, **settings)
         check(subscription)
     with opened_store(store, timeout, create=True) as opened:
         created = opened.create(subscription)
@@ -184,11 +205,19 @@ def explain(
     as_json: AsJson = False,
 ) -> None:
     """Explain the result of matching a subscription with a message, down to each leaf."""
-    explanation = _explained(store_url_of(store, timeout), id, _message(pairs, message))
+    url = store_url_of(store, timeout)
+    explanation, inactive = _explained(url, id, _message(pairs, message)), _inactive(url, id)
+    matched = explanation.holds and not inactive
     if as_json:
-        typer.echo(json.dumps({"matched": explanation.holds, "explanation": _plain(explanation)}, indent=1))
+        answer = {"matched": matched, "inactive": inactive, "explanation": _plain(explanation)}
+        typer.echo(json.dumps(answer, indent=1))
         return
-    typer.echo(f"{'matched' if explanation.holds else 'not matched'} because")
+    if inactive:
+        typer.echo(
+            f"not matched because the subscription {inactive}; its condition is {str(explanation.holds).lower()}:"
+        )
+    else:
+        typer.echo(f"{'matched' if matched else 'not matched'} because")
     typer.echo(printable_lines(explanation.lines(1)))
 
 
@@ -319,6 +348,15 @@ def _explained(store: str, id_: str, metadata: dict[str, str]) -> Explanation:
             return service.explain(id_, metadata)
     with opened_store(store) as opened:
         return explanation_of(opened.read(id_).condition, metadata)
+
+
+def _inactive(store: str, id_: str) -> str:
+    """Return the reason that a subscription matches nothing now; "" if there is none."""
+    from turnout.epoch import milliseconds_now
+
+    now = milliseconds_now()
+    with opened_store(store) as opened:
+        return opened.read(id_).inactive(now, now)
 
 
 def _description(subscription: Subscription, indent: int | None = None) -> str:

@@ -26,7 +26,7 @@ from turnout.engine.flow import DEAD_LETTER, KEY, MAPPING, MATCH, SINK, SOURCE, 
 from turnout.engine.headers import HeaderRules
 from turnout.engine.lineage import LineageHeaders
 from turnout.engine.messages import Messages, record_columns
-from turnout.engine.metadata import Metadata, texts_of
+from turnout.engine.metadata import Metadata, record_times, texts_of
 from turnout.engine.origin import message_ids
 from turnout.engine.outcome import outcomes_of
 from turnout.engine.reading import Consumed, batch_of
@@ -216,7 +216,7 @@ class Program:
             return self._own_topics.of(rows, records.by_row(records.topics, rows)), rows[:0]
         # What is lost is mostly little: leaving it among the others costs less than taking it out of every column.
         columns = self.metadata.columns(records, alive, index.keys)
-        matches = index.match(columns, len(alive))
+        matches = index.match(columns, len(alive), times=record_times(records, alive, index))
         if len(lost):
             indices = np.flatnonzero(kept[matches.rows])
             matches = Matches(matches.rows[indices], matches.subscriptions[indices])

@@ -325,7 +325,7 @@ class StoreBase:
 
 
 def open_store(url: str) -> FullStore:
-    """The store that a URL names: ``sqlite:///file.db``, ``mongodb://host/db`` or ``memory://name``.
+    """The store that a URL names: ``sqlite:///file.db``, ``postgresql://host/db``, ``mongodb://host/db`` or ``memory://name``.
 
     The part before ``://`` is the name of an entry point in the group ``turnout.stores``, whose object is
     called with the URL. A package's store may lack the optional abilities, `VersionedStore` and `MultiTenantStore`.
@@ -341,11 +341,11 @@ def open_store(url: str) -> FullStore:
     ...     store.read(id_).destinations
     ...
     ('orders.oulu',)
-    >>> open_store("postgres://host/db")
+    >>> open_store("oracle://host/db")
     Traceback (most recent call last):
         ...
     turnout.errors.ConfigError: bad configuration: 1 mistake
-      store: no store is named 'postgres://host/db'; expected one of grpc://, memory://, mongodb://, sqlite://
+      store: no store is named 'oracle://host/db'; expected one of grpc://, memory://, mongodb://, postgresql://, sqlite://
     """
     problem = url_problem(url)
     if problem:

@@ -128,6 +128,12 @@ def test_a_subscription_is_changed_on_its_page(bench: Bench, console: TestClient
     )
     page = console.get("/subscriptions/a1").text
 
+    assert console.patch("/v1/subscriptions/a1", json={"enabled": False}).status_code == 200
+    paused = console.get("/subscriptions/a1").text
+
+    assert ">Pause</button>" in page
+    assert ">Resume</button>" in paused
+    assert "<small>paused</small>" in console.get("/subscriptions").text
     assert 'data-if-match="1"' in form
     assert 'data-if-match="2"' in page
     assert re.findall(r'data-name="Change">(\w+)<', page) == ["updated", "created"]

@@ -201,3 +201,23 @@ def test_a_search_has_no_total(client: TestClient) -> None:
     queries = ("", "?metadata=n=a", "?key=k&pattern=a")
 
     assert [client.get(f"/v1/subscriptions{query}").json()["total"] for query in queries] == [2, None, None]
+
+
+def test_settings_of_a_subscription(client: TestClient) -> None:
+    """A disabled or expired subscription matches nothing; null takes an expiry back, and what is not given stays."""
+    form = {"id": "a", "destinations": ["d"], "condition_text": "k:1", "enabled": False, "delivery": {"ordered": True}}
+    created = client.post("/v1/subscriptions", json=form).json()
+    patch = lambda **change: client.patch("/v1/subscriptions/a", json=change)  # noqa: E731
+    match = lambda: len(client.post("/v1/subscriptions/match", json={"message": {"k": "1"}}).json()["matches"])  # noqa: E731
+
+    assert (created["enabled"], created["expires"], created["delivery"]) == (False, None, {"ordered": True})
+    assert match() == 0
+    assert patch(enabled=True).json()["delivery"] == {"ordered": True}
+    assert match() == 1
+    expired = patch(expires={"at": "2020-01-01T00:00:00Z", "by": "wall"}).json()
+    assert expired["expires"] == {"at": "2020-01-01T00:00:00Z", "by": "wall"}
+    assert match() == 0
+    assert patch(expires=None).json()["expires"] is None
+    assert match() == 1
+    assert patch(expires={"at": "soon"}).status_code == 422
+    assert "delivery.timeout" in patch(delivery={"timeout": -1}).json()["detail"]

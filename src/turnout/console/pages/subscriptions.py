@@ -87,6 +87,7 @@ def subscription(id: str, request: Request, parts: PartsDep, store: Subscription
         subscription=subscription,
         text=format_condition(subscription.condition),
         condition=pretty(encode(subscription.condition)),
+        delivery=None if subscription.delivery is None else pretty(subscription.delivery.to_mapping()),
         history=_history(store.service, id),
         names=_matching_routes(parts),
     )

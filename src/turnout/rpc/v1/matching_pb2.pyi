@@ -62,14 +62,16 @@ class ExplainRequest(_message.Message):
     def __init__(self, subscription_id: _Optional[str] = ..., metadata: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class ExplainResponse(_message.Message):
-    __slots__ = ("matched", "explanation", "condition")
+    __slots__ = ("matched", "explanation", "condition", "inactive")
     MATCHED_FIELD_NUMBER: _ClassVar[int]
     EXPLANATION_FIELD_NUMBER: _ClassVar[int]
     CONDITION_FIELD_NUMBER: _ClassVar[int]
+    INACTIVE_FIELD_NUMBER: _ClassVar[int]
     matched: bool
     explanation: Explanation
     condition: _subscriptions_pb2.ConditionOutput
-    def __init__(self, matched: _Optional[bool] = ..., explanation: _Optional[_Union[Explanation, _Mapping]] = ..., condition: _Optional[_Union[_subscriptions_pb2.ConditionOutput, _Mapping]] = ...) -> None: ...
+    inactive: str
+    def __init__(self, matched: _Optional[bool] = ..., explanation: _Optional[_Union[Explanation, _Mapping]] = ..., condition: _Optional[_Union[_subscriptions_pb2.ConditionOutput, _Mapping]] = ..., inactive: _Optional[str] = ...) -> None: ...
 
 class Explanation(_message.Message):
     __slots__ = ("condition_id", "text", "holds", "reason", "children")

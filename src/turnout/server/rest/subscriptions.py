@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Any
 from urllib.parse import quote
 
 from fastapi import APIRouter, Header, Query, Response
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, StrictStr, model_validator
 
-from turnout.conditions import decode, encode, format_condition, parse
+from turnout.conditions import Condition, decode, encode, format_condition, parse
 from turnout.errors import ConditionError, ConfigError, Mistake
 from turnout.server.rest.dependencies import Matches, Reads, SubscriptionsDep, Writes
 from turnout.server.rest.models import RequestForm, exactly_one
 from turnout.server.rest.store_calls import matches_store, reads_store, writes_store
 from turnout.subscriptions import Subscription
 from turnout.subscriptions.audit import Action
+from turnout.subscriptions.expiry import Expiry, ExpiryClock
+from turnout.subscriptions.settings import settings_from_mapping
 from turnout.untrusted import decimal
 
 router = APIRouter(prefix="/v1/subscriptions", tags=["subscriptions"])
@@ -37,6 +39,17 @@ class SubscriptionRoute(BaseModel):
     condition: dict[str, object]
 
 
+class ExpiryModel(RequestForm):
+    """Time from which on a subscription matches nothing."""
+
+    at: datetime = Field(description="UTC without an offset")
+    by: ExpiryClock = Field(default="record", description="the time of records, or the clock when they are matched")
+
+    def expiry(self) -> Expiry:
+        """The expiry."""
+        return Expiry(self.at, self.by)
+
+
 class SubscriptionModel(BaseModel):
     """Subscription with its condition as JSON and as text."""
 
@@ -47,6 +60,9 @@ class SubscriptionModel(BaseModel):
     destinations: list[str] = Field(description="those of the route once more")
     condition: dict[str, object] = Field(description="that of the route once more")
     condition_text: str = Field(description="the same for people")
+    enabled: bool = Field(description="false for one that matches nothing for now")
+    expires: ExpiryModel | None = Field(description="null for never")
+    delivery: dict[str, object] = Field(description="settings of HTTP deliveries that are not defaults")
 
 
 class SubscriptionPage(BaseModel):
@@ -54,7 +70,7 @@ class SubscriptionPage(BaseModel):
 
     items: list[SubscriptionModel]
     cursor: str = Field(description='value for the next page; "" on the last page')
-    total: int | None = Field(description="of all subscriptions; null in a search, which counts no others")
+    total: int | None = Field(description="of all enabled subscriptions; null in a search, which counts no others")
 
 
 class SubscriptionRouteForm(RequestForm):
@@ -92,6 +108,9 @@ class SubscriptionForm(RequestForm):
         default=None, examples=[{"kiwiCondition": {"key": "subject", "pattern": "orders*"}}]
     )
     condition_text: str | None = Field(default=None, examples=["subject:orders* AND NOT location:Helsinki"])
+    enabled: bool = True
+    expires: ExpiryModel | None = None
+    delivery: dict[str, object] | None = Field(default=None, examples=[{"ordered": True, "timeout": "5s"}])
 
     @model_validator(mode="after")
     def _one(self) -> SubscriptionForm:
@@ -110,9 +129,26 @@ class SubscriptionForm(RequestForm):
         """
         if self.route is not None:
             condition = decode(self.route.condition, "route.condition")
-            return Subscription(self.route.destinations, condition, self.metadata, self.id)
+            return self._with_settings(self.route.destinations, condition)
         condition = parse(self.condition_text) if self.condition_text is not None else decode(self.condition)
-        return Subscription(self.destinations or [], condition, self.metadata, self.id)
+        return self._with_settings(self.destinations or [], condition)
+
+    def _with_settings(self, destinations: list[str], condition: Condition) -> Subscription:
+        return Subscription(destinations, condition, self.metadata, self.id, enabled=self.enabled, **_settings(self))
+
+
+def _settings(form: SubscriptionForm | SubscriptionChange) -> dict[str, Any]:
+    """Return expiry and delivery settings of a form, as far as they are given.
+
+    Raises:
+        SubscriptionInvalidError: there are no such settings.
+    """
+    settings: dict[str, Any] = {}
+    if "expires" in form.model_fields_set:
+        settings["expires"] = None if form.expires is None else form.expires.expiry()
+    if "delivery" in form.model_fields_set:
+        settings |= {"delivery": None, **settings_from_mapping({"delivery": form.delivery})}
+    return settings
 
 
 class SubscriptionChange(RequestForm):
@@ -122,6 +158,9 @@ class SubscriptionChange(RequestForm):
     destinations: list[str] | None = None
     condition: dict[str, object] | None = None
     condition_text: str | None = Field(default=None, examples=["subject:orders* AND NOT location:Helsinki"])
+    enabled: bool | None = None
+    expires: ExpiryModel | None = Field(default=None, description="null makes it never end")
+    delivery: dict[str, object] | None = Field(default=None, description="null means the defaults")
 
     @model_validator(mode="after")
     def _at_most_one(self) -> SubscriptionChange:
@@ -142,7 +181,15 @@ class SubscriptionChange(RequestForm):
             condition = decode(self.condition)
         destinations = found.destinations if self.destinations is None else self.destinations
         metadata = found.metadata if self.metadata is None else self.metadata
-        return replace(found, destinations=destinations, metadata=metadata, condition=condition)
+        enabled = found.enabled if self.enabled is None else self.enabled
+        return replace(
+            found,
+            destinations=destinations,
+            metadata=metadata,
+            condition=condition,
+            enabled=enabled,
+            **_settings(self),
+        )
 
 
 class AuditEntryModel(BaseModel):
@@ -239,6 +286,7 @@ def _pairs(written: list[str]) -> dict[str, str]:
 
 def _model(subscription: Subscription) -> SubscriptionModel:
     route = SubscriptionRoute(destinations=list(subscription.destinations), condition=encode(subscription.condition))
+    expires = subscription.expires
     return SubscriptionModel(
         id=subscription.id,
         revision=subscription.revision,
@@ -247,6 +295,9 @@ def _model(subscription: Subscription) -> SubscriptionModel:
         destinations=route.destinations,
         condition=route.condition,
         condition_text=format_condition(subscription.condition),
+        enabled=subscription.enabled,
+        expires=None if expires is None else ExpiryModel(at=expires.at, by=expires.by),
+        delivery={} if subscription.delivery is None else subscription.delivery.to_mapping(),
     )
 
 

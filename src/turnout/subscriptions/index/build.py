@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turnout.conditions import Condition
+from turnout.subscriptions.expiry import Expiry, ExpiryClock
 from turnout.subscriptions.index.anchor_costs import Costs
 from turnout.subscriptions.index.arrays import EQUAL, HOLDS, LIMITS, MANY, ONE_OF, TREE, Arrays, Head
 from turnout.subscriptions.index.buckets import Ints, Longs, Places, arranged, expanded, mixed
@@ -30,6 +31,9 @@ _LEAST_WAY = 2
 
 _ORDER = {EQUAL: 0, ONE_OF: 1, LIMITS: 2, MANY: 3, HOLDS: 4, TREE: 5}
 """Order of checks: the cheapest and most selective first."""
+
+NEVER = np.iinfo(np.int64).max
+"""Time of an expiry that is none."""
 
 _NO_CUTS = np.zeros(0, np.float64)
 
@@ -57,9 +61,9 @@ class _Placed(NamedTuple):
 
 
 def build(subscriptions: Iterable[Subscription], costs: Costs) -> Segment:
-    """Build a segment of these subscriptions in memory; their ids have to be distinct."""
+    """Build a segment of these subscriptions in memory, without disabled ones; their ids have to be distinct."""
     clauses, people = Clauses(), _SubscriptionTable()
-    entries, prices = entries_of(rows_of_conditions(people.conditions(subscriptions), clauses), costs)
+    entries, prices = entries_of(rows_of_conditions(people.conditions(enabled(subscriptions)), clauses), costs)
     ways = _SecondaryKeys(entries, prices, clauses)
     literals = _Numbered(clauses, entries, ways)
     placed = _placed(ways, literals)
@@ -78,19 +82,27 @@ def build(subscriptions: Iterable[Subscription], costs: Costs) -> Segment:
     )
 
 
+def enabled(subscriptions: Iterable[Subscription]) -> Iterator[Subscription]:
+    """Yield the subscriptions that are not disabled."""
+    return (subscription for subscription in subscriptions if subscription.enabled)
+
+
 class _SubscriptionTable:
-    """Ids and destinations, kept while the conditions go by: the subscriptions themselves are not."""
+    """Ids, destinations and expiries, kept while the conditions go by: the subscriptions themselves are not."""
 
     def __init__(self) -> None:
         self._ids: list[str] = []
         self._counts: list[int] = []
         self._numbers: list[int] = []
         self._names: dict[str, int] = {}
+        self._expiries: dict[int, Expiry] = {}
 
     def conditions(self, subscriptions: Iterable[Subscription]) -> Iterator[Condition]:
         """The subscriptions' conditions."""
         names = self._names
         for subscription in subscriptions:
+            if subscription.expires is not None:
+                self._expiries[len(self._ids)] = subscription.expires
             self._ids.append(subscription.id)
             self._counts.append(len(subscription.destinations))
             for name in subscription.destinations:
@@ -100,6 +112,16 @@ class _SubscriptionTable:
     def ids(self) -> Texts:
         """The ids."""
         return Texts.of(encoded_all(self._ids))
+
+    def expiries(self, clock: ExpiryClock) -> Longs:
+        """Return the times at which the subscriptions expire by a clock; empty if none expires at all."""
+        if not self._expiries:
+            return np.zeros(0, np.int64)
+        times = np.full(len(self._ids), NEVER, np.int64)
+        for number, expiry in self._expiries.items():
+            if expiry.by == clock:
+                times[number] = expiry.milliseconds
+        return times
 
     def destinations(self) -> tuple[Ints, Ints, Texts]:
         """Return the numbers of the destinations, the offset of each subscription's, and the texts."""
@@ -298,6 +320,8 @@ def _arrays(
         destinations_at=counts,
         destination=numbers,
         destinations=names,
+        expires_record=people.expiries("record"),
+        expires_wall=people.expiries("wall"),
     )
 
 

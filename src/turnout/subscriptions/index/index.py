@@ -6,12 +6,13 @@ from bisect import bisect_right
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from operator import itemgetter
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from turnout.epoch import milliseconds_now
 from turnout.subscriptions.index.anchor_costs import Costs
 from turnout.subscriptions.index.buckets import Places, TooManyError, expanded, indices_of
 from turnout.subscriptions.index.build import build
@@ -41,6 +42,10 @@ _SKIPPED_BATCHES = 16
 
 _VERY_FEW_ROWS = 4
 """Up to so many rows are matched one after another even where each finds many entries."""
+
+
+RecordTimes: TypeAlias = "Sequence[int | None] | None"
+"""Times of records, in milliseconds since 1970."""
 
 
 class Matches(NamedTuple):
@@ -84,6 +89,7 @@ class Index:
     Attributes:
         revision: of the store.
         keys: the metadata keys that some condition looks at.
+        expires: whether some subscription expires: only then times are looked at.
     """
 
     def __init__(self, layers: Sequence[Layer], revision: int, shelf: DictionaryCache | None = None) -> None:
@@ -92,6 +98,7 @@ class Index:
         self._layers = tuple(layers)
         self._shelf = shelf or DictionaryCache()
         self._batches_to_skip = 0
+        self.expires = any(layer.segment.expires for layer in layers)
         segments = [layer.segment for layer in layers]
         self._direct: set[str] = set()
         self._coded: set[str] = set()
@@ -134,7 +141,13 @@ class Index:
         return sum(len(layer.segment) - (0 if layer.gone is None else int(layer.gone.sum())) for layer in self._layers)
 
     def match(
-        self, columns: Mapping[str, Column], count: int, alive: Sequence[int] | NDArray[np.generic] | None = None
+        self,
+        columns: Mapping[str, Column],
+        count: int,
+        alive: Sequence[int] | NDArray[np.generic] | None = None,
+        *,
+        times: RecordTimes = None,
+        now: int | None = None,
     ) -> Matches:
         """The subscriptions that each row of a batch matches.
 
@@ -142,20 +155,45 @@ class Index:
             columns: metadata by key, one value for each row; keys that no condition looks at are passed over.
             count: how many rows there are.
             alive: the rows to look at, in ascending order, or a mask of them; None for all.
+            times: of each row's record, in milliseconds since 1970, for subscriptions that expire; None, for all or
+                some, is now.
+            now: the time by the clock, in milliseconds since 1970, if not that of this machine.
         """
         rows = _rows_of(alive, count)
         if len(rows) <= _FEW_ROWS:
             few = self._of_few(_messages_of(columns, self.keys, rows.tolist()))
             if few is not None:
-                return Matches(rows.take(few.rows), few.subscriptions)
-        return self._of_many(columns, rows, whole=len(rows) == count)
+                return self._current(Matches(rows.take(few.rows), few.subscriptions), times, now)
+        return self._current(self._of_many(columns, rows, whole=len(rows) == count), times, now)
 
-    def match_messages(self, messages: Sequence[Mapping[str, str]]) -> Matches:
-        """Return the subscriptions that each message, given by its metadata, matches."""
+    def match_messages(
+        self, messages: Sequence[Mapping[str, str]], *, times: RecordTimes = None, now: int | None = None
+    ) -> Matches:
+        """Return the subscriptions that each message, given by its metadata, matches; see `match`."""
         few = self._of_few(messages) if len(messages) <= _FEW_ROWS else None
         if few is not None:
-            return few
-        return self._of_many(_columns_of(messages, self.keys), np.arange(len(messages)), whole=True)
+            return self._current(few, times, now)
+        many = self._of_many(_columns_of(messages, self.keys), np.arange(len(messages)), whole=True)
+        return self._current(many, times, now)
+
+    def _current(self, matches: Matches, times: RecordTimes, now: int | None) -> Matches:
+        """Return the matches without those of expired subscriptions."""
+        if not self.expires or not len(matches.rows):
+            return matches
+        now = milliseconds_now() if now is None else now
+        if times is None:
+            records = np.full(len(matches.rows), now)
+        else:
+            given = np.array([now if time is None else time for time in times], np.int64)
+            records = given.take(matches.rows)
+        layer_of = self._layer_of(matches.subscriptions, self._first)
+        kept = np.ones(len(matches.rows), np.bool_)
+        for number, layer in enumerate(self._layers):
+            if layer.segment.expires:
+                mine = indices_of(layer_of == number)
+                own = matches.subscriptions.take(mine) - self._first[number]
+                kept[mine] = layer.segment.current(own, records.take(mine), now)
+        return Matches(matches.rows[kept], matches.subscriptions[kept])
 
     def _of_few(self, messages: Sequence[Mapping[str, str]]) -> Matches | None:
         """Match one message after another; None if they find so much that all at once take less time."""

@@ -118,6 +118,24 @@ class Segment:
                 scanners[fact] = Scanner(texts, (places + 1).astype(np.int32))
         return scanners
 
+    @property
+    def expires(self) -> bool:
+        """True if some of its subscriptions expire."""
+        return len(self.arrays.expires_record) > 0
+
+    def current(self, numbers: Places, records: NDArray[np.int64] | int, now: int) -> NDArray[np.bool_]:
+        """Return a mask of the subscriptions that have not expired, where some expire.
+
+        Args:
+            numbers: of subscriptions.
+            records: the time of the record that each is to match, in milliseconds since 1970.
+            now: the clock.
+        """
+        arrays = self.arrays
+        is_current: NDArray[np.bool_] = arrays.expires_record.take(numbers) > records
+        is_current &= arrays.expires_wall.take(numbers) > now
+        return is_current
+
     @cached_property
     def direct_keys(self) -> NDArray[np.bool_]:
         """Mask of the keys whose literals are found by text alone: nothing else is asked about their values."""
