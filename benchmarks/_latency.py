@@ -1,41 +1,34 @@
 """How long a message takes from publish to delivered, and what a query costs that has nothing to do.
 
-Processes of their own publish and listen, so that nothing of the measured program delays their clocks: run as
-``python -m benchmarks._latency publish URL KIND SECONDS RATE``, and ``… listen URL SUBJECT SECONDS`` for percentiles as
-JSON.
+Processes of their own publish and listen, so that nothing of the measured program delays their clocks:
+``python -m benchmarks._latency URL KIND RATE COUNT`` is the publisher.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import statistics
-import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from benchmarks.harness import Case, Result, Setup, cpu_seconds
+from turnout.demo.pace import serve
+from turnout.demo.traffic import Traffic
 from turnout.embedded import NatsServer
 from turnout.errors import RunError
-from turnout.nats.protocol.headers import encode
 from turnout.nats.wire import Connection, create_stream, purge_stream
-from turnout.nats.wire.connection import frame
 
-_SENT = "Sent"
 _FLIGHTS = 20_000
-_TICK_SECONDS = 0.002
-"""Messages are sent in steps: no bursts that a batch would take as a whole."""
-
-_GRACE_SECONDS = 4.0
 _ROUTE = """
 name: latency
 source: {{format: nats, servers: "{url}", stream: IN, start: latest}}
@@ -177,8 +170,8 @@ def _measure(query: Any, server: NatsServer, scene: _Scene, rate: int, seconds: 
     before = cpu_seconds()
     time.sleep(5)
     idle = (cpu_seconds() - before) / 5
-    extra = {**traffic["ms"], **parts, "idle_cores": idle}
-    count = traffic["count"]
+    count = traffic.pop("count")
+    extra = {**traffic, **parts, "idle_cores": idle}
     case, setup = f"{scene.case}, {rate:,} messages/s", Setup("new", None, 2)
     return Result(case, seconds * rate, (count / seconds,), setup, extra=extra)
 
@@ -213,56 +206,10 @@ def _idle(spark: Any, server: NatsServer, folder: Path) -> Result:
 
 
 def _traffic(server: NatsServer, scene: _Scene, seconds: int, rate: int) -> dict[str, Any]:
-    """Messages at a steady rate for some seconds; what the listening process says of them."""
-    module = [sys.executable, "-m", "benchmarks._latency"]
-    common: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    root = Path(__file__).parents[1]
-    with ExitStack() as processes:
-        publisher = processes.enter_context(
-            subprocess.Popen(
-                [*module, "publish", server.url, scene.kind, str(seconds), str(rate)],
-                stdin=subprocess.PIPE,
-                cwd=root,
-                **common,
-            )
-        )
-        assert publisher.stdout is not None
-        # It has read its flights, and waits.
-        publisher.stdout.readline()
-        listener = processes.enter_context(
-            subprocess.Popen([*module, "listen", server.url, scene.subject, str(seconds)], cwd=root, **common)
-        )
-        assert listener.stdout is not None
-        listener.stdout.readline()
-        said = publisher.communicate("go\n")[1], *listener.communicate()
-    if publisher.returncode or listener.returncode:
-        raise RunError("the latency was not measured: " + (said[0] + said[2]).strip()[-500:])
-    measured: dict[str, Any] = json.loads(said[1])
-    return measured
-
-
-# The other processes
-
-
-def _publish(url: str, kind: str, seconds: int, rate: int) -> None:
-    messages = _messages(kind)
-    first = [next(messages) for _ in range(min(seconds * rate, _FLIGHTS))]
-    _say("ready")
-    sys.stdin.readline()
-    with Connection.open(url) as connection:
-        begun = time.monotonic()
-        sent = 0
-        while sent < seconds * rate:
-            time.sleep(max(0.0, begun + sent / rate - time.monotonic()))
-            due = min(seconds * rate, sent + max(1, round(rate * _TICK_SECONDS)))
-            now = repr(time.time())
-            frames = []
-            for number in range(sent, due):
-                subject, headers, payload = first[number] if number < len(first) else next(messages)
-                frames.append(frame(subject, payload, head=encode([*headers, (_SENT, now)])))
-            connection.send(b"".join(frames))
-            sent = due
-        connection.ping()
+    """Messages at a steady rate for some seconds, and how old they were when they came."""
+    publisher = ["-m", "benchmarks._latency", server.url, scene.kind, str(rate), str(seconds * rate)]
+    with Traffic(publisher, server.url, scene.subject, Path(__file__).parents[1]) as traffic:
+        return dict(traffic.measured())
 
 
 def _messages(kind: str) -> Iterator[tuple[str, list[tuple[str, str]], bytes]]:
@@ -275,32 +222,5 @@ def _messages(kind: str) -> Iterator[tuple[str, list[tuple[str, str]], bytes]]:
         yield "in.x", [], b"x" * 20
 
 
-def _listen(url: str, subject: str, seconds: int) -> None:
-    """Note how old each message is when it comes, until some seconds after the last was published."""
-    taken: list[float] = []
-    mark = f"{_SENT}: ".encode()
-    with Connection.open(url) as connection:
-        connection.subscribe(subject)
-        connection.ping()
-        _say("ready")
-        with contextlib.suppress(TimeoutError):
-            for message in connection.messages(time.monotonic() + seconds + _GRACE_SECONDS):
-                at = message.headers.index(mark) + len(mark)
-                taken.append(time.time() - float(message.headers[at : message.headers.index(b"\r", at)]))
-    if not taken:
-        raise SystemExit("no message was delivered")
-    p50, p90, p99, most = np.percentile(taken, [50, 90, 99, 100]) * 1000
-    ms = {"p50_ms": p50, "p90_ms": p90, "p99_ms": p99, "max_ms": most}
-    _say(json.dumps({"count": len(taken), "ms": ms}))
-
-
-def _say(line: str) -> None:
-    sys.stdout.write(line + "\n")
-    sys.stdout.flush()
-
-
 if __name__ == "__main__":
-    if sys.argv[1] == "publish":
-        _publish(sys.argv[2], sys.argv[3], int(sys.argv[4]), int(sys.argv[5]))
-    else:
-        _listen(sys.argv[2], sys.argv[3], int(sys.argv[4]))
+    serve(sys.argv[1], float(sys.argv[3]), islice(_messages(sys.argv[2]), int(sys.argv[4])))

@@ -37,6 +37,7 @@ class Sink:
 
     published: list[tuple[int, int | None]] = field(default_factory=list)
     flushed: int = 0
+    collected: list[int] = field(default_factory=list)
     delivery: Histogram = field(default_factory=Histogram)
     fails_at: int | None = None
 
@@ -48,6 +49,10 @@ class Sink:
 
     def publish(self, result: Any) -> list[Any]:
         self.published += result.rows
+        return []
+
+    def collect(self) -> list[Any]:
+        self.collected.append(self.flushed)
         return []
 
     def flush(self) -> list[Any]:
@@ -115,6 +120,20 @@ def test_a_task_reads_until_it_is_told_to_stop(scene: Scene) -> None:
     assert scene.recorded().next == 8
     assert tally.counts == scene.recorded().counts == read(5)
     assert scene.splits.counts() == {1: read(5)}
+
+
+def test_acknowledgements_are_waited_for_when_no_message_comes(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until then those are taken that have arrived: a wait would hold up the messages that come meanwhile."""
+    monkeypatch.setattr(open_task, "_COLLECT_SECONDS", 0.0)
+    scene.publish(3)
+    sink = Sink()
+    thread = threading.Thread(target=scene.task(sink, TaskTally()).run)
+    thread.start()
+    wait_for(lambda: sink.flushed == 3)
+    scene.splits.close()
+    thread.join(30)
+
+    assert sink.collected[0] == 0
 
 
 def test_the_next_attempt_goes_on_at_the_record(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -61,6 +61,19 @@ class Publishers:
         self._send(result)
         return self.flush() if len(self._refused) + len(self._too_large) >= _KEPT_BACK else []
 
+    def collect(self) -> list[Result]:
+        """Process the acknowledgements that have arrived; wait only if messages were refused.
+
+        Returns:
+            As `flush`.
+
+        Raises:
+            RunError: as `publish`.
+        """
+        for publisher in self._open.values():
+            publisher.collect()
+        return self.flush() if self._refused or self._too_large else []
+
     def flush(self) -> list[Result]:
         """Wait for every acknowledgement, and publish dead letters instead of the messages that were refused.
 

@@ -32,7 +32,8 @@ RECORD_SECONDS: Final = 1.0
 _PAUSE_SECONDS: Final = 0.002
 """Seconds without a message after which the task waits for acknowledgements: until then messages come first."""
 
-_LONGEST_UNACKNOWLEDGED_SECONDS: Final = 0.02
+_COLLECT_SECONDS: Final = 0.02
+"""Seconds between two looks at acknowledgements while messages keep coming."""
 
 Outcomes = Callable[["ArrowBatch", int | None], Iterable["Result"]]
 """Results of the engine for the records of a batch, matched with a revision of the subscriptions."""
@@ -62,7 +63,7 @@ class OpenTask:
         self._outcomes = outcomes
         self._publishers = publishers
         self._tally = tally
-        self._flush_at: float | None = None
+        self._collect_at: float | None = None
 
     def run(self) -> None:
         """Read until the time of the split is over, or the driver closes it, and have its position recorded.
@@ -101,9 +102,12 @@ class OpenTask:
                     self._next = reader.next
                 session.listen()
                 now = time.monotonic()
-                if self._flush_at is not None and (now >= self._flush_at or not batch.num_rows):
+                if self._collect_at is not None and not batch.num_rows:
                     self._flush()
-                reader.tick = RECORD_SECONDS if self._flush_at is None else _PAUSE_SECONDS
+                elif self._collect_at is not None and now >= self._collect_at:
+                    self._tally.add(*self._publishers.collect())
+                    self._collect_at = now + _COLLECT_SECONDS
+                reader.tick = RECORD_SECONDS if self._collect_at is None else _PAUSE_SECONDS
                 if session.revision != self._revision and (self._next >= again or not reader.pending):
                     self._revision = session.revision
                     session.record(self._progress(), wait=True)
@@ -119,13 +123,13 @@ class OpenTask:
         """Publish what becomes of a batch, without a wait for acknowledgements."""
         for result in self._outcomes(with_stream(batch, self._split.stream), self._revision):
             self._tally.add(result, *self._publishers.publish(result))
-        if self._flush_at is None:
-            self._flush_at = time.monotonic() + _LONGEST_UNACKNOWLEDGED_SECONDS
+        if self._collect_at is None:
+            self._collect_at = time.monotonic() + _COLLECT_SECONDS
 
     def _flush(self) -> None:
         """Wait for every acknowledgement."""
         self._tally.add(*self._publishers.flush())
-        self._flush_at = None
+        self._collect_at = None
 
     def _record_changes(self, session: OpenSession) -> None:
         """Report the progress unless nothing has happened since the last report."""
