@@ -25,9 +25,10 @@ from turnout.embedded import NatsServer
 from turnout.engine.counts import Counts
 from turnout.errors import RunError
 from turnout.routes import Route
+from turnout.runtime.open_splits import ledger
 from turnout.runtime.open_splits.progress import ProgressFolder, position_after
 from turnout.runtime.progress import Progress, RunResult
-from turnout.spark.running import job, open_run
+from turnout.spark.running import job
 from turnout.subscriptions import Subscription, open_store
 
 if TYPE_CHECKING:
@@ -139,7 +140,8 @@ def test_splits_that_open_one_after_the_other(
 ) -> None:
     """What stands in the stream and what comes later is delivered once and counted once, second by second; a stop ends
     the split, and leaves a checkpoint that any run goes on from."""
-    monkeypatch.setattr(open_run, "OPEN_SECONDS", 2.0)
+    for length in ("FIRST_SECONDS", "SHORTEST_SECONDS", "LONGEST_SECONDS"):
+        monkeypatch.setattr(ledger, length, 2.0)
     publish(streams, 0, 300)
     checkpoint = tmp_path / "c"
     with under_way(Route.parse(text(streams), {}), spark, checkpoint) as run:

@@ -73,7 +73,7 @@ class Bench:
             checkpoints=self.checkpoints, variables=self.variables, resolve=lambda _, to: to,
         )  # fmt: skip
         self.survey = Survey(self.routes.entries)
-        self.metrics.watch(self.routes.entries, self.survey.lag)
+        self.metrics.watch(self.routes.entries, self.survey.lag, self.routes.slots)
         self.store = open_store("memory://")
         self.parts = Parts(
             routes=self.routes,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -72,7 +73,10 @@ def _run(loaded: Route, *, once: bool, master: str, checkpoint: str | None, spar
         run_display(screen, loaded.name) as display,
     ):
         progressed = _print_progress if form == "lines" else display
-        result = run_route(loaded, spark, once=once, checkpoint=checkpoint, stop=stop, on_progress=progressed)
+        ready = None if once else partial(typer.echo, f"route {loaded.name} is ready", err=True)
+        result = run_route(
+            loaded, spark, once=once, checkpoint=checkpoint, stop=stop, on_progress=progressed, on_ready=ready
+        )
     if form != "text":
         typer.echo(json.dumps(result_json(result), indent=1 if form == "json" else None))
     screen.print(run_summary(loaded.name, result))

@@ -49,6 +49,12 @@ class Publishers:
     def __exit__(self, *raised: object) -> None:
         self._connections.close()
 
+    def open(self) -> None:
+        """Connect to all sinks, before there is anything to publish."""
+        for sink, options in enumerate(self._sinks):
+            if options is not None:
+                self._publisher(sink, options)
+
     def publish(self, result: Result) -> list[Result]:
         """Send the messages of a batch, each to its sink.
 

@@ -18,6 +18,7 @@ from prometheus_client.core import Metric
 from turnout._built import version as __version__
 from turnout.engine.counts import COUNTS, OUTCOMES, Counts
 from turnout.engine.flow import Stages
+from turnout.runtime.open_splits.slots import SlotUse
 from turnout.runtime.progress import Progress
 from turnout.server.lag_monitor import Lag
 from turnout.server.metric_definitions import MEASURES
@@ -47,9 +48,14 @@ class Metrics:
         for collector in (PROCESS_COLLECTOR, PLATFORM_COLLECTOR, GC_COLLECTOR):
             self.registry.register(collector)
 
-    def watch(self, entries: Callable[[], list[RouteEntry]], lag: Callable[[str], Lag | None]) -> None:
-        """Register metrics of the routes and their lag, which are read at each scrape."""
-        self.registry.register(_Routes(entries, lag, self._seconds))
+    def watch(
+        self,
+        entries: Callable[[], list[RouteEntry]],
+        lag: Callable[[str], Lag | None],
+        slots: Callable[[], SlotUse | None],
+    ) -> None:
+        """Register metrics of the routes, their lag and their task slots, which are read at each scrape."""
+        self.registry.register(_Routes(entries, lag, slots, self._seconds))
 
     def add(self, registry: CollectorRegistry) -> None:
         """Add the metrics of another registry: the subscriptions service's."""
@@ -69,10 +75,15 @@ class _Routes:
     """Collector of the routes' metrics, which are read at each scrape."""
 
     def __init__(
-        self, entries: Callable[[], list[RouteEntry]], lag: Callable[[str], Lag | None], seconds: Histogram
+        self,
+        entries: Callable[[], list[RouteEntry]],
+        lag: Callable[[str], Lag | None],
+        slots: Callable[[], SlotUse | None],
+        seconds: Histogram,
     ) -> None:
         self._entries = entries
         self._lag = lag
+        self._slots = slots
         self._seconds = seconds
 
     def collect(self) -> Iterator[Metric]:
@@ -82,6 +93,7 @@ class _Routes:
         yield from _flows(entries)
         yield from _gauges(entries)
         yield from self._lags(entries)
+        yield from _slots(entries, self._slots() or SlotUse(0))
         names = {entry.name for entry in entries}
         for family in self._seconds.collect():
             family.samples = [sample for sample in family.samples if sample.labels["route"] in names]
@@ -144,3 +156,14 @@ def _gauges(entries: list[RouteEntry]) -> Iterator[Metric]:
         if status.progress is not None and status.progress.revision is not None:
             revision.add_metric(name, status.progress.revision)
     yield from (up, failed, success, subscriptions, revision)
+
+
+def _slots(entries: list[RouteEntry], use: SlotUse) -> Iterator[Metric]:
+    """Yield the task slots, and the routes that wait for one."""
+    total, taken = MEASURES["turnout_task_slots"].family(), MEASURES["turnout_task_slots_taken"].family()
+    waits = MEASURES["turnout_route_waits_for_task_slot"].family()
+    total.add_metric((), use.total)
+    taken.add_metric((), len(use.taken))
+    for entry in entries:
+        waits.add_metric((entry.name,), entry.name in use.waiting)
+    yield from (total, taken, waits)

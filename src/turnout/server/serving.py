@@ -164,7 +164,7 @@ class RouteServer:
         self._resources.callback(self.routes.close)
         survey = Survey(self.routes.entries, observer=recorder.lagged)
         self._resources.callback(survey.close)
-        metrics.watch(self.routes.entries, survey.lag)
+        metrics.watch(self.routes.entries, survey.lag, self.routes.slots)
         tenants = subscriptions[1] if subscriptions else None
         health = Health(self.runner, survey, tenants.store.revision if tenants else None)
         health.start()
