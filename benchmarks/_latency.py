@@ -15,13 +15,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import islice
+from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from benchmarks.harness import Case, Result, Setup, cpu_seconds
+from benchmarks.peers.latency import running
+from benchmarks.peers.programs import BENTO, bento
 from turnout.demo.pace import serve
 from turnout.demo.traffic import Traffic
 from turnout.embedded import NatsServer
@@ -29,6 +31,7 @@ from turnout.errors import RunError
 from turnout.nats.wire import Connection, create_stream, purge_stream
 
 _FLIGHTS = 20_000
+_BESIDE = "latency of a route beside Bento"
 _ROUTE = """
 name: latency
 source: {{format: nats, servers: "{url}", stream: IN, start: latest}}
@@ -58,9 +61,17 @@ class _Scene:
     rates: tuple[int, ...]
 
 
-def latencies(spark: Any, server: NatsServer, folder: Path, *, quick: bool) -> Iterator[Case]:
-    """A query of one's own, with short micro-batches, and routes whose micro-batches stay open."""
-    seconds = 2 if quick else 8
+def latencies(spark: Any, server: NatsServer, folder: Path, *, quick: bool, minutes: float | None) -> Iterator[Case]:
+    """A query of one's own, with short micro-batches, and routes whose micro-batches stay open.
+
+    Args:
+        spark: the session.
+        server: with the streams IN and OUT.
+        folder: for checkpoints.
+        quick: a second or two of each rate.
+        minutes: of each rate, if given.
+    """
+    seconds = round(60 * minutes) if minutes else 2 if quick else 8
     thousands = 1 if quick else 100
     for scene in (
         _Scene("latency of a query", _query, "plain", "out.>", (1000,)),
@@ -75,6 +86,7 @@ def latencies(spark: Any, server: NatsServer, folder: Path, *, quick: bool) -> I
         ),
     ):
         yield Case(scene.case, partial(_latency, scene, spark, server, folder, seconds))
+    yield Case(_BESIDE, partial(_beside_bento, spark, server, folder, seconds))
     yield Case("latency idle micro-batch", lambda: [_idle(spark, server, folder)])
 
 
@@ -170,10 +182,34 @@ def _measure(query: Any, server: NatsServer, scene: _Scene, rate: int, seconds: 
     before = cpu_seconds()
     time.sleep(5)
     idle = (cpu_seconds() - before) / 5
-    count = traffic.pop("count")
+    messages = traffic.pop("count")
     extra = {**traffic, **parts, "idle_cores": idle}
     case, setup = f"{scene.case}, {rate:,} messages/s", Setup("new", None, 2)
-    return Result(case, seconds * rate, (count / seconds,), setup, extra=extra)
+    return Result(case, seconds * rate, (messages / seconds,), setup, extra=extra)
+
+
+def _beside_bento(spark: Any, server: NatsServer, folder: Path, seconds: int) -> Iterator[Result]:
+    """The route that only maps and Bento, which have the traffic by turns, each half of the time in two parts."""
+    program = bento()
+    scene = _Scene(_BESIDE, _route, "plain", "out.>", ())
+    peer = replace(scene, kind="peer", subject="peer_out.>")
+    with _route(spark, server, folder), running(program, server):
+        _traffic(server, scene, 2 * seconds, 1000)
+        _traffic(server, peer, min(2 * seconds, 20), 1000)
+        for rate in (1000, 10_000):
+            part = max(1, seconds // 2)
+            turns = [(_traffic(server, scene, part, rate), _traffic(server, peer, part, rate)) for _ in range(2)]
+            mine, its = (
+                {name: statistics.median(turn[side][name] for turn in turns) for name in ("p50_ms", "p99_ms")}
+                for side in (0, 1)
+            )
+            extra = {**mine, **{f"its_{name}": value for name, value in its.items()}}
+            extra |= {f"times_its_{name[:3]}_ratio": mine[name] / its[name] for name in mine}
+            messages = sum(turn[0]["count"] for turn in turns)
+            ratio, case = its["p50_ms"] / mine["p50_ms"], f"{_BESIDE}, {rate:,} messages/s"
+            yield Result(
+                case, messages, (messages / (2 * part),), Setup("new", None, 2), f"Bento {BENTO}", ratio, extra
+            )
 
 
 def _idle(spark: Any, server: NatsServer, folder: Path) -> Result:
@@ -218,8 +254,8 @@ def _messages(kind: str) -> Iterator[tuple[str, list[tuple[str, str]], bytes]]:
 
         for message in endless_flights(_FLIGHTS):
             yield message.subject, list(message.headers), message.payload
-    while True:
-        yield "in.x", [], b"x" * 20
+    for number in count(1):
+        yield "peer_in.x" if kind == "peer" else "in.x", [], b"%020d" % number
 
 
 if __name__ == "__main__":

