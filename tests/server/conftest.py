@@ -75,7 +75,7 @@ class Bench:
         )  # fmt: skip
         self.survey = Survey(self.routes.entries)
         self.losses = LossWatch(self.state, self.routes.entries)
-        self.metrics.watch(self.routes.entries, self.survey.lag, self.losses.report)
+        self.metrics.watch(self.routes.entries, self.survey.lag, self.losses.report, self.routes.slots)
         self.store = open_store("memory://")
         self.parts = Parts(
             routes=self.routes,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -76,6 +77,7 @@ def _run(loaded: Route, *, once: bool, master: str, checkpoint: str | None, spar
         check_store(loaded)
         preflight(loaded)
         display.waits_for(StartupStep.SESSION)
+        ready = None if once else partial(typer.echo, f"route {loaded.name} is ready", err=True)
         with stop_on_signals() as stop, route_session(loaded, master=master, log=log) as spark:
             result = run_route(
                 loaded,
@@ -85,6 +87,7 @@ def _run(loaded: Route, *, once: bool, master: str, checkpoint: str | None, spar
                 stop=stop,
                 on_progress=_print_progress if form == "lines" else display,
                 on_step=display.waits_for,
+                on_ready=ready,
             )
     if form != "text":
         typer.echo(json.dumps(result_json(result), indent=1 if form == "json" else None))

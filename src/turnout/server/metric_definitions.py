@@ -112,6 +112,16 @@ MEASURES: Final = {
             "The revision of the subscriptions in the last micro-batch.", _END,
         ),
         Measure(
+            "turnout_route_waits_for_task_slot", "gauge", _ROUTE, "0 or 1",
+            "Whether a route of latency: low has no task slot for open splits, and delivers in short micro-batches.",
+            _ASKED,
+        ),
+        Measure("turnout_task_slots", "gauge", (), "slots", "Task slots of the Spark application.", _ASKED),
+        Measure(
+            "turnout_task_slots_taken", "gauge", (), "slots",
+            "Task slots that open splits have, one of each route; one slot is always left.", _ASKED,
+        ),
+        Measure(
             "turnout_route_lag_records", "gauge", ("route", "stream", "partition"), "sequences",
             "Sequences of the source that are not done yet; with a filter not all of them are for the route.", _LOOK,
         ),
@@ -121,4 +131,4 @@ MEASURES: Final = {
         ),
     )
 }  # fmt: skip
-"""All of a route's, by name."""
+"""All of the routes' and their application's, by name."""

@@ -15,6 +15,7 @@ from turnout.routes import Route
 from turnout.runtime.committed_offsets import Offsets, committed
 from turnout.runtime.endpoints.adapter import Start
 from turnout.runtime.endpoints.changes import Change
+from turnout.runtime.open_splits.slots import SlotUse
 from turnout.server.activity_recorder import Recorder
 from turnout.server.compatibility import is_safe
 from turnout.server.config import RestartsPart
@@ -71,6 +72,10 @@ class Routes:
         self._missing: set[Path] = set()
 
     # Reading
+
+    def slots(self) -> SlotUse | None:
+        """Return the use of task slots by routes of ``latency: low``; None if there are no slots."""
+        return self._runner.slots()
 
     def entries(self) -> list[RouteEntry]:
         """All routes, by name."""

@@ -166,7 +166,7 @@ class RouteServer:
         survey = Survey(self.routes.entries, observer=recorder.lagged)
         self._resources.callback(survey.close)
         losses = LossWatch(state, self.routes.entries, self.config.health)
-        metrics.watch(self.routes.entries, survey.lag, losses.report)
+        metrics.watch(self.routes.entries, survey.lag, losses.report, self.routes.slots)
         tenants = subscriptions[1] if subscriptions else None
         health = Health(self.runner, survey, tenants.store.revision if tenants else None)
         health.start()

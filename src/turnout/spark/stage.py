@@ -9,6 +9,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Final, Self
 
 import pyarrow as pa
@@ -21,12 +22,14 @@ from turnout.engine.flow import Flow
 from turnout.engine.messages import RECORDS
 from turnout.errors import StreamError
 from turnout.gc_tools import paused_gc
+from turnout.nats.wire.records import SCHEMA, with_stream
 from turnout.routes import Route
 from turnout.runtime.index.location import IndexPlace
 from turnout.runtime.kafka_limits import KafkaLimits, fitting
 from turnout.runtime.publishing import Publishers
 from turnout.runtime.sink_options import SinkOptions
 from turnout.spark.endpoints import endpoint_of
+from turnout.spark.formats.nats.open_reading import opened
 from turnout.spark.formats.nats.rows import open_split_of, readers_of
 from turnout.spark.open_task import OpenTask
 
@@ -35,6 +38,8 @@ if TYPE_CHECKING:
     from turnout.engine.replay import Replay
     from turnout.histogram import Histogram
     from turnout.runtime.feeds.recorder import MatchRecorder
+    from turnout.runtime.source_options import SourceOptions
+    from turnout.spark.formats.nats.reading import OpenSplit
     from turnout.subscriptions.index import Index
 
 MESSAGE_ID: Final = "_message_id"
@@ -158,9 +163,9 @@ class SparkStage:
         tally = TaskTally()
         with paused_gc(freeze=True), Publishers(self.sinks) as publishers:
             for rows in batches:
-                opened = open_split_of(rows) if self.splits else None
-                if opened is not None:
-                    OpenTask(*opened, self._outcomes_at, publishers, tally, self._recorder()).run()
+                open_split = open_split_of(rows) if self.splits else None
+                if open_split is not None:
+                    self._open_task(*open_split, publishers, tally).run()
                     continue
                 for result in self.results([rows]):
                     tally.add(result, *publishers.publish(result))
@@ -212,7 +217,21 @@ class SparkStage:
                 if reader.not_read:
                     yield Result(Counts(not_read=reader.not_read), Messages.none())
 
-    def _outcomes_at(self, records: pa.RecordBatch, revision: int | None) -> Iterator[Result]:
+    def _open_task(
+        self, options: SourceOptions, split: OpenSplit, publishers: Publishers, tally: TaskTally
+    ) -> OpenTask:
+        assert options.open_splits is not None
+        opens = partial(opened, options, split)
+        return OpenTask(options.open_splits, split, opens, self, publishers, tally, self._recorder())
+
+    def prepare(self, revision: int | None) -> None:
+        """Make the program, open the index of a revision, and run once without records: the first takes longest."""
+        nothing = with_stream(pa.RecordBatch.from_pylist([], schema=SCHEMA), "")
+        for _ in self.outcomes(nothing, revision):
+            pass
+
+    def outcomes(self, records: pa.RecordBatch, revision: int | None) -> Iterator[Result]:
+        """Yield the results for records that are matched with a revision of the subscriptions."""
         return self._outcomes(records, self._index(revision))
 
     def _outcomes(self, records: pa.RecordBatch, index: Index | None) -> Iterator[Result]:

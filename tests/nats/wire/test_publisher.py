@@ -41,6 +41,19 @@ def test_every_message_is_stored_and_counted(connection: Connection, publisher: 
     assert subject_counts(connection, stream) == {f"{stream}.{n}": 500 if n % 2 == 0 else 250 for n in range(4)}
 
 
+def test_acknowledgements_that_have_arrived(publisher: Publisher, stream: str) -> None:
+    """They are taken without a wait for those that have not, and are counted by the next flush."""
+    publisher.collect()
+    subjects, payloads = pa.array([f"{stream}.a"] * 10), pa.array([b"x"] * 10, pa.binary())
+    publisher.publish_columns(subjects, payloads, id_lines(pa.array([str(n) for n in range(10)])))
+    end = time.monotonic() + 30
+    while publisher.unacknowledged and time.monotonic() < end:
+        publisher.collect()
+
+    assert publisher.unacknowledged == 0
+    assert publisher.flush() == Published(10, 0)
+
+
 def test_columns(connection: Connection, publisher: Publisher, stream: str) -> None:
     """Arrow columns, cut into chunks of the window; a slice counts from its own beginning."""
     count = 3456

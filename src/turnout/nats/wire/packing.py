@@ -20,6 +20,7 @@ _BAD_NAME = re.compile(r"^$|[\s:]", re.ASCII)
 _BAD_VALUE = re.compile(rb"[\r\n]")
 # What a header line cannot carry as it stands: line breaks, and blanks at its ends, which readers drop.
 _UNFIT_ID = r"[\r\n]|^[ \t]|[ \t]$"
+_BLANK = re.compile(rb"[\r\n \t]")
 
 
 def pack(
@@ -63,8 +64,8 @@ def id_lines(ids: Strings) -> Binaries:
     An id that a header cannot carry as it stands is written as hexadecimal digits.
     """
     ids = ids.cast(pa.binary()).fill_null(b"")
-    unfit = pc.match_substring_regex(ids, _UNFIT_ID)
-    if pc.any(unfit).as_py():
+    if has_match(_BLANK, ids):
+        unfit = pc.match_substring_regex(ids, _UNFIT_ID)
         texts = [
             b"0x" + raw.hex().encode() if bad else raw
             for raw, bad in zip(ids.to_pylist(), unfit.to_pylist(), strict=True)

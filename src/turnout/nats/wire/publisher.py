@@ -74,6 +74,11 @@ class Publisher:
         if kind is None:
             self.flush()
 
+    @property
+    def unacknowledged(self) -> int:
+        """Number of messages that were sent and have no acknowledgement."""
+        return self._window.unacknowledged
+
     def publish(
         self,
         subject: str,
@@ -133,6 +138,20 @@ class Publisher:
         self._settle(0)
         published, self._published = self._published, Published()
         return published
+
+    def collect(self) -> None:
+        """Process the acknowledgements that have arrived, without a wait for others.
+
+        Raises:
+            StreamError: as `flush`.
+            ConnectionLostError: likewise.
+        """
+        try:
+            if self.unacknowledged and self._connection.wait(0.0):
+                self._heard = time.monotonic()
+                self._collect()
+        except ConnectionLostError:
+            self._again()
 
     # -- sending
 

@@ -61,6 +61,7 @@ def run(
     stop: threading.Event | None = None,
     on_progress: Callable[[Progress], None] | None = None,
     on_step: Callable[[StartupStep], None] = lambda _: None,
+    on_ready: Callable[[], None] | None = None,
 ) -> RunResult:
     """Run the route until its source ends, its trigger ends the run, or *stop* is set.
 
@@ -76,6 +77,7 @@ def run(
         stop: set it to end the run after the micro-batch that is under way.
         on_progress: called after each micro-batch.
         on_step: called with what the run does until the first of them.
+        on_ready: called once, when a streaming run reads: what comes from then on waits for no preparation.
 
     Raises:
         ConnectionLostError: a server cannot be reached.
@@ -96,7 +98,7 @@ def run(
             keep_private(folder)
         resources.enter_context(claimed(beside))
         mend(route, beside)
-        work = _Run(route, spark, folder, stop or threading.Event(), on_progress, resources)
+        work = _Run(route, spark, folder, stop or threading.Event(), on_progress, resources, on_ready)
         return work.stream(once=once, on_step=on_step) if streaming else work.batch(on_step)
 
 
@@ -152,12 +154,14 @@ class _Run:
         stop: threading.Event,
         on_progress: Callable[[Progress], None] | None,
         resources: ExitStack,
+        on_ready: Callable[[], None] | None = None,
     ) -> None:
         self.route = route
         self.spark = spark
         self.checkpoint = checkpoint
         self.stop = stop
         self.on_progress = on_progress
+        self.on_ready = on_ready
         scratch = resources.enter_context(scratch_folder("run"))
         self.remote = is_connect(spark)
         self.pause = scratch / "pause"
@@ -316,6 +320,7 @@ class _Run:
             before = self.batches
             self._take_reports(query)
             self._report_open()
+            self._report_ready(query)
             idle = lasting and self.batches == before
             self.pause_between = min(_IDLE_SECONDS, self.pause_between * _LONGER) if idle else _POLL_SECONDS
             if self.stop.wait(self.pause_between):
@@ -378,6 +383,17 @@ class _Run:
             done = self._reported(report) if self.whole else self.written.pop(report.batchId, None)
             if done is not None:
                 self._complete(report.batchId, done)
+
+    def _report_ready(self, query: StreamingQuery) -> None:
+        """Say once that the run reads; take a task slot that an open split waits for."""
+        if self.open_run is not None:
+            self.open_run.look()
+        if self.on_ready is None:
+            return
+        prepared = self.open_run is None or self.open_run.ready
+        if prepared and not query.status["message"].startswith("Initializing"):
+            self.on_ready()
+            self.on_ready = None
 
     def _report_open(self) -> None:
         """Report what open splits have counted since the last report."""
