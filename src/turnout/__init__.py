@@ -13,13 +13,16 @@ if TYPE_CHECKING:
     from turnout.conditions import parse
     from turnout.engine.explain import explain
     from turnout.errors import TurnoutError
+    from turnout.history.testing import test
     from turnout.routes import Route
+    from turnout.spark.history.diff import diff
+    from turnout.spark.history.replay import replay
     from turnout.subjects import MappingTable, SubjectTransform, matches
     from turnout.subscriptions import Matcher, Subscription, open_store
 
 __all__ = [
-    "MappingTable", "Matcher", "Route", "SubjectTransform", "Subscription", "TurnoutError", "__version__", "explain",
-    "matches", "open_store", "parse",
+    "MappingTable", "Matcher", "Route", "SubjectTransform", "Subscription", "TurnoutError", "__version__", "diff",
+    "explain", "matches", "open_store", "parse", "replay", "test",
 ]  # fmt: skip
 
 __getattr__ = names_at_first_use(
@@ -31,9 +34,12 @@ __getattr__ = names_at_first_use(
         "SubjectTransform": "turnout.subjects",
         "Subscription": "turnout.subscriptions",
         "TurnoutError": "turnout.errors",
+        "diff": "turnout.spark.history.diff",
         "explain": "turnout.engine.explain",
         "matches": "turnout.subjects",
         "open_store": "turnout.subscriptions",
         "parse": "turnout.conditions",
+        "replay": "turnout.spark.history.replay",
+        "test": "turnout.history.testing",
     },
 )

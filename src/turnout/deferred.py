@@ -25,11 +25,21 @@ class DeferredModule:
 
 
 def names_at_first_use(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
-    """Return the ``__getattr__`` of a package, which imports the module of a public name when the name is used."""
+    """Return the ``__getattr__`` of a package, which imports the module of a public name when the name is used.
+
+    A name that needs Spark raises `turnout.errors.MissingExtraError` where Spark is not installed.
+    """
 
     def get(name: str) -> Any:
-        if name in homes:
+        if name not in homes:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        try:
             return getattr(import_module(homes[name]), name)
-        raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        except ModuleNotFoundError as missing:
+            if (missing.name or "").partition(".")[0] != "pyspark":
+                raise
+            from turnout.errors import MissingExtraError
+
+            raise MissingExtraError("spark", "pyspark") from missing
 
     return get

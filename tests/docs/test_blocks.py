@@ -17,6 +17,7 @@ ROOT = Path(__file__).parents[2]
 
 RUN_BY = {
     "architecture.md": "tests/docs/test_generated.py",
+    "complete-route.md": "tests/docs/test_complete_route.py",
     "conditions.md": "tests/conditions/test_documentation.py",
     "diff.md": "tests/cli/test_diff.py",
     "explain.md": "tests/cli/test_documentation.py",
@@ -65,12 +66,14 @@ HERE = {
     ("encodings.md", "yaml"),
     ("from-sigma.md", "yaml"),
     ("routes.md", "yaml"),
+    ("server.md", "sh"),
     ("server.md", "yaml"),
     ("transforms.md", "yaml"),
     ("transforms.md", "text"),
     ("transforms.md", "python"),
 }
-"""Run below, or by `tests/docs/test_pages.py`, `tests/transforms/test_reference.py` and `test_registry.py` there."""
+"""Run below, or by `tests/docs/test_pages.py`, `tests/server/test_serving.py`, and by `test_reference.py` and
+`test_registry.py` in `tests/transforms/`."""
 
 
 def test_every_block_is_run_or_there_is_a_reason() -> None:

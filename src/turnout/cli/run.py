@@ -69,7 +69,8 @@ def _run(loaded: Route, *, once: bool, master: str, checkpoint: str | None, spar
     here = None if is_connect(master) else checkpoint_here(loaded, checkpoint)
     log = spark_log or (None if is_connect(master) else log_beside(loaded, checkpoint))
     with (
-        lag_watch(loaded, here if form == "text" else None) as lag,
+        # A run that ends by itself has no lag to keep.
+        lag_watch(loaded, here if form == "text" and not (once or loaded.trigger.available_now) else None) as lag,
         run_display(screen, loaded.name, lag) as display,
     ):
         display.waits_for(StartupStep.SERVERS)

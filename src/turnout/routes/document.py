@@ -24,7 +24,7 @@ class SubscriptionsPart(Part):
     """Subscriptions of a route: the store, and the metadata that conditions see.
 
     Attributes:
-        store: ``sqlite:///subscriptions.db``, ``mongodb://…`` or ``memory://``.
+        store: ``sqlite:///subscriptions.db``, ``mongodb://…``, ``grpc://host:port`` or ``memory://``.
         metadata: the name a condition uses → the value path it stands for.
         feeds: store the matches, so that the messages of each subscription can be read as a feed.
     """
