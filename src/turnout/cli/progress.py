@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
@@ -33,7 +34,9 @@ def console(*, quiet: bool = False) -> Console:
         own = os.fdopen(os.dup(sys.stderr.fileno()), "w", encoding="utf-8", errors="replace")
     except (OSError, ValueError):
         return Console(stderr=True, quiet=quiet, highlight=False)
-    return Console(file=own, quiet=quiet, highlight=False)
+    screen = Console(file=own, quiet=quiet, highlight=False)
+    weakref.finalize(screen, own.close)
+    return screen
 
 
 @contextmanager
