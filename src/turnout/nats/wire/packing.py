@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from turnout.errors import ConfigError, Mistake
 from turnout.nats.protocol.headers import MESSAGE_ID
-from turnout.records.headers import ARROW, has_match
+from turnout.records.header_column import ARROW
+from turnout.records.headers import has_match
 from turnout.records.types import ArrowArray, Binaries, Strings
 
 _VERSION = b"NATS/1.0\r\n"
