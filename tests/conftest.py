@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, settings
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from tests.feeds import FedRoute
     from turnout.embedded import NatsServer
     from turnout.nats.wire import Connection
 
@@ -106,3 +107,17 @@ def stream(connection: Connection) -> Iterator[str]:
 
     with own_stream(connection) as name:
         yield name
+
+
+@pytest.fixture
+def fed(nats_server: NatsServer, tmp_path: Path) -> Iterator[FedRoute]:
+    """A route with feeds that has matched ten orders."""
+    from tests.feeds import FedRoute
+    from tests.integration.routes import Streams
+
+    streams = Streams(nats_server.url)
+    streams.create()
+    fed = FedRoute(streams, tmp_path / "fed")
+    fed.run(10)
+    yield fed
+    streams.delete()

@@ -3,31 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
 
-import pytest
 from typer.testing import CliRunner
 
 from tests.documentation import blocks
 from tests.feeds import FedRoute
-from tests.integration.routes import Streams
 from turnout.cli.app import build_app
-from turnout.embedded import NatsServer
 from turnout.routes import Route
 
 runner = CliRunner()
-
-
-@pytest.fixture
-def fed(nats_server: NatsServer, tmp_path: Path) -> Iterator[FedRoute]:
-    """A route that has matched ten orders."""
-    streams = Streams(nats_server.url)
-    streams.create()
-    fed = FedRoute(streams, tmp_path / "fed")
-    fed.run(10)
-    yield fed
-    streams.delete()
 
 
 def test_a_feed_is_printed_from_any_place(fed: FedRoute) -> None:

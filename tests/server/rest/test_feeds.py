@@ -2,28 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 from starlette.testclient import TestClient
 
 from tests.feeds import FedRoute
-from tests.integration.routes import Streams
 from tests.server.conftest import Bench
-from turnout.embedded import NatsServer
 from turnout.subscriptions import open_store
-
-
-@pytest.fixture
-def fed(nats_server: NatsServer, tmp_path: Path) -> Iterator[FedRoute]:
-    """A route that has matched ten orders."""
-    streams = Streams(nats_server.url)
-    streams.create()
-    fed = FedRoute(streams, tmp_path / "fed")
-    fed.run(10)
-    yield fed
-    streams.delete()
 
 
 @pytest.fixture
