@@ -149,7 +149,7 @@ def header_lines(headers: ArrowArray, without: Callable[[str], bool] | None = No
 def _header_lines_of_few(headers: ArrowArray, without: Callable[[str], bool] | None) -> Binaries:
     blocks = []
     for pairs in headers.to_pylist():
-        block = []
+        block: list[bytes] = []
         for pair in pairs or ():
             name, value = pair["key"], pair["value"] or b""
             if name is None or (without is not None and without(name)):
