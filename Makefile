@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.ready
 ARGS   ?=
 # Tests that need no JVM and no server.
-FAST   := --ignore tests/spark --ignore tests/integration --ignore tests/nats/jetstream --ignore tests/nats/wire -m "not spark and not jetstream and not subscriptions and not mongo and not kafka and not integration and not heavy and not soak and not packaging"
+FAST   := --ignore tests/spark --ignore tests/integration --ignore tests/nats/jetstream --ignore tests/nats/wire -m "not spark and not jetstream and not subscriptions and not mongo and not postgres and not kafka and not integration and not heavy and not soak and not packaging"
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test every-test fast check lint types layers proto proto-fresh schema fix bench soak lowest pythons audit docs reference release coverage wheel sbom build image requirements run clean
@@ -109,7 +109,7 @@ HASHED := --constraints constraints.txt --python-version 3.13 --generate-hashes 
 requirements: $(STAMP)  ## deploy/image/*requirements.txt: what the image installs, with the hash of every file
 	@printf 'setuptools\nwheel\n' | $(BIN)/uv pip compile --quiet - $(HASHED) --output-file deploy/image/build-requirements.txt
 	@$(BIN)/uv pip compile --quiet pyproject.toml $(HASHED) --output-file deploy/image/requirements.txt \
-	--extra spark --extra jetstream --extra subscriptions --extra mongo --extra regex --extra server
+	--extra spark --extra jetstream --extra subscriptions --extra mongo --extra postgres --extra regex --extra server
 
 # What is run on this machine alone may be built of what the base's tag names now.
 run: export UNPINNED_BASE ?= yes

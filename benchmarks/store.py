@@ -15,6 +15,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +30,10 @@ from turnout.rpc.v1 import matching_pb2, subscriptions_pb2
 from turnout.rpc.v1.matching_pb2_grpc import MatchingStub
 from turnout.rpc.v1.subscriptions_pb2_grpc import ServiceStub
 from turnout.subscriptions import Store, Subscription, open_store
+from turnout.subscriptions.expiry import Expiry
+from turnout.subscriptions.index import Column, Index, IndexFolder
 from turnout.subscriptions.lines import export_lines, import_lines
-from turnout.subscriptions.store import delete_many
+from turnout.subscriptions.store import delete_many, edit
 
 KEYS = 8
 RATE = 1_000
@@ -46,6 +50,7 @@ def cases(options: Options) -> Iterator[Case]:
     with tempfile.TemporaryDirectory(prefix="turnout-bench-") as folder:
         yield Case("sqlite", lambda: _sqlite(Path(folder), size, operations))
         yield Case("grpc", lambda: _grpc(Path(folder), size, operations))
+        yield Case("changes", lambda: _changes(Path(folder), size, operations // 10))
 
 
 def generated_subscriptions(size: int, seed: int = 7) -> Iterator[Subscription]:
@@ -141,6 +146,55 @@ def _percentiles(times: list[float]) -> dict[str, float]:
         "p50_ms": round(times[len(times) // 2] * 1e3, 3),
         "p99_ms": round(times[min(len(times) - 1, len(times) * 99 // 100)] * 1e3, 3),
     }
+
+
+def _changes(folder: Path, size: int, operations: int) -> Iterator[Result]:
+    """From a change of one subscription in the store to the index that a micro-batch matches with, all in this process.
+
+    The processor's time is all of it: the store's, the index writer's, its merges in the background, and the reader's.
+    """
+    expiry = Expiry(datetime(2030, 1, 1, tzinfo=UTC))
+    before, after = expiry.milliseconds - 1, expiry.milliseconds
+    rolls = random.Random(12)
+    with open_store(f"sqlite:///{folder}/changes.db") as store:
+        ids = store.create_many(replace(one, expires=expiry) for one in generated_subscriptions(size))
+        with IndexFolder(folder / "index", store) as index_folder:
+            chosen = iter(rolls.sample(range(size), 3 * operations))
+
+            def update(found: Subscription) -> Subscription:
+                return replace(found, destinations=["updated"])
+
+            def pause(found: Subscription) -> Subscription:
+                return replace(found, enabled=False)
+
+            for name, change, wanted in (("update", update, 1), ("pause", pause, 0)):
+                begun, cpu = time.perf_counter(), list[float]()
+                for number in islice(chosen, operations):
+                    used = time.process_time()
+                    edit(store, ids[number], change)
+                    index = Index.open(index_folder.folder, index_folder.refresh())
+                    found = _matched(index, number, before)
+                    cpu.append(time.process_time() - used)
+                    assert found == wanted, f"the {name} is not seen by the next batch"
+                yield _of_changes(name, size, cpu, time.perf_counter() - begun)
+            begun, cpu = time.perf_counter(), list[float]()
+            for number in islice(chosen, operations):
+                used = time.process_time()
+                found = _matched(index, number, after)
+                cpu.append(time.process_time() - used)
+                assert found == 0, "the expiry is not seen by the next batch"
+            yield _of_changes("expiry", size, cpu, time.perf_counter() - begun)
+
+
+def _matched(index: Index, number: int, at: int) -> int:
+    """Return the number of matches of the message that only one generated subscription wants."""
+    subject = Column([f"orders.{number}" if number % 2 else f"orders.{number}.x"])
+    return len(index.match({"subject": subject}, 1, times=[at]).rows)
+
+
+def _of_changes(name: str, size: int, cpu: list[float], elapsed: float) -> Result:
+    extra = {f"cpu_{name_}": value for name_, value in _percentiles(cpu).items()}
+    return Result(f"{name} to index", size, (len(cpu) / elapsed,), Setup("new", 1, 1), extra=extra)
 
 
 def _grpc(folder: Path, size: int, operations: int) -> Iterator[Result]:

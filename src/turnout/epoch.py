@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import UTC, datetime
 from typing import Final
 
@@ -10,11 +11,16 @@ EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 MILLISECONDS_PER_DAY: Final = 86_400_000
 
 
-def microseconds_since_epoch(time: datetime) -> int:
+def milliseconds_now() -> int:
+    """Return the clock's time in milliseconds since 1970."""
+    return time.time_ns() // 1_000_000
+
+
+def microseconds_since_epoch(moment: datetime) -> int:
     """Return the microseconds from 1970 to a time, exactly; without a zone it is UTC, as everywhere in turnout.
 
     >>> microseconds_since_epoch(datetime(1969, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC))
     -1
     """
-    since = (time if time.tzinfo else time.replace(tzinfo=UTC)) - EPOCH
+    since = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - EPOCH
     return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds

@@ -12,6 +12,7 @@
     ├── SubscriptionError
     │   ├── SubscriptionNotFoundError(LookupError)   .id
     │   ├── SubscriptionExistsError                  .id
+    │   ├── SubscriptionConflictError                .id .expected .found
     │   ├── SubscriptionInvalidError(ValueError)
     │   ├── HistoryForgottenError(LookupError)       the store does not know so far back
     │   └── StoreUnavailableError                    a retry may help
@@ -46,6 +47,7 @@ __all__ = [
     "StoreUnavailableError",
     "StreamError",
     "SubjectError",
+    "SubscriptionConflictError",
     "SubscriptionError",
     "SubscriptionExistsError",
     "SubscriptionInvalidError",
@@ -284,6 +286,29 @@ class SubscriptionExistsError(SubscriptionError):
         self.id = id
 
 
+class SubscriptionConflictError(SubscriptionError):
+    """Raised when an update expects another version of a subscription than there is; nothing was changed.
+
+    Attributes:
+        expected: revision that the caller had read.
+        found: revision of the version that is stored.
+
+    >>> from turnout.subscriptions import Subscription, open_store
+    >>> store = open_store("memory://conflict")
+    >>> id_ = store.create(Subscription(["d"], "a:1", id="one"))
+    >>> store.update("one", Subscription(["e"], "a:2"), expected_revision=7)
+    Traceback (most recent call last):
+        ...
+    turnout.errors.SubscriptionConflictError: 'one' is at revision 1, expected revision 7: read it again
+    """
+
+    def __init__(self, id: str, expected: int, found: int) -> None:  # noqa: A002 - the field's own name
+        super().__init__(f"{id!r} is at revision {found}, expected revision {expected}: read it again")
+        self.id = id
+        self.expected = expected
+        self.found = found
+
+
 class SubscriptionInvalidError(SubscriptionError, ValueError):
     """Raised when a subscription breaks a rule of the service; the message names the rule and the place.
 
@@ -361,9 +386,9 @@ class MissingExtraError(TurnoutError, ImportError):
     r"""Raised when an optional dependency is not installed; the message names the cure.
 
     >>> str(MissingExtraError("mongo", "pymongo"))
-    '\'pymongo\' is not installed: install "turnout[mongo]"'
+    '\'pymongo\' is not installed: pip install "turnout[mongo]"'
     """
 
     def __init__(self, extra: str, module: str) -> None:
-        super().__init__(f'{module!r} is not installed: install "turnout[{extra}]"')
+        super().__init__(f'{module!r} is not installed: pip install "turnout[{extra}]"')
         self.extra = extra

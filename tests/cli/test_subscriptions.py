@@ -72,7 +72,8 @@ def test_create_from_json(turnout):
         (["--has", "a", "--to", "d"], "--has: expected name=value, found 'a'"),
         (["k:v", "--to", "d", "--meta", "x"], "--meta: expected name=value"),
         (["--body", "{"], "--body: not JSON"),
-        (["--body", "{}", "--to", "d"], "leave --to and --meta out"),
+        (["--body", "{}", "--to", "d"], "leave --to, --meta and --id out"),
+        (["--body", "{}", "--to", "d"], "leave the options for its parts out"),
         (["k:v", "--to", "d", "--store", "redis://x"], "no store is named 'redis://x'"),
         (["k:v", "--to", "d", "--store", "grpc://"], "names no host"),
         (["k:v", "--to", "d", "--store", "grpc://h:1?ca=/nowhere"], "/nowhere"),
@@ -393,3 +394,63 @@ def test_a_mongodb_that_does_not_answer():
     waiting, failure = ended.stderr.splitlines()
     assert waiting == f"waiting for MongoDB at {address} (1.5 s)…"
     assert re.fullmatch(rf"turnout: MongoDB is away: {address}(:| does not) [a-z ]+", failure)
+
+
+def test_update_and_history(turnout):
+    """An update keeps the id and what is not given, is refused for another revision, and is in the history."""
+    id_ = created(turnout, "a:1", "--to", "x", "--meta", "owner=ann")
+    code, _, err = turnout("subscriptions", "update", id_, "a:2", "--to", "y")
+    output = json.loads(turnout("subscriptions", "read", id_)[1])
+    refused = turnout("subscriptions", "update", id_, "a:3", "--expected-revision", "1")
+    whole = json.dumps({**output, "metadata": {}})
+    replaced = turnout("subscriptions", "update", id_, "--body", "-", "--json", stdin=whole)
+    history = turnout("subscriptions", "history", id_)[1]
+
+    assert (code, err) == (0, f"{id_} is at revision 2\n")
+    assert (output["route"]["destinations"], output["metadata"], output["revision"]) == (["y"], {"owner": "ann"}, 2)
+    assert refused[0] == 1
+    assert f"'{id_}' is at revision 2, expected revision 1" in refused[2]
+    assert json.loads(replaced[1]) == {"id": id_, "revision": 3}
+    assert re.findall(r"^revision (\d) .* (created|updated) by", history, re.M) == [
+        ("1", "created"),
+        ("2", "updated"),
+        ("3", "updated"),
+    ]
+    assert "  - condition: a:1\n  + condition: a:2\n" in history
+    assert "  - metadata.owner: ann\n" in history
+
+
+@pytest.mark.parametrize(("arguments", "code"), [([], 2), (["a:"], 2), (["a:1", "--body", "{}"], 2), (["a:1"], 1)])
+def test_bad_updates(turnout, arguments, code):
+    """Nothing to change, a bad condition, two sources and an unknown id are refused."""
+    created(turnout, "a:1", "--to", "x")
+
+    assert turnout("subscriptions", "update", "nobody", *arguments)[0] == code
+
+
+def test_an_id_of_ones_own(turnout) -> None:
+    """``--id`` is the subscription's; one that is taken is refused, and JSON has its own."""
+    assert turnout("subscriptions", "create", "city:Oulu", "--to", "d", "--id", "oulu") == (0, "oulu\n", "")
+    assert turnout("subscriptions", "create", "city:Oulu", "--to", "d", "--id", "oulu")[0] == 1
+    assert turnout("subscriptions", "create", "--body", "{}", "--id", "oulu")[0] == 2
+
+
+def test_pause_resume_and_expiry(turnout):
+    """A paused or expired subscription matches nothing, and `explain` says why."""
+    id_ = created(turnout, "a:1", "--to", "x")
+    ask = lambda command, *more: turnout("subscriptions", command, *more, "a=1")[1]  # noqa: E731
+
+    assert turnout("subscriptions", "pause", id_)[0] == 0
+    assert ask("match") == ""
+    assert "not matched because the subscription is disabled; its condition is true" in ask("explain", id_)
+    assert json.loads(turnout("subscriptions", "read", id_)[1])["enabled"] is False
+    turnout("subscriptions", "resume", id_)
+    turnout("subscriptions", "resume", id_)
+    assert id_ in ask("match")
+    assert turnout("subscriptions", "update", id_, "--expires", "2020-01-01", "--expires-by", "wall")[0] == 0
+    assert ask("match") == ""
+    assert "expired at 2020-01-01T00:00:00+00:00 by the clock" in ask("explain", id_)
+    turnout("subscriptions", "update", id_, "--expires", "never")
+    assert id_ in ask("match")
+    assert turnout("subscriptions", "history", id_)[1].count("updated by") == 4
+    assert turnout("subscriptions", "update", id_, "--expires", "soon")[0] == 2

@@ -6,6 +6,7 @@ import random
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
@@ -29,12 +30,16 @@ from turnout.conditions import (
 )
 from turnout.errors import (
     HistoryForgottenError,
+    SubscriptionConflictError,
     SubscriptionExistsError,
     SubscriptionInvalidError,
     SubscriptionNotFoundError,
 )
 from turnout.subscriptions import MAX_LIMIT, Page, Store, Subscription
-from turnout.subscriptions.store import BulkStore, MultiTenantStore, VersionedStore, delete_many
+from turnout.subscriptions.actor import acting_as
+from turnout.subscriptions.delivery import DeliverySettings
+from turnout.subscriptions.expiry import Expiry
+from turnout.subscriptions.store import BulkStore, MultiTenantStore, VersionedStore, delete_many, edit
 from turnout.subscriptions.tenants import tenant_of
 
 
@@ -195,6 +200,107 @@ class OwnerContract:
         unchanged = store.revision() == before
         assert store.read("b").id == "b"
         assert unchanged == isinstance(store, BulkStore)
+
+    def test_update(self, store):
+        """A new version has the id, a higher revision, and all that it says; what the old one said is not found."""
+        store.create(subscription(id="a", metadata={"n": "old"}))
+        before = store.read("a")
+        revision = store.update("a", Subscription(["dst1", "dst2"], kiwi("k", "v*"), {"n": "new"}))
+        stored = store.read("a")
+
+        assert stored.revision == revision == store.revision() > before.revision
+        assert (stored.id, stored.destinations, stored.condition) == ("a", ("dst1", "dst2"), kiwi("k", "v*"))
+        assert all(node.id for node in nodes(stored.condition))
+        assert [item.id for item in store.search_by_metadata({"n": "new"}).items] == ["a"]
+        assert [item.subscription for item in store.search_by_condition("k", "v*").items] == [stored]
+        assert store.search_by_metadata({"n": "old"}).items == ()
+        assert store.search_by_condition("subject", "orders*").items == ()
+        assert [item.revision for item in store.snapshot()] == [revision]
+
+    def test_keeps_settings(self, store):
+        """Whether it is enabled, when it expires and how it is delivered come back, by every way of asking."""
+        expires = Expiry(datetime(2030, 1, 2, 3, 4, 5, 678901, UTC), "wall")
+        delivery = DeliverySettings(retry=(1.5, 60.0), ordered=True, concurrency=3, headers={"X-Desk": "7"})
+        store.create(subscription(id="a", enabled=False, expires=expires, delivery=delivery))
+        store.create(subscription(id="b"))
+        (found,) = store.search_by_metadata({}, limit=1).items
+        first, second = store.snapshot()
+
+        assert (found.enabled, found.expires, found.delivery) == (False, expires, delivery)
+        assert store.read("a") == found == first == store.changes(0).created[0]
+        assert store.search_by_condition("subject", "orders*").items[0].subscription == found
+        assert (second.enabled, second.expires, second.delivery) == (True, None, None)
+        store.update("a", replace(found, enabled=True, expires=None, delivery=None))
+        assert store.read("a") == replace(second, id="a", condition=found.condition)
+        assert store.as_of(first.revision).read("a") == found
+
+    def test_update_keeps_given_node_ids(self, store):
+        """A condition that was read and is stored again keeps the ids of its nodes."""
+        store.create(subscription(id="a"))
+        found = store.read("a")
+        store.update("a", Subscription(["other"], found.condition, id="a"))
+
+        assert encode(store.read("a").condition) == encode(found.condition)
+
+    def test_update_with_a_conflict(self, store):
+        """An update that expects another version is refused with both revisions, and changes nothing."""
+        store.create(subscription("first*", id="a"))
+        read = store.read("a").revision
+        second = store.update("a", subscription("second*"), expected_revision=read)
+
+        with pytest.raises(SubscriptionConflictError, match=rf"'a' is at revision {second}, expected revision {read}"):
+            store.update("a", subscription("third*"), expected_revision=read)
+        assert first_pattern(store.read("a")) == "second*"
+        assert store.read("a").revision == store.revision() == second
+
+    def test_update_that_is_refused(self, store):
+        """An unknown id, another id and a bad destination are refused, and nothing changes."""
+        store.create(subscription(id="a"))
+        revision = store.revision()
+
+        with pytest.raises(SubscriptionNotFoundError, match="'nobody'"):
+            store.update("nobody", subscription())
+        with pytest.raises(SubscriptionInvalidError, match="expected 'a', found 'b'"):
+            store.update("a", subscription(id="b"))
+        with pytest.raises(SubscriptionInvalidError, match=r"route\.destinations\[0\]"):
+            store.update("a", subscription(destinations=["a b"]))
+        assert store.revision() == revision
+        assert first_pattern(store.read("a")) == "orders*"
+
+    def test_changes_with_an_update(self, store):
+        """A follower that takes deletions first holds the new version, wherever it began."""
+        start = store.revision()
+        store.create(subscription("first*", id="a"))
+        created = store.revision()
+        store.update("a", subscription("second*"))
+        updated = store.revision()
+
+        since_creation = store.changes(created)
+        assert [first_pattern(one) for one in since_creation.created] == ["second*"]
+        assert since_creation.deleted_ids in ((), ("a",))
+        assert not since_creation.reset
+        assert [first_pattern(one) for one in store.changes(start).created] == ["second*"]
+        assert store.changes(start).deleted_ids == ()
+        store.delete("a")
+        assert store.changes(start).deleted_ids == ()
+        assert store.changes(created).deleted_ids == ("a",)
+        assert store.changes(updated).deleted_ids == ("a",)
+
+    def test_edits_of_many_threads(self, store):
+        """Threads that edit one subscription at once lose no edit."""
+        store.create(subscription(id="a", metadata={"n": ""}))
+
+        def add(letter: str) -> None:
+            for _ in range(5):
+                edit(store, "a", lambda found: replace(found, metadata={"n": found.metadata["n"] + letter}))
+
+        threads = [threading.Thread(target=add, args=(letter,)) for letter in "ab"]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+        assert sorted(store.read("a").metadata["n"]) == ["a"] * 5 + ["b"] * 5
 
     def test_delete(self, store):
         """A deleted subscription is not read, not found and not deleted again."""
@@ -403,6 +509,10 @@ def _set_clock(monkeypatch, seconds: float) -> None:
 class HistoryContract:
     """What a store that keeps its history promises to each owner of subscriptions."""
 
+    def actors(self, *names: str) -> list[str]:
+        """The actors that a store records of callers with these names."""
+        return list(names)
+
     def test_as_of_a_revision(self, store):
         """Each revision shows what was there then, also what is gone, and a name's earlier bearer."""
         store.create(subscription("first*", id="a"))
@@ -421,20 +531,24 @@ class HistoryContract:
             store.as_of(between).read("a")
 
     def test_every_revision_is_as_it_was(self, store):
-        """Whatever comes and goes, under names that are used again too, each revision shows what a snapshot showed."""
+        """Whatever comes, changes and goes, under names used again too, each revision shows what a snapshot showed."""
         rng = random.Random(11)
         shown = {}
         for step in range(40):
             there = [subscription.id for subscription in store.snapshot()]
             name = f"n{rng.randrange(6)}"
-            if name in there:
+            if name in there and rng.random() < 0.5:
                 store.delete(name)
+            elif name in there:
+                store.update(name, subscription(f"step{step}*"))
             else:
                 store.create(subscription(f"step{step}*", id=name))
             shown[store.revision()] = store.snapshot()
 
         for revision, snapshot in shown.items():
-            assert store.as_of(revision).snapshot() == snapshot
+            then = store.as_of(revision).snapshot()
+            assert then == snapshot
+            assert [one.revision for one in then] == [one.revision for one in snapshot]
 
     def test_as_of_a_time(self, store):
         """A time shows the revision that was present then; the future shows the last one."""
@@ -481,6 +595,34 @@ class HistoryContract:
 
         assert len(store.as_of(before).snapshot()) == 3
 
+    def test_history_of_a_subscription(self, store):
+        """Each change is there with its actor, its time and both versions; a bearer of the same id is another one."""
+        with acting_as("ann"):
+            store.create(subscription("first*", id="a"))
+            store.create(subscription(id="other"))
+        with acting_as("bob"):
+            store.update("a", subscription("second*"))
+            store.delete("a")
+        store.create(subscription("third*", id="a"))
+        entries = store.history("a")
+
+        def pattern(version):
+            return version and first_pattern(version)
+
+        assert [(entry.action, pattern(entry.before), pattern(entry.after)) for entry in entries] == [
+            ("created", None, "first*"),
+            ("updated", "first*", "second*"),
+            ("deleted", "second*", None),
+            ("created", None, "third*"),
+        ]
+        assert [entry.actor for entry in entries] == self.actors("ann", "bob", "bob", "")
+        first = entries[0].revision
+        assert [entry.revision - first for entry in entries] == [0, 2, 3, 4]
+        assert [entry.at for entry in entries] == sorted(entry.at for entry in entries)
+        assert {version.id for entry in entries for version in (entry.before, entry.after) if version} == {"a"}
+        with pytest.raises(SubscriptionNotFoundError, match="'nobody'"):
+            store.history("nobody")
+
     @pytest.mark.parametrize("moment", [-1, 10_000])
     def test_as_of_what_never_was(self, store, moment):
         """A revision that never was is refused, with those that are remembered."""
@@ -493,7 +635,7 @@ class HistoryContract:
         """What is as of then can be read, and nothing more."""
         store.create(subscription(id="a"))
 
-        assert not {"create", "create_many", "delete"} & set(dir(store.as_of(store.revision())))
+        assert not {"create", "create_many", "update", "delete"} & set(dir(store.as_of(store.revision())))
 
 
 class StoreContract(OwnerContract):
@@ -523,7 +665,7 @@ class StoreContract(OwnerContract):
         theirs = bolt.create(subscription())
         nobodys = store.create(subscription(id="nobodys"))
         for id_ in (theirs, nobodys, f"@bolt/{theirs}", f"/../@bolt/{theirs}", "@bolt/", "@acme/"):
-            for attempt in (acme.read, acme.delete):
+            for attempt in (acme.read, acme.delete, lambda id_: acme.update(id_, subscription())):
                 with pytest.raises(SubscriptionNotFoundError) as refused:
                     attempt(id_)
                 assert id_ == refused.value.id
@@ -540,6 +682,10 @@ class StoreContract(OwnerContract):
         with pytest.raises(SubscriptionExistsError) as refused:
             acme.create(subscription(id="x"))
         assert refused.value.id == "x"
+        acme.update("x", subscription("newer*"), expected_revision=acme.read("x").revision)
+        with pytest.raises(SubscriptionConflictError, match="'x' is at"):
+            acme.update("x", subscription(id="x"), expected_revision=0)
+        assert [first_pattern(owner.read("x")) for owner in (store, acme, bolt)] == ["own", "newer*", "own"]
         acme.delete("x")
         assert bolt.read("x").id == store.read("x").id == "x"
 
@@ -615,6 +761,12 @@ class TenantHistoryContract(HistoryContract):
 
         assert [subscription.id for subscription in acme.as_of(before)] == ["x"]
         assert acme.as_of(before).read("x").id == "x"
+        assert [(entry.action, (entry.before or entry.after).id) for entry in acme.history("x")] == [
+            ("created", "x"),
+            ("deleted", "x"),
+        ]
+        with pytest.raises(SubscriptionNotFoundError, match="'y'"):
+            acme.history("y")
         assert [subscription.id for subscription in acme.as_of(store.revision())] == []
         assert set(store.for_tenant("other").births()) == {"y"}
         assert [subscription.id for subscription in store.as_of(before)] == ["@acme/x", "@other/y"]

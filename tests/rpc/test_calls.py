@@ -104,7 +104,7 @@ def test_a_stream_that_ends_early(server, backing):
 
 def test_no_such_method(server):
     """An unknown method is unimplemented."""
-    assert raw(server, "/subscriptions.Service/Update", b"")[0] == "UNIMPLEMENTED"
+    assert raw(server, "/subscriptions.Service/Replace", b"")[0] == "UNIMPLEMENTED"
 
 
 def test_deep_nesting(server):

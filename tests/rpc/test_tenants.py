@@ -21,7 +21,7 @@ MESSAGE = {"subject": "orders 17", "location": "Oulu"}
 
 
 def token(text: str, tenant: str | None, *rights: Right, allow: tuple[str, ...] | None = None) -> AcceptedToken:
-    return AcceptedToken(Sha256.of(text), Caller(tenant, frozenset(rights or Right), allow))
+    return AcceptedToken(Sha256.of(text), Caller(tenant, frozenset(rights or Right), allow, f"token {text}"))
 
 
 @pytest.fixture
@@ -61,6 +61,10 @@ class TestTenantsStore(OwnerContract, HistoryContract):
     def store(self, as_):
         as_("bolt")[0].create_many(subscription(id=id_, metadata={"n": "x", "user": "u"}) for id_ in ("0", "a", "x"))
         return as_("acme")[0]
+
+    def actors(self, *names):
+        """The token's name, whatever a caller says of itself."""
+        return ["token acme"] * len(names)
 
 
 def test_a_tenants_store_has_no_tenants(as_):

@@ -19,9 +19,9 @@ from tests.server.conftest import Bench, route_text, wait_for
 from tests.server.fakes import FakeRunner
 from turnout.engine.flow import Flow
 from turnout.histogram import Histogram
+from turnout.runtime.lag import Lag
 from turnout.runtime.open_splits.slots import SlotUse
 from turnout.server.config import ServerConfig
-from turnout.server.lag_monitor import Lag
 from turnout.server.serving import RouteServer
 from turnout.server.supervisor import Phase
 

@@ -15,12 +15,8 @@ class PlainStore(StoreBase):
 
     def __init__(self) -> None:
         memory = open_store("memory://")
-        self.create, self.create_many, self.read, self.delete = (
-            memory.create,
-            memory.create_many,
-            memory.read,
-            memory.delete,
-        )
+        self.create, self.create_many, self.read = memory.create, memory.create_many, memory.read
+        self.update, self.delete = memory.update, memory.delete
         self.search_by_condition, self.search_by_metadata = memory.search_by_condition, memory.search_by_metadata
         self.revision, self.changes, self.snapshot = memory.revision, memory.changes, memory.snapshot
 

@@ -138,7 +138,7 @@ def test_record(form: Stored) -> None:
     subscription = Subscription(["d"], form.leaf, {"m": "n"}, "s")
 
     assert record == encode_record(subscription, iter(()).__next__)
-    assert _same(form.leaf, decode_record("s", record).condition)
+    assert _same(form.leaf, decode_record("s", record, 1).condition)
 
 
 @each_form

@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from turnout.bundle import bundled
+from turnout.cli.exits import FAILED
 from turnout.errors import ConfigError, MissingExtraError, Mistake
 
 _ALL = "all"
@@ -56,7 +57,7 @@ def register(app: typer.Typer) -> None:
         options = harness.Options(size=size, quick=quick, cases=tuple(case or ()), rules=rules, minutes=minutes)
         run = _Run(_chosen(names, known), options, as_json=as_json, save=save, budget=budget)
         if not run.measured():
-            raise typer.Exit(1)
+            raise typer.Exit(FAILED)
 
 
 def _imported(name: str) -> Any:

@@ -12,8 +12,9 @@ import typer
 
 from turnout.cli.exits import FAILED
 from turnout.cli.options import AsJson, Master
-from turnout.cli.progress import console, loading, run_display, run_summary
+from turnout.cli.progress import console, loading, run_summary
 from turnout.cli.run import result_json
+from turnout.cli.run_display import run_display
 from turnout.cli.signals import stop_on_signals
 from turnout.errors import MissingExtraError
 from turnout.private_files import lasting_folder

@@ -100,7 +100,9 @@ def _answer_lines(answer: Asked) -> Iterator[str]:
     if answer.wants:
         yield f"asked   {name} wants it"
         return
-    yield f"asked   {name} does not want it: {answer.condition}"
+    yield f"asked   {name} does not want it: {answer.inactive or answer.condition}"
+    if answer.blame == ():
+        return
     if answer.blame is None:
         yield "    no change of its leaves makes the condition true"
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,7 +20,10 @@ DEFAULT_STORE = "sqlite:///subscriptions.db"
 
 StoreUrl = Annotated[
     str | None,
-    typer.Option("--store", "-s", help=f"sqlite:///…, mongodb://… or grpc://host:port; DB_URI, or {DEFAULT_STORE}."),
+    typer.Option(
+        "--store",
+        help=f"sqlite:///…, postgresql://…, mongodb://… or grpc://host:port; DB_URI, or {DEFAULT_STORE}.",
+    ),
 ]
 
 StoreTimeout = Annotated[
@@ -66,11 +70,21 @@ def check_store(route: Route) -> None:
 def opened_store(option: str | None, timeout: float | None = None, *, create: bool = False) -> Iterator[Store]:
     """Open the store, and close it at the end of the block; a missing store is created only with *create*."""
     from turnout.subscriptions import open_store
+    from turnout.subscriptions.actor import acting_as
     from turnout.subscriptions.address import existing
 
     url = store_url_of(option, timeout)
     store = open_store(url if create else existing(url))
     try:
-        yield store
+        with acting_as(_user()):
+            yield store
     finally:
         store.close()
+
+
+def _user() -> str:
+    """Return the name of the user who runs the command; "" in a container that has none."""
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):
+        return ""

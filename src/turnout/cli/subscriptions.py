@@ -12,9 +12,11 @@ from typing import IO, TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from turnout.cli.analyze import analyze
+from turnout.cli.arguments import json_of, pairs_of, split_pairs
 from turnout.cli.options import AsJson
 from turnout.cli.serve import serve
 from turnout.cli.stores import StoreTimeout, StoreUrl, opened_store, store_url_of
+from turnout.cli.subscription_changes import Delivery, Expires, ExpiresBy, history, pause, resume, settings_of, update
 from turnout.cli.token import token
 from turnout.errors import SubscriptionInvalidError
 from turnout.terminal import escaped_json, json_text, printable_lines
@@ -33,7 +35,22 @@ Cursor = Annotated[str, typer.Option(help="The last id of the page before.")]
 def register(app: typer.Typer) -> None:
     """Add the commands."""
     commands = typer.Typer(help="Store subscriptions, find them, and serve them over gRPC.", no_args_is_help=True)
-    for command in (serve, token, create, read, delete, search, match, explain, stats, analyze):
+    for command in (
+        serve,
+        token,
+        create,
+        read,
+        update,
+        pause,
+        resume,
+        delete,
+        history,
+        search,
+        match,
+        explain,
+        stats,
+        analyze,
+    ):
         commands.command(command.__name__)(command)
     commands.command("import")(import_)
     commands.command("export")(export)
@@ -45,6 +62,7 @@ def create(
         str | None, typer.Argument(help="What to look for: 'subject:orders* AND NOT location:Helsinki'.")
     ] = None,
     to: Annotated[list[str] | None, typer.Option("--to", help="A destination; give it several times.")] = None,
+    id: Annotated[str, typer.Option("--id", help="The subscription's id; a new one if not given.")] = "",  # noqa: A002 - the option's name
     meta: Annotated[list[str] | None, typer.Option(help="The subscription's own metadata: name=value.")] = None,
     has: Annotated[list[str] | None, typer.Option(help="A leaf: key=pattern.")] = None,
     has_word: Annotated[list[str] | None, typer.Option(help="A leaf on any word of the value: key=pattern.")] = None,
@@ -53,6 +71,10 @@ def create(
     body: Annotated[
         str | None, typer.Option("--body", help="JSON as for the service's Create; - reads standard input.")
     ] = None,
+    expires: Expires = None,
+    expires_by: ExpiresBy = "record",
+    delivery: Delivery = None,
+    disabled: Annotated[bool, typer.Option("--disabled", help="Store it paused.")] = False,
     store: StoreUrl = None,
     timeout: StoreTimeout = None,
     as_json: AsJson = False,
@@ -67,13 +89,15 @@ def create(
         raise SubscriptionInvalidError(
             "give the condition once: as text, by --has, --has-word and --has-not, or --body"
         )
+    settings = settings_of(expires, expires_by, delivery)
     if body is not None:
-        if to or meta:
-            raise SubscriptionInvalidError("--body has destinations and metadata of its own: leave --to and --meta out")
-        subscription = subscription_from_json(_json(body, "--body"))
+        if to or meta or id or settings or disabled:
+            raise SubscriptionInvalidError("--body has all of the subscription: leave the options for its parts out")
+        subscription = subscription_from_json(json_of(body, "--body"))
     else:
         parsed = _parsed(condition) if condition is not None else _coupled(leaves, logic)
-        subscription = Subscription(to or [], parsed, _pairs(meta or [], "--meta"))
+        own = pairs_of(meta or [], "--meta")
+        subscription = Subscription(to or [], parsed, own, id, enabled=not disabled, **settings)
         check(subscription)
     with opened_store(store, timeout, create=True) as opened:
         created = opened.create(subscription)
@@ -128,7 +152,7 @@ def search(
             matches = opened.search_by_condition(key, pattern, partial, limit=limit, cursor=cursor)
             subscriptions, after = [match.subscription for match in matches.items], matches.cursor
         else:
-            page = opened.search_by_metadata(_pairs(meta or [], "--meta"), limit=limit, cursor=cursor)
+            page = opened.search_by_metadata(pairs_of(meta or [], "--meta"), limit=limit, cursor=cursor)
             subscriptions, after = list(page.items), page.cursor
     if as_json:
         from turnout.subscriptions.lines import subscription_to_json
@@ -181,11 +205,19 @@ def explain(
     as_json: AsJson = False,
 ) -> None:
     """Explain the result of matching a subscription with a message, down to each leaf."""
-    explanation = _explained(store_url_of(store, timeout), id, _message(pairs, message))
+    url = store_url_of(store, timeout)
+    explanation, inactive = _explained(url, id, _message(pairs, message)), _inactive(url, id)
+    matched = explanation.holds and not inactive
     if as_json:
-        typer.echo(json.dumps({"matched": explanation.holds, "explanation": _plain(explanation)}, indent=1))
+        answer = {"matched": matched, "inactive": inactive, "explanation": _plain(explanation)}
+        typer.echo(json.dumps(answer, indent=1))
         return
-    typer.echo(f"{'matched' if explanation.holds else 'not matched'} because")
+    if inactive:
+        typer.echo(
+            f"not matched because the subscription {inactive}; its condition is {str(explanation.holds).lower()}:"
+        )
+    else:
+        typer.echo(f"{'matched' if matched else 'not matched'} because")
     typer.echo(printable_lines(explanation.lines(1)))
 
 
@@ -318,10 +350,19 @@ def _explained(store: str, id_: str, metadata: dict[str, str]) -> Explanation:
         return explanation_of(opened.read(id_).condition, metadata)
 
 
+def _inactive(store: str, id_: str) -> str:
+    """Return the reason that a subscription matches nothing now; "" if there is none."""
+    from turnout.epoch import milliseconds_now
+
+    now = milliseconds_now()
+    with opened_store(store) as opened:
+        return opened.read(id_).inactive(now, now)
+
+
 def _description(subscription: Subscription, indent: int | None = None) -> str:
     from turnout.subscriptions.lines import subscription_to_json
 
-    return json_text(subscription_to_json(subscription), indent=indent)
+    return json_text({**subscription_to_json(subscription), "revision": subscription.revision}, indent=indent)
 
 
 def _plain(explanation: Explanation) -> dict[str, Any]:
@@ -345,9 +386,9 @@ def _parsed(text: str) -> Condition:
 def _leaves(has: list[str] | None, has_word: list[str] | None, has_not: list[str] | None) -> list[Condition]:
     from turnout.conditions import kiwi, not_
 
-    conditions: list[Condition] = [kiwi(*pair) for pair in _split(has, "--has")]
-    conditions += [kiwi(*pair, partial=True) for pair in _split(has_word, "--has-word")]
-    conditions += [not_(kiwi(*pair)) for pair in _split(has_not, "--has-not")]
+    conditions: list[Condition] = [kiwi(*pair) for pair in split_pairs(has, "--has")]
+    conditions += [kiwi(*pair, partial=True) for pair in split_pairs(has_word, "--has-word")]
+    conditions += [not_(kiwi(*pair)) for pair in split_pairs(has_not, "--has-not")]
     return conditions
 
 
@@ -359,33 +400,11 @@ def _coupled(leaves: list[Condition], logic: str) -> Condition:
     return {"and": all_of, "or": any_of, "xor": one_of}[logic](*leaves)
 
 
-def _split(written: list[str] | None, option: str) -> list[tuple[str, str]]:
-    pairs = []
-    for pair in written or []:
-        name, sign, value = pair.partition("=")
-        if not sign or not name:
-            raise SubscriptionInvalidError(f"{option}: expected name=value, found {pair!r}")
-        pairs.append((name, value))
-    return pairs
-
-
-def _pairs(written: list[str], option: str) -> dict[str, str]:
-    return dict(_split(written, option))
-
-
 def _message(pairs: list[str] | None, body: str | None) -> dict[str, str]:
     message: dict[str, str] = {}
     if body is not None:
-        data = _json(body, "--message")
+        data = json_of(body, "--message")
         if not isinstance(data, dict) or not all(isinstance(value, str) for value in data.values()):
             raise SubscriptionInvalidError("--message: expected a JSON object of texts")
         message = data
-    return message | _pairs(pairs or [], "metadata")
-
-
-def _json(written: str, option: str) -> Any:
-    text = sys.stdin.read() if written == "-" else written
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as problem:
-        raise SubscriptionInvalidError(f"{option}: not JSON: {problem}") from problem
+    return message | pairs_of(pairs or [], "metadata")

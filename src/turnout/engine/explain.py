@@ -15,6 +15,7 @@ from turnout.engine.program import Program
 from turnout.engine.reading import Consumed
 from turnout.engine.stages import StageReport, StageWatch
 from turnout.engine.trace import Trace
+from turnout.epoch import milliseconds_now
 from turnout.errors import SubscriptionNotFoundError
 from turnout.records import Batch, Failure
 from turnout.records.text import readable, text_of
@@ -65,10 +66,11 @@ class Asked:
 
     Attributes:
         condition: as text.
-        wants: whether its condition is true; None where the record did not come as far as to be matched.
+        wants: whether it matches the record; None where the record did not come as far as to be matched.
         blame: the fewest leaves that would have to come out the other way for it to be true; None where no change of
             leaves makes it true, or `wants` is None.
         exact: whether it is known that no smaller set does.
+        inactive: the reason that it matches nothing, whatever its condition says; "" if there is none.
     """
 
     subscription: str
@@ -76,6 +78,7 @@ class Asked:
     wants: bool | None
     blame: tuple[LeafReport, ...] | None
     exact: bool = True
+    inactive: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +168,7 @@ def explain(
         mapped=watch.mapping(trace.topics[0]),
         metadata=watch.metadata,
         wanted=tuple(_subscriber(known[id_], watch.metadata) for id_ in watch.wanted),
-        asked=None if asked is None else _blame_report(known[asked], watch.metadata if watch.matched else None),
+        asked=None if asked is None else _blame_report(known[asked], watch),
         outcome=trace.outcome(0).label,
         failure=trace.failures.get(0),
         messages=tuple(_messages(program, trace)),
@@ -180,6 +183,7 @@ class _RecordWatch(StageWatch):
         matched: whether the record came as far as to be matched.
         metadata: what conditions saw then.
         wanted: the ids of the subscriptions that want it.
+        time: of the record, in milliseconds since 1970; None where it has none.
     """
 
     def __init__(
@@ -195,6 +199,7 @@ class _RecordWatch(StageWatch):
         self.matched = False
         self.metadata: Mapping[str, str] = {}
         self.wanted: Sequence[str] = ()
+        self.time: int | None = None
 
     def decoded(self, records: Batch, consumed: Consumed) -> None:
         """Keep the topic that the draw is derived from."""
@@ -216,7 +221,8 @@ class _RecordWatch(StageWatch):
         self.matched = True
         columns = self._program.metadata.columns(records, alive, sorted(self._keys))
         self.metadata = texts_of(columns, 0)
-        matches = self._index.match(columns, 1)
+        self.time = records.timestamps[int(alive[0])]
+        matches = self._index.match(columns, 1, times=[self.time])
         self.wanted = sorted(self._index.subscription_ids(matches.subscriptions).to_pylist())
 
     def mapping(self, mapped: str | None) -> Mapped | None:
@@ -236,13 +242,15 @@ def _subscriber(subscription: Subscription, metadata: Mapping[str, str]) -> Subs
     return Subscriber(subscription.id, tuple(subscription.destinations), tuple(map(LeafReport.of, leaves)))
 
 
-def _blame_report(subscription: Subscription, metadata: Mapping[str, str] | None) -> Asked:
+def _blame_report(subscription: Subscription, watch: _RecordWatch) -> Asked:
     text = format_condition(subscription.condition)
-    if metadata is None:
+    if not watch.matched:
         return Asked(subscription.id, text, None, None)
-    answer = blame(subscription.condition, metadata)
+    now = milliseconds_now()
+    inactive = subscription.inactive(now if watch.time is None else watch.time, now)
+    answer = blame(subscription.condition, watch.metadata)
     blamed = None if answer.leaves is None else tuple(map(LeafReport.of, answer.leaves))
-    return Asked(subscription.id, text, blamed == (), blamed, answer.exact)
+    return Asked(subscription.id, text, blamed == () and not inactive, blamed, answer.exact, inactive)
 
 
 def _messages(program: Program, trace: Trace) -> list[SentMessage]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from turnout.records import Batch, Block, Positions
 from turnout.records.paths import parse_path, texts_at
 from turnout.records.text import iso_of, text_of
-from turnout.subscriptions.index import Column
+from turnout.subscriptions.index import Column, Index
 
 _TOPIC = ("topic", "subject")
 
@@ -101,3 +101,8 @@ def texts_of(columns: Mapping[str, Column], number: int) -> dict[str, str]:
         if text is not None:
             texts[key] = text
     return texts
+
+
+def record_times(batch: Batch, rows: Positions, index: Index) -> Sequence[int | None] | None:
+    """Return the times of rows that an index needs: None unless some of its subscriptions expire."""
+    return batch.by_row(batch.timestamps, rows) if index.expires else None

@@ -21,11 +21,12 @@ from turnout.engine.counts import Counts
 from turnout.engine.dead_letters import dead_letters
 from turnout.engine.deliveries import Fanout, OutgoingDeliveries, OwnTopics
 from turnout.engine.failures import FailureLog, stop_at
+from turnout.engine.feed_matches import FeedMatches
 from turnout.engine.flow import DEAD_LETTER, KEY, MAPPING, MATCH, SINK, SOURCE, VALUE, StageCounter, Stages
 from turnout.engine.headers import HeaderRules
 from turnout.engine.lineage import LineageHeaders
 from turnout.engine.messages import Messages, record_columns
-from turnout.engine.metadata import Metadata, texts_of
+from turnout.engine.metadata import Metadata, record_times, texts_of
 from turnout.engine.origin import message_ids
 from turnout.engine.outcome import outcomes_of
 from turnout.engine.reading import Consumed, batch_of
@@ -215,7 +216,7 @@ class Program:
             return self._own_topics.of(rows, records.by_row(records.topics, rows)), rows[:0]
         # What is lost is mostly little: leaving it among the others costs less than taking it out of every column.
         columns = self.metadata.columns(records, alive, index.keys)
-        matches = index.match(columns, len(alive))
+        matches = index.match(columns, len(alive), times=record_times(records, alive, index))
         if len(lost):
             indices = np.flatnonzero(kept[matches.rows])
             matches = Matches(matches.rows[indices], matches.subscriptions[indices])
@@ -258,6 +259,10 @@ class Program:
             # Other deliveries of their records are sent.
             rejected = np.setdiff1d(rejected, outgoing.rows)
         outcomes = outcomes_of(route, records, lost, unmatched, rejected, outgoing.rows)
+        matched = None
+        if index is not None and route.subscriptions is not None and route.subscriptions.feeds:
+            matched = FeedMatches.of(consumed.batch, deliveries, index)
+            deliveries = deliveries.to_sinks()
         numbers = {
             "messages": len(deliveries),
             "undeliverable": len(undeliverable),
@@ -268,7 +273,7 @@ class Program:
         if rejections and route.dead_letter is not None:
             messages = messages.joined(dead_letters(route, self.addresses, self.header_rules, consumed, rejections))
         sent = Sent(route, self.addresses, self.header_rules, consumed, records.topics, index, deliveries)
-        result = Result(Counts.of_outcomes(outcomes, numbers), messages, log.lines(), sent)
+        result = Result(Counts.of_outcomes(outcomes, numbers), messages, log.lines(), sent, matched)
         return result, BatchOutcome(records, consumed, outcomes, deliveries, rejections)
 
     def _rejected_records(self, records: Batch, unmatched: RowIds) -> list[Rejection]:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from turnout.engine import Program
-from turnout.engine.metadata import texts_of
+from turnout.engine.metadata import record_times, texts_of
 from turnout.engine.trace import Watch
 from turnout.records import Batch
 from turnout.records.types import ArrowBatch
@@ -88,7 +88,7 @@ class TrafficWatch(Watch):
         columns = self._program.metadata.columns(records, rows, self._index.keys)
         self.records += len(rows)
         self._anchors.add({key: _texts(column) for key, column in columns.items()}, len(rows))
-        matches = self._index.match(columns, len(rows))
+        matches = self._index.match(columns, len(rows), times=record_times(records, rows, self._index))
         self._count_matches(matches, columns)
         self._count_deliveries(matches)
 

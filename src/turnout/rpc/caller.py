@@ -17,6 +17,12 @@ from turnout.subscriptions.tenants import check_tenant
 TENANT_KEY = "turnout-tenant"
 """Metadata key that names the tenant to act for; needs access to the whole store."""
 
+ACTOR_KEY = "turnout-actor-bin"
+"""Metadata key of the name that changes are recorded under, for callers without a token. Binary, as it is any text."""
+
+MAX_ACTOR = 256
+"""Characters of that name."""
+
 OPEN = ("grpc.health.v1.Health",)
 """Services that need no token: a load balancer has none."""
 
@@ -43,6 +49,7 @@ _KIWI_TREE = "kiwiTree.Service"
 NEEDS: dict[tuple[str, str], Right] = {
     (_SERVICE, "Create"): Right.WRITE,
     (_SERVICE, "Read"): Right.READ,
+    (_SERVICE, "Update"): Right.WRITE,
     (_SERVICE, "Delete"): Right.WRITE,
     (_SERVICE, "SearchByCondition"): Right.READ,
     (_SERVICE, "SearchByMetadata"): Right.READ,
@@ -58,6 +65,7 @@ NEEDS: dict[tuple[str, str], Right] = {
     (_STORAGE, "AsOf"): Right.READ,
     (_STORAGE, "GetPast"): Right.READ,
     (_STORAGE, "GetBirths"): Right.READ,
+    (_STORAGE, "GetHistory"): Right.READ,
     (_KIWI_TREE, "Create"): Right.WRITE,
     (_KIWI_TREE, "LockCreate"): Right.WRITE,
     (_KIWI_TREE, "UnlockCreate"): Right.WRITE,
@@ -74,11 +82,13 @@ class Caller:
         tenant: whose subscriptions are seen; None for the whole store.
         rights: granted rights.
         destinations: patterns of the destinations that new subscriptions may have; None for any.
+        name: recorded with changes.
     """
 
     tenant: str | None = None
     rights: frozenset[Right] = frozenset(Right)
     destinations: tuple[str, ...] | None = None
+    name: str = ""
 
     def admit(self, service: str, method: str) -> None:
         """Refuse a method that this caller has no right to.

@@ -16,10 +16,11 @@ import structlog
 from structlog.typing import FilteringBoundLogger
 
 from turnout.errors import StoreUnavailableError, TurnoutError
-from turnout.rpc.caller import NEEDS, OPEN, TENANT_KEY, CallContext, Caller, Right
+from turnout.rpc.caller import ACTOR_KEY, MAX_ACTOR, NEEDS, OPEN, TENANT_KEY, CallContext, Caller, Right
 from turnout.rpc.metrics import CallMetrics
-from turnout.rpc.status import ID_KEY, RefusedError, id_of, status_of
+from turnout.rpc.status import RefusedError, status_of, trailers_of
 from turnout.rpc.tokens import Tokens
+from turnout.subscriptions.actor import acting_as
 from turnout.subscriptions.deadline import within
 from turnout.subscriptions.store_threads import BoundedPool, StoreThreads
 
@@ -115,8 +116,11 @@ class Calls(grpc.ServerInterceptor):  # type: ignore[misc]  # grpc has no types
         """
         if service in OPEN:
             return Caller()
-        written = {pair.key: pair.value for pair in metadata or ()}
-        caller = self._bearer(written.get("authorization", "")) if self._tokens else Caller()
+        written: dict[str, Any] = {pair.key: pair.value for pair in metadata or ()}
+        if self._tokens:
+            caller = self._bearer(written.get("authorization", ""))
+        else:
+            caller = Caller(name=written.get(ACTOR_KEY, b"").decode("utf-8", "replace")[:MAX_ACTOR])
         caller.admit(service, method)
         return caller.acting_for(written.get(TENANT_KEY, ""))
 
@@ -196,15 +200,16 @@ class _Ending:
         self._running.__exit__(kind, problem, trace)
         # A caller that has gone away gets no status, whatever error that has led to here.
         cancelled = isinstance(problem, GeneratorExit) or not self._context.is_active()
-        code, details, about = _verdict(None if cancelled else problem)
+        code, details = _verdict(None if cancelled else problem)
         shown = grpc.StatusCode.CANCELLED if cancelled else code
         seconds = time.perf_counter() - self._begun
         ended = FinishedCall(*self._names, shown.name, seconds, self._context.peer(), self._caller.tenant)
         self._calls.note(ended, problem)
         if problem is None or cancelled:
             return
-        if about is not None:
-            self._context.set_trailing_metadata(((ID_KEY, about.encode("utf-8", "replace")),))
+        trailers = trailers_of(problem)
+        if trailers:
+            self._context.set_trailing_metadata(trailers)
         self._context.abort(code, _shortened(details))
 
 
@@ -212,17 +217,17 @@ def _shortened(details: str) -> str:
     return details if len(details) <= _MAX_DETAILS else f"{details[:_MAX_DETAILS]}…"
 
 
-def _verdict(problem: BaseException | None) -> tuple[grpc.StatusCode, str, str | None]:
-    """The status, its details, and the id it is about."""
+def _verdict(problem: BaseException | None) -> tuple[grpc.StatusCode, str]:
+    """The status, and its details."""
     match problem:
         case None:
-            return grpc.StatusCode.OK, "", None
+            return grpc.StatusCode.OK, ""
         case RefusedError():
-            return problem.code, problem.details, None
+            return problem.code, problem.details
         case TurnoutError():
-            return status_of(problem), str(problem), id_of(problem)
+            return status_of(problem), str(problem)
     # What went wrong here is in the log; a stranger learns nothing of it.
-    return grpc.StatusCode.INTERNAL, "internal error", None
+    return grpc.StatusCode.INTERNAL, "internal error"
 
 
 def check_message(request: object) -> None:
@@ -264,7 +269,7 @@ def _wrapped(
         ending = end(context, None if handler.request_streaming else request)
         with ending:
             call = ending.admit()
-            with within(context.time_remaining()):
+            with within(context.time_remaining()), acting_as(call.caller.name):
                 return behaviour(_checked(request) if handler.request_streaming else request, call)
 
     def streaming(request: Requests, context: grpc.ServicerContext) -> Iterator[object]:

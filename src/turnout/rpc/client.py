@@ -13,10 +13,10 @@ import grpc
 from turnout.conditions import Condition, Explanation, Group
 from turnout.epoch import microseconds_since_epoch
 from turnout.errors import ConfigError, HistoryForgottenError, Mistake, SubscriptionError, SubscriptionInvalidError
-from turnout.rpc.caller import TENANT_KEY
-from turnout.rpc.convert import condition_from, data_from, subscription_from, subscription_to
-from turnout.rpc.loopback import host_of, is_loopback
-from turnout.rpc.message_parts import births_of, changes_of
+from turnout.loopback import host_of, is_loopback
+from turnout.rpc.caller import ACTOR_KEY, TENANT_KEY
+from turnout.rpc.convert import condition_from, data_from, data_to, subscription_from, subscription_to
+from turnout.rpc.message_parts import audit_entry, births_of, changes_of
 from turnout.rpc.status import error_of, translated
 from turnout.rpc.storage import COUNT_KEY
 from turnout.rpc.v1 import matching_pb2, subscriptions_pb2
@@ -34,6 +34,9 @@ from turnout.subscriptions import (
     StoreBase,
     Subscription,
 )
+from turnout.subscriptions.actor import current_actor
+from turnout.subscriptions.audit import AuditEntry
+from turnout.subscriptions.destinations import checked_version
 from turnout.subscriptions.past import Creation, Moment, PastStore
 from turnout.subscriptions.tenants import check_tenant
 
@@ -111,9 +114,13 @@ class Channel:
 
     def call(self, *, endless: bool = False, more: Sequence[tuple[str, str]] = ()) -> dict[str, object]:
         """The keyword arguments that every call needs, with *more* metadata."""
-        metadata = [*more, ("authorization", f"Bearer {self.token}")] if self.token else [*more]
+        metadata: list[tuple[str, str | bytes]] = [*more]
+        if self.token:
+            metadata.append(("authorization", f"Bearer {self.token}"))
         if self.tenant:
             metadata.append((TENANT_KEY, self.tenant))
+        if actor := current_actor():
+            metadata.append((ACTOR_KEY, actor.encode("utf-8", "replace")))
         return {"timeout": None if endless else self.timeout, "metadata": metadata or None}
 
 
@@ -192,6 +199,18 @@ class RemoteStore(StoreBase):
         with translated():
             response = self._service.Read(subscriptions_pb2.ReadRequest(id=id), **self._options.call())
         return data_from(response, id)
+
+    def update(
+        self,
+        id: str,  # noqa: A002 - the field's own name
+        subscription: Subscription,
+        expected_revision: int | None = None,
+    ) -> int:
+        """See `Store.update`."""
+        version = checked_version(id, subscription)
+        request = subscriptions_pb2.UpdateRequest(id=id, data=data_to(version), expectedRevision=expected_revision)
+        with translated():
+            return int(self._service.Update(request, **self._options.call()).revision)
 
     def delete(self, id: str) -> None:  # noqa: A002 - the field's own name
         """See `Store.delete`."""
@@ -278,6 +297,12 @@ class RemoteStore(StoreBase):
         """See `VersionedStore.births`."""
         with translated():
             return births_of(self._storage.GetBirths(matching_pb2.BirthsRequest(), **self._options.call()))
+
+    def history(self, id: str) -> tuple[AuditEntry, ...]:  # noqa: A002 - the field's own name
+        """See `VersionedStore.history`."""
+        with translated():
+            parts = self._storage.GetHistory(matching_pb2.HistoryRequest(id=id), **self._options.call())
+            return tuple(map(audit_entry, parts))
 
 
 def _forgotten(failure: grpc.Call, address: str) -> SubscriptionError:

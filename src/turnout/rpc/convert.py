@@ -9,10 +9,10 @@ from google.protobuf.message import Message
 from turnout.conditions import Condition, Group, Logic
 from turnout.conditions.fields import KINDS, kind_of
 from turnout.errors import ConditionError, SubscriptionInvalidError
+from turnout.rpc.settings_messages import SettingsMessage, settings_from, write_settings
 from turnout.rpc.v1 import matching_pb2, subscriptions_pb2
 from turnout.subscriptions import Changes, Subscription
 
-SubscriptionData: TypeAlias = subscriptions_pb2.SubscriptionDataInput | subscriptions_pb2.SubscriptionDataOutput
 ConditionMessage: TypeAlias = subscriptions_pb2.ConditionInput | subscriptions_pb2.ConditionOutput
 GroupMessage: TypeAlias = subscriptions_pb2.GroupConditionInput | subscriptions_pb2.GroupConditionOutput
 
@@ -20,14 +20,22 @@ _LOGICS = tuple(Logic)
 """In the order of the proto's enum."""
 
 
-def data_from(data: SubscriptionData, id: str = "") -> Subscription:  # noqa: A002 - the field's own name
-    """The subscription of a SubscriptionDataInput or a SubscriptionDataOutput.
+def data_from(data: SettingsMessage, id: str = "") -> Subscription:  # noqa: A002 - the field's own name
+    """The subscription of a SubscriptionDataInput, a SubscriptionDataOutput or a ConditionMatch.
 
     Raises:
         SubscriptionInvalidError: it has no condition, or one that means nothing; the message names the place.
     """
     condition = condition_from(data.route.condition, "route.condition")
-    return Subscription(list(data.route.destinations), condition, dict(data.metadata), id)
+    # What a caller sends to be stored has no revision.
+    return Subscription(
+        list(data.route.destinations),
+        condition,
+        dict(data.metadata),
+        id,
+        getattr(data, "revision", 0),
+        **settings_from(data),
+    )
 
 
 def subscription_from(message: subscriptions_pb2.Subscription) -> Subscription:
@@ -85,9 +93,12 @@ def subscription_to(subscription: Subscription) -> subscriptions_pb2.Subscriptio
 
 def data_to(subscription: Subscription) -> subscriptions_pb2.SubscriptionDataOutput:
     """The message without the subscription's own id, as Read answers it."""
-    message = subscriptions_pb2.SubscriptionDataOutput(metadata=dict(subscription.metadata))
+    message = subscriptions_pb2.SubscriptionDataOutput(
+        metadata=dict(subscription.metadata), revision=subscription.revision
+    )
     message.route.destinations.extend(subscription.destinations)
     _fill(subscription.condition, message.route.condition)
+    write_settings(subscription, message)
     return message
 
 

@@ -10,6 +10,7 @@ import grpc
 
 from turnout.conditions import Condition, Explanation, explain
 from turnout.conditions.text import format_condition
+from turnout.epoch import milliseconds_now
 from turnout.rpc.call_limits import MAX_EXPLAINED, MessageBounds, Slots, is_large
 from turnout.rpc.caller import CallContext, Right
 from turnout.rpc.convert import data_to
@@ -105,8 +106,11 @@ class MatchingServicer(_Servicer):
         subscription = self._tenants.service(context.caller).read(request.subscription_id)
         with self._large if is_large(metadata) else nullcontext():
             explanation = _explanation(subscription.condition, metadata)
+        now = milliseconds_now()
+        inactive = subscription.inactive(now, now)
         return pb.ExplainResponse(
-            matched=explanation.holds,
+            matched=explanation.holds and not inactive,
+            inactive=inactive,
             explanation=explanation,
             condition=data_to(subscription).route.condition,
         )

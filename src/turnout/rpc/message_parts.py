@@ -6,11 +6,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 
 from turnout.epoch import microseconds_since_epoch
-from turnout.rpc.convert import changes_from, subscription_to
+from turnout.rpc.convert import changes_from, subscription_from, subscription_to
 from turnout.rpc.v1 import matching_pb2 as pb
 from turnout.rpc.v1 import subscriptions_pb2
 from turnout.subscriptions import Changes, Subscription
-from turnout.subscriptions.past import Creation
+from turnout.subscriptions.audit import AuditEntry
+from turnout.subscriptions.past import Creation, time_of
 
 _BYTES = 1 << 20
 _DELETED = 10_000
@@ -67,6 +68,26 @@ def births_of(parts: Iterable[pb.BirthsPart]) -> dict[str, Creation]:
         for part in parts
         for birth in part.births
     }
+
+
+def audit_message(entry: AuditEntry) -> pb.AuditEntry:
+    """Convert an entry of the audit log to its message."""
+    return pb.AuditEntry(
+        revision=entry.revision,
+        time=None if entry.at is None else microseconds_since_epoch(entry.at),
+        actor=entry.actor,
+        before=None if entry.before is None else subscription_to(entry.before),
+        after=None if entry.after is None else subscription_to(entry.after),
+    )
+
+
+def audit_entry(message: pb.AuditEntry) -> AuditEntry:
+    """Convert a message to an entry of the audit log."""
+    before, after = (
+        subscription_from(getattr(message, name)) if message.HasField(name) else None for name in ("before", "after")
+    )
+    at = time_of(message.time) if message.HasField("time") else None
+    return AuditEntry(message.revision, at, message.actor, before, after)
 
 
 def changes_of(parts: Iterator[pb.Changes]) -> Iterator[Changes]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from turnout.errors import ConfigError, Mistake
-from turnout.rpc.loopback import is_loopback
+from turnout.loopback import is_loopback
 from turnout.rpc.tokens import AcceptedToken, read_tokens
 from turnout.subscriptions.destinations import check_pattern
 from turnout.untrusted import decimal

@@ -12,6 +12,7 @@ from turnout.errors import (
     ConfigError,
     HistoryForgottenError,
     StoreUnavailableError,
+    SubscriptionConflictError,
     SubscriptionError,
     SubscriptionExistsError,
     SubscriptionInvalidError,
@@ -33,10 +34,14 @@ class RefusedError(Exception):
 ID_KEY = "turnout-id-bin"
 """The trailing metadata that carries the id an error is about; binary, because ids are any text."""
 
+REVISIONS_KEY = "turnout-revisions"
+"""The trailing metadata of a conflict: the revision that was expected, and the one that was found."""
+
 STATUS: tuple[tuple[type[TurnoutError], grpc.StatusCode], ...] = (
     (SubscriptionNotFoundError, grpc.StatusCode.NOT_FOUND),
     (PairNotFoundError, grpc.StatusCode.NOT_FOUND),
     (SubscriptionExistsError, grpc.StatusCode.ALREADY_EXISTS),
+    (SubscriptionConflictError, grpc.StatusCode.ABORTED),
     (SubscriptionInvalidError, grpc.StatusCode.INVALID_ARGUMENT),
     (HistoryForgottenError, grpc.StatusCode.OUT_OF_RANGE),
     (ConditionError, grpc.StatusCode.INVALID_ARGUMENT),
@@ -69,18 +74,27 @@ def status_of(failure: TurnoutError) -> grpc.StatusCode:
     return next(code for kind, code in STATUS if isinstance(failure, kind))
 
 
-def id_of(failure: TurnoutError) -> str | None:
-    """The id that an error is about, if it is about one."""
+def trailers_of(failure: BaseException | None) -> tuple[tuple[str, bytes | str], ...]:
+    """Return the trailing metadata for an error: the id that it is about, and the revisions of a conflict."""
     id_ = getattr(failure, "id", None)
-    return id_ if isinstance(id_, str) else None
+    if not isinstance(failure, TurnoutError) or not isinstance(id_, str):
+        return ()
+    about = (ID_KEY, id_.encode("utf-8", "replace"))
+    if isinstance(failure, SubscriptionConflictError):
+        return about, (REVISIONS_KEY, f"{failure.expected} {failure.found}")
+    return (about,)
 
 
 def error_of(failure: grpc.RpcError) -> SubscriptionError:
     """Return the client's error for a status, of the class that the server raised if it is known."""
     code: grpc.StatusCode = failure.code()
-    about = dict(failure.trailing_metadata() or ()).get(ID_KEY)
+    trailers = dict(failure.trailing_metadata() or ())
+    about, revisions = trailers.get(ID_KEY), trailers.get(REVISIONS_KEY)
     if about is not None and code in _ABOUT_AN_ID:
         return _ABOUT_AN_ID[code](about.decode("utf-8", "replace"))
+    if about is not None and revisions is not None and code is grpc.StatusCode.ABORTED:
+        expected, _, found = revisions.partition(" ")
+        return SubscriptionConflictError(about.decode("utf-8", "replace"), int(expected), int(found))
     kind = _ERRORS.get(code, SubscriptionError)
     if code is grpc.StatusCode.NOT_FOUND:
         kind = PairNotFoundError

@@ -10,7 +10,7 @@ from turnout.errors import SubscriptionInvalidError, SubscriptionNotFoundError
 from turnout.rpc.call_limits import MAX_BULK, MAX_BULK_BYTES, Slots
 from turnout.rpc.caller import CallContext
 from turnout.rpc.convert import subscription_from
-from turnout.rpc.message_parts import batches, births_parts, changes_parts
+from turnout.rpc.message_parts import audit_message, batches, births_parts, changes_parts
 from turnout.rpc.status import RefusedError
 from turnout.rpc.tenants import Tenants
 from turnout.rpc.v1 import matching_pb2 as pb
@@ -20,7 +20,7 @@ from turnout.subscriptions import Subscription
 from turnout.subscriptions.deadline import within
 from turnout.subscriptions.past import PastStore, time_of
 from turnout.subscriptions.rules import check_id
-from turnout.subscriptions.store import creations_of, view_as_of
+from turnout.subscriptions.store import creations_of, history_of, view_as_of
 from turnout.subscriptions.store_threads import STORE_SECONDS
 
 COUNT_KEY = "turnout-count"
@@ -90,6 +90,11 @@ class StorageServicer(_Servicer):
     def GetBirths(self, request: pb.BirthsRequest, context: CallContext) -> Iterator[pb.BirthsPart]:  # noqa: ARG002, N802
         """Stream the creations of present subscriptions."""
         yield from births_parts(creations_of(self._tenants.service(context.caller).store))
+
+    def GetHistory(self, request: pb.HistoryRequest, context: CallContext) -> Iterator[pb.AuditEntry]:  # noqa: N802
+        """Stream the remembered changes of a subscription."""
+        check_id(request.id)
+        yield from map(audit_message, history_of(self._tenants.service(context.caller).store, request.id))
 
 
 def _one(past: PastStore, id_: str) -> tuple[Subscription, ...]:

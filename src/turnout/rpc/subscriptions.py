@@ -8,6 +8,7 @@ from turnout.errors import SubscriptionInvalidError
 from turnout.rpc.call_limits import MAX_SEARCHED
 from turnout.rpc.caller import CallContext
 from turnout.rpc.convert import data_from, data_to, subscription_to
+from turnout.rpc.settings_messages import write_settings
 from turnout.rpc.tenants import Tenants
 from turnout.rpc.v1 import subscriptions_pb2 as pb
 from turnout.rpc.v1.subscriptions_pb2_grpc import ServiceServicer
@@ -31,6 +32,15 @@ class SubscriptionsServicer(ServiceServicer):
         """Return a subscription by its id."""
         return data_to(self._tenants.service(context.caller).read(request.id))
 
+    def Update(self, request: pb.UpdateRequest, context: CallContext) -> pb.UpdateResponse:  # noqa: N802
+        """Validate and store a new version of a subscription."""
+        subscription = data_from(request.data, request.id)
+        context.caller.check_destinations([subscription])
+        expected = request.expectedRevision if request.HasField("expectedRevision") else None
+        revision = self._tenants.service(context.caller).update(request.id, subscription, expected)
+        self._tenants.changed()
+        return pb.UpdateResponse(revision=revision)
+
     def Delete(self, request: pb.DeleteRequest, context: CallContext) -> Empty:  # noqa: N802
         """Delete a subscription by its id."""
         self._tenants.service(context.caller).delete(request.id)
@@ -50,12 +60,14 @@ class SubscriptionsServicer(ServiceServicer):
         response = pb.SearchByConditionResponse(cursor=page.cursor)
         for match in page.items:
             data = data_to(match.subscription)
-            response.page.add(
+            written = response.page.add(
                 subscriptionId=match.subscription_id,
                 conditionId=match.condition_id,
                 route=data.route,
                 metadata=data.metadata,
+                revision=data.revision,
             )
+            write_settings(match.subscription, written)
         return response
 
     def SearchByMetadata(  # noqa: N802

@@ -47,7 +47,7 @@ class AcceptedToken:
     @classmethod
     def plain(cls, token: str) -> AcceptedToken:
         """A token that may do everything."""
-        return cls(Sha256.of(token))
+        return cls(Sha256.of(token), Caller(name="token"))
 
 
 class Tokens:
@@ -128,7 +128,8 @@ class _Entry(BaseModel):
         """The token of this entry."""
         tenant = None if self.tenant == EVERY_TENANT else self.tenant
         allowed = None if self.destinations is None else tuple(self.destinations)
-        return AcceptedToken(self.hash, Caller(tenant, frozenset(self.rights), allowed), self.id)
+        name = f"token {self.id}" if self.id else "token"
+        return AcceptedToken(self.hash, Caller(tenant, frozenset(self.rights), allowed, name), self.id)
 
 
 _ENTRIES = TypeAdapter(list[_Entry])

@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 
 from turnout.engine import Counts, Result
 from turnout.histogram import Histogram
-from turnout.nats.wire import TOO_LARGE, Connection, Publisher
+from turnout.nats.wire import Connection, Publisher
 from turnout.nats.wire.packing import header_lines, id_lines
+from turnout.records.published import TOO_LARGE
 from turnout.runtime.sink_options import SinkOptions
 
 if TYPE_CHECKING:

@@ -20,6 +20,7 @@ _BATCH = "when a micro-batch has ended; since the server began"
 _END = "when a micro-batch has ended"
 _LOOK = "every 2 s, at the servers of NATS; no other source tells"
 _ASKED = "when it is asked for"
+_LOSS = "every 15 s, from the counts of each minute"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +88,16 @@ MEASURES: Final = {
         Measure(
             "turnout_route_failed", "gauge", _ROUTE, "0 or 1",
             "Whether the route has failed too often, and waits for somebody.", _ASKED,
+        ),
+        Measure(
+            "turnout_route_healthy", "gauge", _ROUTE, "0 or 1",
+            "0 where the route loses more than its limits allow, or far more than in the day before.", _LOSS,
+        ),
+        Measure(
+            "turnout_route_loss_ratio", "gauge", ("route", "loss"), "ratio",
+            "Share of the last 15 minutes by kind of loss: dead_lettered, discarded and unmatched of the records read,"
+            " undeliverable of the deliveries; not there below 100 of them.",
+            _LOSS,
         ),
         Measure(
             "turnout_route_last_success_timestamp_seconds", "gauge", _ROUTE, "seconds since 1970",

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from turnout.engine import Result
     from turnout.histogram import Histogram
     from turnout.records.types import ArrowBatch
+    from turnout.runtime.feeds.recorder import MatchRecorder
     from turnout.spark.formats.nats.reading import OpenSplit
     from turnout.spark.stage import TaskTally
 
@@ -111,6 +112,7 @@ class OpenTask:
         engine: of the route.
         sink: where the messages go.
         tally: where the task's counts are added up.
+        recorder: of matches for feeds; None for a route without feeds.
     """
 
     def __init__(
@@ -121,6 +123,7 @@ class OpenTask:
         engine: OpenEngine,
         sink: OpenSink,
         tally: TaskTally,
+        recorder: MatchRecorder | None = None,
     ) -> None:
         self._address = address
         self._split = split
@@ -128,6 +131,7 @@ class OpenTask:
         self._engine = engine
         self._sink = sink
         self._tally = tally
+        self._recorder = recorder
         self._collect_at: float | None = None
 
     def run(self) -> None:
@@ -142,6 +146,7 @@ class OpenTask:
         with OpenSession(self._address) as session:
             progress = session.begin(split.number, split.start, split.revision)
             self._tally.resume(progress.counts)
+            self._stored = progress.next
             self._next, self._revision, self._recorded = progress.next, progress.revision, progress
             if session.seconds > 0:
                 self._engine.prepare(self._revision)
@@ -181,6 +186,8 @@ class OpenTask:
         """Publish what becomes of a batch, without a wait for acknowledgements."""
         for result in self._engine.outcomes(batch, self._revision):
             self._tally.add(result, *self._sink.publish(result))
+            if self._recorder is not None:
+                self._recorder.add(result)
         if self._collect_at is None:
             self._collect_at = time.monotonic() + _COLLECT_SECONDS
 
@@ -198,5 +205,8 @@ class OpenTask:
     def _progress(self) -> OpenProgress:
         """Return the progress when everything up to it is acknowledged."""
         self._flush()
+        if self._recorder is not None:
+            self._recorder.store(self._split.stream, self._stored, self._next)
+            self._stored = self._next
         delivery = Counts(flow=Flow(delivery=self._sink.delivery))
         return OpenProgress(self._next, self._tally.counts + delivery, self._revision)

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from turnout.engine import Messages, Program, Result
     from turnout.engine.replay import Replay
     from turnout.histogram import Histogram
+    from turnout.runtime.feeds.recorder import MatchRecorder
     from turnout.runtime.source_options import SourceOptions
     from turnout.spark.formats.nats.reading import OpenSplit
     from turnout.subscriptions.index import Index
@@ -113,6 +114,7 @@ class SparkStage:
         key: what tells them from others.
         sinks: how to publish to each of the route's sinks; None for those that are not NATS.
         limits: of the sizes that each of the route's sinks takes; None for those that are not Kafka.
+        stores_matches: whether the matches of splits are stored for feeds, beside the index.
     """
 
     splits: bool
@@ -122,6 +124,7 @@ class SparkStage:
     key: str
     sinks: tuple[SinkOptions | None, ...] = field(repr=False)
     limits: tuple[KafkaLimits | None, ...] = ()
+    stores_matches: bool = False
 
     @classmethod
     def of(cls, route: Route, *, splits: bool, replay: Replay | None = None) -> Self:
@@ -140,9 +143,9 @@ class SparkStage:
         """Return the stage for records that are matched with this revision."""
         return replace(self, revision=revision)
 
-    def with_index(self, index: IndexPlace) -> Self:
-        """Return the stage with the location of its subscriptions' index."""
-        return replace(self, index=index)
+    def with_index(self, index: IndexPlace, *, stores_matches: bool = False) -> Self:
+        """Return the stage with the location of its subscriptions' index, and of its feeds if it stores matches."""
+        return replace(self, index=index, stores_matches=stores_matches)
 
     def with_limits(self, limits: tuple[KafkaLimits | None, ...]) -> Self:
         """Return the stage with the record size limits of its sinks."""
@@ -197,6 +200,7 @@ class SparkStage:
         """Yield the result of each batch, without publishing it."""
         from turnout.engine import Messages, Result
 
+        recorder = self._recorder()
         for rows in batches:
             if not self.splits:
                 yield from self._outcomes(rows, self._index(self.revision))
@@ -204,7 +208,12 @@ class SparkStage:
             for reader in readers_of(rows):
                 index = self._index(self.revision if reader.revision is None else reader.revision)
                 for records in reader.batches_with_stream():
-                    yield from self._outcomes(records, index)
+                    for result in self._outcomes(records, index):
+                        if recorder is not None:
+                            recorder.add(result)
+                        yield result
+                if recorder is not None:
+                    recorder.store(reader.stream, reader.start, reader.end)
                 if reader.not_read:
                     yield Result(Counts(not_read=reader.not_read), Messages.none())
 
@@ -212,7 +221,8 @@ class SparkStage:
         self, options: SourceOptions, split: OpenSplit, publishers: Publishers, tally: TaskTally
     ) -> OpenTask:
         assert options.open_splits is not None
-        return OpenTask(options.open_splits, split, partial(opened, options, split), self, publishers, tally)
+        opens = partial(opened, options, split)
+        return OpenTask(options.open_splits, split, opens, self, publishers, tally, self._recorder())
 
     def prepare(self, revision: int | None) -> None:
         """Make the program, open the index of a revision, and run once without records: the first takes longest."""
@@ -230,6 +240,11 @@ class SparkStage:
         program = self._program()
         for piece in pieces(records):
             yield program.run(piece, index)
+
+    def _recorder(self) -> MatchRecorder | None:
+        from turnout.runtime.feeds.recorder import MatchRecorder
+
+        return MatchRecorder(self.index) if self.stores_matches and self.index is not None else None
 
     def _index(self, revision: int | None) -> Index | None:
         """The subscriptions of a revision; None for a route without."""

@@ -4,7 +4,8 @@ A line is the body of the service's Create, with the id beside it where there is
 
     {"id": "…", "metadata": {"name": "…"}, "route": {"destinations": ["dst0"], "condition": {…}}}
 
-The condition is that of `turnout.conditions.codec`.
+with ``enabled``, ``expires`` and ``delivery`` where they are not the defaults. The condition is that of
+`turnout.conditions.codec`.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from turnout.errors import (
 from turnout.gc_tools import paused_gc
 from turnout.subscriptions.model import Subscription
 from turnout.subscriptions.rules import check
+from turnout.subscriptions.settings import SETTINGS, settings_from_mapping, settings_to_mapping
 from turnout.subscriptions.store import Store
 
 BATCH = 10_000
@@ -40,6 +42,7 @@ def subscription_to_json(subscription: Subscription) -> dict[str, Any]:
             "destinations": list(subscription.destinations),
             "condition": encode(subscription.condition),
         },
+        **settings_to_mapping(subscription),
     }
 
 
@@ -50,7 +53,8 @@ def subscription_from_json(data: object) -> Subscription:
         SubscriptionInvalidError: the message begins with the place.
     """
     body = _object(data, "the line")
-    _only(body, ("id", "metadata", "route"), "")
+    # A revision, as `read` prints it, is of the store that it came from.
+    _only(body, ("id", "metadata", "route", "revision", *SETTINGS), "")
     route = _object(body.get("route"), "route")
     _only(route, ("destinations", "condition"), "route.")
     destinations = route.get("destinations", [])
@@ -69,7 +73,7 @@ def subscription_from_json(data: object) -> Subscription:
         condition = decode(route["condition"], "route.condition")
     except ConditionError as problem:
         raise SubscriptionInvalidError(str(problem)) from problem
-    subscription = Subscription(destinations, condition, metadata, id_)
+    subscription = Subscription(destinations, condition, metadata, id_, **settings_from_mapping(body))
     check(subscription)
     return subscription
 

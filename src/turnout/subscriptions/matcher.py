@@ -6,17 +6,21 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from threading import RLock
 from typing import NamedTuple
 
+import numpy as np
+
 from turnout.conditions import evaluate
-from turnout.records.text import texts_of_values
+from turnout.epoch import milliseconds_now
+from turnout.records.text import texts_of_all, texts_of_values
 from turnout.subscriptions.index.anchor_costs import Costs
 from turnout.subscriptions.index.background_task import BackgroundTask
 from turnout.subscriptions.index.buckets import TooManyError
+from turnout.subscriptions.index.build import enabled
 from turnout.subscriptions.index.index import DictionaryCache, Index, Layer
 from turnout.subscriptions.index.match_one import Single, single_of
 from turnout.subscriptions.index.match_result import Answer, Answers, answer_of
 from turnout.subscriptions.index.segment_view import SegmentView, UseCounts
 from turnout.subscriptions.index.statistics import IndexStats, stats_of
-from turnout.subscriptions.matches import MatchBatch, MatchList, MessageMatches
+from turnout.subscriptions.matches import NO_MATCHES, MatchBatch, MatchList, MessageMatches
 from turnout.subscriptions.model import Changes, Subscription
 from turnout.subscriptions.snapshot import Snapshot
 from turnout.subscriptions.store import Store
@@ -103,7 +107,9 @@ class Matcher:
 
     def _start(self, subscriptions: Iterable[Subscription], revision: int) -> None:
         last = {_identified(subscription).id: subscription for subscription in subscriptions}
-        layers = (_MatcherSegment.of(SegmentView.of(last.values(), self._costs)),) if last else ()
+        layers = (
+            (_MatcherSegment.of(SegmentView.of(last.values(), self._costs)),) if any(enabled(last.values())) else ()
+        )
         self._state = _MatcherState(layers)
         self.revision = revision
 
@@ -135,35 +141,57 @@ class Matcher:
         self.apply(changes)
         return bool(changes)
 
-    def match(self, metadata: Mapping[str, object]) -> MatchList:
+    def match(self, metadata: Mapping[str, object], *, time: int | None = None, now: int | None = None) -> MatchList:
         """Return every subscription whose condition is true of the message, each once, in no order.
+
+        Those that are disabled, or have expired, match nothing.
 
         Values that are no texts are seen as on a route: numbers and booleans as their texts, None as absent.
 
         The matches are made as objects when they are looked at; `MatchList.ids` gives the ids alone.
+
+        Args:
+            metadata: of the message.
+            time: of the message, in milliseconds since 1970; now if not given.
+            now: the time by the clock, in milliseconds since 1970, if not that of this machine.
         """
         texts = texts_of_values(metadata)
+        now = milliseconds_now() if now is None else now
+        time = now if time is None else time
         layers, loose = self._state
         parts = []
-        for layer in layers:
-            gone = layer.stratum.gone
+        for stratum, single, answers in layers:
+            gone = stratum.gone
             try:
-                numbers = layer.single.matched(texts)
+                numbers = single.matched(texts)
             except TooManyError:
-                numbers = self._index_of(layers).match_one(layer.stratum.segment, texts)
+                numbers = self._index_of(layers).match_one(stratum.segment, texts)
             if gone is not None:
                 numbers = [number for number in numbers if not gone[number]]
+            if numbers and stratum.segment.expires:
+                places = np.array(numbers, np.int64)
+                numbers = places[stratum.segment.current(places, time, now)].tolist()
             if numbers:
-                parts.append((layer.answers, numbers))
-        beside: list[Answer] = []
-        if loose:
-            self._patience -= len(loose)
-            if self._patience < 0:
-                self._settle()
-            beside = [answer for subscription, answer in loose if evaluate(subscription.condition, texts)]
-        return MatchList(MessageMatches(texts, parts, beside))
+                parts.append((answers, numbers))
+        beside = self._matching(loose, texts, time, now) if loose else ()
+        return MessageMatches(texts, parts, beside) if parts or beside else NO_MATCHES
 
-    def match_many(self, messages: Sequence[Mapping[str, object]]) -> MatchBatch:
+    def _matching(
+        self, loose: Sequence[tuple[Subscription, Answer]], texts: Mapping[str, str], time: int, now: int
+    ) -> list[Answer]:
+        """Return the answers of those of the new subscriptions that match, which get a layer when that was long."""
+        self._patience -= len(loose)
+        if self._patience < 0:
+            self._settle()
+        return [answer for one, answer in loose if not one.inactive(time, now) and evaluate(one.condition, texts)]
+
+    def match_many(
+        self,
+        messages: Sequence[Mapping[str, object]],
+        *,
+        times: Sequence[int | None] | None = None,
+        now: int | None = None,
+    ) -> MatchBatch:
         """Match all messages in one call, as `match`; much faster for several hundred messages or more.
 
         The matches are made as objects when they are looked at; `MatchBatch.ids` gives the ids alone.
@@ -173,12 +201,16 @@ class Matcher:
         >>> matcher.match_many([{"k": "abc"}, {"k": "b"}]).ids()
         [['x'], []]
         """
-        texts = [texts_of_values(message) for message in messages]
+        texts = texts_of_all(messages)
         layers, loose = self._state
-        matches = self._index_of(layers).match_messages(texts)
+        now = milliseconds_now() if now is None else now
+        matches = self._index_of(layers).match_messages(texts, times=times, now=now)
         beside: dict[int, list[Answer]] = {}
         for subscription, answer in loose:
             for row, message in enumerate(texts):
+                time = None if times is None else times[row]
+                if subscription.inactive(now if time is None else time, now):
+                    continue
                 if evaluate(subscription.condition, message):
                     beside.setdefault(row, []).append(answer)
         return MatchBatch(texts, matches, [layer.answers for layer in layers], beside)
@@ -206,7 +238,7 @@ class Matcher:
         with self._lock:
             state = self._without(self._state, gone)
             self._state = state._replace(
-                loose=(*state.loose, *((subscription, answer_of(subscription)) for subscription in created))
+                loose=(*state.loose, *((subscription, answer_of(subscription)) for subscription in enabled(created)))
             )
             if len(self._state.loose) > _LOOSE:
                 self._settle()

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from turnout.conditions import Condition, parse, with_ids
+from turnout.subscriptions.delivery import DeliverySettings
+from turnout.subscriptions.expiry import Expiry
 
 T = TypeVar("T")
 
@@ -30,6 +32,11 @@ class Subscription:
         condition: what a message has to look like; a text is parsed.
         metadata: what people say about the subscription; it has no part in matching.
         id: its name in a store, which gives it one when it is created.
+        revision: the store's revision that this version came with, 0 if it is not stored. It is of the store, and has
+            no part in equality.
+        enabled: False for one that matches nothing for now.
+        expires: time from which on it matches nothing; None for never.
+        delivery: settings of requests to HTTP destinations; None for the defaults.
 
     >>> from turnout.conditions import parse
     >>> wants = Subscription(["orders.oulu"], parse("city:Oulu"), metadata={"owner": "depot"})
@@ -41,6 +48,10 @@ class Subscription:
     condition: Condition
     metadata: Mapping[str, str] = field(default_factory=dict)
     id: str = ""
+    revision: int = field(default=0, compare=False)
+    enabled: bool = True
+    expires: Expiry | None = None
+    delivery: DeliverySettings | None = None
 
     def __post_init__(self) -> None:
         # One text is a sequence of texts, and never what was meant.
@@ -59,11 +70,28 @@ class Subscription:
             condition: Condition | str,
             metadata: Mapping[str, str] = ...,
             id: str = ...,  # noqa: A002 - the field's own name
+            revision: int = ...,
+            enabled: bool = ...,
+            expires: Expiry | None = ...,
+            delivery: DeliverySettings | None = ...,
         ) -> None: ...
 
     def identified(self, make: Callable[[], str] = new_id) -> Subscription:
         """Return a copy with ids on itself and on each node of its condition; existing ids stay."""
         return replace(self, id=self.id or make(), condition=with_ids(self.condition, make))
+
+    def inactive(self, record: int, now: int) -> str:
+        """Return the reason that it matches no record of a time now, both in milliseconds since 1970; "" if it may.
+
+        >>> Subscription(["d"], "a:1", enabled=False).inactive(0, 0)
+        'is disabled'
+        """
+        if not self.enabled:
+            return "is disabled"
+        if self.expires is not None and self.expires.is_over(record, now):
+            clock = "the record's time" if self.expires.by == "record" else "the clock"
+            return f"expired at {self.expires.at.isoformat()} by {clock}"
+        return ""
 
     def __hash__(self) -> int:
         return hash((self.destinations, self.condition, self.id))
@@ -121,8 +149,8 @@ class Changes:
 
     Attributes:
         revision: the revision that these changes lead to.
-        created: subscriptions that are there now and were not.
-        deleted_ids: those that were there and are not now.
+        created: subscriptions that are there now and were not, and new versions of those that were.
+        deleted_ids: those that were there and are not now, or are there in a new version: deletions come first.
         reset: the store no longer knows its past as far back as asked: *created* is everything it holds,
             and whoever follows it starts again from that.
 

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 
 from turnout.conditions import Kiwi, leaves
 from turnout.errors import StoreUnavailableError, SubscriptionInvalidError
+from turnout.subscriptions.audit import AuditEntry
 from turnout.subscriptions.destinations import Rights
 from turnout.subscriptions.kiwi_tree import PairNotFoundError, PatternRegistry
 from turnout.subscriptions.model import ConditionMatch, Page, Subscription
 from turnout.subscriptions.rules import check, check_id
-from turnout.subscriptions.store import Store
+from turnout.subscriptions.store import Store, history_of
 
 _USUAL = Rights()
 
@@ -118,6 +119,39 @@ class SubscriptionService:
         check_id(id)
         return self.store.read(id)
 
+    def update(
+        self,
+        id: str,  # noqa: A002 - the field's own name
+        subscription: Subscription,
+        expected_revision: int | None = None,
+    ) -> int:
+        """Replace a subscription by a new version and return its revision; see `Store.update`.
+
+        Raises:
+            SubscriptionInvalidError: the new version breaks a rule, or the id is longer than an id may be.
+            SubscriptionNotFoundError: there is none.
+            SubscriptionConflictError: it is not at the expected revision.
+        """
+        check_id(id)
+        check(subscription)
+        self._check_rights(subscription)
+        trees = self._kiwi_trees
+        if trees is None:
+            return self.store.update(id, subscription, expected_revision)
+        before = self.store.read(id)
+        new, old = _tree_leaves([subscription]), _tree_leaves([before])
+        for leaf in new:
+            trees.of(leaf).create(leaf.key, leaf.pattern)
+        # The version whose patterns are released has to be the one that is replaced.
+        revision = self.store.update(
+            id, subscription, before.revision if expected_revision is None else expected_revision
+        )
+        for leaf in new:
+            _insist(trees.of(leaf), leaf)
+        for leaf in old:
+            self._release(trees.of(leaf), leaf)
+        return revision
+
     def delete(self, id: str) -> None:  # noqa: A002 - the field's own name
         """Delete the subscription with this id, and its patterns if no other subscription uses them.
 
@@ -146,6 +180,16 @@ class SubscriptionService:
         finally:
             with contextlib.suppress(StoreUnavailableError):
                 registry.unlock_create(leaf.key, leaf.pattern)
+
+    def history(self, id: str) -> tuple[AuditEntry, ...]:  # noqa: A002 - the field's own name
+        """Return the changes of this subscription that the store remembers, oldest first.
+
+        Raises:
+            SubscriptionNotFoundError: there is none, and none is remembered.
+            HistoryForgottenError: the store keeps no history.
+        """
+        check_id(id)
+        return history_of(self.store, id)
 
     def search_by_condition(
         self, key: str, pattern: str, partial: bool = False, *, limit: int = 0, cursor: str = ""

@@ -2,19 +2,35 @@
 
 from __future__ import annotations
 
+import random
+import time
 from collections.abc import Callable, Iterable, Mapping
 from importlib.metadata import entry_points
 from types import TracebackType
 from typing import Protocol, Self, runtime_checkable
 
-from turnout.errors import ConfigError, HistoryForgottenError, Mistake, SubscriptionInvalidError
+from turnout.errors import (
+    ConfigError,
+    HistoryForgottenError,
+    Mistake,
+    SubscriptionConflictError,
+    SubscriptionInvalidError,
+)
 from turnout.subscriptions.address import url_problem
+from turnout.subscriptions.audit import AuditEntry
+from turnout.subscriptions.deadline import remaining
 from turnout.subscriptions.model import Changes, ConditionMatch, Page, Subscription
 from turnout.subscriptions.past import Creation, Moment, PastStore
 from turnout.subscriptions.snapshot import Snapshot
 
 MAX_LIMIT = 10_000
 """The largest page that a store gives; a larger limit is taken as this one."""
+
+_EDITS = 20
+"""Attempts of an edit while others change the same subscription."""
+
+_EDIT_PAUSE = 0.05
+"""Seconds, at most, between the first two attempts; as many more between each further two."""
 
 
 class Closeable(Protocol):
@@ -39,8 +55,8 @@ class Closeable(Protocol):
 class Store(Closeable, Protocol):
     """Keeps subscriptions. Synchronous, and safe to use from several threads.
 
-    Subscriptions are immutable: there is no update. Every change, a create or a delete, leads to a higher
-    revision, and what `create` or `delete` has returned from is durable as far as the store is.
+    Every change, a create, an update or a delete, leads to a higher revision, and what it has returned from is durable
+    as far as the store is. Changes are recorded with the actor of `turnout.subscriptions.actor`.
 
     >>> from turnout.conditions import parse
     >>> from turnout.subscriptions import Subscription
@@ -69,6 +85,28 @@ class Store(Closeable, Protocol):
 
         Raises:
             SubscriptionNotFoundError: there is none.
+        """
+        ...
+
+    def update(
+        self,
+        id: str,  # noqa: A002 - the field's own name
+        subscription: Subscription,
+        expected_revision: int | None = None,
+    ) -> int:
+        """Replace the subscription with this id by a new version, and return its revision. The id stays.
+
+        Who follows the store sees it as one change: the old version before it, the new one from it on.
+
+        Args:
+            id: of the subscription.
+            subscription: the new version; ids of its condition's nodes stay, and are made where there are none.
+            expected_revision: the `Subscription.revision` that the caller has read; None replaces any version.
+
+        Raises:
+            SubscriptionNotFoundError: there is none.
+            SubscriptionConflictError: it is not at the expected revision.
+            SubscriptionInvalidError: *subscription* has another id, or a destination that nothing can be published to.
         """
         ...
 
@@ -126,7 +164,15 @@ class VersionedStore(Protocol):
         ...
 
     def births(self) -> Mapping[str, Creation]:
-        """Return the revision and time of creation of each current subscription, by id; empty if unknown."""
+        """Return the revision and time of each current subscription's version, by id; empty if unknown."""
+        ...
+
+    def history(self, id: str) -> tuple[AuditEntry, ...]:  # noqa: A002 - the field's own name
+        """Return the changes of this subscription that the store remembers, oldest first.
+
+        Raises:
+            SubscriptionNotFoundError: there is none, and none is remembered.
+        """
         ...
 
 
@@ -185,8 +231,71 @@ def view_as_of(store: Store, moment: Moment) -> PastStore:
 
 
 def creations_of(store: Store) -> Mapping[str, Creation]:
-    """Return the revision and time of creation of each current subscription, by id; empty if unknown."""
+    """Return the revision and time of each current subscription's version, by id; empty if unknown."""
     return store.births() if isinstance(store, VersionedStore) else {}
+
+
+def history_of(store: Store, id: str) -> tuple[AuditEntry, ...]:  # noqa: A002 - the field's own name
+    """Return the changes of a subscription that the store remembers, oldest first.
+
+    Raises:
+        HistoryForgottenError: the store keeps no history.
+        SubscriptionNotFoundError: there is none, and none is remembered.
+    """
+    if not isinstance(store, VersionedStore):
+        raise HistoryForgottenError("this store keeps no history of its subscriptions")
+    return store.history(id)
+
+
+class Editable(Protocol):
+    """Store, or the service over it, of which one subscription is edited."""
+
+    def read(self, id: str) -> Subscription:  # noqa: A002 - the field's own name
+        """See `Store.read`."""
+        ...
+
+    def update(
+        self,
+        id: str,  # noqa: A002 - the field's own name
+        subscription: Subscription,
+        expected_revision: int | None = None,
+    ) -> int:
+        """See `Store.update`."""
+        ...
+
+
+def edit(
+    store: Editable,
+    id: str,  # noqa: A002 - the field's own name
+    change: Callable[[Subscription], Subscription],
+    expected_revision: int | None = None,
+) -> int:
+    """Update a subscription by a function of its present version, and return the new revision.
+
+    Without an expected revision, an update of somebody else in between is taken in: *change* is called again.
+
+    Raises:
+        SubscriptionNotFoundError: there is none.
+        SubscriptionConflictError: it is not at the expected revision, or others keep changing it.
+
+    >>> from dataclasses import replace
+    >>> store = open_store("memory://edit")
+    >>> id_ = store.create(Subscription(["d"], "a:1", id="one"))
+    >>> edit(store, "one", lambda found: replace(found, destinations=["e"]))
+    2
+    >>> store.read("one").destinations
+    ('e',)
+    """
+    for attempt in range(1, _EDITS + 1):
+        found = store.read(id)
+        expected = found.revision if expected_revision is None else expected_revision
+        try:
+            return store.update(id, change(found), expected)
+        except SubscriptionConflictError:
+            if expected_revision is not None or attempt == _EDITS:
+                raise
+            time.sleep(random.uniform(0, attempt * remaining(_EDIT_PAUSE)))  # noqa: S311 - no secret
+    raise AssertionError("the last attempt raises")
 
 
 def tenant_store(store: Store, name: str) -> Store:
@@ -216,7 +325,7 @@ class StoreBase:
 
 
 def open_store(url: str) -> FullStore:
-    """The store that a URL names: ``sqlite:///file.db``, ``mongodb://host/db`` or ``memory://name``.
+    """The store that a URL names: ``sqlite:///file.db``, ``postgresql://host/db``, ``mongodb://host/db`` or ``memory://name``.
 
     The part before ``://`` is the name of an entry point in the group ``turnout.stores``, whose object is
     called with the URL. A package's store may lack the optional abilities, `VersionedStore` and `MultiTenantStore`.
@@ -232,11 +341,11 @@ def open_store(url: str) -> FullStore:
     ...     store.read(id_).destinations
     ...
     ('orders.oulu',)
-    >>> open_store("postgres://host/db")
+    >>> open_store("oracle://host/db")
     Traceback (most recent call last):
         ...
     turnout.errors.ConfigError: bad configuration: 1 mistake
-      store: no store is named 'postgres://host/db'; expected one of grpc://, memory://, mongodb://, sqlite://
+      store: no store is named 'oracle://host/db'; expected one of grpc://, memory://, mongodb://, postgresql://, sqlite://
     """
     problem = url_problem(url)
     if problem:

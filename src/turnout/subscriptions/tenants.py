@@ -13,7 +13,13 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Protocol
 
-from turnout.errors import SubscriptionExistsError, SubscriptionInvalidError, SubscriptionNotFoundError
+from turnout.errors import (
+    SubscriptionConflictError,
+    SubscriptionExistsError,
+    SubscriptionInvalidError,
+    SubscriptionNotFoundError,
+)
+from turnout.subscriptions.audit import AuditEntry
 from turnout.subscriptions.model import Changes, ConditionMatch, Page, Subscription, new_id
 from turnout.subscriptions.past import Creation, Moment, PastStore
 from turnout.subscriptions.snapshot import Snapshot
@@ -131,6 +137,17 @@ class TenantStore(StoreBase):
         with self._known_ids():
             return self._known(self._store.read(self._prefix + id))
 
+    def update(
+        self,
+        id: str,  # noqa: A002 - the field's own name
+        subscription: Subscription,
+        expected_revision: int | None = None,
+    ) -> int:
+        """See `Store.update`."""
+        renamed = replace(subscription, id=self._prefix + subscription.id) if subscription.id else subscription
+        with self._known_ids():
+            return self._store.update(self._prefix + id, renamed, expected_revision)
+
     def delete(self, id: str) -> None:  # noqa: A002 - the field's own name
         """See `Store.delete`."""
         with self._known_ids():
@@ -192,6 +209,11 @@ class TenantStore(StoreBase):
         """See `VersionedStore.births`."""
         return {self._bare(id_): birth for id_, birth in self._store.births(self._prefix).items()}
 
+    def history(self, id: str) -> tuple[AuditEntry, ...]:  # noqa: A002 - the field's own name
+        """See `VersionedStore.history`."""
+        with self._known_ids():
+            return tuple(entry.with_id(id) for entry in self._store.history(self._prefix + id))
+
     def _bare(self, id_: str) -> str:
         return id_.removeprefix(self._prefix)
 
@@ -207,3 +229,5 @@ class TenantStore(StoreBase):
             raise SubscriptionNotFoundError(self._bare(failure.id)) from None
         except SubscriptionExistsError as failure:
             raise SubscriptionExistsError(self._bare(failure.id)) from None
+        except SubscriptionConflictError as failure:
+            raise SubscriptionConflictError(self._bare(failure.id), failure.expected, failure.found) from None

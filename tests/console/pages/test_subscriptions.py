@@ -116,3 +116,25 @@ def test_the_index_tells_what_is_hot_and_what_is_always_verified(bench: Bench, c
     assert rows == sorted(rows, key=lambda row: -int(row[2]))
     assert '<strong class="bad">1 terms have no anchor' in answer
     assert '<a href="/subscriptions/c">c</a>' in answer
+
+
+def test_a_subscription_is_changed_on_its_page(bench: Bench, console: TestClient) -> None:
+    """The form has the revision that was read, and the history has each change and who made it."""
+    create(bench, a1="town:Oulu")
+    form = console.get("/subscriptions/a1").text
+    headers = {"If-Match": '"1"'}
+    assert (
+        console.patch("/v1/subscriptions/a1", json={"condition_text": "town:Kemi"}, headers=headers).status_code == 200
+    )
+    page = console.get("/subscriptions/a1").text
+
+    assert console.patch("/v1/subscriptions/a1", json={"enabled": False}).status_code == 200
+    paused = console.get("/subscriptions/a1").text
+
+    assert ">Pause</button>" in page
+    assert ">Resume</button>" in paused
+    assert "<small>paused</small>" in console.get("/subscriptions").text
+    assert 'data-if-match="1"' in form
+    assert 'data-if-match="2"' in page
+    assert re.findall(r'data-name="Change">(\w+)<', page) == ["updated", "created"]
+    assert "anybody" in page

@@ -13,7 +13,7 @@ from turnout.errors import ConfigError
 from turnout.nats.protocol import headers
 from turnout.nats.wire import packing
 from turnout.nats.wire.packing import header_lines, id_lines, numbered, pack
-from turnout.records.headers import ARROW
+from turnout.records.header_column import ARROW
 
 
 @pytest.fixture(autouse=True, params=[0, 48], ids=["in columns", "one by one"], scope="module")

@@ -16,7 +16,6 @@ from turnout.embedded import NatsServer
 from turnout.errors import ConnectionLostError, StreamError
 from turnout.nats.wire import (
     Connection,
-    Published,
     Publisher,
     PullReader,
     Range,
@@ -26,6 +25,7 @@ from turnout.nats.wire import (
 )
 from turnout.nats.wire._window import CountedChunk, PublishedMessages
 from turnout.nats.wire.packing import id_lines
+from turnout.records.published import Published
 
 
 def test_every_message_is_stored_and_counted(connection: Connection, publisher: Publisher, stream: str) -> None:

@@ -8,6 +8,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from tests.server.conftest import Bench, client_of
+from turnout.subscriptions.lines import subscription_from_json, subscription_to_json
 
 
 def test_subscriptions_are_made_found_matched_and_deleted(client: TestClient) -> None:
@@ -90,3 +91,133 @@ def test_a_server_without_a_store_says_so(bench: Bench) -> None:
     refused = client_of(bench).get("/v1/subscriptions")
 
     assert (refused.status_code, "turnout.yaml" in refused.json()["detail"]) == (404, True)
+
+
+def test_a_subscription_is_replaced_and_changed_in_place(client: TestClient) -> None:
+    """Its id stays, its ETag moves on, and who has read an older version is refused with both revisions."""
+    client.post("/v1/subscriptions", json={"id": "a", "destinations": ["d"], "condition_text": "k:1"})
+    read = client.get("/v1/subscriptions/a")
+    put = client.put(
+        "/v1/subscriptions/a",
+        json={"destinations": ["e"], "condition_text": "k:2", "metadata": {"n": "x"}},
+        headers={"If-Match": read.headers["etag"]},
+    )
+    stale = client.patch("/v1/subscriptions/a", json={"destinations": ["f"]}, headers={"If-Match": '"1"'})
+    patched = client.patch("/v1/subscriptions/a", json={"destinations": ["f"]})
+
+    assert (read.headers["etag"], put.headers["etag"], patched.headers["etag"]) == ('"1"', '"2"', '"3"')
+    assert (put.status_code, put.json()["condition_text"], put.json()["destinations"]) == (200, "k:2", ["e"])
+    assert stale.status_code == 412
+    assert "is at revision 2, expected revision 1" in stale.json()["detail"]
+    assert (patched.json()["condition_text"], patched.json()["destinations"]) == ("k:2", ["f"])
+    assert patched.json()["metadata"] == {"n": "x"}
+    match = client.post("/v1/subscriptions/match", json={"message": {"k": "2"}}).json()
+    assert [one["destinations"] for one in match["matches"]] == [["f"]]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "headers", "status"),
+    [
+        ("nobody", {"destinations": ["f"]}, {}, 404),
+        ("a", {"destinations": ["f g"]}, {}, 422),
+        ("a", {"destinations": ["f"]}, {"If-Match": "soon"}, 422),
+        ("a", {"condition_text": "k:1", "condition": {}}, {}, 422),
+    ],
+)
+def test_a_change_that_cannot_be_made(
+    client: TestClient, path: str, body: dict[str, Any], headers: dict[str, str], status: int
+) -> None:
+    """Is refused, and the subscription stays as it is."""
+    client.post("/v1/subscriptions", json={"id": "a", "destinations": ["d"], "condition_text": "k:1"})
+
+    assert client.patch(f"/v1/subscriptions/{path}", json=body, headers=headers).status_code == status
+    assert client.get("/v1/subscriptions/a").json()["revision"] == 1
+
+
+def test_the_history_of_a_subscription(client: TestClient) -> None:
+    """Tells each change, who made it, and both versions; also of one that is deleted."""
+    client.post("/v1/subscriptions", json={"id": "a", "destinations": ["d"], "condition_text": "k:1"})
+    client.patch("/v1/subscriptions/a", json={"condition_text": "k:2"})
+    client.delete("/v1/subscriptions/a")
+    entries = client.get("/v1/subscriptions/a/history").json()["entries"]
+
+    def text(version: dict[str, Any] | None) -> object:
+        return version and version["condition_text"]
+
+    assert [(one["action"], one["actor"], text(one["before"]), text(one["after"])) for one in entries] == [
+        ("created", "anybody", None, "k:1"),
+        ("updated", "anybody", "k:1", "k:2"),
+        ("deleted", "anybody", "k:2", None),
+    ]
+    assert client.get("/v1/subscriptions/nobody/history").status_code == 404
+
+
+def test_the_body_of_grpc_and_of_the_command_line(client: TestClient) -> None:
+    """What ``export`` writes, and what gRPC's Create has, is taken as it is; answers have it too."""
+    condition = {"kiwiCondition": {"key": "city", "pattern": "Oulu"}}
+    body = {"id": "oulu", "metadata": {}, "route": {"destinations": ["deliver.oulu"], "condition": condition}}
+
+    created = client.post("/v1/subscriptions", json=body)
+
+    assert created.status_code == 201
+    assert subscription_to_json(subscription_from_json(body))["route"].keys() == created.json()["route"].keys()
+    assert created.json()["route"]["destinations"] == ["deliver.oulu"]
+    assert created.json()["condition_text"] == "city:Oulu"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"route": {"destinations": ["d"]}},
+        {"route": {"condition": {"kiwiCondition": {"key": "a", "pattern": "b"}}}},
+        {"condition_text": "a:b"},
+        {"destinations": ["d"], "condition_text": "a:b", "route": {"destinations": ["d"], "condition": {}}},
+        {"destinations": ["d"], "route": {"destinations": ["d"], "condition": {}}},
+    ],
+)
+def test_destinations_and_condition_are_given_once(client: TestClient, wrong: dict[str, Any]) -> None:
+    """In the route or beside it, and never half in each."""
+    assert client.post("/v1/subscriptions", json=wrong).status_code == 422
+
+
+def test_numbers_of_a_message_are_seen_as_on_a_route(client: TestClient) -> None:
+    """As their texts, null as absent; objects are no metadata."""
+    for name, condition in {"n": "total>100", "t": "paid:true", "x": "paid:true AND NOT gone:away"}.items():
+        form = {"id": name, "destinations": ["d"], "condition_text": condition}
+        assert client.post("/v1/subscriptions", json=form).status_code == 201
+
+    answer = client.post("/v1/subscriptions/match", json={"message": {"total": 120, "paid": True, "gone": None}})
+
+    assert [match["subscription_id"] for match in answer.json()["matches"]] == ["n", "t", "x"]
+    assert client.post("/v1/subscriptions/match", json={"message": {"total": {}}}).status_code == 422
+
+
+def test_a_search_has_no_total(client: TestClient) -> None:
+    """The total is of all subscriptions: beside the results of a search it said nothing about them."""
+    for name in ("a", "b"):
+        form = {"destinations": ["d"], "condition_text": f"k:{name}", "metadata": {"n": name}}
+        assert client.post("/v1/subscriptions", json=form).status_code == 201
+
+    queries = ("", "?metadata=n=a", "?key=k&pattern=a")
+
+    assert [client.get(f"/v1/subscriptions{query}").json()["total"] for query in queries] == [2, None, None]
+
+
+def test_settings_of_a_subscription(client: TestClient) -> None:
+    """A disabled or expired subscription matches nothing; null takes an expiry back, and what is not given stays."""
+    form = {"id": "a", "destinations": ["d"], "condition_text": "k:1", "enabled": False, "delivery": {"ordered": True}}
+    created = client.post("/v1/subscriptions", json=form).json()
+    patch = lambda **change: client.patch("/v1/subscriptions/a", json=change)  # noqa: E731
+    match = lambda: len(client.post("/v1/subscriptions/match", json={"message": {"k": "1"}}).json()["matches"])  # noqa: E731
+
+    assert (created["enabled"], created["expires"], created["delivery"]) == (False, None, {"ordered": True})
+    assert match() == 0
+    assert patch(enabled=True).json()["delivery"] == {"ordered": True}
+    assert match() == 1
+    expired = patch(expires={"at": "2020-01-01T00:00:00Z", "by": "wall"}).json()
+    assert expired["expires"] == {"at": "2020-01-01T00:00:00Z", "by": "wall"}
+    assert match() == 0
+    assert patch(expires=None).json()["expires"] is None
+    assert match() == 1
+    assert patch(expires={"at": "soon"}).status_code == 422
+    assert "delivery.timeout" in patch(delivery={"timeout": -1}).json()["detail"]

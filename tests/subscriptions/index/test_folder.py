@@ -17,10 +17,11 @@ from hypothesis import strategies as st
 
 from tests.conditions.strategies import conditions, messages
 from tests.subscriptions.index.asking import expected, pairs
-from turnout.conditions import all_of, kiwi, not_
+from turnout.conditions import all_of, any_of, kiwi, not_
 from turnout.errors import StoreUnavailableError, TurnoutError
 from turnout.subscriptions import Changes, Subscription
 from turnout.subscriptions.index import Index, IndexFileError, IndexFolder, folder, layout
+from turnout.subscriptions.index.dictionary import Column
 from turnout.subscriptions.stores.memory import MemoryStore
 
 
@@ -96,6 +97,9 @@ def test_any_history_ends_in_the_same_index(tmp_path_factory, data):
             present = [subscription.id for subscription in store.snapshot()]
             for gone in data.draw(st.lists(st.sampled_from(present), unique=True, max_size=3)) if present else ():
                 store.delete(gone)
+            present = [subscription.id for subscription in store.snapshot()]
+            for changed in data.draw(st.lists(st.sampled_from(present), unique=True, max_size=3)) if present else ():
+                store.update(changed, Subscription(["d"], data.draw(conditions)))
             if data.draw(st.booleans()):
                 index_folder.refresh()
             if data.draw(st.booleans()):
@@ -298,6 +302,34 @@ def test_readers_while_it_changes(store, index_folder):
     assert problems == []
 
 
+def test_each_record_matches_one_version(store, index_folder):
+    """While a subscription is updated and layers are merged, every match has exactly one version, in their order."""
+    store.create(Subscription(["0"], kiwi("k", "a*"), id="x"))
+    latest, stop, seen = [index_folder.refresh()], threading.Event(), []
+
+    def read():
+        while not stop.is_set():
+            index = Index.open(index_folder.folder, latest[0])
+            found = index.deliveries(index.match({"k": Column(["ab", "ac"])}, 2))
+            seen.append(index.destinations(found.destinations).to_pylist())
+
+    readers = [threading.Thread(target=read) for _ in range(2)]
+    for reader in readers:
+        reader.start()
+    for n in range(1, 41):
+        # Neither the anchor nor the form is the same from version to version.
+        condition = (kiwi("k", "a*"), kiwi("k", "*"), any_of(kiwi("k", "ab"), kiwi("k", "*c")))[n % 3]
+        store.update("x", Subscription([str(n)], condition))
+        latest[0] = index_folder.refresh()
+    stop.set()
+    for reader in readers:
+        reader.join()
+
+    assert {len(versions) for versions in seen} == {2}
+    assert all(first == second for first, second in seen)
+    assert matching_ids(opened(index_folder), "ab") == ["x"]
+
+
 def segment_of(index_folder):
     (path,) = index_folder.folder.glob("segment-*.index")
     return path
@@ -338,11 +370,11 @@ def test_file_that_is_cut_off(store, index_folder, length):
 
 def test_other_version(tmp_path, store, monkeypatch):
     """A segment of another version is refused in these words, whichever is newer."""
-    monkeypatch.setattr(layout, "_VERSION", 6)
+    monkeypatch.setattr(layout, "_VERSION", 7)
     with IndexFolder(tmp_path / "index", store) as index_folder:
         shutil.copytree(index_folder.folder, tmp_path / "copy")
     monkeypatch.undo()
-    with pytest.raises(IndexFileError, match="is a segment of version 6, and this turnout reads version 5"):
+    with pytest.raises(IndexFileError, match="is a segment of version 7, and this turnout reads version 6"):
         Index.open(tmp_path / "copy", 0)
 
 

@@ -229,6 +229,33 @@ def test_a_delete_that_was_begun(url, store, monkeypatch):
         assert [subscription.id for subscription in changes.created] == ["c"]
 
 
+def test_an_update_that_was_begun(url, store, monkeypatch):
+    """Until the next writer ends it, readers see the version before an update whose writer died."""
+    store.create(subscription("first*", id="a", metadata={"n": "old"}))
+    created = store.revision()
+
+    def dies(*_):
+        raise SystemExit
+
+    with monkeypatch.context() as patched:
+        patched.setattr(store, "_bury", dies)
+        with pytest.raises(SystemExit):
+            store.update("a", subscription("second*", metadata={"n": "new"}))
+    with open_store(url) as other:
+        assert [store.read("a"), *other.snapshot()] == [*other.changes(0).created, *other.as_of(created)]
+        assert [one.id for one in other.search_by_metadata({"n": "old"}).items] == ["a"]
+        assert other.search_by_metadata({"n": "new"}).items == ()
+        assert other.births()["a"].revision == created
+        _advance(monkeypatch, 60)
+        other.create(subscription(id="b"))
+
+        assert [one.metadata for one in other.snapshot()] == [{"n": "new"}, {}]
+        assert [one.id for one in other.changes(created).created] == ["a", "b"]
+        assert [entry.action for entry in other.history("a")] == ["created", "updated"]
+        other.delete("a")
+        assert other.changes(created).deleted_ids == ("a",)
+
+
 def test_a_writer_that_was_too_slow(url, store, monkeypatch):
     """A writer whose turn another one took stores nothing, and says so."""
 

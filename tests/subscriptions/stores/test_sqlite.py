@@ -26,6 +26,7 @@ from turnout.errors import (
 from turnout.subscriptions import Matcher, open_store
 from turnout.subscriptions.deadline import within
 from turnout.subscriptions.stores import sqlite
+from turnout.subscriptions.stores._sqlite_schema import APPLICATION_ID, SCHEMA
 
 
 class TestSqliteStore(StoreContract, TenantHistoryContract):
@@ -263,7 +264,7 @@ def test_searches_use_the_indexes(path):
         plans = [
             row[3]
             for statement in statements
-            if statement.startswith("SELECT id, record FROM") and "ORDER BY" in statement
+            if statement.startswith("SELECT id, record, subscription.revision FROM") and "ORDER BY" in statement
             for row in connection.execute(f"EXPLAIN QUERY PLAN {statement}")
         ]
 
@@ -650,3 +651,26 @@ def test_a_callers_deadline_is_for_all_waits_together(path):
         # One after another, each with a second of its own, takes eight.
         assert took < 6
         assert ids_of(store) == []
+
+
+def test_a_file_of_schema_2(path):
+    """A file of the version before updates opens with its subscriptions and its history, and takes updates."""
+    record = '[["d"],{"kiwiCondition":{"id":"l","key":"k","pattern":"v"}},{}]'
+    with sqlite3.connect(path) as connection:
+        for script in SCHEMA[:2]:
+            connection.executescript(script)
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        connection.execute("PRAGMA user_version = 2")
+        connection.execute("UPDATE state SET revision = 2")
+        connection.execute("INSERT INTO moment VALUES (1, 1000000), (2, 2000000)")
+        connection.execute("INSERT INTO past VALUES ('gone', 2, 1, ?)", (record,))
+        connection.execute("INSERT INTO subscription VALUES (1, 'a', 2, ?)", (record,))
+        connection.execute("INSERT INTO leaf VALUES ('k', 'v', 0, 'a')")
+    connection.close()
+
+    with opened(path) as store:
+        assert [one.id for one in store.snapshot()] == ["a"]
+        assert [one.id for one in store.as_of(1)] == ["gone"]
+        assert [(entry.action, entry.actor) for entry in store.history("a")] == [("created", "")]
+        assert store.update("a", subscription(), expected_revision=2) == 3
+        assert store.search_by_condition("k", "v").items == ()

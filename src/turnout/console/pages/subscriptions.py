@@ -13,18 +13,21 @@ from turnout.conditions.anchor import Anchor
 from turnout.console.condition_trial import trial_of
 from turnout.console.formatting import pretty
 from turnout.console.render import page, page_router
-from turnout.errors import ConditionError, ConfigError, Mistake, SubscriptionNotFoundError
+from turnout.errors import ConditionError, ConfigError, HistoryForgottenError, Mistake, SubscriptionNotFoundError
 from turnout.server.rest.dependencies import Parts, PartsDep, Reads, Subscriptions, SubscriptionsDep, is_masked
 from turnout.server.rest.models import RequestForm
 from turnout.server.rest.store_calls import asks_servers, reads_store
 from turnout.server.sandbox import route_of
 from turnout.subscriptions import Page, Subscription
+from turnout.subscriptions.audit import AuditEntry
+from turnout.subscriptions.service import SubscriptionService
 
 router = page_router()
 
 _ON_PAGE = 50
 _MOST_RECORDS = 100_000
 _HOTTEST = 20
+_CHANGES = 50
 _KINDS = {
     "=": "is {}",
     "^": "begins with {}",
@@ -84,8 +87,24 @@ def subscription(id: str, request: Request, parts: PartsDep, store: Subscription
         subscription=subscription,
         text=format_condition(subscription.condition),
         condition=pretty(encode(subscription.condition)),
+        delivery=None if subscription.delivery is None else pretty(subscription.delivery.to_mapping()),
+        history=_history(store.service, id),
         names=_matching_routes(parts),
     )
+
+
+def _history(service: SubscriptionService, id_: str) -> list[tuple[AuditEntry, str]]:
+    """Return the last changes of a subscription with its condition after each, newest first; none without a history."""
+    try:
+        entries = service.history(id_)
+    except HistoryForgottenError:
+        return []
+    latest = entries[: -_CHANGES - 1 : -1]
+    return [
+        (entry, format_condition(version.condition))
+        for entry in latest
+        if (version := entry.after or entry.before) is not None
+    ]
 
 
 @router.post("/fragments/index")

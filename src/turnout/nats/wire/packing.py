@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from turnout.errors import ConfigError, Mistake
 from turnout.nats.protocol.headers import MESSAGE_ID
-from turnout.records.headers import ARROW, has_match
+from turnout.records.header_column import ARROW
+from turnout.records.headers import has_match
 from turnout.records.types import ArrowArray, Binaries, Strings
 
 _VERSION = b"NATS/1.0\r\n"
@@ -115,7 +116,7 @@ def header_lines(headers: ArrowArray, without: Callable[[str], bool] | None = No
     """The header lines of each list of ``{key, value}``.
 
     Args:
-        headers: as `turnout.records.headers.ARROW` has them.
+        headers: as `turnout.records.header_column.ARROW` has them.
         without: whether to leave out all headers of a name; asked once for each.
 
     Raises:

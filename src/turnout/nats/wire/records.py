@@ -22,7 +22,7 @@ from turnout.nats.protocol.frames import MAX_SIZE_DIGITS
 from turnout.nats.protocol.headers import MESSAGE_ID, parse
 from turnout.nats.protocol.positions import JSAck
 from turnout.nats.wire.frames import Frames, numbers_before, windows
-from turnout.records.headers import ARROW
+from turnout.records.header_column import ARROW
 from turnout.records.types import ArrowArray, ArrowBatch, Binaries, Strings
 from turnout.untrusted import LARGEST_SEQUENCE, JsonObject, decimal
 

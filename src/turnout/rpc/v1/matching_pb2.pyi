@@ -62,14 +62,16 @@ class ExplainRequest(_message.Message):
     def __init__(self, subscription_id: _Optional[str] = ..., metadata: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class ExplainResponse(_message.Message):
-    __slots__ = ("matched", "explanation", "condition")
+    __slots__ = ("matched", "explanation", "condition", "inactive")
     MATCHED_FIELD_NUMBER: _ClassVar[int]
     EXPLANATION_FIELD_NUMBER: _ClassVar[int]
     CONDITION_FIELD_NUMBER: _ClassVar[int]
+    INACTIVE_FIELD_NUMBER: _ClassVar[int]
     matched: bool
     explanation: Explanation
     condition: _subscriptions_pb2.ConditionOutput
-    def __init__(self, matched: _Optional[bool] = ..., explanation: _Optional[_Union[Explanation, _Mapping]] = ..., condition: _Optional[_Union[_subscriptions_pb2.ConditionOutput, _Mapping]] = ...) -> None: ...
+    inactive: str
+    def __init__(self, matched: _Optional[bool] = ..., explanation: _Optional[_Union[Explanation, _Mapping]] = ..., condition: _Optional[_Union[_subscriptions_pb2.ConditionOutput, _Mapping]] = ..., inactive: _Optional[str] = ...) -> None: ...
 
 class Explanation(_message.Message):
     __slots__ = ("condition_id", "text", "holds", "reason", "children")
@@ -166,6 +168,26 @@ class Birth(_message.Message):
     revision: int
     time: int
     def __init__(self, id: _Optional[str] = ..., revision: _Optional[int] = ..., time: _Optional[int] = ...) -> None: ...
+
+class HistoryRequest(_message.Message):
+    __slots__ = ("id",)
+    ID_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    def __init__(self, id: _Optional[str] = ...) -> None: ...
+
+class AuditEntry(_message.Message):
+    __slots__ = ("revision", "time", "actor", "before", "after")
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    TIME_FIELD_NUMBER: _ClassVar[int]
+    ACTOR_FIELD_NUMBER: _ClassVar[int]
+    BEFORE_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    revision: int
+    time: int
+    actor: str
+    before: _subscriptions_pb2.Subscription
+    after: _subscriptions_pb2.Subscription
+    def __init__(self, revision: _Optional[int] = ..., time: _Optional[int] = ..., actor: _Optional[str] = ..., before: _Optional[_Union[_subscriptions_pb2.Subscription, _Mapping]] = ..., after: _Optional[_Union[_subscriptions_pb2.Subscription, _Mapping]] = ...) -> None: ...
 
 class SnapshotPart(_message.Message):
     __slots__ = ("revision", "subscriptions")

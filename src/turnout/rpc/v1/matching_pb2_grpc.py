@@ -276,6 +276,11 @@ class StorageStub:
                 request_serializer=turnout_dot_rpc_dot_v1_dot_matching__pb2.BirthsRequest.SerializeToString,
                 response_deserializer=turnout_dot_rpc_dot_v1_dot_matching__pb2.BirthsPart.FromString,
                 _registered_method=True)
+        self.GetHistory = channel.unary_stream(
+                '/turnout.subscriptions.v1.Storage/GetHistory',
+                request_serializer=turnout_dot_rpc_dot_v1_dot_matching__pb2.HistoryRequest.SerializeToString,
+                response_deserializer=turnout_dot_rpc_dot_v1_dot_matching__pb2.AuditEntry.FromString,
+                _registered_method=True)
 
 
 class StorageServicer:
@@ -325,7 +330,14 @@ class StorageServicer:
         raise NotImplementedError('Method not implemented!')
 
     def GetBirths(self, request, context):
-        """When the subscriptions that are there came to be, in parts.
+        """When the versions of the subscriptions that are there came to be, in parts.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetHistory(self, request, context):
+        """The changes of one subscription that the store remembers, oldest first; NOT_FOUND where it remembers nothing.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -368,6 +380,11 @@ def add_StorageServicer_to_server(servicer, server):
                     servicer.GetBirths,
                     request_deserializer=turnout_dot_rpc_dot_v1_dot_matching__pb2.BirthsRequest.FromString,
                     response_serializer=turnout_dot_rpc_dot_v1_dot_matching__pb2.BirthsPart.SerializeToString,
+            ),
+            'GetHistory': grpc.unary_stream_rpc_method_handler(
+                    servicer.GetHistory,
+                    request_deserializer=turnout_dot_rpc_dot_v1_dot_matching__pb2.HistoryRequest.FromString,
+                    response_serializer=turnout_dot_rpc_dot_v1_dot_matching__pb2.AuditEntry.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -560,6 +577,33 @@ class Storage:
             '/turnout.subscriptions.v1.Storage/GetBirths',
             turnout_dot_rpc_dot_v1_dot_matching__pb2.BirthsRequest.SerializeToString,
             turnout_dot_rpc_dot_v1_dot_matching__pb2.BirthsPart.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetHistory(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/turnout.subscriptions.v1.Storage/GetHistory',
+            turnout_dot_rpc_dot_v1_dot_matching__pb2.HistoryRequest.SerializeToString,
+            turnout_dot_rpc_dot_v1_dot_matching__pb2.AuditEntry.FromString,
             options,
             channel_credentials,
             insecure,

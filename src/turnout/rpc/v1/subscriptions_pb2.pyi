@@ -1,4 +1,5 @@
 from google.protobuf import empty_pb2 as _empty_pb2
+from google.protobuf import struct_pb2 as _struct_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
@@ -13,12 +14,19 @@ class GroupLogic(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     And: _ClassVar[GroupLogic]
     Or: _ClassVar[GroupLogic]
     Xor: _ClassVar[GroupLogic]
+
+class ExpiryClock(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    Record: _ClassVar[ExpiryClock]
+    Wall: _ClassVar[ExpiryClock]
 And: GroupLogic
 Or: GroupLogic
 Xor: GroupLogic
+Record: ExpiryClock
+Wall: ExpiryClock
 
 class SubscriptionDataInput(_message.Message):
-    __slots__ = ("metadata", "route")
+    __slots__ = ("metadata", "route", "enabled", "expires", "delivery")
     class MetadataEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -28,9 +36,15 @@ class SubscriptionDataInput(_message.Message):
         def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
     METADATA_FIELD_NUMBER: _ClassVar[int]
     ROUTE_FIELD_NUMBER: _ClassVar[int]
+    ENABLED_FIELD_NUMBER: _ClassVar[int]
+    EXPIRES_FIELD_NUMBER: _ClassVar[int]
+    DELIVERY_FIELD_NUMBER: _ClassVar[int]
     metadata: _containers.ScalarMap[str, str]
     route: RouteInput
-    def __init__(self, metadata: _Optional[_Mapping[str, str]] = ..., route: _Optional[_Union[RouteInput, _Mapping]] = ...) -> None: ...
+    enabled: bool
+    expires: Expiry
+    delivery: _struct_pb2.Struct
+    def __init__(self, metadata: _Optional[_Mapping[str, str]] = ..., route: _Optional[_Union[RouteInput, _Mapping]] = ..., enabled: _Optional[bool] = ..., expires: _Optional[_Union[Expiry, _Mapping]] = ..., delivery: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ...) -> None: ...
 
 class RouteInput(_message.Message):
     __slots__ = ("destinations", "condition")
@@ -147,8 +161,24 @@ class DeleteRequest(_message.Message):
     id: str
     def __init__(self, id: _Optional[str] = ...) -> None: ...
 
+class UpdateRequest(_message.Message):
+    __slots__ = ("id", "data", "expectedRevision")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    EXPECTEDREVISION_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    data: SubscriptionDataOutput
+    expectedRevision: int
+    def __init__(self, id: _Optional[str] = ..., data: _Optional[_Union[SubscriptionDataOutput, _Mapping]] = ..., expectedRevision: _Optional[int] = ...) -> None: ...
+
+class UpdateResponse(_message.Message):
+    __slots__ = ("revision",)
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    revision: int
+    def __init__(self, revision: _Optional[int] = ...) -> None: ...
+
 class SubscriptionDataOutput(_message.Message):
-    __slots__ = ("metadata", "route")
+    __slots__ = ("metadata", "route", "revision", "enabled", "expires", "delivery")
     class MetadataEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -158,9 +188,25 @@ class SubscriptionDataOutput(_message.Message):
         def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
     METADATA_FIELD_NUMBER: _ClassVar[int]
     ROUTE_FIELD_NUMBER: _ClassVar[int]
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    ENABLED_FIELD_NUMBER: _ClassVar[int]
+    EXPIRES_FIELD_NUMBER: _ClassVar[int]
+    DELIVERY_FIELD_NUMBER: _ClassVar[int]
     metadata: _containers.ScalarMap[str, str]
     route: RouteOutput
-    def __init__(self, metadata: _Optional[_Mapping[str, str]] = ..., route: _Optional[_Union[RouteOutput, _Mapping]] = ...) -> None: ...
+    revision: int
+    enabled: bool
+    expires: Expiry
+    delivery: _struct_pb2.Struct
+    def __init__(self, metadata: _Optional[_Mapping[str, str]] = ..., route: _Optional[_Union[RouteOutput, _Mapping]] = ..., revision: _Optional[int] = ..., enabled: _Optional[bool] = ..., expires: _Optional[_Union[Expiry, _Mapping]] = ..., delivery: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ...) -> None: ...
+
+class Expiry(_message.Message):
+    __slots__ = ("at", "by")
+    AT_FIELD_NUMBER: _ClassVar[int]
+    BY_FIELD_NUMBER: _ClassVar[int]
+    at: int
+    by: ExpiryClock
+    def __init__(self, at: _Optional[int] = ..., by: _Optional[_Union[ExpiryClock, str]] = ...) -> None: ...
 
 class RouteOutput(_message.Message):
     __slots__ = ("destinations", "condition")
@@ -287,7 +333,7 @@ class SearchByConditionResponse(_message.Message):
     def __init__(self, page: _Optional[_Iterable[_Union[ConditionMatch, _Mapping]]] = ..., cursor: _Optional[str] = ...) -> None: ...
 
 class ConditionMatch(_message.Message):
-    __slots__ = ("subscriptionId", "conditionId", "route", "metadata")
+    __slots__ = ("subscriptionId", "conditionId", "route", "metadata", "revision", "enabled", "expires", "delivery")
     class MetadataEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -299,11 +345,19 @@ class ConditionMatch(_message.Message):
     CONDITIONID_FIELD_NUMBER: _ClassVar[int]
     ROUTE_FIELD_NUMBER: _ClassVar[int]
     METADATA_FIELD_NUMBER: _ClassVar[int]
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    ENABLED_FIELD_NUMBER: _ClassVar[int]
+    EXPIRES_FIELD_NUMBER: _ClassVar[int]
+    DELIVERY_FIELD_NUMBER: _ClassVar[int]
     subscriptionId: str
     conditionId: str
     route: RouteOutput
     metadata: _containers.ScalarMap[str, str]
-    def __init__(self, subscriptionId: _Optional[str] = ..., conditionId: _Optional[str] = ..., route: _Optional[_Union[RouteOutput, _Mapping]] = ..., metadata: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    revision: int
+    enabled: bool
+    expires: Expiry
+    delivery: _struct_pb2.Struct
+    def __init__(self, subscriptionId: _Optional[str] = ..., conditionId: _Optional[str] = ..., route: _Optional[_Union[RouteOutput, _Mapping]] = ..., metadata: _Optional[_Mapping[str, str]] = ..., revision: _Optional[int] = ..., enabled: _Optional[bool] = ..., expires: _Optional[_Union[Expiry, _Mapping]] = ..., delivery: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ...) -> None: ...
 
 class SearchByMetadataRequest(_message.Message):
     __slots__ = ("cursor", "limit", "metadata")

@@ -60,6 +60,11 @@ class ServiceStub:
                 request_serializer=turnout_dot_rpc_dot_v1_dot_subscriptions__pb2.SearchByMetadataRequest.SerializeToString,
                 response_deserializer=turnout_dot_rpc_dot_v1_dot_subscriptions__pb2.SearchByMetadataResponse.FromString,
                 _registered_method=True)
+        self.Update = channel.unary_unary(
+                '/subscriptions.Service/Update',
+                request_serializer=turnout_dot_rpc_dot_v1_dot_subscriptions__pb2.UpdateRequest.SerializeToString,
+                response_deserializer=turnout_dot_rpc_dot_v1_dot_subscriptions__pb2.UpdateResponse.FromString,
+                _registered_method=True)
 
 
 class ServiceServicer:
@@ -100,6 +105,14 @@ class ServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Update(self, request, context):
+        """turnout: replace one subscription by a new version; the id stays. NOT_FOUND where there is none, ABORTED where it is
+        not at the expected revision.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -127,6 +140,11 @@ def add_ServiceServicer_to_server(servicer, server):
                     servicer.SearchByMetadata,
                     request_deserializer=turnout_dot_rpc_dot_v1_dot_subscriptions__pb2.SearchByMetadataRequest.FromString,
                     response_serializer=turnout_dot_rpc_dot_v1_dot_subscriptions__pb2.SearchByMetadataResponse.SerializeToString,
+            ),
+            'Update': grpc.unary_unary_rpc_method_handler(
+                    servicer.Update,
+                    request_deserializer=turnout_dot_rpc_dot_v1_dot_subscriptions__pb2.UpdateRequest.FromString,
+                    response_serializer=turnout_dot_rpc_dot_v1_dot_subscriptions__pb2.UpdateResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -264,6 +282,33 @@ class Service:
             '/subscriptions.Service/SearchByMetadata',
             turnout_dot_rpc_dot_v1_dot_subscriptions__pb2.SearchByMetadataRequest.SerializeToString,
             turnout_dot_rpc_dot_v1_dot_subscriptions__pb2.SearchByMetadataResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Update(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/subscriptions.Service/Update',
+            turnout_dot_rpc_dot_v1_dot_subscriptions__pb2.UpdateRequest.SerializeToString,
+            turnout_dot_rpc_dot_v1_dot_subscriptions__pb2.UpdateResponse.FromString,
             options,
             channel_credentials,
             insecure,

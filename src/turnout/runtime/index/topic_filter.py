@@ -82,6 +82,8 @@ class WantedSubjects:
 
     def _add(self, subscription: Subscription) -> None:
         self._drop(subscription.id)
+        if not subscription.enabled:
+            return
         questions = self._filters.asked(subscription.condition)
         if questions is not None:
             questions = self._same.setdefault(questions, questions)

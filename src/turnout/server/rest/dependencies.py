@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Annotated
 
@@ -13,16 +14,20 @@ from turnout.rpc.status import RefusedError
 from turnout.rpc.tenants import Tenants
 from turnout.server.errors import NoStoreError
 from turnout.server.events import Events
+from turnout.server.feeds import Feeds
 from turnout.server.health import Health
 from turnout.server.lag_monitor import Survey
+from turnout.server.losses import LossWatch
 from turnout.server.matchers import Matchers
 from turnout.server.metrics import Metrics
 from turnout.server.routes import Routes
 from turnout.server.security import Principal
 from turnout.server.state import State
 from turnout.subscriptions import Subscription
+from turnout.subscriptions.actor import acting_as
 from turnout.subscriptions.live_matcher import LiveMatcher
 from turnout.subscriptions.service import SubscriptionService
+from turnout.subscriptions.store import edit
 from turnout.subscriptions.store_threads import BoundedPool, StoreThreads
 
 
@@ -35,9 +40,14 @@ class Subscriptions:
     """
 
     service: SubscriptionService
-    caller: Caller
+    principal: Principal
     threads: StoreThreads
     _tenants: Tenants
+
+    @property
+    def caller(self) -> Caller:
+        """Tenant and rights of the caller."""
+        return self.principal.caller
 
     @property
     def live(self) -> LiveMatcher:
@@ -50,17 +60,45 @@ class Subscriptions:
         Raises:
             HTTPException: the caller may not name its destinations.
         """
+        self._check(subscription)
+        with self._changing():
+            return self.service.create(subscription)
+
+    def edit(
+        self, id_: str, change: Callable[[Subscription], Subscription], expected_revision: int | None = None
+    ) -> Subscription:
+        """Update a subscription by a function of its present version, and return the new one.
+
+        Raises:
+            HTTPException: the caller may not name its destinations.
+            SubscriptionConflictError: it is not at the expected revision.
+        """
+
+        def checked(found: Subscription) -> Subscription:
+            version = change(found)
+            self._check(version)
+            return version
+
+        with self._changing():
+            edit(self.service, id_, checked, expected_revision)
+        return self.service.read(id_)
+
+    def delete(self, id_: str) -> None:
+        """Forget a subscription."""
+        with self._changing():
+            self.service.delete(id_)
+
+    def _check(self, subscription: Subscription) -> None:
         try:
             self.caller.check_destinations([subscription])
         except RefusedError as refused:
             raise HTTPException(403, refused.details) from None
-        id_ = self.service.create(subscription)
-        self._tenants.changed()
-        return id_
 
-    def delete(self, id_: str) -> None:
-        """Forget a subscription."""
-        self.service.delete(id_)
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        """Record changes under the caller's name, and tell the indexes of them."""
+        with acting_as(self.principal.name):
+            yield
         self._tenants.changed()
 
 
@@ -73,6 +111,7 @@ class Parts:
         matchers: of the stores that routes match with.
         threads: for calls that wait for a store.
         scrapes: for metrics, which others' work is not to delay.
+        feeds: readers of the feeds that routes store.
     """
 
     routes: Routes
@@ -81,10 +120,12 @@ class Parts:
     survey: Survey
     metrics: Metrics
     health: Health
+    losses: LossWatch
     subscriptions: Tenants | None = None
     matchers: Matchers = field(default_factory=Matchers)
     threads: StoreThreads = field(default_factory=StoreThreads)
     scrapes: BoundedPool = field(default_factory=lambda: BoundedPool("metrics", 2, waiting=16))
+    feeds: Feeds = field(default_factory=Feeds)
 
 
 def parts_of(request: Request) -> Parts:
@@ -112,8 +153,8 @@ async def _subscriptions_of(request: Request) -> Subscriptions:
     tenants = parts.subscriptions
     if tenants is None:
         raise NoStoreError
-    caller = request.state.principal.caller
-    return Subscriptions(tenants.service(caller), caller, parts.threads, tenants)
+    principal = request.state.principal
+    return Subscriptions(tenants.service(principal.caller), principal, parts.threads, tenants)
 
 
 def _with(right: Right) -> Callable[[Request], Awaitable[Principal]]:

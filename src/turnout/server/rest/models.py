@@ -145,6 +145,10 @@ class RouteModel(BaseModel):
     lag: LagModel | None
     task_slot: Literal["taken", "waiting"] | None = Field(description="the task slot of a route with latency: low")
     problem: str | None = Field(description="a server of the route that is away")
+    losses: list[str] = Field(
+        description="a sentence for each share of lost records that is above its limit, or far above the day before"
+    )
+    loss_shares: dict[str, float] = Field(description="by kind of loss, of the last 15 minutes")
     mistakes: list[MistakeModel] = Field(description="in the file as it is now; the version before goes on")
     pending: list[ChangeModel] = Field(description="changes that wait for confirm=new-checkpoint")
 
@@ -200,6 +204,8 @@ def route_model(entry: RouteEntry, parts: Parts) -> RouteModel:
         lag=LagModel(records=lag.records, seconds=lag.seconds) if lag else None,
         task_slot=_task_slot(entry.name, parts.routes.slots()),
         problem=parts.survey.problems.get(entry.name),
+        losses=list(parts.losses.report(entry.name).problems),
+        loss_shares=dict(parts.losses.report(entry.name).shares),
         mistakes=mistakes_of(entry.mistakes),
         pending=changes_of(entry.pending.changes) if entry.pending else [],
     )

@@ -2,34 +2,67 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from dataclasses import replace
+from datetime import datetime
+from typing import Annotated, Any
 from urllib.parse import quote
 
-from fastapi import APIRouter, Query, Response
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from fastapi import APIRouter, Header, Query, Response
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, StrictStr, model_validator
 
-from turnout.conditions import decode, encode, format_condition, parse
+from turnout.conditions import Condition, decode, encode, format_condition, parse
 from turnout.errors import ConditionError, ConfigError, Mistake
 from turnout.server.rest.dependencies import Matches, Reads, SubscriptionsDep, Writes
 from turnout.server.rest.models import RequestForm, exactly_one
 from turnout.server.rest.store_calls import matches_store, reads_store, writes_store
 from turnout.subscriptions import Subscription
+from turnout.subscriptions.audit import Action
+from turnout.subscriptions.expiry import Expiry, ExpiryClock
+from turnout.subscriptions.settings import settings_from_mapping
+from turnout.untrusted import decimal
 
 router = APIRouter(prefix="/v1/subscriptions", tags=["subscriptions"])
+
+IfRevision = Annotated[
+    str | None, Header(alias="If-Match", description="the revision that was read, as the ETag says; others are refused")
+]
 
 _MOST_PAIRS = 1000
 _STORED: dict[int | str, dict[str, object]] = {404: {}, 503: {}}
 """There may be no store, and it may be away."""
 
 
+class SubscriptionRoute(BaseModel):
+    """Destinations of a subscription and its condition, as the messages of gRPC have them."""
+
+    destinations: list[str]
+    condition: dict[str, object]
+
+
+class ExpiryModel(RequestForm):
+    """Time from which on a subscription matches nothing."""
+
+    at: datetime = Field(description="UTC without an offset")
+    by: ExpiryClock = Field(default="record", description="the time of records, or the clock when they are matched")
+
+    def expiry(self) -> Expiry:
+        """The expiry."""
+        return Expiry(self.at, self.by)
+
+
 class SubscriptionModel(BaseModel):
     """Subscription with its condition as JSON and as text."""
 
     id: str
+    revision: int = Field(description="the store's revision that this version came with")
     metadata: dict[str, str]
-    destinations: list[str]
-    condition: dict[str, object] = Field(description="as JSON")
+    route: SubscriptionRoute = Field(description="as gRPC, the command line and files of subscriptions have it")
+    destinations: list[str] = Field(description="those of the route once more")
+    condition: dict[str, object] = Field(description="that of the route once more")
     condition_text: str = Field(description="the same for people")
+    enabled: bool = Field(description="false for one that matches nothing for now")
+    expires: ExpiryModel | None = Field(description="null for never")
+    delivery: dict[str, object] = Field(description="settings of HTTP deliveries that are not defaults")
 
 
 class SubscriptionPage(BaseModel):
@@ -37,31 +70,55 @@ class SubscriptionPage(BaseModel):
 
     items: list[SubscriptionModel]
     cursor: str = Field(description='value for the next page; "" on the last page')
-    total: int = Field(description="all that the server has")
+    total: int | None = Field(description="of all enabled subscriptions; null in a search, which counts no others")
+
+
+class SubscriptionRouteForm(RequestForm):
+    """Destinations of a new subscription, and its condition as JSON."""
+
+    destinations: list[str]
+    condition: dict[str, object]
 
 
 class SubscriptionForm(RequestForm):
-    """A new subscription; the condition once, as JSON or as text."""
+    """A new subscription, in one of three forms: with a route, or with destinations and a condition as JSON or text."""
 
     model_config = ConfigDict(
         json_schema_extra={
-            **exactly_one("condition", "condition_text"),
-            "examples": [{"destinations": ["deliver.oulu"], "condition_text": "location:Oulu AND NOT kind:test"}],
+            **exactly_one("route", "condition", "condition_text"),
+            "examples": [
+                {"destinations": ["deliver.oulu"], "condition_text": "location:Oulu AND NOT kind:test"},
+                {
+                    "route": {
+                        "destinations": ["deliver.oulu"],
+                        "condition": {"kiwiCondition": {"key": "location", "pattern": "Oulu"}},
+                    }
+                },
+            ],
         }
     )
 
     id: str = ""
     metadata: dict[str, str] = Field(default_factory=dict)
-    destinations: list[str]
+    route: SubscriptionRouteForm | None = Field(
+        default=None, description="as gRPC, the command line and files of subscriptions have it"
+    )
+    destinations: list[str] | None = Field(default=None, description="not with a route")
     condition: dict[str, object] | None = Field(
         default=None, examples=[{"kiwiCondition": {"key": "subject", "pattern": "orders*"}}]
     )
     condition_text: str | None = Field(default=None, examples=["subject:orders* AND NOT location:Helsinki"])
+    enabled: bool = True
+    expires: ExpiryModel | None = None
+    delivery: dict[str, object] | None = Field(default=None, examples=[{"ordered": True, "timeout": "5s"}])
 
     @model_validator(mode="after")
     def _one(self) -> SubscriptionForm:
-        if (self.condition is None) == (self.condition_text is None):
-            raise ValueError("needs exactly one of condition and condition_text")
+        given = [self.route, self.condition, self.condition_text]
+        if sum(form is not None for form in given) != 1:
+            raise ValueError("needs exactly one of route, condition and condition_text")
+        if (self.route is None) == (self.destinations is None):
+            raise ValueError("needs destinations: in the route if there is one, else beside the condition")
         return self
 
     def subscription(self) -> Subscription:
@@ -70,14 +127,94 @@ class SubscriptionForm(RequestForm):
         Raises:
             ConditionError: the condition cannot be read; the message names the place.
         """
+        if self.route is not None:
+            condition = decode(self.route.condition, "route.condition")
+            return self._with_settings(self.route.destinations, condition)
         condition = parse(self.condition_text) if self.condition_text is not None else decode(self.condition)
-        return Subscription(self.destinations, condition, self.metadata, self.id)
+        return self._with_settings(self.destinations or [], condition)
+
+    def _with_settings(self, destinations: list[str], condition: Condition) -> Subscription:
+        return Subscription(destinations, condition, self.metadata, self.id, enabled=self.enabled, **_settings(self))
+
+
+def _settings(form: SubscriptionForm | SubscriptionChange) -> dict[str, Any]:
+    """Return expiry and delivery settings of a form, as far as they are given.
+
+    Raises:
+        SubscriptionInvalidError: there are no such settings.
+    """
+    settings: dict[str, Any] = {}
+    if "expires" in form.model_fields_set:
+        settings["expires"] = None if form.expires is None else form.expires.expiry()
+    if "delivery" in form.model_fields_set:
+        settings |= {"delivery": None, **settings_from_mapping({"delivery": form.delivery})}
+    return settings
+
+
+class SubscriptionChange(RequestForm):
+    """Changes of a subscription: what is given replaces what was; the condition at most once, as JSON or as text."""
+
+    metadata: dict[str, str] | None = None
+    destinations: list[str] | None = None
+    condition: dict[str, object] | None = None
+    condition_text: str | None = Field(default=None, examples=["subject:orders* AND NOT location:Helsinki"])
+    enabled: bool | None = None
+    expires: ExpiryModel | None = Field(default=None, description="null makes it never end")
+    delivery: dict[str, object] | None = Field(default=None, description="null means the defaults")
+
+    @model_validator(mode="after")
+    def _at_most_one(self) -> SubscriptionChange:
+        if self.condition is not None and self.condition_text is not None:
+            raise ValueError("needs at most one of condition and condition_text")
+        return self
+
+    def of(self, found: Subscription) -> Subscription:
+        """Return the new version of a subscription.
+
+        Raises:
+            ConditionError: the condition cannot be read; the message names the place.
+        """
+        condition = found.condition
+        if self.condition_text is not None:
+            condition = parse(self.condition_text)
+        elif self.condition is not None:
+            condition = decode(self.condition)
+        destinations = found.destinations if self.destinations is None else self.destinations
+        metadata = found.metadata if self.metadata is None else self.metadata
+        enabled = found.enabled if self.enabled is None else self.enabled
+        return replace(
+            found,
+            destinations=destinations,
+            metadata=metadata,
+            condition=condition,
+            enabled=enabled,
+            **_settings(self),
+        )
+
+
+class AuditEntryModel(BaseModel):
+    """One change of a subscription."""
+
+    revision: int = Field(description="of the store, that the change led to")
+    at: datetime | None = Field(description="null where it is not known")
+    actor: str = Field(description='name that it was made under; "" where it is not known')
+    action: Action
+    before: SubscriptionModel | None
+    after: SubscriptionModel | None
+
+
+class HistoryModel(BaseModel):
+    """Changes of a subscription that the store remembers, oldest first."""
+
+    entries: list[AuditEntryModel]
 
 
 class MatchForm(RequestForm):
-    """Metadata of a message to match."""
+    """Metadata of a message to match. Numbers and booleans are seen as on a route, null as absent."""
 
-    message: dict[str, str] = Field(max_length=_MOST_PAIRS, examples=[{"subject": "orders 17", "location": "Oulu"}])
+    message: dict[str, StrictStr | StrictBool | StrictInt | StrictFloat | None] = Field(
+        max_length=_MOST_PAIRS, examples=[{"subject": "orders 17", "location": "Oulu"}]
+    )
 
 
 class MatchModel(BaseModel):
@@ -126,13 +263,14 @@ def search(
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
     cursor: str = "",
 ) -> SubscriptionPage:
-    service, total = subscriptions.service, len(subscriptions.live)
+    service = subscriptions.service
     if (key is None) != (pattern is None) or (key is not None and metadata):
         raise ConfigError([Mistake("key", "search by key and pattern, or by metadata")], what="bad search")
     if key is not None and pattern is not None:
         matches = service.search_by_condition(key, pattern, partial, limit=limit, cursor=cursor)
         items = [_model(match.subscription) for match in matches.items]
-        return SubscriptionPage(items=items, cursor=matches.cursor, total=total)
+        return SubscriptionPage(items=items, cursor=matches.cursor, total=None)
+    total = None if metadata else len(subscriptions.live)
     page = service.search_by_metadata(_pairs(metadata or []), limit=limit, cursor=cursor)
     return SubscriptionPage(
         items=[_model(subscription) for subscription in page.items], cursor=page.cursor, total=total
@@ -147,12 +285,19 @@ def _pairs(written: list[str]) -> dict[str, str]:
 
 
 def _model(subscription: Subscription) -> SubscriptionModel:
+    route = SubscriptionRoute(destinations=list(subscription.destinations), condition=encode(subscription.condition))
+    expires = subscription.expires
     return SubscriptionModel(
         id=subscription.id,
+        revision=subscription.revision,
         metadata=dict(subscription.metadata),
-        destinations=list(subscription.destinations),
-        condition=encode(subscription.condition),
+        route=route,
+        destinations=route.destinations,
+        condition=route.condition,
         condition_text=format_condition(subscription.condition),
+        enabled=subscription.enabled,
+        expires=None if expires is None else ExpiryModel(at=expires.at, by=expires.by),
+        delivery={} if subscription.delivery is None else subscription.delivery.to_mapping(),
     )
 
 
@@ -188,10 +333,77 @@ def validate(form: ConditionForm, _: Reads) -> ConditionModel:
     return ConditionModel(valid=True, condition=encode(condition), condition_text=format_condition(condition))
 
 
+@router.get("/{id:id}/history", summary="Every change of a subscription, with who made it", responses=_STORED)
+@reads_store
+def history(id: str, subscriptions: SubscriptionsDep, _: Reads) -> HistoryModel:  # noqa: A002 - the field's own name
+    return HistoryModel(
+        entries=[
+            AuditEntryModel(
+                revision=entry.revision,
+                at=entry.at,
+                actor=entry.actor,
+                action=entry.action,
+                before=None if entry.before is None else _model(entry.before),
+                after=None if entry.after is None else _model(entry.after),
+            )
+            for entry in subscriptions.service.history(id)
+        ]
+    )
+
+
 @router.get("/{id:id}", summary="One subscription", responses=_STORED)
 @reads_store
-def read(id: str, subscriptions: SubscriptionsDep, _: Reads) -> SubscriptionModel:  # noqa: A002 - the field's own name
-    return _model(subscriptions.service.read(id))
+def read(id: str, subscriptions: SubscriptionsDep, _: Reads, response: Response) -> SubscriptionModel:  # noqa: A002 - the field's own name
+    return _tagged(subscriptions.service.read(id), response)
+
+
+@router.put("/{id:id}", summary="Replace a subscription by a new version", responses={412: {}, **_STORED})
+@writes_store
+def replace_version(
+    id: str,  # noqa: A002 - the field's own name
+    form: SubscriptionForm,
+    subscriptions: SubscriptionsDep,
+    _: Writes,
+    response: Response,
+    if_match: IfRevision = None,
+) -> SubscriptionModel:
+    new = form.subscription()
+    return _tagged(subscriptions.edit(id, lambda _: new, _revision(if_match)), response)
+
+
+@router.patch("/{id:id}", summary="Change parts of a subscription", responses={412: {}, **_STORED})
+@writes_store
+def change(
+    id: str,  # noqa: A002 - the field's own name
+    form: SubscriptionChange,
+    subscriptions: SubscriptionsDep,
+    _: Writes,
+    response: Response,
+    if_match: IfRevision = None,
+) -> SubscriptionModel:
+    return _tagged(subscriptions.edit(id, form.of, _revision(if_match)), response)
+
+
+def _tagged(subscription: Subscription, response: Response) -> SubscriptionModel:
+    """Return a subscription in the form of a response, with its revision as the entity tag."""
+    response.headers["ETag"] = f'"{subscription.revision}"'
+    return _model(subscription)
+
+
+def _revision(if_match: str | None) -> int | None:
+    """Return the revision that an ``If-Match`` names; None for any.
+
+    Raises:
+        ConfigError: it names none.
+    """
+    if if_match is None or if_match.strip() == "*":
+        return None
+    revision = decimal(if_match.strip().removeprefix("W/").strip('"'))
+    if revision is None:
+        raise ConfigError(
+            [Mistake("If-Match", f"expected a revision in quotes, found {if_match!r}")], what="bad request"
+        )
+    return revision
 
 
 @router.delete("/{id:id}", status_code=204, summary="Delete a subscription", responses=_STORED)

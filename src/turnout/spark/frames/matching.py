@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
 from turnout.private_files import lasting_folder
+from turnout.runtime.frames.reading import millis_of, whole
 from turnout.spark.frames.metadata import FrameMetadata
 from turnout.spark.workers.map_in_arrow import map_in_arrow
 from turnout.subscriptions import Snapshot, Store
@@ -109,7 +110,10 @@ class _Match:
         for arrow in batches:
             if not arrow.num_rows:
                 continue
-            matches = index.match(self.reader.columns(arrow), arrow.num_rows)
+            times = None
+            if index.expires and "timestamp" in arrow.schema.names:
+                times = millis_of(whole(arrow.column("timestamp"))).to_pylist()
+            matches = index.match(self.reader.columns(arrow), arrow.num_rows, times=times)
             deliveries = index.deliveries(matches)
             if len(deliveries.rows):
                 columns = arrow.take(pa.array(deliveries.rows)).columns

@@ -24,9 +24,10 @@ from turnout.runtime.checkpoint import BatchRevisions, checkpoint_of, keep_priva
 from turnout.runtime.checkpoint_lock import claimed
 from turnout.runtime.checkpoint_repair import mend
 from turnout.runtime.failure_log import log_failures
+from turnout.runtime.feeds.merging import FeedMerging
 from turnout.runtime.java_failures import run_error
 from turnout.runtime.preflight import preflight
-from turnout.runtime.progress import Progress, RunResult
+from turnout.runtime.progress import Progress, RunResult, StartupStep
 from turnout.spark.endpoints import ReadOptions, activate, endpoint_of, publishes, reads_splits
 from turnout.spark.open_task import RECORD_SECONDS
 from turnout.spark.running.failure_messages import ending_in_words
@@ -59,6 +60,7 @@ def run(
     checkpoint: str | Path | None = None,
     stop: threading.Event | None = None,
     on_progress: Callable[[Progress], None] | None = None,
+    on_step: Callable[[StartupStep], None] = lambda _: None,
     on_ready: Callable[[], None] | None = None,
 ) -> RunResult:
     """Run the route until its source ends, its trigger ends the run, or *stop* is set.
@@ -74,6 +76,7 @@ def run(
             Connect it lies where the server is, and has to be given here or by the route.
         stop: set it to end the run after the micro-batch that is under way.
         on_progress: called after each micro-batch.
+        on_step: called with what the run does until the first of them.
         on_ready: called once, when a streaming run reads: what comes from then on waits for no preparation.
 
     Raises:
@@ -96,7 +99,7 @@ def run(
         resources.enter_context(claimed(beside))
         mend(route, beside)
         work = _Run(route, spark, folder, stop or threading.Event(), on_progress, resources, on_ready)
-        return work.stream(once=once) if streaming else work.batch()
+        return work.stream(once=once, on_step=on_step) if streaming else work.batch(on_step)
 
 
 def _refuse_over_connect(route: Route, checkpoint: str | Path | None) -> None:
@@ -170,7 +173,10 @@ class _Run:
             beside = None if route.source.is_bounded or self.remote else local_folder(checkpoint)
             self.matching = RunMatching(route, spark, (beside or scratch) / "subscriptions", lasting=beside is not None)
             resources.callback(self.matching.close)
-            self.stage = self.stage.with_index(self.matching.place)
+            stores_matches = route.subscriptions.feeds and beside is not None
+            self.stage = self.stage.with_index(self.matching.place, stores_matches=stores_matches)
+            if stores_matches and beside is not None:
+                resources.enter_context(FeedMerging(route, beside))
         self.batch_revisions = BatchRevisions.beside(None if route.source.is_bounded or self.remote else checkpoint)
         self.whole = self.stage.splits and publishes(route.sinks)
         self.open_run: OpenRun | None = None
@@ -228,8 +234,9 @@ class _Run:
 
     # The whole
 
-    def batch(self) -> RunResult:
+    def batch(self, on_step: Callable[[StartupStep], None]) -> RunResult:
         """Run one pass over a bounded source."""
+        on_step(StartupStep.FIRST_BATCH)
         try:
             self.deliver(endpoint_of(self.route.source).read(self.spark, ReadOptions()), 0)
         except PySparkException as failure:
@@ -237,14 +244,16 @@ class _Run:
         self._complete(0, self.written.pop(0))
         return self._result()
 
-    def stream(self, *, once: bool) -> RunResult:
+    def stream(self, *, once: bool, on_step: Callable[[StartupStep], None]) -> RunResult:
         """Run micro-batches until the trigger, the caller or a failure ends them."""
         if self.matching is not None:
+            on_step(StartupStep.SUBSCRIPTIONS)
             self.matching.learn()
         if self.open_run is not None and not once:
             self.open_run.allow()
         try:
             query = self._start(once=once)
+            on_step(StartupStep.FIRST_BATCH)
             try:
                 self._follow(query, lasting=not (once or self.route.trigger.available_now))
             finally:

@@ -109,6 +109,9 @@ class Arrays:
         destinations_at: by subscription: its first destination.
         destination: which text of `destinations` it is.
         destinations: each once.
+        expires_record: by subscription: the time of a record, in milliseconds since 1970, from which on it matches
+            nothing; empty where no subscription has one.
+        expires_wall: the same for the clock.
     """
 
     literal_hash: NDArray[np.uint64]
@@ -146,3 +149,5 @@ class Arrays:
     destinations_at: Ints
     destination: Ints
     destinations: Texts
+    expires_record: Longs
+    expires_wall: Longs

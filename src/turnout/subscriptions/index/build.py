@@ -10,19 +10,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turnout.conditions import Condition
+from turnout.subscriptions.expiry import Expiry, ExpiryClock
 from turnout.subscriptions.index.anchor_costs import Costs
 from turnout.subscriptions.index.arrays import EQUAL, HOLDS, LIMITS, MANY, ONE_OF, TREE, Arrays, Head
 from turnout.subscriptions.index.buckets import Ints, Longs, Places, arranged, expanded, mixed
 from turnout.subscriptions.index.clauses import Clauses
 from turnout.subscriptions.index.cost_model import NOTHING, Prices, Unions, cheapest
-from turnout.subscriptions.index.facts import encoded_all, hashes_of, salt_of
+from turnout.subscriptions.index.facts import encoded_all, hashes_of, is_many, salt_of
 from turnout.subscriptions.index.postings import Entries, entries_of, joined, rows_of_conditions
 from turnout.subscriptions.index.ranges import Intervals
 from turnout.subscriptions.index.segment import Segment
 from turnout.subscriptions.index.text_arrays import Texts
 from turnout.subscriptions.model import Subscription
 
-HOT = 4
+HOT = 12
 """A literal that more entries than this are found by is looked up together with a second one."""
 
 _LEAST_WAY = 2
@@ -30,6 +31,9 @@ _LEAST_WAY = 2
 
 _ORDER = {EQUAL: 0, ONE_OF: 1, LIMITS: 2, MANY: 3, HOLDS: 4, TREE: 5}
 """Order of checks: the cheapest and most selective first."""
+
+NEVER = np.iinfo(np.int64).max
+"""Time of an expiry that is none."""
 
 _NO_CUTS = np.zeros(0, np.float64)
 
@@ -57,9 +61,9 @@ class _Placed(NamedTuple):
 
 
 def build(subscriptions: Iterable[Subscription], costs: Costs) -> Segment:
-    """Build a segment of these subscriptions in memory; their ids have to be distinct."""
+    """Build a segment of these subscriptions in memory, without disabled ones; their ids have to be distinct."""
     clauses, people = Clauses(), _SubscriptionTable()
-    entries, prices = entries_of(rows_of_conditions(people.conditions(subscriptions), clauses), costs)
+    entries, prices = entries_of(rows_of_conditions(people.conditions(enabled(subscriptions)), clauses), costs)
     ways = _SecondaryKeys(entries, prices, clauses)
     literals = _Numbered(clauses, entries, ways)
     placed = _placed(ways, literals)
@@ -74,22 +78,31 @@ def build(subscriptions: Iterable[Subscription], costs: Costs) -> Segment:
         ),
         _arrays(people, clauses, literals, placed, prices.intervals),
         literals.uses(prices),
+        literals.by_text(clauses),
     )
 
 
+def enabled(subscriptions: Iterable[Subscription]) -> Iterator[Subscription]:
+    """Yield the subscriptions that are not disabled."""
+    return (subscription for subscription in subscriptions if subscription.enabled)
+
+
 class _SubscriptionTable:
-    """Ids and destinations, kept while the conditions go by: the subscriptions themselves are not."""
+    """Ids, destinations and expiries, kept while the conditions go by: the subscriptions themselves are not."""
 
     def __init__(self) -> None:
         self._ids: list[str] = []
         self._counts: list[int] = []
         self._numbers: list[int] = []
         self._names: dict[str, int] = {}
+        self._expiries: dict[int, Expiry] = {}
 
     def conditions(self, subscriptions: Iterable[Subscription]) -> Iterator[Condition]:
         """The subscriptions' conditions."""
         names = self._names
         for subscription in subscriptions:
+            if subscription.expires is not None:
+                self._expiries[len(self._ids)] = subscription.expires
             self._ids.append(subscription.id)
             self._counts.append(len(subscription.destinations))
             for name in subscription.destinations:
@@ -99,6 +112,16 @@ class _SubscriptionTable:
     def ids(self) -> Texts:
         """The ids."""
         return Texts.of(encoded_all(self._ids))
+
+    def expiries(self, clock: ExpiryClock) -> Longs:
+        """Return the times at which the subscriptions expire by a clock; empty if none expires at all."""
+        if not self._expiries:
+            return np.zeros(0, np.int64)
+        times = np.full(len(self._ids), NEVER, np.int64)
+        for number, expiry in self._expiries.items():
+            if expiry.by == clock:
+                times[number] = expiry.milliseconds
+        return times
 
     def destinations(self) -> tuple[Ints, Ints, Texts]:
         """Return the numbers of the destinations, the offset of each subscription's, and the texts."""
@@ -210,6 +233,14 @@ class _Numbered:
         """Return the number of uses of each literal, beginning with literal 1."""
         return prices.uses.take(self._selected).astype(np.int32)
 
+    def by_text(self, clauses: Clauses) -> list[dict[str, int] | None]:
+        """Return the final numbers of each single fact's literals by text; None for facts of many texts."""
+        numbers = self._number.tolist()
+        return [
+            None if is_many(kind) else {text: number for text, old in known.items() if (number := numbers[old])}
+            for (_, kind), known in zip(clauses.literals.facts, clauses.literals.by_fact, strict=True)
+        ]
+
     def fact_of(self, literals: Places) -> Places:
         """The fact of each literal, by the clauses' numbers."""
         return self._fact.take(literals)
@@ -243,12 +274,13 @@ def _arrays(
 ) -> Arrays:
     op, a, b = _final_clauses(clauses, literals)
     programs, checks_at, rows = _checks(placed, op)
+    literal_of_entry = literals.of(placed.entries.literal[: placed.always])
+    order = _by_program(placed, literal_of_entry, programs)
     clause = rows >> 1
     set_key, set_start, set_bits = _sets(clauses, literals)
     limits = np.array(clauses.limits, np.float64).reshape(-1, 2)
     cuts = [intervals[key].cuts if key in intervals else _NO_CUTS for key in range(len(clauses.literals.keys))]
     numbers, counts, names = people.destinations()
-    literal_of_entry = literals.of(placed.entries.literal[: placed.always])
     trees = clauses.trees
     node_op, node_a, node_b = _final_nodes(clauses, literals)
     # A line for each array, in the order in which `Arrays` describes them: divided, it would be a table in pieces.
@@ -262,8 +294,8 @@ def _arrays(
         way_fact=(placed.ways & 0xFFFFFFFF).astype(np.int32),
         pair_key=placed.pair_key,
         pair_start=placed.pair_start,
-        entry_subscription=placed.entries.subscription.astype(np.int32),
-        entry_program=programs,
+        entry_subscription=placed.entries.subscription.take(order).astype(np.int32),
+        entry_program=programs.take(order),
         checks_at=checks_at,
         check_op=(op.take(clause) * 2 + (rows & 1)).astype(np.uint8),
         check_a=a.take(clause).astype(np.int32),
@@ -288,6 +320,8 @@ def _arrays(
         destinations_at=counts,
         destination=numbers,
         destinations=names,
+        expires_record=people.expiries("record"),
+        expires_wall=people.expiries("wall"),
     )
 
 
@@ -325,6 +359,13 @@ def _checks(placed: _Placed, op: Places) -> tuple[Ints, Ints, Places]:
     checks_at = np.zeros(len(selected) + 1, np.int32)
     np.cumsum(count, out=checks_at[1:])
     return program.astype(np.int32), checks_at, rows.take(indexes)
+
+
+def _by_program(placed: _Placed, literals: Places, programs: Ints) -> Places:
+    """Return the order in which, of the entries that are found together, those of one program follow one another."""
+    always = np.full(placed.paired - placed.always, literals.max(initial=0) + 1)
+    pairs = np.cumsum(np.diff(placed.pair_key, prepend=-1) != 0) + (literals.max(initial=0) + 1)
+    return np.lexsort((programs, np.concatenate([literals, always, pairs])))
 
 
 def _shared(rows: Places, starts: Places) -> tuple[Places, Places]:

@@ -14,7 +14,7 @@ from typing import Protocol, Self
 from turnout.files import FileLock
 from turnout.subscriptions.index.anchor_costs import Costs
 from turnout.subscriptions.index.background_task import BackgroundTask
-from turnout.subscriptions.index.build import build
+from turnout.subscriptions.index.build import build, enabled
 from turnout.subscriptions.index.layout import IndexFileError, checked_segment
 from turnout.subscriptions.index.manifest import Manifest, SegmentFiles, manifest_path, read_gone, write_gone
 from turnout.subscriptions.index.segment import Segment
@@ -204,8 +204,9 @@ class IndexFolder:
         gone = [*changes.deleted_ids, *(subscription.id for subscription in changes.created)]
         for written in self._written:
             written.drop(gone)
-        if changes.created:
-            self._written.append(self._small(changes.created))
+        created = [*enabled(changes.created)]
+        if created:
+            self._written.append(self._small(created))
 
     def _tidy(self) -> None:
         """Start merging where that is due."""

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from operator import itemgetter
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from turnout.epoch import milliseconds_now
 from turnout.subscriptions.index.anchor_costs import Costs
 from turnout.subscriptions.index.buckets import Places, TooManyError, expanded, indices_of
 from turnout.subscriptions.index.build import build
@@ -40,6 +42,10 @@ _SKIPPED_BATCHES = 16
 
 _VERY_FEW_ROWS = 4
 """Up to so many rows are matched one after another even where each finds many entries."""
+
+
+RecordTimes: TypeAlias = "Sequence[int | None] | None"
+"""Times of records, in milliseconds since 1970."""
 
 
 class Matches(NamedTuple):
@@ -83,6 +89,7 @@ class Index:
     Attributes:
         revision: of the store.
         keys: the metadata keys that some condition looks at.
+        expires: whether some subscription expires: only then times are looked at.
     """
 
     def __init__(self, layers: Sequence[Layer], revision: int, shelf: DictionaryCache | None = None) -> None:
@@ -91,7 +98,13 @@ class Index:
         self._layers = tuple(layers)
         self._shelf = shelf or DictionaryCache()
         self._batches_to_skip = 0
+        self.expires = any(layer.segment.expires for layer in layers)
         segments = [layer.segment for layer in layers]
+        self._direct: set[str] = set()
+        self._coded: set[str] = set()
+        for segment in segments:
+            for key, is_direct in zip(segment.head.keys, segment.direct_keys.tolist(), strict=True):
+                (self._direct if is_direct else self._coded).add(key)
         self._first = _starts(len(segment) for segment in segments)
         self._first_destination = _starts(len(segment.arrays.destinations) for segment in segments)
 
@@ -128,7 +141,13 @@ class Index:
         return sum(len(layer.segment) - (0 if layer.gone is None else int(layer.gone.sum())) for layer in self._layers)
 
     def match(
-        self, columns: Mapping[str, Column], count: int, alive: Sequence[int] | NDArray[np.generic] | None = None
+        self,
+        columns: Mapping[str, Column],
+        count: int,
+        alive: Sequence[int] | NDArray[np.generic] | None = None,
+        *,
+        times: RecordTimes = None,
+        now: int | None = None,
     ) -> Matches:
         """The subscriptions that each row of a batch matches.
 
@@ -136,22 +155,45 @@ class Index:
             columns: metadata by key, one value for each row; keys that no condition looks at are passed over.
             count: how many rows there are.
             alive: the rows to look at, in ascending order, or a mask of them; None for all.
+            times: of each row's record, in milliseconds since 1970, for subscriptions that expire; None, for all or
+                some, is now.
+            now: the time by the clock, in milliseconds since 1970, if not that of this machine.
         """
         rows = _rows_of(alive, count)
         if len(rows) <= _FEW_ROWS:
             few = self._of_few(_messages_of(columns, self.keys, rows.tolist()))
             if few is not None:
-                return Matches(rows.take(few.rows), few.subscriptions)
-        return self._of_many(columns, rows, whole=len(rows) == count)
+                return self._current(Matches(rows.take(few.rows), few.subscriptions), times, now)
+        return self._current(self._of_many(columns, rows, whole=len(rows) == count), times, now)
 
-    def match_messages(self, messages: Sequence[Mapping[str, str]]) -> Matches:
-        """Return the subscriptions that each message, given by its metadata, matches."""
+    def match_messages(
+        self, messages: Sequence[Mapping[str, str]], *, times: RecordTimes = None, now: int | None = None
+    ) -> Matches:
+        """Return the subscriptions that each message, given by its metadata, matches; see `match`."""
         few = self._of_few(messages) if len(messages) <= _FEW_ROWS else None
         if few is not None:
-            return few
-        present = set().union(*messages)
-        columns = {key: Column([message.get(key) for message in messages]) for key in self.keys if key in present}
-        return self._of_many(columns, np.arange(len(messages)), whole=True)
+            return self._current(few, times, now)
+        many = self._of_many(_columns_of(messages, self.keys), np.arange(len(messages)), whole=True)
+        return self._current(many, times, now)
+
+    def _current(self, matches: Matches, times: RecordTimes, now: int | None) -> Matches:
+        """Return the matches without those of expired subscriptions."""
+        if not self.expires or not len(matches.rows):
+            return matches
+        now = milliseconds_now() if now is None else now
+        if times is None:
+            records = np.full(len(matches.rows), now)
+        else:
+            given = np.array([now if time is None else time for time in times], np.int64)
+            records = given.take(matches.rows)
+        layer_of = self._layer_of(matches.subscriptions, self._first)
+        kept = np.ones(len(matches.rows), np.bool_)
+        for number, layer in enumerate(self._layers):
+            if layer.segment.expires:
+                mine = indices_of(layer_of == number)
+                own = matches.subscriptions.take(mine) - self._first[number]
+                kept[mine] = layer.segment.current(own, records.take(mine), now)
+        return Matches(matches.rows[kept], matches.subscriptions[kept])
 
     def _of_few(self, messages: Sequence[Mapping[str, str]]) -> Matches | None:
         """Match one message after another; None if they find so much that all at once take less time."""
@@ -195,21 +237,28 @@ class Index:
     def _of_rows(
         self, columns: Mapping[str, Column], rows: Places, books: ValueDictionaries, *, whole: bool
     ) -> Matches:
-        codes = {}
+        codes, texts = {}, {}
         for key in self.keys:
             column = columns.get(key)
             if column is None:
                 continue
             values = column.values
             some = values[rows[0] : rows[-1] + 1] if whole else [values[row] for row in rows.tolist()]
-            of_rows = books.book(key).codes(Column(some, column.text))
-            # A key that no row has need not be looked up.
-            if of_rows.any():
-                codes[key] = of_rows
+            if column.text is None and key in self._direct:
+                texts[key] = some
+            if column.text is not None or key in self._coded:
+                of_rows = books.book(key).codes(Column(some, column.text))
+                # A key that no row has need not be looked up.
+                if of_rows.any():
+                    codes[key] = of_rows
         pairs = []
         for (segment, gone), first in zip(self._layers, self._first.tolist(), strict=True):
-            own = [codes.get(key) for key in segment.head.keys]
-            places, subscriptions = matched(segment, books.tables(segment), own, len(rows))
+            direct = {}
+            if texts:
+                keys = enumerate(segment.head.keys)
+                direct = {number: texts[key] for number, key in keys if segment.direct_keys[number] and key in texts}
+            own = [None if number in direct else codes.get(key) for number, key in enumerate(segment.head.keys)]
+            places, subscriptions = matched(segment, books.tables(segment), own, len(rows), direct)
             if gone is not None and len(places):
                 here = indices_of(~gone.take(subscriptions))
                 places, subscriptions = places.take(here), subscriptions.take(here)
@@ -280,6 +329,25 @@ class Index:
         if len(self._layers) == 1:
             return np.zeros(len(numbers), np.int64)
         return np.searchsorted(first, numbers, "right") - 1
+
+
+def _columns_of(messages: Sequence[Mapping[str, str]], keys: Collection[str]) -> dict[str, Column]:
+    """Return the metadata of messages by key, as far as conditions look at it."""
+    first = messages[0] if messages else {}
+    # Mostly all messages have the keys of the first one.
+    columns = {key: Column(_values_of(messages, key)) for key in keys if key in first}
+    if len(columns) < len(keys):
+        present = set().union(*messages)
+        others = [key for key in keys if key in present and key not in columns]
+        columns |= {key: Column([message.get(key) for message in messages]) for key in others}
+    return columns
+
+
+def _values_of(messages: Sequence[Mapping[str, str]], key: str) -> Sequence[str | None]:
+    try:
+        return list(map(itemgetter(key), messages))
+    except KeyError:
+        return [message.get(key) for message in messages]
 
 
 def _messages_of(columns: Mapping[str, Column], keys: Iterable[str], rows: Iterable[int]) -> list[dict[str, str]]:

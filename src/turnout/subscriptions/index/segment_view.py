@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from turnout.subscriptions.index.anchor_costs import Costs
 from turnout.subscriptions.index.buckets import arranged, shift_of
-from turnout.subscriptions.index.build import build
+from turnout.subscriptions.index.build import build, enabled
 from turnout.subscriptions.index.facts import Fact, encoded, encoded_all, hash_of, hashes_of, salt_of, taker
 from turnout.subscriptions.index.segment import Segment
 from turnout.subscriptions.index.text_arrays import Texts
@@ -56,8 +56,8 @@ class SegmentView:
 
     @classmethod
     def of(cls, subscriptions: Iterable[Subscription], costs: Costs) -> SegmentView:
-        """Return a layer of these subscriptions and keep them; their ids have to be distinct."""
-        members = tuple(subscriptions)
+        """Return a layer of the enabled ones of these subscriptions, and keep them; their ids have to be distinct."""
+        members = tuple(enabled(subscriptions))
         return cls(build(members, costs), members)
 
     def without(self, ids: Iterable[str]) -> SegmentView:

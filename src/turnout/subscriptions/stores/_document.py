@@ -16,6 +16,7 @@ from turnout.conditions.fields import KINDS, kind_of
 from turnout.errors import SubscriptionInvalidError
 from turnout.subscriptions.model import Subscription
 from turnout.subscriptions.rules import MAX_NESTING
+from turnout.subscriptions.settings import settings_from_mapping, settings_to_mapping
 
 _SPECIAL = str.maketrans({special: f"%{ord(special):02X}" for special in "%.$\0"})
 """Characters that mean something in the name of a field."""
@@ -36,8 +37,9 @@ def document_of(subscription: Subscription, revision: int) -> dict[str, Any]:
         "revision": revision,
         "metadata": {name.translate(_SPECIAL): value for name, value in metadata.items()},
         "route": {"destinations": list(subscription.destinations), "condition": _tree(condition)},
-        "leaves": sorted({leaf_token(*kiwi) for kiwi in _kiwis(condition)}),
+        "leaves": sorted({leaf_token(*kiwi) for kiwi in kiwis_of(condition)}),
         "pairs": sorted(pair_token(*pair) for pair in metadata.items()),
+        **settings_to_mapping(subscription),
     }
 
 
@@ -45,7 +47,9 @@ def subscription_of(document: Mapping[str, Any]) -> Subscription:
     """The subscription of a document."""
     route = document["route"]
     metadata = {unquote(name): value for name, value in document["metadata"].items()}
-    return Subscription(route["destinations"], _condition(route["condition"]), metadata, document["_id"])
+    condition = _condition(route["condition"])
+    settings = settings_from_mapping(document)
+    return Subscription(route["destinations"], condition, metadata, document["_id"], document["revision"], **settings)
 
 
 def leaf_token(key: str, pattern: str, partial: bool) -> str:
@@ -58,7 +62,8 @@ def pair_token(name: str, value: str) -> str:
     return json.dumps([name, value], ensure_ascii=False)
 
 
-def _kiwis(condition: Condition) -> list[tuple[str, str, bool]]:
+def kiwis_of(condition: Condition) -> list[tuple[str, str, bool]]:
+    """Return key, pattern and partial flag of each kiwi leaf."""
     return [(leaf.key, leaf.pattern, leaf.partial) for leaf in leaves(condition) if isinstance(leaf, Kiwi)]
 
 

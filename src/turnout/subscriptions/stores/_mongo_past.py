@@ -6,8 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from turnout.clocks import TrustedClock
+from turnout.errors import SubscriptionNotFoundError
+from turnout.subscriptions.actor import current_actor
+from turnout.subscriptions.audit import AuditEntry, RecordedMoment, Version, audit_entries
 from turnout.subscriptions.past import Creation, Moment, Span, due_before
+from turnout.subscriptions.stores._document import subscription_of
 from turnout.subscriptions.stores._mongo_clock import ServerClock
+from turnout.subscriptions.stores._mongo_updates import plain
 
 
 class MongoPast:
@@ -40,16 +45,16 @@ class MongoPast:
             self.note_time(revision)
 
     def note_time(self, revision: int) -> None:
-        """Record the server's time of a revision; a wrong reading does not affect later revisions."""
-        at = int(self._clock.now() * 1_000_000)
-        self._moments.replace_one({"_id": revision}, {"_id": revision, "at": at}, upsert=True)
+        """Record the server's time of a revision, and its actor; a wrong reading does not affect later revisions."""
+        moment = {"_id": revision, "at": int(self._clock.now() * 1_000_000), "actor": current_actor()}
+        self._moments.replace_one({"_id": revision}, moment, upsert=True)
 
     def archive(self, document: Mapping[str, Any], died: int) -> None:
         """Remember a document that is going. One that a dead writer has left under this revision is overwritten."""
         if self._retention:
             key = f"{died}"
             archived = {"_id": key, "id": document["_id"], "died": died, "born": document["revision"]}
-            self._gone.replace_one({"_id": key}, {**archived, "document": dict(document)}, upsert=True)
+            self._gone.replace_one({"_id": key}, {**archived, "document": plain(document)}, upsert=True)
 
     def forget(self) -> None:
         """Drop what is older than the retention; see `turnout.subscriptions.stores._sqlite_past.forget`."""
@@ -89,6 +94,30 @@ class MongoPast:
         """Return the documents with these ids that existed at a revision and have been deleted since."""
         query = {"id": ids, "born": {"$lte": revision}, "died": {"$gt": revision}}
         return [past["document"] for past in self._gone.find(query)]
+
+    def history(self, id_: str, present: Mapping[str, Any] | None, revision: int) -> tuple[AuditEntry, ...]:
+        """Return the changes of an id that are remembered.
+
+        Args:
+            id_: of the subscription.
+            present: its document; None if it is deleted.
+            revision: the present one: what a writer has begun to archive later than that has not happened.
+
+        Raises:
+            SubscriptionNotFoundError: nothing is remembered of it.
+        """
+        gone = self._gone.find({"id": id_, "died": {"$lte": revision}})
+        versions = [Version(subscription_of(past["document"]), past["born"], past["died"]) for past in gone]
+        if present is not None:
+            versions.append(Version(subscription_of(present), present["revision"], None))
+        if not versions:
+            raise SubscriptionNotFoundError(id_)
+        first = self._states.find_one({"_id": "past"})["remembered"]
+        return audit_entries(versions, first, self._recorded) if self._retention else ()
+
+    def _recorded(self, revision: int) -> RecordedMoment | None:
+        moment = self._moments.find_one({"_id": revision})
+        return RecordedMoment(moment["at"], moment.get("actor", "")) if moment else None
 
     def birth(self, revision: int) -> Creation:
         """Return the creation that belongs to a revision."""

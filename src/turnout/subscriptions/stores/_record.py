@@ -15,6 +15,7 @@ from typing import Any
 from turnout.conditions import Condition, Group, Logic, encode
 from turnout.conditions.fields import KINDS
 from turnout.subscriptions.model import Subscription
+from turnout.subscriptions.settings import settings_from_mapping, settings_to_mapping
 
 _dumps = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False).encode
 
@@ -23,7 +24,10 @@ def encode_record(subscription: Subscription, make: Callable[[], str]) -> str:
     """Return the subscription as text, without the id, which the row has; nodes without an id get one."""
     condition = encode(subscription.condition)
     _name_nodes(condition, make)
-    return _dumps([subscription.destinations, condition, dict(subscription.metadata)])
+    parts = [subscription.destinations, condition, dict(subscription.metadata)]
+    # Most have none but the defaults, as all of earlier versions.
+    settings = settings_to_mapping(subscription)
+    return _dumps([*parts, settings] if settings else parts)
 
 
 def _name_nodes(condition: dict[str, Any], make: Callable[[], str]) -> None:
@@ -36,17 +40,22 @@ def _name_nodes(condition: dict[str, Any], make: Callable[[], str]) -> None:
             _name_nodes(child, make)
 
 
-def decode_record(id: str, record: str) -> Subscription:  # noqa: A002 - the field's own name
+def decode_record(id: str, record: str, revision: int) -> Subscription:  # noqa: A002 - the field's own name
     """The subscription that `encode_record` was given, with its ids."""
-    destinations, condition, metadata = json.loads(record)
-    return Subscription(destinations, _condition(condition), metadata, id)
+    return _subscription(id, json.loads(record), revision)
 
 
-def decode_records(rows: Sequence[tuple[str, str]]) -> Iterator[Subscription]:
-    """Decode (id, record) pairs like `decode_record`, with one parser for all of them."""
-    parsed = json.loads(f"[{','.join(record for _, record in rows)}]")
-    for (id_, _), (destinations, condition, metadata) in zip(rows, parsed, strict=True):
-        yield Subscription(destinations, _condition(condition), metadata, id_)
+def decode_records(rows: Sequence[tuple[str, str, int]]) -> Iterator[Subscription]:
+    """Decode rows of id, record and revision like `decode_record`, with one parser for all of them."""
+    parsed = json.loads(f"[{','.join(record for _, record, _ in rows)}]")
+    for (id_, _, revision), parts in zip(rows, parsed, strict=True):
+        yield _subscription(id_, parts, revision)
+
+
+def _subscription(id_: str, parts: list[Any], revision: int) -> Subscription:
+    destinations, condition, metadata, *rest = parts
+    settings = settings_from_mapping(rest[0]) if rest else {}
+    return Subscription(destinations, _condition(condition), metadata, id_, revision, **settings)
 
 
 def _condition(data: dict[str, Any]) -> Condition:

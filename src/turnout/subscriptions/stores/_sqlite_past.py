@@ -6,18 +6,20 @@ import sqlite3
 from collections.abc import Iterable, Iterator
 
 from turnout.clocks import TrustedClock
+from turnout.subscriptions.actor import current_actor
+from turnout.subscriptions.audit import RecordedMoment
 from turnout.subscriptions.past import Creation, Moment, Span, due_before, now
 
 
 def note_time(connection: sqlite3.Connection, revision: int) -> None:
-    """Record the clock's time of a revision; a wrong reading does not affect later revisions."""
-    connection.execute("INSERT INTO moment VALUES (?, ?)", (revision, now()))
+    """Record the clock's time of a revision, and its actor; a wrong reading does not affect later revisions."""
+    connection.execute("INSERT INTO moment VALUES (?, ?, ?)", (revision, now(), current_actor()))
 
 
-def archive(connection: sqlite3.Connection, rows: Iterable[tuple[str, int, str]], died: int) -> None:
-    """Remember deleted subscriptions: each one's id, revision of creation and record."""
+def archive(connection: sqlite3.Connection, rows: Iterable[tuple[str, str, int]], died: int) -> None:
+    """Remember deleted subscriptions: each one's id, record and revision of creation."""
     connection.executemany(
-        "INSERT INTO past VALUES (?, ?, ?, ?)", [(id_, died, born, record) for id_, born, record in rows]
+        "INSERT INTO past VALUES (?, ?, ?, ?)", [(id_, died, born, record) for id_, record, born in rows]
     )
 
 
@@ -61,21 +63,42 @@ def revision_at(connection: sqlite3.Connection, moment: Moment) -> int:
 
 
 _THEN = (
-    "SELECT id, record FROM subscription WHERE revision <= ?1{0}"
-    " UNION ALL SELECT id, record FROM past WHERE born <= ?1 AND died > ?1{0}"
+    "SELECT id, record, revision FROM subscription WHERE revision <= ?1{0}"
+    " UNION ALL SELECT id, record, born FROM past WHERE born <= ?1 AND died > ?1{0}"
 )
 
 
-def record_at(connection: sqlite3.Connection, revision: int, id_: str) -> str | None:
-    """The record of an id at a revision."""
-    row = connection.execute(_THEN.format(" AND id = ?2"), (revision, id_)).fetchone()
-    return None if row is None else row[1]
+def record_at(connection: sqlite3.Connection, revision: int, id_: str) -> tuple[str, str, int] | None:
+    """The id, record and first revision of the version of an id at a revision."""
+    row: tuple[str, str, int] | None = connection.execute(_THEN.format(" AND id = ?2"), (revision, id_)).fetchone()
+    return row
+
+
+def versions(connection: sqlite3.Connection, id_: str) -> list[tuple[str, int, int | None]]:
+    """Return the remembered versions of an id, each with its record and the revisions of its beginning and end."""
+    query = (
+        "SELECT record, born, died FROM past WHERE id = ?1"
+        " UNION ALL SELECT record, revision, NULL FROM subscription WHERE id = ?1"
+    )
+    return connection.execute(query, (id_,)).fetchall()
+
+
+def remembered(connection: sqlite3.Connection) -> int:
+    """Return the oldest revision of which the file knows what there was."""
+    first: int = connection.execute("SELECT remembered FROM state").fetchone()[0]
+    return first
+
+
+def recorded(connection: sqlite3.Connection, revision: int) -> RecordedMoment | None:
+    """Return the time and the actor of a revision."""
+    row = connection.execute("SELECT at, actor FROM moment WHERE revision = ?", (revision,)).fetchone()
+    return None if row is None else RecordedMoment(*row)
 
 
 def records_at(
     connection: sqlite3.Connection, revision: int, bounds: tuple[str, str | bytes]
-) -> Iterator[tuple[str, str]]:
-    """The ids and records at a revision between two ids, in no order."""
+) -> Iterator[tuple[str, str, int]]:
+    """The ids, records and first revisions of what there was at a revision between two ids, in no order."""
     return connection.execute(_THEN.format(" AND id > ?2 AND id < ?3"), (revision, *bounds))
 
 

@@ -60,5 +60,7 @@ SCHEMA = (
     UPDATE state SET remembered = revision;
     INSERT INTO moment SELECT revision, CAST((julianday('now') - 2440587.5) * 86400000000 AS INTEGER) FROM state
     """,
+    # 3. Who made the change that led to each revision.
+    "ALTER TABLE moment ADD COLUMN actor TEXT NOT NULL DEFAULT ''",
 )
 """One script for each version of the schema, each a step from the one before; ``user_version`` counts them."""

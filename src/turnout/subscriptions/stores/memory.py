@@ -5,15 +5,23 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from itertools import islice, takewhile
 from threading import Lock, RLock
-from typing import NamedTuple
 from urllib.parse import parse_qsl
 
 from turnout.clocks import TrustedClock
 from turnout.conditions import Kiwi, leaves
-from turnout.errors import ConfigError, Mistake, SubscriptionExistsError, SubscriptionNotFoundError
-from turnout.subscriptions.destinations import checked
+from turnout.errors import (
+    ConfigError,
+    Mistake,
+    SubscriptionConflictError,
+    SubscriptionExistsError,
+    SubscriptionNotFoundError,
+)
+from turnout.subscriptions.actor import current_actor
+from turnout.subscriptions.audit import AuditEntry, RecordedMoment, Version, audit_entries
+from turnout.subscriptions.destinations import checked, checked_version
 from turnout.subscriptions.model import Changes, ConditionMatch, Page, Subscription
 from turnout.subscriptions.past import (
     DEFAULT_RETENTION,
@@ -29,15 +37,6 @@ from turnout.subscriptions.snapshot import Snapshot
 from turnout.subscriptions.store import MAX_LIMIT, Store, StoreBase
 from turnout.subscriptions.tenants import TenantStore, prefix_end
 
-
-class _Gone(NamedTuple):
-    """Deleted subscription, with the revisions of its creation and deletion."""
-
-    subscription: Subscription
-    born: int
-    died: int
-
-
 _named: dict[str, MemoryStore] = {}
 _named_lock = Lock()
 
@@ -49,13 +48,14 @@ class MemoryStore(StoreBase):
         self._lock = RLock()
         self._subscriptions: dict[str, Subscription] = {}
         self._ids: list[str] = []
+        # In the order of revisions.
         self._born: dict[str, int] = {}
         self._died: dict[str, tuple[int, int]] = {}
         self._revision = 0
         self._retention = retention
-        self._past: deque[_Gone] = deque()
-        # The time of each revision from the oldest that is remembered on.
-        self._times = deque([0])
+        self._past: deque[Version] = deque()
+        # Time and actor of each revision from the oldest that is remembered on.
+        self._moments = deque([RecordedMoment(0, "")])
         self._clock = TrustedClock()
         self._remembered = 0
         self.create_many(subscriptions)
@@ -90,12 +90,33 @@ class MemoryStore(StoreBase):
                 return []
             self._advance()
             for subscription in new:
-                self._subscriptions[subscription.id] = subscription
-                self._born[subscription.id] = self._revision
+                self._keep(subscription)
             # Sorting two sorted runs is linear, so this costs no more than inserting one id does.
             self._ids.extend(sorted(seen))
             self._ids.sort()
         return [subscription.id for subscription in new]
+
+    def _keep(self, subscription: Subscription) -> None:
+        """Take a version in, of the current revision."""
+        self._subscriptions[subscription.id] = replace(subscription, revision=self._revision)
+        self._born[subscription.id] = self._revision
+
+    def update(
+        self,
+        id: str,  # noqa: A002 - the field's own name
+        subscription: Subscription,
+        expected_revision: int | None = None,
+    ) -> int:
+        """See `Store.update`."""
+        version = checked_version(id, subscription).identified()
+        with self._lock:
+            born = self.read(id).revision
+            if expected_revision is not None and expected_revision != born:
+                raise SubscriptionConflictError(id, expected_revision, born)
+            self._advance()
+            self._forget(id)
+            self._keep(version)
+            return self._revision
 
     def read(self, id: str) -> Subscription:  # noqa: A002 - the field's own name
         """See `Store.read`."""
@@ -129,7 +150,7 @@ class MemoryStore(StoreBase):
         """Move a subscription to the deleted ones of the current revision."""
         deleted = self._subscriptions.pop(id_)
         if self._retention:
-            self._past.append(_Gone(deleted, self._born[id_], self._revision))
+            self._past.append(Version(deleted, self._born[id_], self._revision))
         # A reused id keeps its first creation revision, so that readers of that time still see the deletion.
         born = min(self._born.pop(id_), self._died.pop(id_, (self._revision, 0))[0])
         self._died[id_] = (born, self._revision)
@@ -184,19 +205,19 @@ class MemoryStore(StoreBase):
     def _advance(self) -> None:
         """Begin the next revision, and forget subscriptions deleted before the retention period."""
         self._revision += 1
-        self._times.append(now())
+        self._moments.append(RecordedMoment(now(), current_actor()))
         limit = due_before(self._clock, self._retention, None)
         for _ in range(self._due(limit)):
-            self._times.popleft()
+            self._moments.popleft()
             self._remembered += 1
-        while self._past and self._past[0].died <= self._remembered:
+        while self._past and (self._past[0].died or 0) <= self._remembered:
             self._past.popleft()
 
     def _due(self, limit: int) -> int:
         """Return the number of revisions to forget: all before the last one due like its predecessor."""
         due = 0
-        for index in range(1, len(self._times)):
-            if self._times[index] <= limit and self._times[index - 1] <= limit:
+        for index in range(1, len(self._moments)):
+            if self._moments[index].at <= limit and self._moments[index - 1].at <= limit:
                 due = index
             elif index > due + 2:
                 break
@@ -209,10 +230,10 @@ class MemoryStore(StoreBase):
 
     def _revision_at(self, moment: Moment) -> int:
         def last_until(at: int) -> int | None:
-            newest_first = zip(range(self._revision, -1, -1), reversed(self._times), strict=False)
-            return next((revision for revision, recorded in newest_first if recorded <= at), None)
+            newest_first = zip(range(self._revision, -1, -1), reversed(self._moments), strict=False)
+            return next((revision for revision, recorded in newest_first if recorded.at <= at), None)
 
-        return Span(self._remembered, self._revision, self._times[0]).revision(moment, last_until)
+        return Span(self._remembered, self._revision, self._moments[0].at).revision(moment, last_until)
 
     def read_at(self, revision: int, id: str) -> Subscription | None:  # noqa: A002 - the field's own name
         """See `turnout.subscriptions.past.Remembering`."""
@@ -222,7 +243,7 @@ class MemoryStore(StoreBase):
         """See `turnout.subscriptions.past.Remembering`."""
         with self._lock:
             self._revision_at(revision)
-            then = [state.subscription for state in self._past if state.born <= revision < state.died]
+            then = [old.subscription for old in self._past if old.born <= revision < (old.died or 0)]
             then += [
                 subscription for subscription in self._subscriptions.values() if self._born[subscription.id] <= revision
             ]
@@ -239,8 +260,20 @@ class MemoryStore(StoreBase):
             return {id_: self._birth(born) for id_, born in self._born.items() if id_.startswith(prefix)}
 
     def _birth(self, revision: int) -> Creation:
+        moment = self._moment(revision)
+        return Creation.of(revision, moment.at if moment else None)
+
+    def _moment(self, revision: int) -> RecordedMoment | None:
         index = revision - self._remembered
-        return Creation.of(revision, self._times[index] if index >= 0 else None)
+        return self._moments[index] if index >= 0 else None
+
+    def history(self, id: str) -> tuple[AuditEntry, ...]:  # noqa: A002 - the field's own name
+        """See `VersionedStore.history`."""
+        with self._lock:
+            versions = [version for version in self._past if version.subscription.id == id]
+            if not versions or id in self._subscriptions:
+                versions.append(Version(self.read(id), self._born[id], None))
+            return audit_entries(versions, self._remembered, self._moment) if self._retention else ()
 
     def for_tenant(self, name: str) -> Store:
         """See `MultiTenantStore.for_tenant`."""

@@ -16,13 +16,15 @@ from turnout.errors import (
     ConfigError,
     Mistake,
     StoreUnavailableError,
+    SubscriptionConflictError,
     SubscriptionError,
     SubscriptionExistsError,
     SubscriptionNotFoundError,
 )
 from turnout.secrets import masked_url
+from turnout.subscriptions.audit import AuditEntry
 from turnout.subscriptions.deadline import remaining
-from turnout.subscriptions.destinations import checked
+from turnout.subscriptions.destinations import checked, checked_version
 from turnout.subscriptions.model import Changes, ConditionMatch, Page, Subscription
 from turnout.subscriptions.past import Creation, Moment, PastStore
 from turnout.subscriptions.snapshot import Snapshot
@@ -32,6 +34,7 @@ from turnout.subscriptions.stores._mongo_clock import ServerClock
 from turnout.subscriptions.stores._mongo_driver import MongoClient, errors, in_time, parse_uri, soon, translated
 from turnout.subscriptions.stores._mongo_past import MongoPast
 from turnout.subscriptions.stores._mongo_turns import TOO_SLOW, Turn, Turns
+from turnout.subscriptions.stores._mongo_updates import Updates
 from turnout.subscriptions.stores._mongo_url import awaited, split_url, waits_of
 from turnout.subscriptions.stores._record import id_maker
 from turnout.subscriptions.tenants import TenantStore, prefix_end
@@ -69,7 +72,7 @@ class MongoStore(StoreBase):
     Writers take turns: whose turn it is says a document, with a lease. A change is written under the next
     revision, which readers do not look at, and then the document of state is moved to it: at once, and for all
     of a bulk. When a writer dies in between, the next one takes back what it had begun to create, and ends
-    what it had begun to delete.
+    what it had begun to update or delete.
 
     Not promised: that writes are quick when many machines write at once, since they take turns; and that a
     writer which was stopped for longer than its lease leaves nothing behind, if it dies while it notices.
@@ -91,6 +94,7 @@ class MongoStore(StoreBase):
         self._deleted = database[f"{table}_deleted"]
         self._states = database[f"{table}_state"]
         self._clock = ServerClock(lambda: self._client.admin.command("hello")["localTime"])
+        self._updates = Updates(self._subscriptions)
         self._turns = Turns(self._states, self._clock)
         gone, moments = database[f"{table}_past"], database[f"{table}_moments"]
         self._past = MongoPast(gone, moments, self._states, retention, self._clock)
@@ -158,10 +162,33 @@ class MongoStore(StoreBase):
     def read(self, id: str) -> Subscription:  # noqa: A002 - the field's own name
         """See `Store.read`."""
         with in_time():
-            document = self._subscriptions.find_one({"_id": id, **self._visible()})
+            document = self._one(id)
         if document is None:
             raise SubscriptionNotFoundError(id)
         return subscription_of(document)
+
+    def _one(self, id_: str) -> Mapping[str, Any] | None:
+        # Read before the state: what comes between the two is of a later revision.
+        document = self._subscriptions.find_one({"_id": id_})
+        return None if document is None else self._updates.visible(document, self._state().revision)
+
+    def update(
+        self,
+        id: str,  # noqa: A002 - the field's own name
+        subscription: Subscription,
+        expected_revision: int | None = None,
+    ) -> int:
+        """See `Store.update`. One that fails because the server went away may be stored all the same."""
+        version = checked_version(id, subscription).identified(id_maker())
+        with self._turn() as turn:
+            old = self._subscriptions.find_one({"_id": id})
+            if old is None:
+                raise SubscriptionNotFoundError(id)
+            if expected_revision is not None and expected_revision != old["revision"]:
+                raise SubscriptionConflictError(id, expected_revision, old["revision"])
+            self._updates.replace(old, {**document_of(version, turn.revision), "writer": turn.writer})
+            self._bury(old, turn.revision)
+        return turn.revision
 
     def delete(self, id: str) -> None:  # noqa: A002 - the field's own name
         """See `Store.delete`."""
@@ -169,23 +196,28 @@ class MongoStore(StoreBase):
             document = self._subscriptions.find_one({"_id": id})
             if document is None:
                 raise SubscriptionNotFoundError(id)
-            before = self._deleted.find_one({"_id": id})
-            # A name that is used again died for whoever saw its first life.
-            born = min(document["revision"], before["born"]) if before else document["revision"]
-            self._past.archive(document, turn.revision)
-            self._deleted.replace_one({"_id": id}, {"_id": id, "born": born, "died": turn.revision}, upsert=True)
+            self._bury(document, turn.revision)
             self._subscriptions.delete_one({"_id": id})
-            if self._deletions % _PRUNE_EVERY == 0:
-                self._forget_old_deletions()
-                self._past.forget()
-            self._deletions += 1
+
+    def _bury(self, document: Mapping[str, Any], revision: int) -> None:
+        """Remember a version that ends with a revision."""
+        id_ = document["_id"]
+        before = self._deleted.find_one({"_id": id_})
+        # A name that is used again died for whoever saw its first life.
+        born = min(document["revision"], before["born"]) if before else document["revision"]
+        self._past.archive(document, revision)
+        self._deleted.replace_one({"_id": id_}, {"_id": id_, "born": born, "died": revision}, upsert=True)
+        if self._deletions % _PRUNE_EVERY == 0:
+            self._forget_old_deletions()
+            self._past.forget()
+        self._deletions += 1
 
     def search_by_condition(
         self, key: str, pattern: str, partial: bool = False, *, limit: int = 100, cursor: str = "", prefix: str = ""
     ) -> Page[ConditionMatch]:
         """See `Store.search_by_condition`."""
         pattern_key = (key, pattern, partial)
-        subscriptions = self._page({"leaves": leaf_token(*pattern_key)}, _range(cursor, prefix), limit)
+        subscriptions = self._page("leaves", [leaf_token(*pattern_key)], _range(cursor, prefix), limit)
         return Page.of(
             (
                 ConditionMatch(subscription.id, leaf_id_of(subscription, pattern_key), subscription)
@@ -199,15 +231,17 @@ class MongoStore(StoreBase):
         self, metadata: Mapping[str, str], *, limit: int = 100, cursor: str = "", prefix: str = ""
     ) -> Page[Subscription]:
         """See `Store.search_by_metadata`."""
-        query = {"pairs": {"$all": [pair_token(*pair) for pair in metadata.items()]}} if metadata else {}
-        subscriptions = self._page(query, _range(cursor, prefix), limit)
+        tokens = [pair_token(*pair) for pair in metadata.items()]
+        subscriptions = self._page("pairs", tokens, _range(cursor, prefix), limit)
         return Page.of(subscriptions, min(limit, MAX_LIMIT), lambda subscription: subscription.id)
 
-    def _page(self, query: dict[str, Any], ids: dict[str, str], limit: int) -> list[Subscription]:
+    def _page(self, field: str, tokens: list[str], ids: dict[str, str], limit: int) -> list[Subscription]:
+        most = min(limit, MAX_LIMIT) + 1
         with in_time():
-            query = {**query, "_id": ids, **self._visible()}
-            documents = self._subscriptions.find(query).sort("_id", 1).limit(min(limit, MAX_LIMIT) + 1)
-            return [subscription_of(document) for document in documents]
+            revision = self._state().revision
+            query = {**({field: {"$all": tokens}} if tokens else {}), "_id": ids, "revision": {"$lte": revision}}
+            present = self._subscriptions.find(query).sort("_id", 1).limit(most)
+            return _sorted(present, self._updates.replaced(revision, ids, field, tokens))[:most]
 
     def revision(self) -> int:
         """See `Store.revision`."""
@@ -226,9 +260,11 @@ class MongoStore(StoreBase):
                 return Changes(now, self._everything(now, prefix), reset=True)
             ids = {"_id": _range("", prefix)}
             created = self._subscriptions.find({"revision": {"$gt": since, "$lte": now}, **ids})
+            replaced = self._updates.replaced(now, ids["_id"])
+            new = _sorted(created, [old for old in replaced if old["revision"] > since])
             died = {"died": {"$gt": since, "$lte": now}, "born": {"$lte": since}, **ids}
             deleted = self._deleted.find(died).sort("died", 1)
-            return Changes(now, tuple(map(subscription_of, created)), tuple(document["_id"] for document in deleted))
+            return Changes(now, tuple(new), tuple(document["_id"] for document in deleted))
 
     def snapshot(self, prefix: str = "") -> Snapshot:
         """See `Store.snapshot`.
@@ -254,42 +290,45 @@ class MongoStore(StoreBase):
 
     def snapshot_at(self, revision: int, prefix: str = "") -> tuple[Subscription, ...]:
         """See `turnout.subscriptions.past.Remembering`."""
-        return tuple(sorted(self._at(revision, _range("", prefix)), key=lambda subscription: subscription.id))
+        return tuple(self._at(revision, _range("", prefix)))
 
     def _at(self, revision: int, ids: dict[str, str] | str) -> list[Subscription]:
         with translated():
             self._past.revision_at(revision, self._state().revision)
-            # What is deleted between the two looks is in both, and what went first is in the second.
+            # What is deleted between the looks is in several, and what went first is in the last.
             there = list(self._subscriptions.find({"_id": ids, "revision": {"$lte": revision}}))
-            then = {document["_id"]: document for document in (*there, *self._past.at(revision, ids))}
-            return [subscription_of(document) for document in then.values()]
+            return _sorted([*there, *self._updates.replaced(revision, ids)], self._past.at(revision, ids))
 
     def births(self, prefix: str = "") -> Mapping[str, Creation]:
         """See `VersionedStore.births`."""
-        query = {"_id": _range("", prefix), **self._visible()}
+        ids = _range("", prefix)
         with translated():
-            born = {
-                document["_id"]: document["revision"] for document in self._subscriptions.find(query, {"revision": 1})
-            }
+            now = self._state().revision
+            present = self._subscriptions.find({"_id": ids, "revision": {"$lte": now}}, {"revision": 1})
+            documents = [*self._updates.replaced(now, ids), *present]
+            born = {document["_id"]: document["revision"] for document in documents}
             known = {revision: self._past.birth(revision) for revision in set(born.values())}
             return {id_: known[revision] for id_, revision in born.items()}
+
+    def history(self, id: str) -> tuple[AuditEntry, ...]:  # noqa: A002 - the field's own name
+        """See `VersionedStore.history`."""
+        with in_time():
+            return self._past.history(id, self._one(id), self._state().revision)
 
     def for_tenant(self, name: str) -> Store:
         """See `MultiTenantStore.for_tenant`."""
         return TenantStore(self, name)
 
     def _everything(self, revision: int, prefix: str) -> tuple[Subscription, ...]:
-        query = {"revision": {"$lte": revision}, "_id": _range("", prefix)}
-        return tuple(map(subscription_of, self._subscriptions.find(query).sort("_id", 1)))
+        ids = _range("", prefix)
+        present = self._subscriptions.find({"revision": {"$lte": revision}, "_id": ids}).sort("_id", 1)
+        return tuple(_sorted(present, self._updates.replaced(revision, ids)))
 
     def _state(self) -> _StoredState:
         state = self._states.find_one({"_id": "state"})
         if state is None:
             raise SubscriptionError("the store's state is missing: was its collection dropped?")
         return _StoredState(state["revision"], state["horizon"])
-
-    def _visible(self) -> dict[str, Any]:
-        return {"revision": {"$lte": self._state().revision}}
 
     @contextmanager
     def _turn(self) -> Iterator[Turn]:
@@ -312,7 +351,9 @@ class MongoStore(StoreBase):
                         raise
                     except BaseException:
                         # By the writer's name: what another one wrote under the same revision is not ours.
-                        self._subscriptions.delete_many({"revision": turn.revision, "writer": writer})
+                        # An update that was begun is ended by the next writer.
+                        begun = {"revision": turn.revision, "writer": writer, "previous": {"$exists": False}}
+                        self._subscriptions.delete_many(begun)
                         raise
                 finally:
                     with soon():
@@ -323,12 +364,21 @@ class MongoStore(StoreBase):
     def _recover(self) -> int:
         """Tidy up after a writer that died in its turn, if one did; the revision that is visible then."""
         revision = self._state().revision
+        update = self._updates.begun(revision)
+        if update is not None:
+            self._bury(update["previous"], update["revision"])
+            return self._end(update["revision"])
         self._subscriptions.delete_many({"revision": {"$gt": revision}})
-        begun = self._deleted.find_one({"died": {"$gt": revision}})
-        if begun is not None:
-            self._subscriptions.delete_one({"_id": begun["_id"]})
-            revision = begun["died"]
-            self._states.update_one({"_id": "state"}, {"$set": {"revision": revision}})
+        deletion = self._deleted.find_one({"died": {"$gt": revision}})
+        if deletion is None:
+            return revision
+        self._subscriptions.delete_one({"_id": deletion["_id"]})
+        return self._end(deletion["died"])
+
+    def _end(self, revision: int) -> int:
+        """Make what a dead writer had begun visible."""
+        self._past.note_time(revision)
+        self._states.update_one({"_id": "state"}, {"$set": {"revision": revision}})
         return revision
 
     def _commit(self, turn: Turn) -> None:
@@ -350,6 +400,12 @@ def _range(cursor: str, prefix: str) -> dict[str, str]:
     """Return the query for the ids after the cursor that begin with the prefix."""
     after = {"$gt": max(cursor, prefix)}
     return {**after, "$lt": prefix_end(prefix)} if prefix else after
+
+
+def _sorted(first: Iterable[Mapping[str, Any]], over: Iterable[Mapping[str, Any]]) -> list[Subscription]:
+    """Return the subscriptions of documents in the order of ids; of two with one id, that of *over*."""
+    documents = {document["_id"]: document for document in (*first, *over)}
+    return [subscription_of(documents[id_]) for id_ in sorted(documents)]
 
 
 @contextmanager

@@ -8,9 +8,10 @@ from itertools import islice, takewhile
 
 from turnout.clocks import TrustedClock
 from turnout.conditions import Kiwi, leaves
-from turnout.errors import SubscriptionExistsError, SubscriptionNotFoundError
+from turnout.errors import SubscriptionConflictError, SubscriptionExistsError, SubscriptionNotFoundError
 from turnout.gc_tools import paused_gc
-from turnout.subscriptions.destinations import checked
+from turnout.subscriptions.audit import AuditEntry, Version, audit_entries
+from turnout.subscriptions.destinations import checked, checked_version
 from turnout.subscriptions.model import Changes, ConditionMatch, Page, Subscription
 from turnout.subscriptions.past import Creation, Moment, PastStore
 from turnout.subscriptions.snapshot import Snapshot
@@ -35,7 +36,7 @@ _COUNT_TO = 1_000
 class SqliteStore(StoreBase):
     """Keeps subscriptions in one SQLite file in WAL mode.
 
-    Readers never wait; writers queue. What `create` and `delete` have returned from is on the disk
+    Readers never wait; writers queue. What a change has returned from is on the disk
     (see ``synchronous`` in `SqliteAddress`). Any number of threads and processes may use the file.
 
     Not promised: to work on a network file system, which WAL mode cannot.
@@ -77,13 +78,27 @@ class SqliteStore(StoreBase):
                 chunk = list(islice(rows, _CHUNK))
         return ids
 
+    def update(
+        self,
+        id: str,  # noqa: A002 - the field's own name
+        subscription: Subscription,
+        expected_revision: int | None = None,
+    ) -> int:
+        """See `Store.update`."""
+        version = checked_version(id, subscription)
+        with self._file.writing() as connection:
+            revision = _next_revision(connection)
+            self._remove(connection, [id], revision, expected_revision)
+            _insert(connection, [(id, version)], revision, id_maker())
+        return revision
+
     def read(self, id: str) -> Subscription:  # noqa: A002 - the field's own name
         """See `Store.read`."""
         with self._file.reading() as connection:
-            row = connection.execute("SELECT record FROM subscription WHERE id = ?", (id,)).fetchone()
+            row = connection.execute("SELECT record, revision FROM subscription WHERE id = ?", (id,)).fetchone()
         if row is None:
             raise SubscriptionNotFoundError(id)
-        return decode_record(id, row[0])
+        return decode_record(id, *row)
 
     def delete(self, id: str) -> None:  # noqa: A002 - the field's own name
         """See `Store.delete`."""
@@ -98,11 +113,25 @@ class SqliteStore(StoreBase):
         with self._file.writing() as connection:
             revision = _next_revision(connection)
             while chunk:
-                rows = _delete(connection, chunk, revision)
-                if self._file.address.retention:
-                    past.archive(connection, rows, revision)
-                self._count_deletions(connection, len(chunk))
+                self._remove(connection, chunk, revision)
                 chunk = list(islice(distinct, _CHUNK))
+
+    def _remove(
+        self, connection: sqlite3.Connection, ids: list[str], revision: int, expected: int | None = None
+    ) -> None:
+        """Move subscriptions to the past at a revision.
+
+        Raises:
+            SubscriptionNotFoundError: one of them does not exist.
+            SubscriptionConflictError: one is not at the *expected* revision.
+        """
+        rows = _delete(connection, ids, revision)
+        for id_, _, born in rows:
+            if expected is not None and expected != born:
+                raise SubscriptionConflictError(id_, expected, born)
+        if self._file.address.retention:
+            past.archive(connection, rows, revision)
+        self._count_deletions(connection, len(ids))
 
     def _count_deletions(self, connection: sqlite3.Connection, count: int) -> None:
         """Prune old deletions before the first one of this process, and once for every so many."""
@@ -118,7 +147,7 @@ class SqliteStore(StoreBase):
         size = min(limit, MAX_LIMIT)
         with self._file.reading() as connection:
             rows = connection.execute(
-                "SELECT id, record FROM leaf JOIN subscription USING (id)"
+                "SELECT id, record, subscription.revision FROM leaf JOIN subscription USING (id)"
                 " WHERE key = ? AND pattern = ? AND partial = ? AND leaf.id > ? AND leaf.id < ?"
                 " ORDER BY leaf.id LIMIT ?",
                 (key, pattern, partial, *_range(cursor, prefix), size + 1),
@@ -136,14 +165,15 @@ class SqliteStore(StoreBase):
                 pairs = _rarest_first(connection, metadata)
                 others = " AND EXISTS (SELECT 1 FROM metadata WHERE (name, value, id) = (?, ?, first.id))"
                 rows = connection.execute(
-                    "SELECT id, record FROM metadata AS first JOIN subscription USING (id)"  # noqa: S608 - no input
+                    "SELECT id, record, subscription.revision FROM metadata AS first JOIN subscription USING (id)"  # noqa: S608 - no input
                     f" WHERE name = ? AND value = ?{others * (len(pairs) - 1)}"
                     " AND first.id > ? AND first.id < ? ORDER BY first.id LIMIT ?",
                     (*(text for pair in pairs for text in pair), *_range(cursor, prefix), size + 1),
                 ).fetchall()
             else:
                 rows = connection.execute(
-                    "SELECT id, record FROM subscription WHERE id > ? AND id < ? ORDER BY id LIMIT ?",
+                    "SELECT id, record, subscription.revision FROM subscription"
+                    " WHERE id > ? AND id < ? ORDER BY id LIMIT ?",
                     (*_range(cursor, prefix), size + 1),
                 ).fetchall()
         return Page.of((decode_record(*row) for row in rows), size, lambda subscription: subscription.id)
@@ -164,7 +194,7 @@ class SqliteStore(StoreBase):
             # Rows are in the order of revisions, so what is new is at the end.
             rows = connection.execute("SELECT id, record, revision FROM subscription ORDER BY row DESC")
             born = takewhile(lambda row: row[2] > since, rows)
-            created = [(id_, record) for id_, record, _ in born if id_.startswith(prefix)]
+            created = [row for row in born if row[0].startswith(prefix)]
             created.reverse()
             new = tuple(_decoded(created))
             deleted = connection.execute(
@@ -186,8 +216,8 @@ class SqliteStore(StoreBase):
         """See `turnout.subscriptions.past.Remembering`."""
         with self._file.reading() as connection:
             past.revision_at(connection, revision)
-            record = past.record_at(connection, revision, id)
-        return None if record is None else decode_record(id, record)
+            row = past.record_at(connection, revision, id)
+        return None if row is None else decode_record(*row)
 
     def snapshot_at(self, revision: int, prefix: str = "") -> tuple[Subscription, ...]:
         """See `turnout.subscriptions.past.Remembering`."""
@@ -201,6 +231,18 @@ class SqliteStore(StoreBase):
         """See `VersionedStore.births`."""
         with self._file.reading() as connection:
             return past.births(connection, _range("", prefix))
+
+    def history(self, id: str) -> tuple[AuditEntry, ...]:  # noqa: A002 - the field's own name
+        """See `VersionedStore.history`."""
+        with self._file.reading() as connection:
+            rows = past.versions(connection, id)
+            if not rows:
+                raise SubscriptionNotFoundError(id)
+            if not self._file.address.retention:
+                return ()
+            versions = [Version(decode_record(id, record, born), born, died) for record, born, died in rows]
+            first = past.remembered(connection)
+            return audit_entries(versions, first, lambda revision: past.recorded(connection, revision))
 
     def for_tenant(self, name: str) -> Store:
         """See `MultiTenantStore.for_tenant`."""
@@ -255,19 +297,19 @@ def _insert(
     return None
 
 
-def _delete(connection: sqlite3.Connection, ids: list[str], revision: int) -> list[tuple[str, int, str]]:
-    """Delete the chunk at a revision, and return each id with its first revision and its record.
+def _delete(connection: sqlite3.Connection, ids: list[str], revision: int) -> list[tuple[str, str, int]]:
+    """Delete the chunk at a revision, and return each id with its record and its first revision.
 
     Raises:
         SubscriptionNotFoundError: one of them does not exist.
     """
     marks = ", ".join("?" * len(ids))
-    query = f"SELECT id, revision, record FROM subscription WHERE id IN ({marks})"  # noqa: S608 - placeholders alone
-    rows: list[tuple[str, int, str]] = connection.execute(query, ids).fetchall()
+    query = f"SELECT id, record, revision FROM subscription WHERE id IN ({marks})"  # noqa: S608 - placeholders alone
+    rows: list[tuple[str, str, int]] = connection.execute(query, ids).fetchall()
     if len(rows) != len(ids):
-        found = {id_ for id_, _, _ in rows}
+        found = {row[0] for row in rows}
         raise SubscriptionNotFoundError(next(id_ for id_ in ids if id_ not in found))
-    deleted = decode_records([(id_, record) for id_, _, record in rows])
+    deleted = list(decode_records(rows))
     connection.execute(f"DELETE FROM subscription WHERE id IN ({marks})", ids)  # noqa: S608 - as above
     connection.executemany(
         "DELETE FROM leaf WHERE (key, pattern, partial, id) = (?, ?, ?, ?)",
@@ -281,7 +323,7 @@ def _delete(connection: sqlite3.Connection, ids: list[str], revision: int) -> li
     connection.executemany(
         "INSERT INTO deleted VALUES (?, ?, ?)"
         " ON CONFLICT (id) DO UPDATE SET born = min(born, excluded.born), died = excluded.died",
-        [(id_, born, revision) for id_, born, _ in rows],
+        [(id_, born, revision) for id_, _, born in rows],
     )
     return rows
 
@@ -328,15 +370,15 @@ def _match(subscription: Subscription, pattern_key: tuple[str, str, bool]) -> Co
 
 def _everything(connection: sqlite3.Connection, prefix: str) -> tuple[Subscription, ...]:
     if prefix:
-        query = "SELECT id, record FROM subscription WHERE id > ? AND id < ? ORDER BY id"
+        query = "SELECT id, record, subscription.revision FROM subscription WHERE id > ? AND id < ? ORDER BY id"
         return tuple(_decoded(connection.execute(query, _range("", prefix))))
     # Read in the file's order, which is sequential, and sorted here, which takes less than seeking would.
-    subscriptions = _decoded(connection.execute("SELECT id, record FROM subscription"))
+    subscriptions = _decoded(connection.execute("SELECT id, record, subscription.revision FROM subscription"))
     subscriptions.sort(key=lambda subscription: subscription.id)
     return tuple(subscriptions)
 
 
-def _decoded(rows: Iterable[tuple[str, str]]) -> list[Subscription]:
+def _decoded(rows: Iterable[tuple[str, str, int]]) -> list[Subscription]:
     subscriptions: list[Subscription] = []
     rest = iter(rows)
     with paused_gc():

@@ -1,0 +1,198 @@
+"""``turnout subscriptions update``, ``pause``, ``resume`` and ``history``: versions of a subscription."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from turnout.cli.arguments import json_of, pairs_of
+from turnout.cli.options import AsJson
+from turnout.cli.stores import StoreTimeout, StoreUrl, opened_store
+from turnout.errors import SubscriptionInvalidError
+from turnout.terminal import json_text, printable_lines
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from turnout.subscriptions import Subscription
+    from turnout.subscriptions.audit import AuditEntry
+
+Expires = Annotated[
+    str | None, typer.Option(help="ISO 8601 time from which on it matches nothing; never takes that back.")
+]
+ExpiresBy = Annotated[
+    Literal["record", "wall"], typer.Option(help="Compare it with the time of records, or with the clock.")
+]
+Delivery = Annotated[
+    str | None, typer.Option(help='Settings of HTTP deliveries as JSON, as {"ordered": true}; - is standard input.')
+]
+Ids = Annotated[list[str], typer.Argument(help="The ids of the subscriptions.")]
+ExpectedRevision = Annotated[
+    int | None, typer.Option(min=0, help="Refuse if the subscription is at another revision than this one.")
+]
+
+
+def update(
+    id: str,  # noqa: A002 - the argument's name on the command line
+    condition: Annotated[str | None, typer.Argument(help="What to look for from now on, as text.")] = None,
+    to: Annotated[list[str] | None, typer.Option("--to", help="A destination, in place of all that were.")] = None,
+    meta: Annotated[
+        list[str] | None, typer.Option(help="The subscription's own metadata, in place of all that was: name=value.")
+    ] = None,
+    body: Annotated[
+        str | None,
+        typer.Option("--body", help="The whole new version as JSON, as `read` prints it; - is standard input."),
+    ] = None,
+    expires: Expires = None,
+    expires_by: ExpiresBy = "record",
+    delivery: Delivery = None,
+    expected_revision: ExpectedRevision = None,
+    store: StoreUrl = None,
+    timeout: StoreTimeout = None,
+    as_json: AsJson = False,
+) -> None:
+    """Replace parts of a subscription, or all of it; its id stays, and a running route sees one change."""
+    from turnout.conditions import parse
+    from turnout.subscriptions.lines import subscription_from_json
+    from turnout.subscriptions.rules import check
+
+    parts: dict[str, Any] = {}
+    if condition is not None:
+        parts["condition"] = parse(condition)
+    if to:
+        parts["destinations"] = to
+    if meta:
+        parts["metadata"] = pairs_of(meta, "--meta")
+    parts |= settings_of(expires, expires_by, delivery)
+    if bool(parts) == (body is not None):
+        raise SubscriptionInvalidError("give what is to change, or the whole new version with --body: one of both")
+    if body is not None:
+        new = subscription_from_json(json_of(body, "--body"))
+        _edit(id, lambda _: new, expected_revision, store, timeout, as_json=as_json)
+        return
+
+    def change(found: Subscription) -> Subscription:
+        version = replace(found, **parts)
+        check(version)
+        return version
+
+    _edit(id, change, expected_revision, store, timeout, as_json=as_json)
+
+
+def _edit(
+    id_: str,
+    change: Callable[[Subscription], Subscription],
+    expected_revision: int | None,
+    store: str | None,
+    timeout: float | None,
+    *,
+    as_json: bool,
+) -> None:
+    from turnout.subscriptions.store import edit
+
+    with opened_store(store, timeout) as opened:
+        revision = edit(opened, id_, change, expected_revision)
+    if as_json:
+        typer.echo(json.dumps({"id": id_, "revision": revision}))
+    else:
+        typer.echo(printable_lines([f"{id_} is at revision {revision}"]), err=True)
+
+
+def settings_of(expires: str | None, expires_by: str, delivery: str | None) -> dict[str, Any]:
+    """Return the settings that the options give, as arguments of a subscription.
+
+    Raises:
+        SubscriptionInvalidError: one means nothing.
+    """
+    from turnout.subscriptions.settings import settings_from_mapping
+
+    settings: dict[str, Any] = {}
+    if expires == "never":
+        settings["expires"] = None
+    elif expires is not None:
+        settings |= settings_from_mapping({"expires": {"at": expires, "by": expires_by}})
+    if delivery is not None:
+        settings |= settings_from_mapping({"delivery": json_of(delivery, "--delivery")})
+    return settings
+
+
+def pause(ids: Ids, store: StoreUrl = None, timeout: StoreTimeout = None) -> None:
+    """Disable subscriptions: they match nothing from a route's next micro-batch on, and keep their ids."""
+    _enable(ids, store, timeout, enabled=False)
+
+
+def resume(ids: Ids, store: StoreUrl = None, timeout: StoreTimeout = None) -> None:
+    """Enable subscriptions that `pause` has disabled; what came meanwhile is not delivered."""
+    _enable(ids, store, timeout, enabled=True)
+
+
+def _enable(ids: list[str], store: str | None, timeout: float | None, *, enabled: bool) -> None:
+    from turnout.subscriptions.store import edit
+
+    with opened_store(store, timeout) as opened:
+        for id_ in ids:
+            # The same again would be a change in the log that changes nothing.
+            if opened.read(id_).enabled != enabled:
+                edit(opened, id_, lambda found: replace(found, enabled=enabled))
+            typer.echo(printable_lines([f"{id_} is {'enabled' if enabled else 'paused'}"]), err=True)
+
+
+def history(
+    id: str,  # noqa: A002 - the argument's name on the command line
+    store: StoreUrl = None,
+    timeout: StoreTimeout = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print every change of a subscription that the store remembers: when, by whom, and what changed."""
+    from turnout.subscriptions.lines import subscription_to_json
+    from turnout.subscriptions.store import history_of
+
+    with opened_store(store, timeout) as opened:
+        entries = history_of(opened, id)
+    if as_json:
+        rows = [
+            {
+                "revision": entry.revision,
+                "at": None if entry.at is None else entry.at.isoformat(),
+                "actor": entry.actor,
+                "action": entry.action,
+                "before": None if entry.before is None else subscription_to_json(entry.before),
+                "after": None if entry.after is None else subscription_to_json(entry.after),
+            }
+            for entry in entries
+        ]
+        typer.echo(json_text({"entries": rows}, indent=1))
+        return
+    for entry in entries:
+        typer.echo(printable_lines(_lines(entry)))
+    if not entries:
+        typer.echo("no change is remembered", err=True)
+
+
+def _lines(entry: AuditEntry) -> list[str]:
+    at = "at an unknown time" if entry.at is None else entry.at.isoformat(timespec="seconds")
+    lines = [f"revision {entry.revision}  {at}  {entry.action} by {entry.actor or 'unknown'}"]
+    before, after = _facts(entry.before), _facts(entry.after)
+    for name in sorted(before.keys() | after.keys()):
+        old, new = before.get(name), after.get(name)
+        if old != new:
+            lines += [f"  - {name}: {old}"] * (old is not None) + [f"  + {name}: {new}"] * (new is not None)
+    return lines
+
+
+def _facts(subscription: Subscription | None) -> dict[str, str]:
+    """Return what a version says, by name, as texts for people."""
+    if subscription is None:
+        return {}
+    from turnout.conditions import format_condition
+    from turnout.subscriptions.settings import settings_to_mapping
+
+    return {
+        "condition": format_condition(subscription.condition),
+        "destinations": " ".join(subscription.destinations),
+        **{f"metadata.{name}": value for name, value in subscription.metadata.items()},
+        **{name: json.dumps(value) for name, value in settings_to_mapping(subscription).items()},
+    }

@@ -1,0 +1,185 @@
+"""Connections to PostgreSQL by its driver, where it is installed, and its errors as turnout's."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, TypeAlias
+
+from turnout.errors import (
+    ConfigError,
+    MissingExtraError,
+    Mistake,
+    StoreUnavailableError,
+    SubscriptionError,
+    SubscriptionInvalidError,
+)
+from turnout.secrets import masked_url
+from turnout.subscriptions.deadline import remaining
+
+try:
+    import psycopg
+    from psycopg import conninfo, errors, sql
+except ModuleNotFoundError as missing:
+    if missing.name != "psycopg":
+        raise
+    raise MissingExtraError("postgres", "psycopg") from missing
+
+Connection: TypeAlias = "psycopg.Connection[tuple[Any, ...]]"
+
+_WAIT_SECONDS = 60.0
+"""Seconds that a statement takes at most, where the caller has no deadline; whole snapshots are read in parts."""
+
+_CONNECT_SECONDS = 5
+"""Seconds that the server is waited for, unless the URL says how long."""
+
+_TRY_LATER = (
+    (errors.QueryCanceled, "took too long"),
+    (errors.LockNotAvailable, "is locked by another writer"),
+    (errors.DiskFull, "has no space left on its disk"),
+    (psycopg.InterfaceError, "is away"),
+    (psycopg.OperationalError, "is away"),
+)
+"""Errors of which a later call may be free; the first row whose class an error is of."""
+
+
+class Database:
+    """Connections to one database: lent to one thread at a time, and kept for the next.
+
+    A connection that the server has closed meanwhile is replaced, once for each call.
+
+    Args:
+        uri: as libpq takes it.
+        schema: of the tables; ``{schema}`` in a statement is its quoted name.
+
+    Raises:
+        ConfigError: libpq cannot read the URI.
+    """
+
+    def __init__(self, uri: str, schema: str) -> None:
+        try:
+            self._options = conninfo.conninfo_to_dict(uri)
+        except psycopg.Error as problem:
+            raise ConfigError([Mistake("store", masked_url(f"{problem}".strip()))]) from None
+        self._options.setdefault("connect_timeout", f"{_CONNECT_SECONDS}")
+        self._options.setdefault("application_name", "turnout")
+        self._schema = sql.Identifier(schema).as_string()
+        self._lock = threading.Lock()
+        self._idle: list[Connection] = []
+        self._process = os.getpid()
+        self._closed = False
+
+    def statement(self, text: str) -> Any:
+        """Return a statement with the schema's name in it; the driver takes no text that it has not seen written."""
+        return sql.SQL(text.replace("{schema}", self._schema))
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """Lend a connection that sees one state of the database during the block."""
+        with self._lent("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY") as connection:
+            try:
+                yield connection
+            finally:
+                _end(connection, "ROLLBACK")
+
+    @contextmanager
+    def writing(self) -> Iterator[Connection]:
+        """Lend a connection in a transaction that is committed where the block ends well, and undone otherwise."""
+        with self._lent("BEGIN") as connection:
+            try:
+                yield connection
+                connection.execute("COMMIT")
+            except BaseException:
+                _end(connection, "ROLLBACK")
+                raise
+
+    @contextmanager
+    def _lent(self, begin: str) -> Iterator[Connection]:
+        with _translated():
+            connection = self._begun(begin)
+            try:
+                yield connection
+            finally:
+                with self._lock:
+                    keep = not self._closed and self._process == os.getpid() and not connection.closed
+                    if keep:
+                        self._idle.append(connection)
+                if not keep:
+                    connection.close()
+
+    def _begun(self, begin: str) -> Connection:
+        """Return a connection in a transaction that has waited for the server as long as the caller may."""
+        wait = max(1, int(remaining(_WAIT_SECONDS) * 1e3))
+        statement = sql.SQL(f"{begin}; SET LOCAL statement_timeout = {wait}")
+        while (idle := self._taken()) is not None:
+            try:
+                idle.execute(statement)
+            except psycopg.OperationalError:
+                # The server was restarted, or has closed it.
+                idle.close()
+                continue
+            return idle
+        connection = self._connect()
+        connection.execute(statement)
+        return connection
+
+    def _connect(self) -> Connection:
+        options: dict[str, Any] = dict(self._options)
+        options["connect_timeout"] = f"{min(float(str(options['connect_timeout'])), max(1.0, remaining(1e6))):.0f}"
+        connection: Connection = psycopg.connect(**options, autocommit=True)
+        encoding = connection.info.parameter_status("server_encoding")
+        if encoding != "UTF8":
+            connection.close()
+            raise ConfigError([Mistake("store", f"the database's encoding is {encoding}, expected UTF8")])
+        # Names of keys and patterns are anything that Unicode has, whatever the client's locale says.
+        connection.execute("SET client_encoding = 'UTF8'")
+        return connection
+
+    def _taken(self) -> Connection | None:
+        with self._lock:
+            if self._closed:
+                raise SubscriptionError("the store is closed")
+            if self._process != os.getpid():
+                # The parent's connections are in use there: they are neither used nor closed here.
+                _inherited.extend(self._idle)
+                self._idle, self._process = [], os.getpid()
+            return self._idle.pop() if self._idle else None
+
+    def close(self) -> None:
+        """Close the idle connections now, and the others when they are returned."""
+        with self._lock:
+            idle, self._idle, self._closed = self._idle, [], True
+        if self._process == os.getpid():
+            for connection in idle:
+                connection.close()
+
+
+_inherited: list[Connection] = []
+"""Connections of a parent process, kept so that nothing closes them here."""
+
+
+def _end(connection: Connection, statement: str) -> None:
+    with suppress(psycopg.Error):
+        connection.execute(statement)
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    """Raise the driver's errors as turnout's; no message has a password."""
+    try:
+        yield
+    except UnicodeEncodeError as failure:
+        raise SubscriptionInvalidError(f"text that is not Unicode cannot be stored: {failure}") from failure
+    except psycopg.DataError as failure:
+        raise SubscriptionInvalidError(f"PostgreSQL cannot store this: {_text(failure)}") from failure
+    except psycopg.Error as failure:
+        for kind, words in _TRY_LATER:
+            if isinstance(failure, kind):
+                raise StoreUnavailableError(f"PostgreSQL {words}: {_text(failure)}") from failure
+        raise SubscriptionError(f"PostgreSQL failed: {_text(failure)}") from failure
+
+
+def _text(failure: psycopg.Error) -> str:
+    return masked_url(" ".join(f"{failure}".split()) or type(failure).__name__)

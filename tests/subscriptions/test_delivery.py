@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from turnout.errors import ConfigError
+from turnout.subscriptions.delivery import DeliverySettings
+
+
+def test_defaults_are_no_mapping_and_the_schedule_of_the_documentation():
+    """Default settings write nothing, and wait from 5 s to 24 h between attempts."""
+    settings = DeliverySettings()
+
+    assert settings.to_mapping() == {}
+    assert settings.retry == (5, 30, 120, 600, 3600, 21600, 86400)
+
+
+def test_settings_come_back_from_their_mapping_and_their_pickle():
+    """Every setting survives the way through plain values and through pickle, equal and with one hash."""
+    written = {
+        "retry": ["1s", 60],
+        "jitter": 0,
+        "retryAfter": "10m",
+        "orderBy": "value.account.id",
+        "rate": 2.5,
+        "concurrency": 3,
+        "timeout": "250ms",
+        "maxResponse": 10,
+        "maxWaiting": 5,
+        "breakerFailures": 0,
+        "breakerPause": 1,
+        "format": "cloudevents-batched",
+        "batch": 20,
+        "headers": {"X-Shard": "7"},
+    }
+    settings = DeliverySettings.from_mapping(written)
+
+    assert settings.timeout == 0.25
+    assert DeliverySettings.from_mapping(settings.to_mapping()) == settings
+    copy = pickle.loads(pickle.dumps(settings))
+    assert (copy, hash(copy)) == (settings, hash(settings))
+
+
+@pytest.mark.parametrize(
+    ("mapping", "message"),
+    [
+        ({"retries": [1]}, 'retries: unknown setting; did you mean "retry"?'),
+        ({"retry": "5s"}, "retry: expected a list of durations, found '5s'"),
+        ({"retry": ["5 s"]}, "retry: expected a duration from 0.001 to 2.592e+06 seconds, found '5 s'"),
+        ({"concurrency": True}, "concurrency: expected a whole number from 1 to 1,000, found True"),
+        ({"timeout": float("nan")}, "timeout: expected a duration from 0.001 to 3600 seconds, found nan"),
+        ({"orderBy": "account"}, "orderBy: expected value.PATH or header.NAME, found 'account'"),
+        ({"ordered": True, "orderBy": "value.a"}, "orderBy: ordered puts all messages in one order already"),
+        ({"batch": 2}, "batch: standard has one message in a request"),
+        ({"headers": {"Authorization": "Bearer x"}}, "headers: Authorization holds a secret"),
+        ({"headers": {"X-A": "a\r\nX-B: b"}}, "headers: X-A: expected a text of at most 4,096 visible ASCII"),
+        ({"headers": {"Content-Length": "1"}}, "headers: Content-Length is set by turnout"),
+        ([], "(the whole): expected an object, found []"),
+    ],
+)
+def test_mistakes_name_the_setting_the_value_and_the_expectation(mapping, message):
+    """A wrong setting is refused with its key, what was found and what was expected."""
+    with pytest.raises(ConfigError) as refused:
+        DeliverySettings.from_mapping(mapping)
+
+    assert message in str(refused.value)
+
+
+def test_all_mistakes_come_in_one_message():
+    """Several wrong settings are listed together."""
+    with pytest.raises(ConfigError) as refused:
+        DeliverySettings.from_mapping({"rate": 0, "batch": 0, "jitter": 2})
+
+    assert [mistake.path for mistake in refused.value.mistakes] == ["jitter", "rate", "batch"]
