@@ -135,6 +135,18 @@ def test_splits_stay_open_by_what_a_gap_costs(tmp_path: Path, monkeypatch: pytes
     assert splits.begin(3, 9, None).seconds == pytest.approx(40.0)
 
 
+def test_a_backlog_between_two_splits_is_no_gap(tmp_path: Path) -> None:
+    """The source has planned a micro-batch with an end behind the last split: its time says nothing of the next one."""
+    splits = OpenSplits(tmp_path)
+    splits.open()
+    splits.record(splits.begin(1, 5, None), OpenProgress(9), final=True)
+    splits.plan(None)
+    splits.reads(splits.begin(2, 100_000, None))
+
+    assert splits.gap is None
+    assert splits.seconds == ledger.FIRST_SECONDS
+
+
 def test_a_stop_is_not_undone_by_a_task_that_begins(tmp_path: Path) -> None:
     """It measures a gap, and opens nothing."""
     splits = OpenSplits(tmp_path)

@@ -117,6 +117,9 @@ class OpenSplits:
             number: of the open split that the last offset names; None if it names none.
         """
         known = None if number is None else self._folder.read(number)
+        if number is None:
+            # Micro-batches with an end lie between: they are no gap.
+            self._ended_at = None
         highest = max([number or 0, *self._folder.numbers()])
         return Plan(None if known is None else known.next, highest + 1, self.seconds > 0)
 

@@ -390,7 +390,7 @@ class _Run:
             self.open_run.look()
         if self.on_ready is None:
             return
-        prepared = self.open_run is None or self.open_run.ready
+        prepared = self.open_run is None or self.open_run.ready or self.batches > 0
         if prepared and not query.status["message"].startswith("Initializing"):
             self.on_ready()
             self.on_ready = None

@@ -69,7 +69,8 @@ class OpenRun:
         if not stays_open(self._route):
             return
         self._wanted = self._waits = True
-        self._resources.callback(SLOTS.give_back, _application(self._spark), self._route.name)
+        self._application = str(self._spark.sparkContext.applicationId)
+        self._resources.callback(SLOTS.give_back, self._application, self._route.name)
         self.look()
         if self._waits:
             reason = "route %s: no task slot is left for an open split; its micro-batches stay short ones until then"
@@ -77,7 +78,7 @@ class OpenRun:
 
     def look(self) -> None:
         """Take a task slot that has become free, if the route waits for one."""
-        if self._waits and SLOTS.take(_application(self._spark), task_slots(self._spark), self._route.name):
+        if self._waits and SLOTS.take(self._application, task_slots(self._spark), self._route.name):
             self._waits = False
             self._splits.open()
 
@@ -120,10 +121,6 @@ class OpenRun:
         number = number_in(offset)
         self.is_last = number is not None
         return counts if number is None else self._splits.committed(number, counts)
-
-
-def _application(spark: SparkSession) -> str:
-    return str(spark.sparkContext.applicationId)
 
 
 def task_slots(spark: SparkSession) -> int:
