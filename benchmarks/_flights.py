@@ -15,7 +15,7 @@ from benchmarks.harness import Supply
 from turnout.demo.flights import FlightMessage, flights, messages
 from turnout.demo.stage import streams
 from turnout.nats.wire import Connection, Publisher, create_stream, purge_stream
-from turnout.records.headers import ARROW
+from turnout.records.header_column import ARROW
 
 ROUTE = Path(__file__).parents[1] / "examples" / "flights.yaml"
 

@@ -1,41 +1,37 @@
 """How long a message takes from publish to delivered, and what a query costs that has nothing to do.
 
-Processes of their own publish and listen, so that nothing of the measured program delays their clocks: run as
-``python -m benchmarks._latency publish URL KIND SECONDS RATE``, and ``… listen URL SUBJECT SECONDS`` for percentiles as
-JSON.
+Processes of their own publish and listen, so that nothing of the measured program delays their clocks:
+``python -m benchmarks._latency URL KIND RATE COUNT`` is the publisher.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import statistics
-import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from benchmarks.harness import Case, Result, Setup, cpu_seconds
+from benchmarks.peers.latency import running
+from benchmarks.peers.programs import BENTO, bento
+from turnout.demo.pace import serve
+from turnout.demo.traffic import Traffic
 from turnout.embedded import NatsServer
 from turnout.errors import RunError
-from turnout.nats.protocol.headers import encode
 from turnout.nats.wire import Connection, create_stream, purge_stream
-from turnout.nats.wire.connection import frame
 
-_SENT = "Sent"
 _FLIGHTS = 20_000
-_TICK_SECONDS = 0.002
-"""Messages are sent in steps: no bursts that a batch would take as a whole."""
-
-_GRACE_SECONDS = 4.0
+_BESIDE = "latency of a route beside Bento"
 _ROUTE = """
 name: latency
 source: {{format: nats, servers: "{url}", stream: IN, start: latest}}
@@ -65,9 +61,17 @@ class _Scene:
     rates: tuple[int, ...]
 
 
-def latencies(spark: Any, server: NatsServer, folder: Path, *, quick: bool) -> Iterator[Case]:
-    """A query of one's own, with short micro-batches, and routes whose micro-batches stay open."""
-    seconds = 2 if quick else 8
+def latencies(spark: Any, server: NatsServer, folder: Path, *, quick: bool, minutes: float | None) -> Iterator[Case]:
+    """A query of one's own, with short micro-batches, and routes whose micro-batches stay open.
+
+    Args:
+        spark: the session.
+        server: with the streams IN and OUT.
+        folder: for checkpoints.
+        quick: a second or two of each rate.
+        minutes: of each rate, if given.
+    """
+    seconds = round(60 * minutes) if minutes else 2 if quick else 8
     thousands = 1 if quick else 100
     for scene in (
         _Scene("latency of a query", _query, "plain", "out.>", (1000,)),
@@ -82,6 +86,7 @@ def latencies(spark: Any, server: NatsServer, folder: Path, *, quick: bool) -> I
         ),
     ):
         yield Case(scene.case, partial(_latency, scene, spark, server, folder, seconds))
+    yield Case(_BESIDE, partial(_beside_bento, spark, server, folder, seconds))
     yield Case("latency idle micro-batch", lambda: [_idle(spark, server, folder)])
 
 
@@ -177,10 +182,34 @@ def _measure(query: Any, server: NatsServer, scene: _Scene, rate: int, seconds: 
     before = cpu_seconds()
     time.sleep(5)
     idle = (cpu_seconds() - before) / 5
-    extra = {**traffic["ms"], **parts, "idle_cores": idle}
-    count = traffic["count"]
+    messages = traffic.pop("count")
+    extra = {**traffic, **parts, "idle_cores": idle}
     case, setup = f"{scene.case}, {rate:,} messages/s", Setup("new", None, 2)
-    return Result(case, seconds * rate, (count / seconds,), setup, extra=extra)
+    return Result(case, seconds * rate, (messages / seconds,), setup, extra=extra)
+
+
+def _beside_bento(spark: Any, server: NatsServer, folder: Path, seconds: int) -> Iterator[Result]:
+    """The route that only maps and Bento, which have the traffic by turns, each half of the time in two parts."""
+    program = bento()
+    scene = _Scene(_BESIDE, _route, "plain", "out.>", ())
+    peer = replace(scene, kind="peer", subject="peer_out.>")
+    with _route(spark, server, folder), running(program, server):
+        _traffic(server, scene, 2 * seconds, 1000)
+        _traffic(server, peer, min(2 * seconds, 20), 1000)
+        for rate in (1000, 10_000):
+            part = max(1, seconds // 2)
+            turns = [(_traffic(server, scene, part, rate), _traffic(server, peer, part, rate)) for _ in range(2)]
+            mine, its = (
+                {name: statistics.median(turn[side][name] for turn in turns) for name in ("p50_ms", "p99_ms")}
+                for side in (0, 1)
+            )
+            extra = {**mine, **{f"its_{name}": value for name, value in its.items()}}
+            extra |= {f"times_its_{name[:3]}_ratio": mine[name] / its[name] for name in mine}
+            messages = sum(turn[0]["count"] for turn in turns)
+            ratio, case = its["p50_ms"] / mine["p50_ms"], f"{_BESIDE}, {rate:,} messages/s"
+            yield Result(
+                case, messages, (messages / (2 * part),), Setup("new", None, 2), f"Bento {BENTO}", ratio, extra
+            )
 
 
 def _idle(spark: Any, server: NatsServer, folder: Path) -> Result:
@@ -213,56 +242,10 @@ def _idle(spark: Any, server: NatsServer, folder: Path) -> Result:
 
 
 def _traffic(server: NatsServer, scene: _Scene, seconds: int, rate: int) -> dict[str, Any]:
-    """Messages at a steady rate for some seconds; what the listening process says of them."""
-    module = [sys.executable, "-m", "benchmarks._latency"]
-    common: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    root = Path(__file__).parents[1]
-    with ExitStack() as processes:
-        publisher = processes.enter_context(
-            subprocess.Popen(
-                [*module, "publish", server.url, scene.kind, str(seconds), str(rate)],
-                stdin=subprocess.PIPE,
-                cwd=root,
-                **common,
-            )
-        )
-        assert publisher.stdout is not None
-        # It has read its flights, and waits.
-        publisher.stdout.readline()
-        listener = processes.enter_context(
-            subprocess.Popen([*module, "listen", server.url, scene.subject, str(seconds)], cwd=root, **common)
-        )
-        assert listener.stdout is not None
-        listener.stdout.readline()
-        said = publisher.communicate("go\n")[1], *listener.communicate()
-    if publisher.returncode or listener.returncode:
-        raise RunError("the latency was not measured: " + (said[0] + said[2]).strip()[-500:])
-    measured: dict[str, Any] = json.loads(said[1])
-    return measured
-
-
-# The other processes
-
-
-def _publish(url: str, kind: str, seconds: int, rate: int) -> None:
-    messages = _messages(kind)
-    first = [next(messages) for _ in range(min(seconds * rate, _FLIGHTS))]
-    _say("ready")
-    sys.stdin.readline()
-    with Connection.open(url) as connection:
-        begun = time.monotonic()
-        sent = 0
-        while sent < seconds * rate:
-            time.sleep(max(0.0, begun + sent / rate - time.monotonic()))
-            due = min(seconds * rate, sent + max(1, round(rate * _TICK_SECONDS)))
-            now = repr(time.time())
-            frames = []
-            for number in range(sent, due):
-                subject, headers, payload = first[number] if number < len(first) else next(messages)
-                frames.append(frame(subject, payload, head=encode([*headers, (_SENT, now)])))
-            connection.send(b"".join(frames))
-            sent = due
-        connection.ping()
+    """Messages at a steady rate for some seconds, and how old they were when they came."""
+    publisher = ["-m", "benchmarks._latency", server.url, scene.kind, str(rate), str(seconds * rate)]
+    with Traffic(publisher, server.url, scene.subject, Path(__file__).parents[1]) as traffic:
+        return dict(traffic.measured())
 
 
 def _messages(kind: str) -> Iterator[tuple[str, list[tuple[str, str]], bytes]]:
@@ -271,36 +254,9 @@ def _messages(kind: str) -> Iterator[tuple[str, list[tuple[str, str]], bytes]]:
 
         for message in endless_flights(_FLIGHTS):
             yield message.subject, list(message.headers), message.payload
-    while True:
-        yield "in.x", [], b"x" * 20
-
-
-def _listen(url: str, subject: str, seconds: int) -> None:
-    """Note how old each message is when it comes, until some seconds after the last was published."""
-    taken: list[float] = []
-    mark = f"{_SENT}: ".encode()
-    with Connection.open(url) as connection:
-        connection.subscribe(subject)
-        connection.ping()
-        _say("ready")
-        with contextlib.suppress(TimeoutError):
-            for message in connection.messages(time.monotonic() + seconds + _GRACE_SECONDS):
-                at = message.headers.index(mark) + len(mark)
-                taken.append(time.time() - float(message.headers[at : message.headers.index(b"\r", at)]))
-    if not taken:
-        raise SystemExit("no message was delivered")
-    p50, p90, p99, most = np.percentile(taken, [50, 90, 99, 100]) * 1000
-    ms = {"p50_ms": p50, "p90_ms": p90, "p99_ms": p99, "max_ms": most}
-    _say(json.dumps({"count": len(taken), "ms": ms}))
-
-
-def _say(line: str) -> None:
-    sys.stdout.write(line + "\n")
-    sys.stdout.flush()
+    for number in count(1):
+        yield "peer_in.x" if kind == "peer" else "in.x", [], b"%020d" % number
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "publish":
-        _publish(sys.argv[2], sys.argv[3], int(sys.argv[4]), int(sys.argv[5]))
-    else:
-        _listen(sys.argv[2], sys.argv[3], int(sys.argv[4]))
+    serve(sys.argv[1], float(sys.argv[3]), islice(_messages(sys.argv[2]), int(sys.argv[4])))

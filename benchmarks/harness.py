@@ -39,6 +39,7 @@ class Options:
     quick: bool = False
     cases: tuple[str, ...] = ()
     rules: Path | None = None
+    minutes: float | None = None
 
     def rows(self, usual: int, quick: int) -> int:
         """Return the number of rows to use: the caller's, else *quick* or *usual*."""

@@ -56,7 +56,7 @@ def cases(options: Options) -> Iterator[Case]:
             count = max(1000, int(rows * share))
             yield Case(f"read {size} B", partial(_reading, spark, server, count, size, Path(folder)))
             yield Case(f"write {size} B", partial(_writing, spark, server, count, size))
-        yield from latencies(spark, server, Path(folder), quick=options.quick)
+        yield from latencies(spark, server, Path(folder), quick=options.quick, minutes=options.minutes)
     spark.stop()
 
 

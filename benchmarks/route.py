@@ -43,7 +43,7 @@ def cases(options: Options) -> Iterator[Case]:
     with flights_server(1_000 if options.quick else SUBSCRIPTIONS) as (server, environment, work):
         route = Route.load(route_file(), environment)
         flights = supply()
-        yield Case("whole", lambda: [_whole(route, work, server, flights.take(records))])
+        yield Case("whole", lambda: [whole(route, work, server, flights.take(records))])
         yield Case("stages", lambda: _stages(route, server, flights, min(records, 20_000)))
 
 
@@ -70,7 +70,7 @@ def empty_outputs(server: NatsServer) -> None:
             create_stream(connection, config)
 
 
-def _whole(route: Route, work: Path, server: NatsServer, sent: list[FlightMessage]) -> Result:
+def whole(route: Route, work: Path, server: NatsServer, sent: list[FlightMessage]) -> Result:
     """The route as `turnout run --once` runs it, from the beginning of the first micro-batch.
 
     In that the workers begin and learn the values; ``after_first_batch`` tells what it does from then on. Processor

@@ -1,6 +1,7 @@
 """What the site does beyond Markdown, while it is built.
 
-Mermaid diagrams are drawn, so that a reader's browser needs no script for them. Links to files of the repository that
+The changelog of the repository is a page. Mermaid diagrams are drawn, so that a reader's browser needs no script for
+them. Links to files of the repository that
 are no pages become plain text: the site does not have those files.
 """
 
@@ -8,9 +9,11 @@ from __future__ import annotations
 
 import hashlib
 import re
+from pathlib import Path
 from typing import Any
 
 import mermaidx
+from mkdocs.structure.files import File
 
 _LINK_UP = re.compile(r"\[([^\]]*)\]\(((?:\.\./)+)[^)]*\)")
 
@@ -20,6 +23,16 @@ def on_config(config: Any) -> Any:
     fence = {"name": "mermaid", "class": "diagram", "format": drawn}
     config.mdx_configs.setdefault("pymdownx.superfences", {})["custom_fences"] = [fence]
     return config
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """Add the changelog, whose links into the folder of pages become links between pages."""
+    text = (Path(config.docs_dir).parent / "CHANGELOG.md").read_text(encoding="utf-8")
+    within = re.sub(r"\]\(docs/", "](", text)
+    # What else of the repository it names is no page.
+    plain = re.sub(r"\[([^\]]*)\]\((?![a-z-]+\.md|reference/|decisions/|https?://|#)[^)]*\)", r"\1", within)
+    files.append(File.generated(config, "changelog.md", content=plain))
+    return files
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:

@@ -65,9 +65,40 @@ def test_all_is_what_there_is(package: str) -> None:
 
 def test_the_public_names() -> None:
     """What other people's code relies on is there."""
-    names = "MappingTable Matcher Route SubjectTransform Subscription explain matches open_store parse"
+    names = "MappingTable Matcher Route SubjectTransform Subscription diff explain matches open_store parse replay test"
     assert set(turnout.__all__) >= set(names.split())
     assert turnout.Matcher([turnout.Subscription(["d"], turnout.parse("a:1"), id="x")]).match({"a": 1}).ids == ["x"]
+
+
+@pytest.mark.parametrize(
+    "line", ["from turnout import replay", "from turnout import diff", "from turnout.spark import run"]
+)
+def test_what_needs_spark_says_so_in_one_sentence(line: str) -> None:
+    """With the command that installs it, where Spark is not installed."""
+    code = (
+        "import sys; sys.modules['pyspark'] = None\n"
+        f"try:\n    {line}\nexcept Exception as e:\n    print(type(e).__name__, e)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert done.stdout.startswith("MissingExtraError ")
+    assert 'pip install "turnout[spark]"' in done.stdout
+    assert len(done.stdout.splitlines()) == 1
+
+
+def test_the_tests_of_a_route_file_run_from_python(tmp_path: Path) -> None:
+    """As with the command: a report with each result."""
+    text = (
+        'name: a\nsource: {format: nats, servers: "nats://a", stream: S}\nsink: {format: nats, servers: "nats://a"}\n'
+        "mappings: {in.a: out.a}\ntests:\n  cases:\n"
+        "    - {name: right, record: {topic: in.a, value: x}, expect: {topic: out.a}}\n"
+        "    - {name: wrong, record: {topic: in.a, value: x}, expect: {topic: out.b}}\n"
+    )
+    (tmp_path / "a.yaml").write_text(text, encoding="utf-8")
+
+    report = turnout.test(tmp_path / "a.yaml")
+
+    assert [result.passed for result in report.results] == [True, False]
 
 
 def _documents() -> list[Path]:

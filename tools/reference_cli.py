@@ -12,22 +12,23 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
-import typer
-
-from turnout.cli.app import build_app
+from turnout.cli.app import all_commands
 
 _HEAD = """# Command line
 
 Every command of `turnout`, as `--help` tells it. Exit codes are 0 for done, 1 where the work failed, 2 where the
-request was wrong, and 141 where nothing reads the output any more (`turnout tail … | head`). With `--json` standard
-output is for programs; what is for people goes to standard error."""
+request was wrong, 130 where Ctrl-C cut the work off, and 141 where nothing reads the output any more
+(`turnout tail … | head`). What Ctrl-C ends in order, as `run`, `serve`, `tail`, `tap` and `kv watch`, is done: 0.
+
+With `--json` standard output is for programs; what is for people goes to standard error."""
 
 _NAMES = {int: "integer", float: "number", bool: "true or false", Path: "file"}
 
 
 def reference() -> str:
     """Every command with its arguments and options."""
-    return "\n".join([_HEAD, *_commands(typer.main.get_command(build_app()), "turnout")]) + "\n"
+    listed = [line for name, command in all_commands().items() for line in _commands(command, f"turnout {name}")]
+    return "\n".join([_HEAD, *listed]) + "\n"
 
 
 def _commands(command: Any, path: str) -> Iterator[str]:

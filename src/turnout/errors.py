@@ -410,9 +410,9 @@ class MissingExtraError(TurnoutError, ImportError):
     r"""Raised when an optional dependency is not installed; the message names the cure.
 
     >>> str(MissingExtraError("mongo", "pymongo"))
-    '\'pymongo\' is not installed: install "turnout[mongo]"'
+    '\'pymongo\' is not installed: pip install "turnout[mongo]"'
     """
 
     def __init__(self, extra: str, module: str) -> None:
-        super().__init__(f'{module!r} is not installed: install "turnout[{extra}]"')
+        super().__init__(f'{module!r} is not installed: pip install "turnout[{extra}]"')
         self.extra = extra

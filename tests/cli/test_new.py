@@ -135,13 +135,13 @@ def test_questions(tmp_path, monkeypatch) -> None:
 
 def test_files_that_are_there_stay(turnout, tmp_path) -> None:
     """Nothing is written over what is there, unless that is asked for; then all three are."""
-    (tmp_path / "compose.yaml").write_text("mine")
+    (tmp_path / "a.test.yaml").write_text("mine")
 
     code, _, err = turnout("new", "a", "--from", "csv:in", "--to", "csv:out", "--yes")
     forced, _, _ = turnout("new", "a", "--from", "csv:in", "--to", "csv:out", "--yes", "--force")
 
     assert (code, forced) == (2, 0)
-    assert "compose.yaml: is there already" in err
+    assert "a.test.yaml: is there already" in err
     assert document(tmp_path, "compose.yaml")["services"]["turnout"]["command"][1] == "/routes/a.yaml"
 
 
@@ -158,3 +158,51 @@ def test_columns_can_be_read_again() -> None:
     assert fields == {
         "a b": "int64", "select": "array", "deep": "struct", "mixed": "variant", "`": "array", "none": "variant",
     }  # fmt: skip
+
+
+def test_a_few_malformed_records(turnout, tmp_path, nats_server) -> None:
+    """The values are JSON all the same, with their columns; the file says how many will be dead letters."""
+    values = [json.dumps({"city": "Oulu", "total": number}).encode() for number in range(19)]
+    stream = published(nats_server, ["*.*"], [*values, b"{cut"])
+
+    code, out, _ = turnout("new", "orders", "--from", f"{nats_server.url}/{stream}", "--yes")
+
+    assert (code, out.splitlines()[-1]) == (0, "2 of 2 tests pass")
+    assert Route.load(tmp_path / "orders.yaml", {}).value.settings["schema"] == "city STRING, total BIGINT"
+    assert "# Of 20 records 1 are not JSON: such records are dead letters." in (tmp_path / "orders.yaml").read_text()
+
+
+def test_many_malformed_records(turnout, tmp_path, nats_server) -> None:
+    """A stream of which more than a tenth is no JSON has values that are not decoded."""
+    stream = published(nats_server, ["*.*"], [b'{"n": 1}', b"{cut"])
+
+    assert turnout("new", "orders", "--from", f"{nats_server.url}/{stream}", "--yes")[0] == 0
+    assert Route.load(tmp_path / "orders.yaml", {}).value.format == "raw"
+
+
+def test_a_second_route_in_the_folder(turnout, tmp_path) -> None:
+    """The servers of the first stay as they are, and that is said; --force writes them anew."""
+    first = turnout("new", "first", "--from", f"{AWAY}/A", "--yes", "--sample", "0")
+    before = (tmp_path / "compose.yaml").read_text()
+
+    code, out, err = turnout("new", "second", "--from", f"{AWAY}/B", "--yes", "--sample", "0")
+
+    assert (first[0], code) == (0, 0)
+    assert out.splitlines()[:-1] == ["second.yaml", "second.test.yaml"]
+    assert "note: compose.yaml is there already and stays as it is: it does not run second yet" in err
+    assert (tmp_path / "compose.yaml").read_text() == before
+    assert "compose.yaml" in turnout("new", "second", "--from", f"{AWAY}/B", "--yes", "--sample", "0", "--force")[1]
+    assert "/routes/second.yaml" in (tmp_path / "compose.yaml").read_text()
+
+
+@pytest.mark.parametrize("to", ["kafka://127.0.0.1:9092", "nats://127.0.0.1:4222"])
+def test_a_route_of_kafka(turnout, tmp_path, to) -> None:
+    """Its brokers are a variable, in the container too; back into Kafka it goes under other topics."""
+    code, out, _ = turnout("new", "lake", "--from", "kafka://127.0.0.1:9092/orders,returns", "--to", to, "--yes")
+
+    compose = document(tmp_path, "compose.yaml")
+    assert (code, out.splitlines()[-1]) == (0, "2 of 2 tests pass")
+    assert compose["services"]["turnout"]["environment"]["KAFKA_SERVERS"].startswith("${KAFKA_SERVERS:?")
+    assert ("nats" in compose["services"]) == to.startswith("nats")
+    mapped = Route.load(tmp_path / "lake.yaml", {}).mappings.apply("returns")
+    assert mapped == ("routed.returns" if to.startswith("kafka") else "returns")

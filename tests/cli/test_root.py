@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+import inspect
+import os
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import turnout as package
 from turnout.cli import app
+
+ROUTE = """
+name: small
+source: {format: nats, servers: "nats://127.0.0.1:1", stream: S}
+value: {format: json}
+transforms: [{type: MaskField$Value, fields: a}]
+mappings: {"in.*": "out.{{wildcard(1)}}"}
+sink: {format: nats, servers: "nats://127.0.0.1:1"}
+"""
 
 
 def test_version(turnout) -> None:
@@ -32,18 +45,66 @@ def test_benchmarks_are_listed_from_anywhere(turnout) -> None:
 
 
 def test_every_command_is_registered() -> None:
-    """A module that offers a command is named among the commands."""
+    """A module that offers a command is named among the commands, which are in order."""
     offering = {
         file.stem for file in Path(app.__file__).parent.glob("*.py") if "\ndef register(" in file.read_text("utf-8")
     }
 
     assert sorted(app.COMMANDS) == list(app.COMMANDS)
-    assert set(app.COMMANDS) == offering
+    assert {entry.module for entry in app.COMMANDS.values()} == offering
 
 
-def test_no_command_waits_for_what_it_does_not_need() -> None:
-    """To start the command line imports neither arrays nor the engine, of which most commands need nothing."""
-    code = "import sys; from turnout.cli.app import build_app; build_app(); print(*sys.modules)"
-    imported = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+@pytest.mark.parametrize("name", app.COMMANDS)
+def test_listed_help_is_the_commands_own(name) -> None:
+    """The help that lists commands says of each what its own help says first."""
+    own = inspect.cleandoc(app.all_commands()[name].help).partition("\n\n")[0]
 
-    assert not {"numpy", "pyarrow", "pydantic", "turnout.engine", "turnout.routes"} & set(imported)
+    assert app.COMMANDS[name].help == " ".join(own.split())
+
+
+ARRAYS = {"numpy", "pyarrow", "pandas"}
+SERVICES = {"pyspark", "grpc", "nats", "fastapi", "uvicorn", "prometheus_client", "pymongo"}
+ROUTES = {"turnout.routes", "turnout.engine", "turnout.subscriptions", "turnout.transforms"}
+
+
+@pytest.mark.parametrize(
+    ("words", "without"),
+    [
+        (["--help"], {*ARRAYS, *SERVICES, *ROUTES, "turnout.cli.run", "turnout.cli.subscriptions"}),
+        (["kv", "--help"], {*ARRAYS, *SERVICES, *ROUTES, "turnout.cli.run"}),
+        (["run", "--help"], {*ARRAYS, *SERVICES, *ROUTES, "turnout.cli.subscriptions"}),
+        (["map", "a.*", "b.{{wildcard(1)}}", "a.c"], {*ARRAYS, *SERVICES, *ROUTES}),
+        (["check", "small.yaml"], {"pyarrow", "pandas", *SERVICES, "turnout.engine", "turnout.subscriptions.index"}),
+        (["explain", "small.yaml", "--file", "record.json"], {"pandas", *SERVICES}),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)
+def test_no_command_waits_for_what_it_does_not_need(words, without, tmp_path) -> None:
+    """A command imports what it uses, and of other commands nothing."""
+    (tmp_path / "small.yaml").write_text(ROUTE, encoding="utf-8")
+    (tmp_path / "record.json").write_text('{"topic": "in.a", "value": {"a": "b"}}', encoding="utf-8")
+    code = f"""if True:
+        import atexit, sys
+        sys.argv = ["turnout", *{words!r}]
+        atexit.register(lambda: print("imported:", *sys.modules))
+        from turnout.cli import main
+        main()
+    """
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
+
+    imported = set(done.stdout.partition("imported:")[2].split())
+    assert without & imported == set()
+
+
+def test_completion_imports_no_command() -> None:
+    """Names of commands are completed without an import of their modules."""
+    code = "import atexit, sys; atexit.register(lambda: print(*sys.modules)); from turnout.cli import main; main()"
+    given = {"_TURNOUT_COMPLETE": "complete_bash", "COMP_WORDS": "turnout re", "COMP_CWORD": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys; sys.argv = ['turnout']; {code}"],
+        capture_output=True, text=True, check=False, env={**os.environ, **given},
+    )  # fmt: skip
+    completed, _, imported = done.stdout.rpartition("\n")[0].rpartition("\n")
+
+    assert completed.split() == ["redrive", "replay"]
+    assert not {*ARRAYS, *SERVICES, *ROUTES, "turnout.cli.redrive"} & set(imported.split())

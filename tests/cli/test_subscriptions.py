@@ -72,6 +72,7 @@ def test_create_from_json(turnout):
         (["--has", "a", "--to", "d"], "--has: expected name=value, found 'a'"),
         (["k:v", "--to", "d", "--meta", "x"], "--meta: expected name=value"),
         (["--body", "{"], "--body: not JSON"),
+        (["--body", "{}", "--to", "d"], "leave --to, --meta and --id out"),
         (["--body", "{}", "--to", "d"], "leave the options for its parts out"),
         (["k:v", "--to", "d", "--store", "redis://x"], "no store is named 'redis://x'"),
         (["k:v", "--to", "d", "--store", "grpc://"], "names no host"),
@@ -425,6 +426,13 @@ def test_bad_updates(turnout, arguments, code):
     created(turnout, "a:1", "--to", "x")
 
     assert turnout("subscriptions", "update", "nobody", *arguments)[0] == code
+
+
+def test_an_id_of_ones_own(turnout) -> None:
+    """``--id`` is the subscription's; one that is taken is refused, and JSON has its own."""
+    assert turnout("subscriptions", "create", "city:Oulu", "--to", "d", "--id", "oulu") == (0, "oulu\n", "")
+    assert turnout("subscriptions", "create", "city:Oulu", "--to", "d", "--id", "oulu")[0] == 1
+    assert turnout("subscriptions", "create", "--body", "{}", "--id", "oulu")[0] == 2
 
 
 def test_pause_resume_and_expiry(turnout):

@@ -61,7 +61,7 @@ def test_nothing_is_said_of_what_is_not_there() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "about"),
     [
-        ("value.converter", "io.confluent.connect.json.JsonSchemaConverter", "there are org.apache.kafka.connect.json"),
+        ("value.converter", "example.ThriftConverter", "there are org.apache.kafka.connect.json"),
         ("value.converter", "org.apache.kafka.connect.json.JsonConvertor", "did you mean JsonConverter?"),
         ("key.converter.schemas.enable", "yes", "expected true or false, found 'yes'"),
         ("key.converter.decimal.format", "PLAIN", "expected BASE64 or NUMERIC"),

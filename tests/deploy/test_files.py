@@ -253,14 +253,9 @@ def test_a_wrong_route_is_not_started_again(tmp_path, text) -> None:
 @pytest.fixture(scope="module")
 def turnout_options() -> dict[str, set[str]]:
     """The options of commands."""
-    from typer.core import TyperGroup
-    from typer.main import get_command
+    from turnout.cli.app import all_commands
 
-    from turnout.cli.app import build_app
-
-    group = get_command(build_app())
-    assert isinstance(group, TyperGroup)
-    commands = group.commands
+    commands = all_commands()
     return {
         name: {option for parameter in commands[name].params for option in parameter.opts} for name in ("run", "serve")
     }

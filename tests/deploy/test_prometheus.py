@@ -19,8 +19,8 @@ import uvicorn
 import yaml
 
 from tests.server.conftest import Bench, wait_for
+from turnout.runtime.lag import Lag
 from turnout.server.app import build_app, guarded
-from turnout.server.lag_monitor import Lag
 
 pytestmark = pytest.mark.heavy
 

@@ -34,8 +34,8 @@ def test_a_record_passes_twelve_steps() -> None:
 
 
 def test_things_are_found_by_the_name_of_their_file() -> None:
-    """Of forty things, at least thirty-eight have a word in common with the path of their module."""
+    """Of forty things and more, all but two at most have a word in common with the path of their module."""
     unlike = [thing for thing, path in THINGS if not words(thing) & words(path.removesuffix(".py"))]
 
-    assert len(THINGS) == 40
+    assert len(THINGS) >= 40
     assert len(unlike) <= 2, unlike

@@ -17,9 +17,11 @@ ROOT = Path(__file__).parents[2]
 
 RUN_BY = {
     "architecture.md": "tests/docs/test_generated.py",
+    "complete-route.md": "tests/docs/test_complete_route.py",
     "conditions.md": "tests/conditions/test_documentation.py",
     "diff.md": "tests/cli/test_diff.py",
     "explain.md": "tests/cli/test_documentation.py",
+    "feeds.md": "tests/cli/test_feed.py",
     "frames.md": "tests/spark/test_notebook.py",
     "from-connect.md": "tests/cli/test_documentation.py",
     "from-nats-mappings.md": "tests/cli/test_documentation.py",
@@ -64,12 +66,14 @@ HERE = {
     ("encodings.md", "yaml"),
     ("from-sigma.md", "yaml"),
     ("routes.md", "yaml"),
+    ("server.md", "sh"),
     ("server.md", "yaml"),
     ("transforms.md", "yaml"),
     ("transforms.md", "text"),
     ("transforms.md", "python"),
 }
-"""Run below, or by `tests/docs/test_pages.py`, `tests/transforms/test_reference.py` and `test_registry.py` there."""
+"""Run below, or by `tests/docs/test_pages.py`, `tests/server/test_serving.py`, and by `test_reference.py` and
+`test_registry.py` in `tests/transforms/`."""
 
 
 def test_every_block_is_run_or_there_is_a_reason() -> None:
@@ -91,7 +95,7 @@ def test_what_is_not_run(page: str, language: str) -> None:
 def test_the_settings_of_a_server() -> None:
     """The page's turnout.yaml is one by its schema."""
     schema = Draft202012Validator(model_schema(ServerConfig))
-    (block,) = blocks("server.md", "yaml")
+    block = next(block for block in blocks("server.md", "yaml") if block.text.startswith("listen:"))
 
     assert list(schema.iter_errors(yaml.safe_load(block.text))) == []
 

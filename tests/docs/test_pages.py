@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import tomllib
 
 import pytest
 
@@ -87,3 +88,24 @@ def test_the_sessions_are_of_commands_that_there_are() -> None:
         assert section, words
         for option in (word.partition("=")[0] for word in words if word.startswith("--")):
             assert f"`{option}`" in section, (words, option)
+
+
+@pytest.mark.parametrize("page", ["../README.md", "index.md", "tutorial.md"])
+def test_installing_before_and_after_a_release(page: str) -> None:
+    """Both are said, in the same way on each page that somebody begins with."""
+    text = (DOCS / page).read_text(encoding="utf-8")
+
+    assert re.search(r'pip install "turnout\[[a-z,]+\]"', text)
+    assert re.search(r'pip install "turnout\[[a-z,]+\] @ file://', text)
+    assert "nce there is a release on a package index" in text
+    assert "`make wheel` builds `dist/turnout-*.whl`" in text
+
+
+def test_every_extra_is_in_the_readme() -> None:
+    """But for those of developers."""
+    project = tomllib.loads((DOCS.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    table = (
+        (DOCS.parent / "README.md").read_text(encoding="utf-8").partition("| for | install |")[2].partition("\n\n")[0]
+    )
+
+    assert set(re.findall(r"`turnout\[([a-z]+)\]`", table)) == project["optional-dependencies"].keys() - {"docs", "dev"}

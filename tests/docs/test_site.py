@@ -36,6 +36,7 @@ def test_every_page_is_on_the_site(site: Path) -> None:
     pages = [path.relative_to(ROOT / "docs").with_suffix(".html") for path in (ROOT / "docs").rglob("*.md")]
 
     assert [page for page in pages if not (site / page).is_file()] == []
+    assert "Keep a Changelog" in (site / "changelog.html").read_text(encoding="utf-8")
 
 
 def test_nothing_is_fetched_from_elsewhere(site: Path) -> None:

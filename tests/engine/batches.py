@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from turnout.engine import Messages, Program
 from turnout.nats.wire.records import SCHEMA
-from turnout.records.headers import ARROW
+from turnout.records.header_column import ARROW
 from turnout.routes import Route
 
 ROUTE = """

@@ -16,7 +16,7 @@ from turnout.conditions import exists, kiwi
 from turnout.engine import Counts, Program, addresses
 from turnout.engine.dead_letters import DESTINATION, LEFT_OUT, SUBSCRIPTION
 from turnout.errors import RouteError, RunError
-from turnout.records.headers import ARROW
+from turnout.records.header_column import ARROW
 from turnout.routes import Route
 from turnout.routes.endpoints import NatsSink
 from turnout.subscriptions import Subscription, destinations

@@ -13,7 +13,7 @@ from turnout.engine import Counts
 from turnout.engine.dead_letters import DESTINATION, ORIGIN, SUBSCRIPTION
 from turnout.engine.messages import VALUE_LEFT_OUT
 from turnout.engine.reserved import is_reserved, without_reserved
-from turnout.records.headers import ARROW
+from turnout.records.header_column import ARROW
 from turnout.subscriptions import Subscription
 from turnout.subscriptions.index import Index
 

@@ -16,7 +16,8 @@ from turnout.conditions import compare, exists, kiwi, not_
 from turnout.engine import deliveries, origin, reserved
 from turnout.engine.origin import message_ids, origins
 from turnout.records import headers as headers_module
-from turnout.records.headers import ARROW, Headers
+from turnout.records.header_column import ARROW
+from turnout.records.headers import Headers
 from turnout.subscriptions import Subscription
 from turnout.subscriptions.index import Index
 from turnout.subscriptions.index import index as index_module

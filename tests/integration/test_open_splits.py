@@ -25,9 +25,12 @@ from turnout.embedded import NatsServer
 from turnout.engine.counts import Counts
 from turnout.errors import RunError
 from turnout.routes import Route
+from turnout.runtime.open_splits import ledger
 from turnout.runtime.open_splits.progress import ProgressFolder, position_after
+from turnout.runtime.open_splits.slots import SLOTS, SlotUse
 from turnout.runtime.progress import Progress, RunResult
-from turnout.spark.running import job, open_run
+from turnout.spark.running import job
+from turnout.spark.running.open_run import task_slots
 from turnout.subscriptions import Subscription, open_store
 
 if TYPE_CHECKING:
@@ -139,7 +142,8 @@ def test_splits_that_open_one_after_the_other(
 ) -> None:
     """What stands in the stream and what comes later is delivered once and counted once, second by second; a stop ends
     the split, and leaves a checkpoint that any run goes on from."""
-    monkeypatch.setattr(open_run, "OPEN_SECONDS", 2.0)
+    for length in ("FIRST_SECONDS", "SHORTEST_SECONDS", "LONGEST_SECONDS"):
+        monkeypatch.setattr(ledger, length, 2.0)
     publish(streams, 0, 300)
     checkpoint = tmp_path / "c"
     with under_way(Route.parse(text(streams), {}), spark, checkpoint) as run:
@@ -249,6 +253,39 @@ def test_records_during_updates_match_one_version(
     assert result.counts.conserved
     assert list(came.values()) == sorted(came.values())
     assert set(came) == {n for n in kept(1, number) if n <= paused or n >= resumed}
+
+
+@pytest.mark.heavy
+def test_a_route_waits_for_a_task_slot(spark: SparkSession, streams: Streams, tmp_path: Path) -> None:
+    """Its micro-batches have an end until another route gives its slot back; then it opens a split, in the same run."""
+    theirs = Streams(streams.url)
+    theirs.create()
+    total = task_slots(spark)
+    other = Route.parse(text(theirs).replace("name: open", "name: other"), {})
+    taken = [f"taken-{number}" for number in range(total - 2)]
+    application = str(spark.sparkContext.applicationId)
+    try:
+        assert all(SLOTS.take(application, total, name) for name in taken)
+        with under_way(other, spark, tmp_path / "other") as first:
+            wait_for(lambda: "other" in SLOTS.use(application, total).taken)
+            with under_way(Route.parse(text(streams), {}), spark, tmp_path / "c") as run:
+                wait_for(lambda: "open" in SLOTS.use(application, total).waiting)
+                publish(streams, 0, 50)
+                wait_for(lambda: run.read >= 50)
+                assert not (tmp_path / "c" / "open").exists()
+                first.ended()
+                wait_for(lambda: "open" in SLOTS.use(application, total).taken)
+                publish(streams, 50, 100)
+                wait_for(lambda: reached(tmp_path / "c", 101))
+                result = run.ended()
+    finally:
+        theirs.delete()
+        for name in taken:
+            SLOTS.give_back(application, name)
+
+    assert conserved(result.counts, 0, 100)
+    assert books(streams) == kept(0, 100)
+    assert SLOTS.use(application, total) == SlotUse(total)
 
 
 @pytest.mark.heavy

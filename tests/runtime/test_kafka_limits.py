@@ -12,7 +12,7 @@ from tests.engine.batches import batch, program, sent
 from turnout.engine import Result
 from turnout.engine.messages import VALUE_LEFT_OUT
 from turnout.errors import ConfigError, RunError
-from turnout.records.headers import ARROW
+from turnout.records.header_column import ARROW
 from turnout.routes import Route
 from turnout.runtime.kafka_limits import KafkaLimits, fitting, record_sizes
 

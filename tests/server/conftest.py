@@ -19,6 +19,7 @@ from turnout.server.config import RestartsPart
 from turnout.server.events import Events
 from turnout.server.health import Health
 from turnout.server.lag_monitor import Survey
+from turnout.server.losses import LossWatch
 from turnout.server.metrics import Metrics
 from turnout.server.rest.dependencies import Parts
 from turnout.server.routes import Routes
@@ -73,7 +74,8 @@ class Bench:
             checkpoints=self.checkpoints, variables=self.variables, resolve=lambda _, to: to,
         )  # fmt: skip
         self.survey = Survey(self.routes.entries)
-        self.metrics.watch(self.routes.entries, self.survey.lag)
+        self.losses = LossWatch(self.state, self.routes.entries)
+        self.metrics.watch(self.routes.entries, self.survey.lag, self.losses.report, self.routes.slots)
         self.store = open_store("memory://")
         self.parts = Parts(
             routes=self.routes,
@@ -82,10 +84,12 @@ class Bench:
             survey=self.survey,
             metrics=self.metrics,
             health=Health(self.runner, self.survey),
+            losses=self.losses,
             subscriptions=Tenants(self.store),
         )
 
     def close(self) -> None:
+        self.parts.feeds.close()
         self.events.close()
         self.routes.close()
         self.state.close()

@@ -11,6 +11,7 @@ from turnout.engine.counts import Counts
 from turnout.engine.flow import Flow
 from turnout.errors import Mistake, RunError
 from turnout.routes import Route
+from turnout.runtime.open_splits.slots import SlotUse
 from turnout.runtime.progress import Progress, RunResult
 
 
@@ -53,6 +54,7 @@ class FakeRunner:
         self.refused: dict[str, str] = {}
         self.broken: dict[str, Exception] = {}
         self.lives = True
+        self.used: SlotUse | None = SlotUse(2)
         self.closed = False
         self._active: set[str] = set()
         self._lock = threading.Lock()
@@ -80,6 +82,9 @@ class FakeRunner:
         if run.failure:
             raise run.failure
         return RunResult(run.counts, run.batches, 1.0, stopped=run.stop.is_set())
+
+    def slots(self) -> SlotUse | None:
+        return self.used
 
     def alive(self) -> bool:
         return self.lives

@@ -78,6 +78,9 @@ STATUS = (
 )
 """Every request whose answer says why a route failed, which may quote a record."""
 
+DELIVERIES = {"GET /v1/feeds/{id:id}", "POST /v1/feeds/{id:id}"}
+"""Messages as a subscription's destinations get them, for who may read the subscription."""
+
 WITHOUT_CONTENT = """
 GET /connector-plugins
 PUT /connector-plugins/{kind}/config/validate
@@ -128,6 +131,9 @@ POST /v1/subscriptions/conditions/validate
 POST /v1/subscriptions/match
 DELETE /v1/subscriptions/{id:id}
 GET /v1/subscriptions/{id:id}
+GET /v1/subscriptions/{id:id}/history
+PUT /v1/subscriptions/{id:id}
+PATCH /v1/subscriptions/{id:id}
 """
 """Requests whose answers hold nothing of a record but what the request has brought."""
 
@@ -139,7 +145,7 @@ def test_every_request_is_known_to_hold_content_or_not(bench: Bench) -> None:
     routers = [included.original_router for included in app.routes if hasattr(included, "original_router")]
     known = {f"{method} {route.path}" for router in routers for route in router.routes for method in route.methods}
 
-    assert known == {*VIEWS, *STATUS, *WITHOUT_CONTENT.strip().splitlines()}
+    assert known == {*VIEWS, *STATUS, *DELIVERIES, *WITHOUT_CONTENT.strip().splitlines()}
 
 
 def tokens_of(folder: Path) -> tuple[Path, dict[str, str]]:

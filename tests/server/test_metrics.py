@@ -19,8 +19,9 @@ from tests.server.conftest import Bench, route_text, wait_for
 from tests.server.fakes import FakeRunner
 from turnout.engine.flow import Flow
 from turnout.histogram import Histogram
+from turnout.runtime.lag import Lag
+from turnout.runtime.open_splits.slots import SlotUse
 from turnout.server.config import ServerConfig
-from turnout.server.lag_monitor import Lag
 from turnout.server.serving import RouteServer
 from turnout.server.supervisor import Phase
 
@@ -183,6 +184,20 @@ def test_alerts_name_labels_that_samples_have(bench: Bench, client: TestClient) 
 
     assert asked
     assert asked <= outcomes
+
+
+def test_task_slots(bench: Bench) -> None:
+    """How many there are, how many open splits have, and which route waits for one; the route says so itself."""
+    bench.write("a", route_text("a"))
+    bench.write("b", route_text("b"))
+    bench.routes.look()
+    bench.runner.used = SlotUse(2, taken=("a",), waiting=("b",))
+    text = bench.metrics.text().decode()
+
+    assert "turnout_task_slots 2.0" in text
+    assert "turnout_task_slots_taken 1.0" in text
+    assert 'turnout_route_waits_for_task_slot{route="a"} 0.0' in text
+    assert 'turnout_route_waits_for_task_slot{route="b"} 1.0' in text
 
 
 def test_a_live_server_tells_just_the_metrics_of_the_reference(tmp_path: Path) -> None:

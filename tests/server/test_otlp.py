@@ -207,7 +207,9 @@ def test_what_cannot_be_is_told_in_a_line(tmp_path: Path, monkeypatch: pytest.Mo
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "opentelemetry", None)
     with (
-        pytest.raises(MissingExtraError, match=r"^'opentelemetry.*' is not installed: install \"turnout\[otlp\]\"$"),
+        pytest.raises(
+            MissingExtraError, match=r"^'opentelemetry.*' is not installed: pip install \"turnout\[otlp\]\"$"
+        ),
         serving(tmp_path, FakeRunner(), **at),
     ):
         pass

@@ -9,8 +9,8 @@ import pytest
 from tests.server.conftest import Bench, route_text, wait_for
 from tests.server.test_offsets import checkpoint
 from turnout.errors import ConnectionLostError, RouteError
+from turnout.runtime.committed_offsets import Offsets
 from turnout.server.errors import ConflictError, StaleError, UnsafeChangeError
-from turnout.server.offsets import Offsets
 from turnout.server.supervisor import Phase
 
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import logging
+import shlex
+import shutil
 import sqlite3
 import ssl
+import subprocess
 import threading
 import urllib.error
 import urllib.request
@@ -19,6 +22,7 @@ import grpc
 import pytest
 
 from tests.certificates import make_certificates
+from tests.documentation import blocks
 from tests.server.conftest import route_text, wait_for
 from tests.server.fakes import FakeRunner
 from turnout.conditions import kiwi
@@ -28,6 +32,7 @@ from turnout.rpc.client import RemoteStore
 from turnout.server.config import ServerConfig
 from turnout.server.logs import JsonLines, TextLines
 from turnout.server.serving import RouteServer
+from turnout.server.supervisor import Phase
 from turnout.subscriptions import Subscription
 from turnout.subscriptions.store_threads import BoundedPool, StoreThreads
 
@@ -286,3 +291,23 @@ def test_what_is_logged_of_a_record_does_not_control_a_terminal(formatter: loggi
 
     assert not set(line) & set("\x1b\x07\u202e\x9b")
     assert "]0;b" in line
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl here: apt-get install curl")
+def test_requests_of_the_page_with_curl(tmp_path: Path) -> None:
+    """Each is answered as the page means it, one after another."""
+    folder = tmp_path / "routes"
+    folder.mkdir()
+    (folder / "orders.yaml").write_text(route_text("orders"))
+    block = next(block for block in blocks("server.md", "sh") if "curl" in block.text)
+    commands = block.text.replace("\\\n", " ").strip().splitlines()
+    with serving(folder, store="memory://", grpc={"listen": "127.0.0.1:0"}) as server:
+        wait_for(lambda: server.routes.entry("orders").status.phase is Phase.RUNNING)
+        answers = []
+        for command in commands:
+            words = shlex.split(command.replace("http://127.0.0.1:8090", server.url))
+            answers.append(subprocess.run(words, capture_output=True, text=True, check=True).stdout)
+
+    assert len(commands) == 7
+    assert not [answer for answer in answers if '"status":4' in answer or '"status":5' in answer]
+    assert json.loads(answers[5])["matches"][0]["subscription_id"] == "oulu"

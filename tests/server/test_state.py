@@ -9,6 +9,7 @@ import pytest
 from turnout.engine.counts import Counts
 from turnout.errors import TurnoutError
 from turnout.server.config import RetentionPart
+from turnout.server.loss_counts import Losses
 from turnout.server.state import MinutePace, Reset, State
 
 
@@ -110,23 +111,23 @@ def test_what_is_old_is_found_without_looking_through_everything(tmp_path: Path)
         plans: list[str] = []
         state._db.set_trace_callback(plans.append)
         state.add_history({}, {("r", 3000): MinutePace(3000, 1, 0.5)})
-        letters = state.set_aside(2400)
+        lost = state.losses(2400, 6000)
         state._db.set_trace_callback(None)
         queries = [text for text in plans if text.startswith(("SELECT", "DELETE"))]
         steps = [row[3] for text in queries for row in state._rows(f"EXPLAIN QUERY PLAN {text}")]
 
-        assert letters == {"r": 7}
+        assert lost == {"r": Losses(read=10, dead_lettered=6, undeliverable=1), "s": Losses(read=1)}
         assert [one.batches for one in state.pace("r")] == [2]
         assert len(queries) == 5
         assert [step for step in steps if step.startswith("SCAN")] == []
 
 
 def test_dead_letters_of_an_older_folder_are_found(tmp_path: Path) -> None:
-    """There they were written among the counts alone."""
+    """There they were written among the counts alone, or summed up in another table."""
     with opened(tmp_path) as state:
         state.add_counts("r", Counts(read=5, dead_lettered=2), 1e9)
         state.add_counts("s", Counts(read=5), 1e9)
-        state._db.execute("DROP TABLE letters")
+        state._db.executescript("DROP TABLE losses; CREATE TABLE letters (minute INTEGER)")
 
     with opened(tmp_path) as state:
-        assert state.set_aside(0.0) == {"r": 2}
+        assert state.losses(0.0, 2e9) == {"r": Losses(read=5, dead_lettered=2), "s": Losses(read=5)}

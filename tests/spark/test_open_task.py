@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,6 +25,7 @@ from turnout.runtime.open_splits.progress import OpenProgress, ProgressFolder
 from turnout.runtime.open_splits.server import OpenSplitServer
 from turnout.runtime.source_options import SourceOptions
 from turnout.spark import open_task
+from turnout.spark.formats.nats.open_reading import opened
 from turnout.spark.formats.nats.reading import OpenSplit
 from turnout.spark.open_task import OpenTask
 from turnout.spark.stage import TaskTally
@@ -37,8 +39,18 @@ class Sink:
 
     published: list[tuple[int, int | None]] = field(default_factory=list)
     flushed: int = 0
+    collected: list[int] = field(default_factory=list)
     delivery: Histogram = field(default_factory=Histogram)
     fails_at: int | None = None
+
+    prepared: list[int | None] = field(default_factory=list)
+    is_open: bool = False
+
+    def prepare(self, revision: int | None) -> None:
+        self.prepared.append(revision)
+
+    def open(self) -> None:
+        self.is_open = True
 
     def outcomes(self, batch: Any, revision: int | None) -> Iterable[Any]:
         sequences = batch.column("offset").to_pylist()
@@ -48,6 +60,10 @@ class Sink:
 
     def publish(self, result: Any) -> list[Any]:
         self.published += result.rows
+        return []
+
+    def collect(self) -> list[Any]:
+        self.collected.append(self.flushed)
         return []
 
     def flush(self) -> list[Any]:
@@ -72,7 +88,8 @@ class Scene:
 
     def task(self, sink: Sink, tally: TaskTally, *, start: int = 1, revision: int | None = 3) -> OpenTask:
         split = OpenSplit(self.stream, start, 1, revision)
-        return OpenTask(self.options, split, sink.outcomes, sink, tally)  # type: ignore[arg-type]
+        address = self.options.open_splits or ""
+        return OpenTask(address, split, partial(opened, self.options, split), sink, sink, tally)
 
     def recorded(self) -> OpenProgress:
         progress = ProgressFolder(self.folder).read(1)
@@ -115,6 +132,33 @@ def test_a_task_reads_until_it_is_told_to_stop(scene: Scene) -> None:
     assert scene.recorded().next == 8
     assert tally.counts == scene.recorded().counts == read(5)
     assert scene.splits.counts() == {1: read(5)}
+
+
+def test_a_task_is_ready_before_the_first_record(scene: Scene) -> None:
+    """With the engine prepared for the revision and the sinks connected; the driver hears of it."""
+    sink = Sink()
+    thread = threading.Thread(target=scene.task(sink, TaskTally()).run)
+    assert not scene.splits.ready
+    thread.start()
+    wait_for(lambda: scene.splits.ready)
+    scene.splits.close()
+    thread.join(30)
+
+    assert (sink.prepared, sink.is_open, sink.published) == ([3], True, [])
+
+
+def test_acknowledgements_are_waited_for_when_no_message_comes(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until then those are taken that have arrived: a wait would hold up the messages that come meanwhile."""
+    monkeypatch.setattr(open_task, "_COLLECT_SECONDS", 0.0)
+    scene.publish(3)
+    sink = Sink()
+    thread = threading.Thread(target=scene.task(sink, TaskTally()).run)
+    thread.start()
+    wait_for(lambda: sink.flushed == 3)
+    scene.splits.close()
+    thread.join(30)
+
+    assert sink.collected[0] == 0
 
 
 def test_the_next_attempt_goes_on_at_the_record(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from turnout.bundle import bundled
+from turnout.cli.exits import FAILED
 from turnout.errors import ConfigError, MissingExtraError, Mistake
 
 _ALL = "all"
@@ -34,6 +35,9 @@ def register(app: typer.Typer) -> None:
         rules: Annotated[
             Path | None, typer.Option(help="match: a folder of Sigma's rules to measure with.", exists=True)
         ] = None,
+        minutes: Annotated[
+            float | None, typer.Option(min=0.05, help="nats: how long to measure each latency; seconds if not given.")
+        ] = None,
         save: Annotated[bool, typer.Option(help="Write benchmarks/results/DATE-MACHINE.json.")] = False,
         budget: Annotated[
             int | None, typer.Option(help=f"Seconds for all of it; {_BUDGET_SECONDS} for 'all' if not given.")
@@ -50,10 +54,10 @@ def register(app: typer.Typer) -> None:
             return
         if budget is None and _ALL in names:
             budget = _BUDGET_SECONDS
-        options = harness.Options(size=size, quick=quick, cases=tuple(case or ()), rules=rules)
+        options = harness.Options(size=size, quick=quick, cases=tuple(case or ()), rules=rules, minutes=minutes)
         run = _Run(_chosen(names, known), options, as_json=as_json, save=save, budget=budget)
         if not run.measured():
-            raise typer.Exit(1)
+            raise typer.Exit(FAILED)
 
 
 def _imported(name: str) -> Any:

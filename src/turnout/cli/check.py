@@ -39,9 +39,6 @@ def register(app: typer.Typer) -> None:
 
 
 def _check(file: Path, records: int | None, timeout: float | None, *, as_json: bool) -> int:
-    from turnout.startup import block_pandas_import
-
-    block_pandas_import()
     try:
         route = loaded_route(file, timeout)
     except RouteError as wrong:
@@ -68,7 +65,9 @@ def _check(file: Path, records: int | None, timeout: float | None, *, as_json: b
 def _probe(route: Route, records: int, *, as_json: bool) -> list[Probed]:
     """Return the results of all checks of the servers; each is printed immediately."""
     from turnout.cli._connect_checks import probe
+    from turnout.startup import block_pandas_import
 
+    block_pandas_import()
     checks = []
     for check in probe(route, records):
         checks.append(check)

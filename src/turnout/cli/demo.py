@@ -12,8 +12,9 @@ import typer
 
 from turnout.cli.exits import FAILED
 from turnout.cli.options import AsJson, Master
-from turnout.cli.progress import console, loading, run_display, run_summary
+from turnout.cli.progress import console, loading, run_summary
 from turnout.cli.run import result_json
+from turnout.cli.run_display import run_display
 from turnout.cli.signals import stop_on_signals
 from turnout.errors import MissingExtraError
 from turnout.private_files import lasting_folder
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from turnout.demo.year import Demo, DemoResult
+    from turnout.records.types import Fields
 
 _KEPT = Path(".turnout") / "demo"
 
@@ -38,18 +40,38 @@ def register(app: typer.Typer) -> None:
         console: Annotated[
             bool, typer.Option("--console", help="Show the run in a console, and serve it until Ctrl-C.")
         ] = False,
+        live: Annotated[
+            bool, typer.Option("--live", help="Publish 2,000 a second, and print how long each takes to be delivered.")
+        ] = False,
+        seconds: Annotated[int | None, typer.Option(min=1, help="With --live: publish for so long.")] = None,
         as_json: AsJson = False,
     ) -> None:
         """Run the main job on real servers and real data: 336,776 flights past 10,000 subscriptions."""
+        if seconds is not None and not live:
+            raise typer.BadParameter("it goes with --live", param_hint="--seconds")
+        if live and console:
+            raise typer.BadParameter("it shows no console", param_hint="--live")
+        shown = "console" if console else "live" if live else ""
         try:
-            result = _demo(limit, subscriptions, keep=keep, master=master, as_json=as_json, shown=console)
+            result = _demo(
+                limit, subscriptions, keep=keep, master=master, as_json=as_json, shown=shown, seconds=seconds
+            )
         except ModuleNotFoundError as missing:
             raise MissingExtraError("demo", missing.name or "pyspark") from missing
         if not result.conserved:
             raise typer.Exit(FAILED)
 
 
-def _demo(limit: int | None, subscriptions: int, *, keep: bool, master: str, as_json: bool, shown: bool) -> DemoResult:
+def _demo(
+    limit: int | None,
+    subscriptions: int,
+    *,
+    keep: bool,
+    master: str,
+    as_json: bool,
+    shown: str,
+    seconds: int | None = None,
+) -> DemoResult:
     from turnout.demo.year import Demo
     from turnout.embedded import find_nats_server
     from turnout.runtime.java import find_java
@@ -62,10 +84,13 @@ def _demo(limit: int | None, subscriptions: int, *, keep: bool, master: str, as_
     work = _KEPT if keep else lasting_folder("demo") / "work"
     with stop_on_signals() as stop, Demo(work, limit=limit, generated=subscriptions, keep=keep) as demo:
         screen.print(f"serving at {demo.server.url}, JetStream store in {work}", soft_wrap=True)
-        with loading(screen, "publishing flights", demo.total) as advance:
-            demo.publish(advance, stop)
+        if shown != "live":
+            with loading(screen, "publishing flights", demo.total) as advance:
+                demo.publish(advance, stop)
         demo.subscribe()
         screen.print(f"{demo.subscriptions:,} subscriptions stored; starting Spark ({master})")
+        if shown == "live":
+            return _run_live(demo, seconds, master, stop, screen, as_json=as_json)
         if shown:
             return _run_and_show(demo, master, stop, screen, as_json=as_json)
         with run_display(screen, "flights") as display:
@@ -92,10 +117,51 @@ def _run_and_show(demo: Demo, master: str, stop: threading.Event, screen: Consol
     return result
 
 
-def _tell(screen: Console, result: DemoResult, *, as_json: bool) -> None:
+def _run_live(
+    demo: Demo, seconds: int | None, master: str, stop: threading.Event, screen: Console, *, as_json: bool
+) -> DemoResult:
+    """Publish at a steady rate through the route, and print percentiles while it runs."""
+    from turnout.demo.live import RATE, LiveDemo
+
+    live = LiveDemo(demo, seconds)
+
+    def ready() -> None:
+        screen.print(f"ready: {live.count:,} flights follow, {RATE:,} a second")
+
+    def told(said: Fields) -> None:
+        # Redrawn in place on a terminal.
+        screen.print(_percentiles(said), end="\r" if screen.is_terminal else "\n", soft_wrap=True)
+
+    result = live.run(master=master, stop=stop, on_ready=ready, on_second=told)
+    ages = result.ages
+    _tell(screen, result.demo, as_json=as_json, more={"rate": RATE, "latency": ages})
+    screen.print(_percentiles({"all": ages}), soft_wrap=True)
+    return result.demo
+
+
+def _percentiles(said: Fields) -> str:
+    """Return the ages of messages as a line.
+
+    >>> age = {"count": 1200, "p50_ms": 3.21, "p99_ms": 9.5, "max_ms": 12.0}
+    >>> _percentiles({"all": age})
+    '1,200 delivered: p50 3.2, p99 9.5, max 12.0 ms'
+    >>> _percentiles({"all": age, "last": {"count": 0}})
+    '1,200 delivered: p50 3.2, p99 9.5, max 12.0 ms; in the last second none'
+    """
+    texts = {
+        name: ", ".join(f"{key.removesuffix('_ms')} {ages[key]:.1f}" for key in ("p50_ms", "p99_ms", "max_ms")) + " ms"
+        if ages["count"]
+        else "none"
+        for name, ages in said.items()
+    }
+    last = f"; in the last second {texts['last']}" if "last" in texts else ""
+    return f"{said['all']['count']:,} delivered: {texts['all']}{last}"
+
+
+def _tell(screen: Console, result: DemoResult, *, as_json: bool, more: Fields | None = None) -> None:
     _show(screen, result)
     if as_json:
-        typer.echo(json.dumps(_json(result), indent=1))
+        typer.echo(json.dumps({**_json(result), **(more or {})}, indent=1))
 
 
 def _show(screen: Console, result: DemoResult) -> None:

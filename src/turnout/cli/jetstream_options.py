@@ -17,7 +17,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -27,7 +27,6 @@ from turnout.nats.protocol.options import ConnectionOptions, option_of
 if TYPE_CHECKING:
     from turnout.nats.jetstream import JetStream
 
-T = TypeVar("T")
 
 Server = Annotated[str, typer.Option("--server", "-s", envvar="NATS_URL", help="Where the server is.")]
 Prefix = Annotated[str | None, typer.Option(help="API prefix of another account's JetStream (ADR-19).")]
@@ -169,8 +168,7 @@ def show(text: str) -> None:
     sys.stderr.write(f"turnout: {text}\n")
 
 
-def run(work: Coroutine[Any, Any, T]) -> T | None:
-    """Return the result of *work*; None if Ctrl-C ended it, which is not an error here."""
+def follow(work: Coroutine[Any, Any, None]) -> None:
+    """Do what Ctrl-C ends in order: it is no error here."""
     with contextlib.suppress(KeyboardInterrupt):
-        return asyncio.run(work)
-    return None
+        asyncio.run(work)

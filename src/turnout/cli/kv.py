@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from turnout.cli.jetstream_options import JetStreamAccess, run, with_access
+from turnout.cli.jetstream_options import JetStreamAccess, follow, with_access
 from turnout.terminal import json_text, printable, printable_lines, printable_on_terminal
 
 if TYPE_CHECKING:
@@ -31,22 +32,22 @@ class _Work:
     access: JetStreamAccess
     as_json: bool
 
-    def do(self, work: Callable[[JetStream], Awaitable[None]]) -> None:
-        """Connect, work, and close."""
+    def do(self, work: Callable[[JetStream], Awaitable[None]], *, follows: bool = False) -> None:
+        """Connect, work, and close; what *follows* something is ended by Ctrl-C in order."""
 
         async def whole() -> None:
             async with self.access.open() as js:
                 await work(js)
 
-        run(whole())
+        (follow if follows else asyncio.run)(whole())
 
-    def with_bucket(self, bucket: str, work: Callable[[KeyValue], Awaitable[None]]) -> None:
+    def with_bucket(self, bucket: str, work: Callable[[KeyValue], Awaitable[None]], *, follows: bool = False) -> None:
         """The same with a bucket opened."""
 
         async def open_it(js: JetStream) -> None:
             await work(await js.key_value(bucket))
 
-        self.do(open_it)
+        self.do(open_it, follows=follows)
 
     def tell(self, facts: dict[str, Any], plain: str) -> None:
         """Print one line of output, as JSON or as plain text."""
@@ -240,7 +241,7 @@ def watch(
                 elif once:
                     return
 
-    context.obj.with_bucket(bucket, work)
+    context.obj.with_bucket(bucket, work, follows=True)
 
 
 def register(app: typer.Typer) -> None:

@@ -51,8 +51,12 @@ def register(app: typer.Typer) -> None:
         files = {
             folder / f"{starter.name}.yaml": starter.route(),
             folder / f"{starter.name}.test.yaml": starter.tests(),
-            folder / "compose.yaml": starter.compose(),
         }
+        compose = folder / "compose.yaml"
+        if force or not compose.exists():
+            files[compose] = starter.compose()
+        else:
+            answers.note(f"{compose} is there already and stays as it is: it does not run {starter.name} yet")
         write_new(files, force=force)
         report = _tried(folder / f"{starter.name}.yaml", starter)
         passed = len(report.results) - len(report.failed)
@@ -93,6 +97,11 @@ class _Answers:
         called = route_name(self._answer(name, "What the route is called", proposed))
         return Starter(called, reading, writing, sampled, taken)
 
+    def note(self, text: str) -> None:
+        """Tell something that is no mistake."""
+        self.notes.append(text)
+        typer.echo(printable_lines([f"note: {text}"]), err=True)
+
     def _answer(self, value: str | None, question: str, proposed: str) -> str:
         if value is not None or self.silent:
             return proposed if value is None else value
@@ -110,9 +119,7 @@ class _Answers:
             batches = probe.latest(end["stream"], sample)[0] if sample else []
             subjects = tuple(probe.subjects(end["stream"]))
         except TurnoutError as failure:
-            note = f"the stream {end['stream']} was not looked at: {failure}"
-            self.notes.append(note)
-            typer.echo(printable_lines([f"note: {note}"]), err=True)
+            self.note(f"the stream {end['stream']} was not looked at: {failure}")
             return SampledStream()
         finally:
             probe.close()

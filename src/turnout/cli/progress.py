@@ -1,21 +1,21 @@
-"""Display of a run: a live line on a terminal, plain lines on other outputs, a table at the end."""
+"""Output of work in progress on standard error, and tables of counts."""
 
 from __future__ import annotations
 
+import os
+import sys
 import time
+import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
 from rich.console import Console
-from rich.live import Live
 from rich.table import Table
 
 if TYPE_CHECKING:
     from turnout.engine.counts import Counts
-    from turnout.runtime.progress import Progress, RunResult
-
-_PLAIN_EVERY_SECONDS = 5.0
+    from turnout.runtime.progress import RunResult
 
 
 class Advance(Protocol):
@@ -26,8 +26,17 @@ class Advance(Protocol):
 
 
 def console(*, quiet: bool = False) -> Console:
-    """Return the console on standard error, with colours only on a terminal."""
-    return Console(stderr=True, quiet=quiet, highlight=False)
+    """Return the console on standard error, with colours only on a terminal.
+
+    It has a descriptor of its own: that of the process is the log's while the JVM is started.
+    """
+    try:
+        own = os.fdopen(os.dup(sys.stderr.fileno()), "w", encoding="utf-8", errors="replace")
+    except (OSError, ValueError):
+        return Console(stderr=True, quiet=quiet, highlight=False)
+    screen = Console(file=own, quiet=quiet, highlight=False)
+    weakref.finalize(screen, own.close)
+    return screen
 
 
 @contextmanager
@@ -53,57 +62,7 @@ def loading(screen: Console, label: str, total: int) -> Iterator[Advance]:
         yield lambda done: bar.update(task, completed=done)
 
 
-@contextmanager
-def run_display(screen: Console, name: str) -> Iterator[_Display]:
-    """A display to hand to a run as its ``on_progress``."""
-    display = _Display(screen, name)
-    try:
-        yield display
-    finally:
-        display.close()
-
-
-class _Display:
-    """Display of each micro-batch: redrawn in place on a terminal, occasional lines on other outputs."""
-
-    def __init__(self, screen: Console, name: str) -> None:
-        self._screen = screen
-        self._name = name
-        self._live: Live | None = None
-        self._printed_at = float("-inf")
-
-    def __call__(self, progress: Progress) -> None:
-        """Show the progress of the run."""
-        if self._screen.is_terminal:
-            if self._live is None:
-                self._live = Live(console=self._screen, transient=True)
-                self._live.start()
-            self._live.update(self._table(progress))
-        elif time.monotonic() - self._printed_at >= _PLAIN_EVERY_SECONDS:
-            self._printed_at = time.monotonic()
-            numbers = ", ".join(f"{label} {value:,}" for label, value in _visible_counts(progress.counts))
-            self._screen.print(f"batch {progress.batch}: {numbers} ({_rate(progress):,.0f} records/s)", soft_wrap=True)
-
-    def close(self) -> None:
-        """Take the display off the screen."""
-        if self._live is not None:
-            self._live.stop()
-
-    def _table(self, progress: Progress) -> Table:
-        table = counts_table(f"route {self._name}, batch {progress.batch}", progress.counts)
-        table.add_section()
-        table.add_row("records/s", f"{_rate(progress):,.0f}")
-        table.add_row("last batch", f"{progress.batch_seconds:.2f} s")
-        if progress.revision is not None:
-            table.add_row("subscriptions' revision", f"{progress.revision:,}")
-        return table
-
-
-def _rate(progress: Progress) -> float:
-    return progress.counts.read / progress.seconds if progress.seconds else 0.0
-
-
-def _visible_counts(counts: Counts) -> list[tuple[str, int]]:
+def visible_counts(counts: Counts) -> list[tuple[str, int]]:
     """Return the labels and values of counts to show; some counts are omitted while they are zero."""
     from turnout.engine.counts import COUNTS
 
@@ -116,7 +75,7 @@ def counts_table(title: str, counts: Counts) -> Table:
     table = Table(title=title, title_justify="left", show_header=False)
     table.add_column()
     table.add_column(justify="right")
-    for label, value in _visible_counts(counts):
+    for label, value in visible_counts(counts):
         table.add_row(label, f"{value:,}")
     return table
 

@@ -11,8 +11,9 @@ import typer
 
 from turnout.cli.exits import FAILED
 from turnout.cli.options import AsJson, Master, RouteFile
-from turnout.cli.progress import console, counts_table, run_display
+from turnout.cli.progress import console, counts_table
 from turnout.cli.run import log_beside
+from turnout.cli.run_display import run_display
 from turnout.cli.signals import stop_on_signals
 from turnout.cli.spark_extra import needs_spark
 from turnout.cli.stores import StoreTimeout, loaded_route

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import logging
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from turnout.cli.exits import FAILED
+from turnout.cli.lag_watch import lag_watch
 from turnout.cli.options import AsJson, RouteFile, SparkLog
-from turnout.cli.progress import console, run_display, run_summary
+from turnout.cli.progress import console, run_summary
+from turnout.cli.run_display import run_display
 from turnout.cli.signals import stop_on_signals
 from turnout.cli.spark_extra import needs_spark
 from turnout.cli.stores import StoreTimeout, check_store, loaded_route
@@ -52,6 +55,7 @@ def register(app: typer.Typer) -> None:
 def _run(loaded: Route, *, once: bool, master: str, checkpoint: str | None, spark_log: Path | None, form: str) -> None:
     with needs_spark():
         from turnout.runtime.preflight import preflight
+        from turnout.runtime.progress import StartupStep
         from turnout.spark.running.job import run as run_route
         from turnout.spark.session.build import route_session
         from turnout.spark.session.connect import is_connect
@@ -61,18 +65,31 @@ def _run(loaded: Route, *, once: bool, master: str, checkpoint: str | None, spar
         block_pandas_import()
     _log_to_standard_error()
     screen = console(quiet=form != "text")
-    # Before Spark is started: a server that is away should not take ten seconds to be noticed.
-    check_store(loaded)
-    preflight(loaded)
     # A Spark Connect server has its own, and its checkpoint is not on this machine.
+    here = None if is_connect(master) else checkpoint_here(loaded, checkpoint)
     log = spark_log or (None if is_connect(master) else log_beside(loaded, checkpoint))
     with (
-        stop_on_signals() as stop,
-        route_session(loaded, master=master, log=log) as spark,
-        run_display(screen, loaded.name) as display,
+        # A run that ends by itself has no lag to keep.
+        lag_watch(loaded, here if form == "text" and not (once or loaded.trigger.available_now) else None) as lag,
+        run_display(screen, loaded.name, lag) as display,
     ):
-        progressed = _print_progress if form == "lines" else display
-        result = run_route(loaded, spark, once=once, checkpoint=checkpoint, stop=stop, on_progress=progressed)
+        display.waits_for(StartupStep.SERVERS)
+        # Before Spark is started: a server that is away should not take ten seconds to be noticed.
+        check_store(loaded)
+        preflight(loaded)
+        display.waits_for(StartupStep.SESSION)
+        ready = None if once else partial(typer.echo, f"route {loaded.name} is ready", err=True)
+        with stop_on_signals() as stop, route_session(loaded, master=master, log=log) as spark:
+            result = run_route(
+                loaded,
+                spark,
+                once=once,
+                checkpoint=checkpoint,
+                stop=stop,
+                on_progress=_print_progress if form == "lines" else display,
+                on_step=display.waits_for,
+                on_ready=ready,
+            )
     if form != "text":
         typer.echo(json.dumps(result_json(result), indent=1 if form == "json" else None))
     screen.print(run_summary(loaded.name, result))
@@ -93,11 +110,16 @@ def _log_to_standard_error() -> None:
         logging.root.addHandler(handler)
 
 
-def log_beside(route: Route, checkpoint: str | None) -> Path | None:
-    """Return the path for Spark's log, next to the checkpoint; None if the checkpoint is not on this machine."""
+def checkpoint_here(route: Route, checkpoint: str | None) -> Path | None:
+    """Return the folder of the run's checkpoint; None if it is not on this machine."""
     from turnout.runtime.checkpoint import checkpoint_of, local_folder
 
-    folder = local_folder(str(checkpoint or checkpoint_of(route)))
+    return local_folder(str(checkpoint or checkpoint_of(route)))
+
+
+def log_beside(route: Route, checkpoint: str | None) -> Path | None:
+    """Return the path for Spark's log, next to the checkpoint; None if the checkpoint is not on this machine."""
+    folder = checkpoint_here(route, checkpoint)
     return folder.parent / "spark.log" if folder else None
 
 

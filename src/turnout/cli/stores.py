@@ -22,7 +22,6 @@ StoreUrl = Annotated[
     str | None,
     typer.Option(
         "--store",
-        "-s",
         help=f"sqlite:///…, postgresql://…, mongodb://… or grpc://host:port; DB_URI, or {DEFAULT_STORE}.",
     ),
 ]

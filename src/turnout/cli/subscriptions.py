@@ -62,6 +62,7 @@ def create(
         str | None, typer.Argument(help="What to look for: 'subject:orders* AND NOT location:Helsinki'.")
     ] = None,
     to: Annotated[list[str] | None, typer.Option("--to", help="A destination; give it several times.")] = None,
+    id: Annotated[str, typer.Option("--id", help="The subscription's id; a new one if not given.")] = "",  # noqa: A002 - the option's name
     meta: Annotated[list[str] | None, typer.Option(help="The subscription's own metadata: name=value.")] = None,
     has: Annotated[list[str] | None, typer.Option(help="A leaf: key=pattern.")] = None,
     has_word: Annotated[list[str] | None, typer.Option(help="A leaf on any word of the value: key=pattern.")] = None,
@@ -90,13 +91,13 @@ def create(
         )
     settings = settings_of(expires, expires_by, delivery)
     if body is not None:
-        if to or meta or settings or disabled:
+        if to or meta or id or settings or disabled:
             raise SubscriptionInvalidError("--body has all of the subscription: leave the options for its parts out")
         subscription = subscription_from_json(json_of(body, "--body"))
     else:
         parsed = _parsed(condition) if condition is not None else _coupled(leaves, logic)
         own = pairs_of(meta or [], "--meta")
-        subscription = Subscription(to or [], parsed, own, enabled=not disabled, **settings)
+        subscription = Subscription(to or [], parsed, own, id, enabled=not disabled, **settings)
         check(subscription)
     with opened_store(store, timeout, create=True) as opened:
         created = opened.create(subscription)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from turnout.cli.jetstream_options import JetStreamAccess, run, with_access
+from turnout.cli.jetstream_options import JetStreamAccess, follow, with_access
 from turnout.durations import parse_duration
 from turnout.errors import ConfigError, Mistake
 from turnout.terminal import json_text, printable_lines
@@ -88,12 +88,12 @@ def tail(
     config = start(from_, datetime.now(UTC))
     show = json_line if as_json else pretty
 
-    async def follow() -> None:
+    async def follow_stream() -> None:
         async with access.open() as js, await js.ordered(subject, stream=stream, config=config) as messages:
             async for message in _some(messages, count, wait):
                 typer.echo(show(message))
 
-    run(follow())
+    follow(follow_stream())
 
 
 async def _some(messages: OrderedSubscription, count: int | None, wait: float | None) -> AsyncIterator[Message]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 
@@ -55,6 +55,38 @@ class Codec(Protocol):
 
     def schema(self) -> Schema | None:
         """The schema that every value read has; None where values are schemaless or bring their own."""
+        ...
+
+
+class Encoded(NamedTuple):
+    """Values of a block as they are written.
+
+    Attributes:
+        texts: the bytes of each value, None at the indexes of errors.
+        errors: index in the block → why.
+        headers: the schema id of each value for the codec's header; None where no value has one.
+    """
+
+    texts: list[bytes | None]
+    errors: Mapping[int, RecordError]
+    headers: list[bytes] | None = None
+
+
+@runtime_checkable
+class RecordCodec(Codec, Protocol):
+    """Codec whose bytes depend on other parts of their record: its topic, and a header with the id of the schema."""
+
+    @property
+    def header(self) -> str:
+        """The name of the header."""
+        ...
+
+    def decode_with(self, rows: Positions, texts: Sequence[bytes | None], headers: Sequence[bytes | None]) -> Decoded:
+        """Decode as `decode` does, with the header of each record, None where it has none."""
+        ...
+
+    def encode_for(self, block: Block, topics: Sequence[str | None]) -> Encoded:
+        """Encode a block whose records have these topics."""
         ...
 
 

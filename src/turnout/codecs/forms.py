@@ -48,17 +48,22 @@ def json_form(schema: Schema | None) -> Form:
     return _FREE if schema is None else _nested(schema, json_form, _json_leaf, _text_key)
 
 
+Composite: TypeAlias = Callable[[Schema, Callable[[Schema | None], Form]], Form | None]
+"""Gives the form of a schema, of the forms of what is inside; None where it is written as usual."""
+
+
 @lru_cache(maxsize=1024)
-def wire_form(schema: Schema | None, *, defaults: bool, numeric: bool) -> Form:
+def wire_form(schema: Schema | None, *, defaults: bool, numeric: bool, composite: Composite | None = None) -> Form:
     """JsonConverter's: times as numbers, and with *defaults* a null as its default.
 
-    Decimals are bytes, or with *numeric* numbers (KIP-481), of whatever scale they have, as there.
+    Decimals are bytes, or with *numeric* numbers (KIP-481), of whatever scale they have, as there. Schemas for which
+    *composite* has a form have that one.
     """
     if schema is None:
         return _FREE
-    inner = _nested(
-        schema, partial(wire_form, defaults=defaults, numeric=numeric), partial(_wire_leaf, numeric=numeric), None
-    )
+    form_of = partial(wire_form, defaults=defaults, numeric=numeric, composite=composite)
+    own = None if composite is None else composite(schema, form_of)
+    inner = own or _nested(schema, form_of, partial(_wire_leaf, numeric=numeric), None)
     column = inner.column
     default = schema.default if defaults else None
     if default is None and schema.optional:

@@ -5,21 +5,23 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime, timedelta
+from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
+from turnout.deferred import DeferredModule
 from turnout.epoch import EPOCH, MILLISECONDS_PER_DAY
 from turnout.records import Moment
 from turnout.records.text import iso_of
 
-"""Milliseconds."""
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+else:
+    pa, pc = DeferredModule("pyarrow"), DeferredModule("pyarrow.compute")
 
 _FIRST_DAY = date(1970, 1, 1).toordinal()
 _YEAR_1 = (date.min.toordinal() - _FIRST_DAY) * MILLISECONDS_PER_DAY
 _YEAR_10000 = (date.max.toordinal() + 1 - _FIRST_DAY) * MILLISECONDS_PER_DAY
-_MILLIS = pa.timestamp("ms")
 _FEW = 16
 """Number of moments up to which they are written one by one."""
 _LONGEST = 9_223_372_036_854_775
@@ -132,5 +134,5 @@ def _timestamps(column: Sequence[int | None]) -> list[str | None]:
     span = pc.min_max(moments)
     if span["min"].is_valid and not _YEAR_1 <= span["min"].as_py() <= span["max"].as_py() < _YEAR_10000:
         return [None if moment is None else iso_of(moment) for moment in column]
-    texts = pc.cast(moments.view(_MILLIS), pa.string())
+    texts = pc.cast(moments.view(pa.timestamp("ms")), pa.string())
     return pc.binary_replace_slice(pc.binary_replace_slice(texts, 10, 11, "T"), 23, 23, "Z").to_pylist()  # type: ignore[no-any-return]

@@ -9,7 +9,7 @@ from importlib.metadata import EntryPoint, entry_points
 from types import MappingProxyType, SimpleNamespace
 from typing import Final
 
-from turnout.codecs import avro, connect_json, msgpack, plain, plain_json, protobuf
+from turnout.codecs import avro, connect_json, json_schema, msgpack, plain, plain_json, protobuf
 from turnout.codecs.codec import Codec
 from turnout.codecs.kind import CodecKind
 from turnout.errors import ConfigError, Mistake
@@ -28,6 +28,7 @@ BUILTIN: Final[Mapping[str, CodecKind]] = MappingProxyType(
             msgpack.KIND,
             protobuf.KIND,
             avro.KIND,
+            json_schema.KIND,
         )
     }
 )

@@ -19,7 +19,8 @@ def picture_of(route: Route, traffic: RecentTraffic) -> Markup:
     """The picture of a route's flow over the time of *traffic*."""
     total = traffic.total
     outcomes = (
-        f"{total.read:,} read, {total.filtered:,} filtered, {total.dead_lettered + total.discarded:,} failed,"
+        f"{total.read:,} read, {total.filtered:,} filtered,"
+        f" {total.dead_lettered:,} dead-lettered, {total.discarded:,} discarded,"
         f" {total.lost_by_weight:,} lost by weight, {total.unmatched:,} wanted by nobody, {total.delivered:,} delivered"
     )
     if total.not_read:

@@ -12,6 +12,7 @@ from turnout.console import add_console
 from turnout.demo.stage import check_stop
 from turnout.errors import Mistake
 from turnout.routes import Route
+from turnout.runtime.open_splits.slots import SlotUse
 from turnout.runtime.progress import Progress, RunResult
 from turnout.server.config import ServerConfig
 from turnout.server.runner import Runner
@@ -144,6 +145,9 @@ class _Watched:
             return result
         finally:
             self.ended.set()
+
+    def slots(self) -> SlotUse | None:
+        return self._runner.slots()
 
     def alive(self) -> bool:
         return self._runner.alive()

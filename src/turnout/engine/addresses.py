@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from turnout.routes import Route
 from turnout.routes.endpoints import Sink
 from turnout.routes.reader import DEFAULT_SINK
 from turnout.subjects.index import SourceIndex
-from turnout.subscriptions.destinations import Rights, problem_of
+from turnout.subscriptions.destinations import FEED, Rights, problem_of
+
+FEED_ALONE: Final = -1
+"""In the place of a sink's index: the subscription's feed has the message, and no sink gets it."""
 
 _REMEMBERED = 200_000
 """Maximum number of cached destinations; the cache is cleared when it is full."""
@@ -19,7 +23,7 @@ class Address:
     """Sink and topic of one destination.
 
     Attributes:
-        sink: its index among the route's sinks.
+        sink: its index among the route's sinks; `FEED_ALONE` for the subscription's feed.
         topic: what it is called there.
         problem: why nothing can be sent there; None where something can.
     """
@@ -39,6 +43,7 @@ class Addresses:
     def __init__(self, route: Route) -> None:
         self.sinks = list(route.sinks)
         self.named = self.sinks != [DEFAULT_SINK]
+        self._has_feeds = route.subscriptions is not None and route.subscriptions.feeds
         self._endpoints = list(route.sinks.values())
         self._rights = [
             Rights(sink.allow, route.source.returned_by(sink, route.reads.get(name, ())))
@@ -56,7 +61,11 @@ class Addresses:
             if len(self._destinations) > _REMEMBERED:
                 self._destinations.clear()
             problem = problem_of(destination)
-            address = Address(0, destination, problem) if problem else self._resolved(destination)
+            if destination == FEED:
+                problem = None if self._has_feeds else "is the subscription's feed, and the route stores no feeds"
+                address = Address(0 if problem else FEED_ALONE, None, problem)
+            else:
+                address = Address(0, destination, problem) if problem else self._resolved(destination)
             self._destinations[destination] = address
         return address
 

@@ -81,6 +81,7 @@ class Counts:
         "deliveries nobody could take",
         "accepted by no sink, of whatever records: each is a dead letter of its own, or discarded",
         unit="deliveries",
+        metric="turnout_route_undeliverable_total",
         shown_at_zero=False,
     )
     dropped_headers: int = _count(

@@ -18,7 +18,7 @@ from turnout.engine.reading import Consumed
 from turnout.engine.rejection import Rejection
 from turnout.engine.reserved import CONNECT_PREFIX, TURNOUT_PREFIX
 from turnout.records import Failure, Headers
-from turnout.records.headers import ARROW
+from turnout.records.header_column import ARROW
 from turnout.records.types import ArrowArray, ArrowBatch, Binaries
 from turnout.routes import Route
 

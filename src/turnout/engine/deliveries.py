@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from turnout.engine.addresses import Address, Addresses
+from turnout.engine.addresses import FEED_ALONE, Address, Addresses
 from turnout.engine.origin import suffix
 from turnout.records.types import RowIds, Strings
 from turnout.subjects.draw_hash import chained
@@ -35,7 +35,7 @@ class OutgoingDeliveries:
         rows: of the records.
         topics: where to, in the message's sink.
         suffixes: of the message ids.
-        sinks: index of each message's sink; None where all go to the first.
+        sinks: index of each message's sink, `FEED_ALONE` for none; None where all go to the first.
         subscriptions: numbers of the index; `NOBODY` for a record under its own topic.
         destinations: likewise.
         problems: index → why nothing can be sent there.
@@ -70,6 +70,12 @@ class OutgoingDeliveries:
         if not self.problems:
             return self
         return self.take(np.delete(np.arange(len(self)), list(self.problems)))
+
+    def to_sinks(self) -> Self:
+        """Return the deliveries that become messages, without those to feeds alone."""
+        if self.sinks is None or (self.sinks != FEED_ALONE).all():
+            return self
+        return self.take(np.flatnonzero(self.sinks != FEED_ALONE))
 
     def of_rows(self, rows: RowIds) -> Self:
         """Return the deliveries of the records at *rows*."""
@@ -116,6 +122,7 @@ class Fanout:
         self._topics: dict[int, str] = {}
         self._known: dict[int, Address] = {}
         self._wrong: set[int] = set()
+        self._feeds_alone: set[int] = set()
 
     def of(self, sent: _index.Deliveries, rows: RowIds) -> OutgoingDeliveries:
         """The deliveries of some matches.
@@ -141,6 +148,9 @@ class Fanout:
             topics = pa.array([self._topics[number] for number in sent.destinations.tolist()], pa.string())
         else:
             topics = self._index.destinations(sent.destinations)
+        if self._feeds_alone and sinks is None:
+            alone = [FEED_ALONE if number in self._feeds_alone else 0 for number in numbers]
+            sinks = np.array(alone, np.int8)[pair_codes]
         return OutgoingDeliveries(
             rows[sent.rows],
             topics,
@@ -158,6 +168,7 @@ class Fanout:
             self._topics.clear()
             self._known.clear()
             self._wrong.clear()
+            self._feeds_alone.clear()
         missing = [at for at, number in enumerate(numbers) if number not in self._suffixes]
         if not missing:
             return
@@ -171,6 +182,8 @@ class Fanout:
             if self._addresses.named or address.problem:
                 self._known[number] = address
             self._topics[number & 0xFFFFFFFF] = destination
+            if address.sink == FEED_ALONE:
+                self._feeds_alone.add(number)
             if address.problem:
                 self._wrong.add(number)
 

@@ -10,7 +10,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from turnout.records import Failure
-from turnout.records.headers import ARROW, has_match
+from turnout.records.header_column import ARROW
+from turnout.records.headers import has_match
 from turnout.records.types import ArrowArray, Strings
 from turnout.routes import Route
 
@@ -35,7 +36,7 @@ class HeaderRules:
         """Return the mask of headers that cannot be written; None if all can.
 
         Args:
-            headers: a list for each record, see `turnout.records.headers.ARROW`.
+            headers: a list for each record, see `turnout.records.header_column.ARROW`.
         """
         if not self._apply or not len(headers):
             return None

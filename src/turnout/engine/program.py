@@ -21,6 +21,7 @@ from turnout.engine.counts import Counts
 from turnout.engine.dead_letters import dead_letters
 from turnout.engine.deliveries import Fanout, OutgoingDeliveries, OwnTopics
 from turnout.engine.failures import FailureLog, stop_at
+from turnout.engine.feed_matches import FeedMatches
 from turnout.engine.flow import DEAD_LETTER, KEY, MAPPING, MATCH, SINK, SOURCE, VALUE, StageCounter, Stages
 from turnout.engine.headers import HeaderRules
 from turnout.engine.lineage import LineageHeaders
@@ -258,6 +259,10 @@ class Program:
             # Other deliveries of their records are sent.
             rejected = np.setdiff1d(rejected, outgoing.rows)
         outcomes = outcomes_of(route, records, lost, unmatched, rejected, outgoing.rows)
+        matched = None
+        if index is not None and route.subscriptions is not None and route.subscriptions.feeds:
+            matched = FeedMatches.of(consumed.batch, deliveries, index)
+            deliveries = deliveries.to_sinks()
         numbers = {
             "messages": len(deliveries),
             "undeliverable": len(undeliverable),
@@ -268,7 +273,7 @@ class Program:
         if rejections and route.dead_letter is not None:
             messages = messages.joined(dead_letters(route, self.addresses, self.header_rules, consumed, rejections))
         sent = Sent(route, self.addresses, self.header_rules, consumed, records.topics, index, deliveries)
-        result = Result(Counts.of_outcomes(outcomes, numbers), messages, log.lines(), sent)
+        result = Result(Counts.of_outcomes(outcomes, numbers), messages, log.lines(), sent, matched)
         return result, BatchOutcome(records, consumed, outcomes, deliveries, rejections)
 
     def _rejected_records(self, records: Batch, unmatched: RowIds) -> list[Rejection]:

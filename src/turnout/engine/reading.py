@@ -11,8 +11,9 @@ import numpy as np
 import pyarrow as pa
 
 from turnout.codecs import Codec
+from turnout.codecs.codec import Decoded, RecordCodec
 from turnout.engine.reserved import without_reserved
-from turnout.records import Batch, Failure, Headers
+from turnout.records import Batch, Failure, Headers, Positions
 from turnout.records.block import rows_of
 from turnout.records.casts import as_type
 from turnout.records.types import ArrowBatch
@@ -71,8 +72,9 @@ def batch_of(batch: ArrowBatch, key: Codec, value: Codec) -> tuple[Batch, Consum
     consumed = Consumed(batch, _list(batch, "topic"), _bytes(batch, "key"), _bytes(batch, "value"), reserved)
     rows = rows_of(count)
     # A failed key is not looked into any further, and neither is the value beside it.
-    keys, wrong_keys = key.decode(rows, consumed.keys)
-    values, wrong_values = value.decode(rows, consumed.values)
+    headers = Headers.of_arrow(batch.column("headers")) if "headers" in batch.schema.names else Headers(count)
+    keys, wrong_keys = _decoded(key, rows, consumed.keys, headers)
+    values, wrong_values = _decoded(value, rows, consumed.values, headers)
     records = Batch(
         list(consumed.topics),
         _list(batch, "partition"),
@@ -80,12 +82,19 @@ def batch_of(batch: ArrowBatch, key: Codec, value: Codec) -> tuple[Batch, Consum
         _millis(batch),
         keys,
         values,
-        Headers.of_arrow(batch.column("headers")) if "headers" in batch.schema.names else Headers(count),
+        headers,
     )
     failures = {row: Failure.of(error, "VALUE_CONVERTER", value.class_name) for row, error in wrong_values.items()}
     failures |= {row: Failure.of(error, "KEY_CONVERTER", key.class_name) for row, error in wrong_keys.items()}
     records.fail(failures)
     return records, consumed
+
+
+def _decoded(codec: Codec, rows: Positions, texts: Sequence[bytes | None], headers: Headers) -> Decoded:
+    ids = headers.last_bytes(codec.header) if isinstance(codec, RecordCodec) else None
+    if ids is None or not isinstance(codec, RecordCodec):
+        return codec.decode(rows, texts)
+    return codec.decode_with(rows, texts, ids)
 
 
 def _list(batch: ArrowBatch, name: str) -> list[Any]:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from turnout.engine.headers import without
-from turnout.records.headers import ARROW
+from turnout.records.header_column import ARROW
 from turnout.records.types import ArrowBatch
 
 CONNECT_PREFIX: Final = "__connect.errors."

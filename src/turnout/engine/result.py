@@ -12,6 +12,7 @@ from turnout.engine.counts import Counts
 from turnout.engine.dead_letters import dead_letters
 from turnout.engine.deliveries import OutgoingDeliveries
 from turnout.engine.failures import FailureLog, stop_at
+from turnout.engine.feed_matches import FeedMatches
 from turnout.engine.flow import DEAD_LETTER, SINK, Flow
 from turnout.engine.headers import HeaderRules
 from turnout.engine.messages import Messages
@@ -108,6 +109,7 @@ class Result:
         messages: what goes out.
         failures: what failed, as the log shows it; only where the route asks for a log.
         sent: answers for messages that are refused; None where all of them are dead letters.
+        matched: matches to be stored for feeds; None for a route without feeds.
 
     >>> from turnout.engine import Program
     >>> from turnout.engine.sample_records import SampleRecord, record_batch
@@ -126,6 +128,7 @@ class Result:
     messages: Messages
     failures: Sequence[JsonObject] = ()
     sent: Sent | None = None
+    matched: FeedMatches | None = None
 
     def is_dead_letter(self, number: int) -> bool:
         """Return True if the message at an index is a dead letter, and not a delivery."""

@@ -14,7 +14,7 @@ import pyarrow as pa
 from turnout.codecs import Notation, TextNotation, notation_of
 from turnout.epoch import microseconds_since_epoch
 from turnout.errors import ConfigError, Mistake
-from turnout.records.headers import ARROW
+from turnout.records.header_column import ARROW
 from turnout.records.types import ArrowBatch, Fields, Value
 from turnout.routes import Route
 from turnout.suggestions import guesses

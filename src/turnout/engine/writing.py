@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from turnout.codecs import Codec, EncodeErrors
+from turnout.codecs.codec import RecordCodec
 from turnout.engine.headers import HeaderRules, without
 from turnout.errors import RecordError
 from turnout.records import Batch, Block, Failure
@@ -55,13 +58,11 @@ class Writer:
 
     def written(self, records: Batch, rows: RowIds) -> Outgoing:
         """Encode the records at *rows*; records that cannot be written fail and are left out."""
-        headers = records.headers.to_arrow(rows)
-        bad = self._rules.unfit(headers)
-        if bad is not None and not self._drops:
-            wrong = self._rules.failures(headers, bad)
-            records.fail({int(rows[index]): failure for index, failure in wrong.items()})
+        headers, bad = self._headers(records, rows)
         values = _encoded(records, records.value, rows, self._value, "VALUE_CONVERTER")
         keys = _encoded(records, records.key, rows, self._key, "KEY_CONVERTER") if self._needs_keys else {}
+        if _has_schema_ids(self._value) or _has_schema_ids(self._key):
+            headers, bad = self._headers(records, rows)
         if records.failures:
             written = np.flatnonzero(~np.isin(rows, list(records.failures)))
             rows, headers = rows[written], headers.take(pa.array(written))
@@ -71,6 +72,19 @@ class Writer:
         if bad is None:
             return Outgoing(rows, values, keys, headers)
         return Outgoing(rows, values, keys, without(headers, bad), int(bad.sum()))
+
+    def _headers(self, records: Batch, rows: RowIds) -> tuple[ArrowArray, NDArray[np.bool_] | None]:
+        """Return the headers of the records at *rows*, and those that cannot be written: their records fail."""
+        headers = records.headers.to_arrow(rows)
+        bad = self._rules.unfit(headers)
+        if bad is not None and not self._drops:
+            wrong = self._rules.failures(headers, bad)
+            records.fail({int(rows[index]): failure for index, failure in wrong.items()})
+        return headers, bad
+
+
+def _has_schema_ids(codec: Codec) -> bool:
+    return isinstance(codec, RecordCodec)
 
 
 def _encoded(records: Batch, side: list[Block], rows: RowIds, codec: Codec, stage: str) -> Bodies:
@@ -83,7 +97,7 @@ def _encoded(records: Batch, side: list[Block], rows: RowIds, codec: Codec, stag
         chosen = block.take(np.flatnonzero(chosen_rows[block.rows]))
         if not len(chosen):
             continue
-        encoded, wrong = _encode(codec, chosen)
+        encoded, wrong = _encode(records, codec, chosen)
         block_rows = chosen.rows.tolist()
         bodies.update(zip(block_rows, encoded, strict=True))
         failures |= {block_rows[index]: Failure.of(error, stage, codec.class_name) for index, error in wrong.items()}
@@ -91,11 +105,27 @@ def _encoded(records: Batch, side: list[Block], rows: RowIds, codec: Codec, stag
     return bodies
 
 
-def _encode(codec: Codec, block: Block) -> tuple[list[bytes | None], dict[int, RecordError]]:
+def _encode(records: Batch, codec: Codec, block: Block) -> tuple[list[bytes | None], Mapping[int, RecordError]]:
     """Return the bytes of a block's values, and index → error for the values that cannot be encoded."""
     try:
+        if isinstance(codec, RecordCodec):
+            return _encode_of_records(records, codec, block)
         return codec.encode(block), {}
     except EncodeErrors as errors:
         return errors.texts, errors.errors
     except RecordError as error:
         return [None] * len(block), dict.fromkeys(range(len(block)), error)
+
+
+def _encode_of_records(
+    records: Batch, codec: RecordCodec, block: Block
+) -> tuple[list[bytes | None], Mapping[int, RecordError]]:
+    """Encode a block, and give its records the header of the codec, or take it away."""
+    encoded = codec.encode_for(block, records.by_row(records.topics, block.rows))
+    headers = records.headers
+    if headers and headers.has(codec.header).any():
+        headers.drop((codec.header,), block.rows)
+    if encoded.headers is not None:
+        there = [index for index, header in enumerate(encoded.headers) if header]
+        headers.append(block.rows[there], codec.header, None, [encoded.headers[index] for index in there])
+    return encoded.texts, encoded.errors

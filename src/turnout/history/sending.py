@@ -9,7 +9,7 @@ import numpy as np
 
 from turnout.engine import Messages
 from turnout.errors import StreamError
-from turnout.nats.wire import Published
+from turnout.records.published import Published
 from turnout.routes import Route
 from turnout.runtime.endpoints import adapter_of
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-import pyarrow as pa
+from typing import TYPE_CHECKING
 
 from turnout.records.types import ArrowArray
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 def as_type(column: ArrowArray, type_: pa.DataType) -> ArrowArray:
@@ -13,6 +16,7 @@ def as_type(column: ArrowArray, type_: pa.DataType) -> ArrowArray:
     Raises:
         pyarrow.ArrowInvalid: a value cannot be of that type.
 
+    >>> import pyarrow as pa
     >>> numbers = pa.array([1, 2])
     >>> as_type(numbers, pa.int64()) is numbers, as_type(numbers, pa.string()).to_pylist()
     (True, ['1', '2'])

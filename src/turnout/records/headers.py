@@ -5,26 +5,30 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
-from numpy.typing import NDArray
 
+from turnout.deferred import DeferredModule
 from turnout.records.block import Positions
 from turnout.records.casts import as_type
 from turnout.records.schema import Schema
 from turnout.records.text import text_of
 from turnout.records.types import ArrowArray, Binaries, Column, Strings, Value
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    from numpy.typing import NDArray
+
+    from turnout.records import header_column
+else:
+    pa, pc = DeferredModule("pyarrow"), DeferredModule("pyarrow.compute")
+    header_column = DeferredModule("turnout.records.header_column")
+
 _FEW = 64
 """Number of headers of a batch up to which they are read from lists."""
-
-ARROW = pa.list_(
-    pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]), nullable=True)
-)
-"""Arrow type of headers, as in Spark's Kafka source."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +87,10 @@ class Headers:
         offsets: NDArray[np.int64] | None = None,
     ) -> None:
         self.count = count
-        self._names = pa.array([], pa.string()) if names is None else names
-        self._values = pa.array([], pa.binary()) if values is None else values
+        if names is not None:
+            self._names = names
+        if values is not None:
+            self._values = values
         sizes = np.zeros(count, np.int64) if offsets is None else np.diff(offsets)
         self._owners = np.repeat(np.arange(count), sizes)
         self._kept: NDArray[np.bool_] | None = None
@@ -92,7 +98,21 @@ class Headers:
         self._column: ArrowArray | None = None
         self._equal: dict[str, NDArray[np.bool_]] = {}
         # A few headers are read from lists: each call of Arrow takes as long as some hundred comparisons.
-        self._few = (self._names.to_pylist(), self._values.to_pylist()) if len(self._names) <= _FEW else None
+        self._few: tuple[list[str | None], list[bytes | None]] | None = None
+        if not len(self._owners):
+            self._few = ([], [])
+        elif len(self._owners) <= _FEW:
+            self._few = (self._names.to_pylist(), self._values.to_pylist())
+
+    @cached_property
+    def _names(self) -> Strings:
+        """Names of a batch without headers off the wire."""
+        return pa.nulls(0, pa.string())
+
+    @cached_property
+    def _values(self) -> Binaries:
+        """Values of a batch without headers off the wire."""
+        return pa.nulls(0, pa.binary())
 
     @classmethod
     def of_arrow(cls, column: ArrowArray) -> Headers:
@@ -110,7 +130,7 @@ class Headers:
         pairs = column.flatten()
         names, values = as_type(pairs.field(0), pa.string()), as_type(pairs.field(1), pa.binary())
         headers = cls(len(column), names, values, offsets)
-        if column.type.equals(ARROW) and not column.null_count and not pairs.null_count:
+        if column.type.equals(header_column.ARROW) and not column.null_count and not pairs.null_count:
             headers._column = column
         return headers
 
@@ -197,6 +217,8 @@ class Headers:
 
     def _where(self, matches: Callable[[str], bool]) -> NDArray[np.bool_]:
         """Return the mask of headers off the wire whose name matches, removed ones included."""
+        if not len(self._owners):
+            return np.zeros(0, np.bool_)
         encoded = self._names.dictionary_encode()
         flags = [name is not None and matches(name) for name in encoded.dictionary.to_pylist()]
         # The last flag is that of null names.
@@ -222,6 +244,15 @@ class Headers:
                     texts[row] = text_of(value, appended.schema)
         return texts.tolist()
 
+    def last_bytes(self, name: str) -> list[bytes | None] | None:
+        """Return the bytes of each record's last header of that name off the wire; None where no record has one."""
+        named = np.flatnonzero(self._named(name)) if len(self._owners) else ()
+        if not len(named):
+            return None
+        contents = np.full(self.count, None, dtype=object)
+        contents[self._owners[named]] = self._values.take(pa.array(named)).to_pylist()
+        return contents.tolist()
+
     def _texts_of(self, positions: Positions) -> list[str | None]:
         """Return the texts of some values off the wire; None for those that are not UTF-8."""
         if self._few is not None:
@@ -243,12 +274,12 @@ class Headers:
         return off_the_wire + since
 
     def to_arrow(self, rows: Positions) -> ArrowArray:
-        """The headers of these records, in their order, as `ARROW`: a value that has a type is written as text."""
+        """The headers of these records, in their order, as `header_column.ARROW`; a typed value is written as text."""
         if self._column is not None and self._kept is None and not self._appended:
             everything = len(rows) == self.count and _ascending(rows)
             return self._column if everything else self._column.take(pa.array(rows))
         if self._few is not None:
-            return pa.array(self._lists(rows.tolist(), *self._few), ARROW)
+            return pa.array(self._lists(rows.tolist(), *self._few), header_column.ARROW)
         positions = np.full(self.count, -1, np.int64)
         positions[rows] = np.arange(len(rows))
         mine = positions[self._owners] >= 0
@@ -273,8 +304,8 @@ class Headers:
             owner, name, value = owner[order], name.take(pa.array(order)), value.take(pa.array(order))
         offsets = np.zeros(len(rows) + 1, np.int32)
         np.cumsum(np.bincount(owner, minlength=len(rows)), out=offsets[1:])
-        pairs = pa.StructArray.from_arrays([name, value], fields=list(ARROW.value_type))
-        return pa.ListArray.from_arrays(pa.array(offsets), pairs, type=ARROW)
+        pairs = pa.StructArray.from_arrays([name, value], fields=list(header_column.ARROW.value_type))
+        return pa.ListArray.from_arrays(pa.array(offsets), pairs, type=header_column.ARROW)
 
     def _lists(
         self, rows: Sequence[int], names: Sequence[str | None], values: Sequence[bytes | None]

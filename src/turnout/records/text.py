@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import math
 from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
+from itertools import chain
 from typing import Any, Final, cast
 
 import numpy as np
@@ -52,6 +53,14 @@ def texts_of_values(metadata: Mapping[str, object]) -> Mapping[str, str]:
         return cast("Mapping[str, str]", metadata)
     texts = ((key, text_of(value)) for key, value in metadata.items())
     return {key: text for key, text in texts if text is not None}
+
+
+def texts_of_all(messages: Sequence[Mapping[str, object]]) -> Sequence[Mapping[str, str]]:
+    """Return `texts_of_values` of each message, in less time where they are all texts."""
+    types = map(type, chain.from_iterable([message.values() for message in messages]))
+    if _STR.issuperset(types):
+        return cast("Sequence[Mapping[str, str]]", messages)
+    return [texts_of_values(message) for message in messages]
 
 
 _STR: Final = frozenset({str})

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
+from typing import Any
 
 from turnout.errors import ConfigError, Mistake, shortened
 from turnout.routes.properties import properties
@@ -129,7 +130,8 @@ def _above(name: str) -> Iterator[str]:
 def _of_json(text: str, file: Path) -> tuple[Mapping[str, object], str | None]:
     """A connector's properties and its name.
 
-    They are in ``{"name": …, "config": {…}}``, as Connect's REST interface takes it, or alone.
+    They are in ``{"name": …, "config": {…}}``, as Connect's REST interface takes it, in that of ``?expand=info``, or
+    alone.
     """
     twice: list[str] = []
 
@@ -143,12 +145,27 @@ def _of_json(text: str, file: Path) -> tuple[Mapping[str, object], str | None]:
         raise ConfigError([Mistake("", f"{file}, line {failure.lineno}: not JSON: {failure.msg}")]) from failure
     except (RecursionError, ValueError):
         raise ConfigError([Mistake("", f"{file}: too deep, or a number too long, for a connector's JSON")]) from None
+    loaded = _of_expanded(loaded, file)
     config = loaded.get("config", loaded) if isinstance(loaded, dict) else None
-    if not isinstance(config, dict):
+    if not isinstance(loaded, dict) or not isinstance(config, dict):
         raise ConfigError([Mistake("", f"{file}: expected an object, or one under 'config'")])
     if twice:
         raise ConfigError([Mistake("", f"{file}: {name!r} occurs twice") for name in twice])
     return config, option_text(loaded.get("name"))
+
+
+def _of_expanded(loaded: Any, file: Path) -> Any:
+    """Return the only connector of ``GET /connectors?expand=info``; anything else as it is."""
+    if not isinstance(loaded, dict) or not loaded or "config" in loaded:
+        return loaded
+    infos = [entry.get("info") for entry in loaded.values() if isinstance(entry, dict)]
+    if len(infos) < len(loaded) or not all(isinstance(info, dict) and "config" in info for info in infos):
+        return loaded
+    if len(infos) > 1:
+        names = shortened(", ".join(sorted(loaded)))
+        problem = f"{file} has {len(infos)} connectors ({names}), expected one, as GET /connectors/NAME answers"
+        raise ConfigError([Mistake("", problem)])
+    return infos[0]
 
 
 def _of_properties(text: str, file: Path) -> Mapping[str, str]:

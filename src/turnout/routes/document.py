@@ -10,6 +10,7 @@ from pydantic import Field, field_validator, model_validator
 
 from turnout.records.paths import parse_path
 from turnout.routes.endpoints import AnySink, AnySource, Part
+from turnout.routes.health import HealthPart
 from turnout.routes.values import StoreUrl, interval
 from turnout.transforms import ErrorPolicy
 
@@ -23,12 +24,14 @@ class SubscriptionsPart(Part):
     """Subscriptions of a route: the store, and the metadata that conditions see.
 
     Attributes:
-        store: ``sqlite:///subscriptions.db``, ``mongodb://…`` or ``memory://``.
+        store: ``sqlite:///subscriptions.db``, ``mongodb://…``, ``grpc://host:port`` or ``memory://``.
         metadata: the name a condition uses → the value path it stands for.
+        feeds: store the matches, so that the messages of each subscription can be read as a feed.
     """
 
     store: StoreUrl
     metadata: dict[str, str] = Field(default_factory=dict)
+    feeds: bool = False
 
     @field_validator("metadata")
     @classmethod
@@ -144,6 +147,7 @@ class RouteDocument(Part):
         dead_letter: where records go that fail.
         errors: what a failing record does to the run.
         trigger: when micro-batches start; as soon as there are records if not given.
+        health: shares of lost records above which the server shows the route as unhealthy.
         checkpoint: the folder of the run's progress, or its URL; ``.turnout/<name>/checkpoint`` beside the file if not
             given.
         spark: more Spark properties.
@@ -163,6 +167,7 @@ class RouteDocument(Part):
     dead_letter: DeadLetterPart | None = None
     errors: ErrorsPart | None = None
     trigger: TriggerPart = Field(default_factory=TriggerPart)
+    health: HealthPart = Field(default_factory=HealthPart)
     checkpoint: str | None = None
     spark: dict[str, str | int | float | bool] = Field(default_factory=dict)
     tests: Any = Field(None, description="the route's tests, read by turnout.history; a run passes over them")

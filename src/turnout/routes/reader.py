@@ -84,6 +84,7 @@ class RouteReader:
             return None
         self._fields(checked, chain, (key.schema, value.schema), self._unread(transforms, converters))
         self._dead_letter(checked)
+        self._feeds(checked)
         self._spark(checked)
         sinks = checked.sinks if checked.sinks is not None else {DEFAULT_SINK: checked.sink}
         return kind(
@@ -99,6 +100,7 @@ class RouteReader:
             unmatched=checked.unmatched or "drop",
             dead_letter=checked.dead_letter or _connectors_dead_letter(chain.errors),
             trigger=checked.trigger,
+            health=checked.health,
             checkpoint=files.checkpoint(checked.checkpoint),
             spark={name: str(setting) for name, setting in checked.spark.items()},
             notes=tuple(self.notes),
@@ -211,6 +213,11 @@ class RouteReader:
         subject = rest if colon and name in sinks else topic
         if isinstance(sink, NatsSink) and not is_publishable(subject):
             self.add(("deadLetter", "topic"), f"found {topic!r}, expected a subject that can be published to")
+
+    def _feeds(self, checked: RouteDocument) -> None:
+        """Check that the source has one stream, whose sequences are the order of the feeds."""
+        if checked.subscriptions is not None and checked.subscriptions.feeds and len(checked.source.streams) != 1:
+            self.add(("subscriptions", "feeds"), "feeds need a source of format nats with one stream")
 
     def _spark(self, checked: RouteDocument) -> None:
         """Slips in the names of Spark's properties, which would have no effect."""

@@ -15,6 +15,7 @@ from turnout.file_reading import MAX_BYTES
 from turnout.routes.caller_limits import CallerLimits
 from turnout.routes.document import DeadLetterPart, SubscriptionsPart, TriggerPart
 from turnout.routes.endpoints import NatsSource, Sink, Source
+from turnout.routes.health import HealthPart
 from turnout.routes.reader import RouteReader
 from turnout.routes.variables import Variables
 from turnout.routes.yaml_text import YamlText, decoded
@@ -49,6 +50,7 @@ class Route:
         sinks: name → sink. The first is where destinations without a sink's name go.
         dead_letter: where failing records go; None drops them, counted.
         trigger: when micro-batches start.
+        health: shares of lost records above which a server shows the route as unhealthy.
         checkpoint: the folder of the run's progress, absolute, or its URL; None is one beside the file.
         spark: more Spark properties for the session.
         file: where the route was read from, None for text.
@@ -87,6 +89,7 @@ class Route:
     unmatched: str = "drop"
     dead_letter: DeadLetterPart | None = None
     trigger: TriggerPart = field(default_factory=TriggerPart)
+    health: HealthPart = field(default_factory=HealthPart)
     checkpoint: str | None = None
     spark: Mapping[str, str] = field(default_factory=dict)
     file: FilePath | None = None

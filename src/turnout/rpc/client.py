@@ -13,9 +13,9 @@ import grpc
 from turnout.conditions import Condition, Explanation, Group
 from turnout.epoch import microseconds_since_epoch
 from turnout.errors import ConfigError, HistoryForgottenError, Mistake, SubscriptionError, SubscriptionInvalidError
+from turnout.loopback import host_of, is_loopback
 from turnout.rpc.caller import ACTOR_KEY, TENANT_KEY
 from turnout.rpc.convert import condition_from, data_from, data_to, subscription_from, subscription_to
-from turnout.rpc.loopback import host_of, is_loopback
 from turnout.rpc.message_parts import audit_entry, births_of, changes_of
 from turnout.rpc.status import error_of, translated
 from turnout.rpc.storage import COUNT_KEY

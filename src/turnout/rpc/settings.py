@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from turnout.errors import ConfigError, Mistake
+from turnout.loopback import is_loopback
 from turnout.rpc.jwt_tokens import JwtSettings
-from turnout.rpc.loopback import is_loopback
 from turnout.rpc.tokens import AcceptedToken, read_tokens
 from turnout.subscriptions.destinations import check_pattern
 from turnout.untrusted import decimal

@@ -3,8 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 from turnout.engine.counts import Counts
+
+
+class StartupStep(StrEnum):
+    """Step of a run before its first micro-batch, in the words that show it."""
+
+    SERVERS = "asking the servers and the store"
+    SESSION = "starting Spark: the JVM and its session"
+    SUBSCRIPTIONS = "reading the subscriptions"
+    FIRST_BATCH = "waiting for Spark's workers and the first records"
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 
 from turnout.engine import Counts, Result
 from turnout.histogram import Histogram
-from turnout.nats.wire import TOO_LARGE, Connection, Publisher
+from turnout.nats.wire import Connection, Publisher
 from turnout.nats.wire.packing import header_lines, id_lines
+from turnout.records.published import TOO_LARGE
 from turnout.runtime.sink_options import SinkOptions
 
 if TYPE_CHECKING:
@@ -49,6 +50,12 @@ class Publishers:
     def __exit__(self, *raised: object) -> None:
         self._connections.close()
 
+    def open(self) -> None:
+        """Connect to all sinks, before there is anything to publish."""
+        for sink, options in enumerate(self._sinks):
+            if options is not None:
+                self._publisher(sink, options)
+
     def publish(self, result: Result) -> list[Result]:
         """Send the messages of a batch, each to its sink.
 
@@ -60,6 +67,19 @@ class Publishers:
         """
         self._send(result)
         return self.flush() if len(self._refused) + len(self._too_large) >= _KEPT_BACK else []
+
+    def collect(self) -> list[Result]:
+        """Process the acknowledgements that have arrived; wait only if messages were refused.
+
+        Returns:
+            As `flush`.
+
+        Raises:
+            RunError: as `publish`.
+        """
+        for publisher in self._open.values():
+            publisher.collect()
+        return self.flush() if self._refused or self._too_large else []
 
     def flush(self) -> list[Result]:
         """Wait for every acknowledgement, and publish dead letters instead of the messages that were refused.

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from typing import Protocol
 
 from turnout.engine.counts import Counts
+from turnout.runtime.lag import Lag
 from turnout.runtime.progress import Progress
 from turnout.server.events import Events
-from turnout.server.lag_monitor import Lag
 from turnout.server.state import MinutePace, State
 from turnout.server.supervisor import Phase, RouteStatus
 

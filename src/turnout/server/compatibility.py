@@ -90,6 +90,7 @@ _WORK = (
     ("sinks", "sink", "what was delivered stays where it is, the next micro-batch goes to the new sink"),
     ("dead_letter", "deadLetter", _STATELESS),
     ("trigger", "trigger", "it says when micro-batches start, and not what they hold"),
+    ("health", "health", "it says what the server shows, and nothing of what a record goes through"),
     ("spark", "spark", "a route keeps no state in Spark that depends on it"),
 )
 

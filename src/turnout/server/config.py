@@ -14,6 +14,7 @@ from pydantic.alias_generators import to_camel
 from turnout.errors import MOST_MISTAKES, ConfigError, Mistake
 from turnout.file_reading import read_file
 from turnout.routes.endpoints import Part
+from turnout.routes.health import HealthPart
 from turnout.rpc.jwt_tokens import JwtSettings
 from turnout.server.durations import Seconds
 from turnout.subscriptions.address import store_url
@@ -200,6 +201,8 @@ class ServerConfig(Part):
         restarts: restarts of a route that fails.
         retention: limits of the stored history.
         limits: limits for HTTP clients.
+        health: shares of lost records above which a route is shown as unhealthy, where it sets none itself: half of
+            the records or deliveries, and all records unmatched.
         log_format: format of lines of the log.
         log_level: which lines are.
         route_variables: the environment variables that route texts from callers may name; those of files may name all.
@@ -226,6 +229,7 @@ class ServerConfig(Part):
     restarts: RestartsPart = Field(default_factory=RestartsPart)
     retention: RetentionPart = Field(default_factory=RetentionPart)
     limits: LimitsPart = Field(default_factory=LimitsPart)
+    health: HealthPart = Field(default_factory=HealthPart)
     interval: Seconds = 1.0
     log_format: Literal["text", "json"] = "text"
     log_level: Literal["debug", "info", "warning", "error"] = "info"

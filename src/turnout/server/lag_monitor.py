@@ -7,32 +7,18 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 
 from turnout.errors import ConnectionLostError, StreamError, TurnoutError
 from turnout.routes.endpoints import Endpoint, Source
 from turnout.runtime.endpoints import SourceSession, adapter_of
+from turnout.runtime.lag import Lag, lag_of
 from turnout.secrets import masked_url
-from turnout.server.offsets import committed
 from turnout.server.route_entry import RouteEntry
 from turnout.server.supervisor import Phase
 
 _log = logging.getLogger("turnout.server")
 _AT_WORK = (Phase.STARTING, Phase.RUNNING, Phase.WAITING, Phase.STOPPING)
 """Phases in which a server that is away is a problem: a route that is paused, or has failed, does not need it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Lag:
-    """Lag of a route.
-
-    Attributes:
-        records: by stream, the sequences that are not read yet. With a filter not all of them are for this route.
-        seconds: the age of the oldest of them; 0 where there is none, None where the server does not say.
-    """
-
-    records: dict[str, int] = field(default_factory=dict)
-    seconds: float | None = 0.0
 
 
 class Survey:
@@ -124,20 +110,7 @@ class Survey:
         if not source.streams:
             servers.reach(source)
             return None
-        session = servers.session(source)
-        ends = session.ends(source.streams)
-        if entry.checkpoint is None:
-            return None
-        done = committed(entry.checkpoint)
-        positions = {stream: max(end.first, done.sequence(stream)) for stream, end in ends.items()}
-        records = {stream: max(0, end.next - positions[stream]) for stream, end in ends.items()}
-        ages: list[float] = []
-        for stream in (stream for stream, count in records.items() if count):
-            age = session.age(stream, positions[stream], self._clock())
-            if age is None:
-                return Lag(records, None)
-            ages.append(age)
-        return Lag(records, max(ages, default=0.0))
+        return lag_of(source, entry.checkpoint, servers.session(source), self._clock())
 
 
 class _Servers:

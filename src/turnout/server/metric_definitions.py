@@ -20,6 +20,7 @@ _BATCH = "when a micro-batch has ended; since the server began"
 _END = "when a micro-batch has ended"
 _LOOK = "every 2 s, at the servers of NATS; no other source tells"
 _ASKED = "when it is asked for"
+_LOSS = "every 15 s, from the counts of each minute"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +90,16 @@ MEASURES: Final = {
             "Whether the route has failed too often, and waits for somebody.", _ASKED,
         ),
         Measure(
+            "turnout_route_healthy", "gauge", _ROUTE, "0 or 1",
+            "0 where the route loses more than its limits allow, or far more than in the day before.", _LOSS,
+        ),
+        Measure(
+            "turnout_route_loss_ratio", "gauge", ("route", "loss"), "ratio",
+            "Share of the last 15 minutes by kind of loss: dead_lettered, discarded and unmatched of the records read,"
+            " undeliverable of the deliveries; not there below 100 of them.",
+            _LOSS,
+        ),
+        Measure(
             "turnout_route_last_success_timestamp_seconds", "gauge", _ROUTE, "seconds since 1970",
             "When the last micro-batch ended; not there before the first one.", _END,
         ),
@@ -101,6 +112,16 @@ MEASURES: Final = {
             "The revision of the subscriptions in the last micro-batch.", _END,
         ),
         Measure(
+            "turnout_route_waits_for_task_slot", "gauge", _ROUTE, "0 or 1",
+            "Whether a route of latency: low has no task slot for open splits, and delivers in short micro-batches.",
+            _ASKED,
+        ),
+        Measure("turnout_task_slots", "gauge", (), "slots", "Task slots of the Spark application.", _ASKED),
+        Measure(
+            "turnout_task_slots_taken", "gauge", (), "slots",
+            "Task slots that open splits have, one of each route; one slot is always left.", _ASKED,
+        ),
+        Measure(
             "turnout_route_lag_records", "gauge", ("route", "stream", "partition"), "sequences",
             "Sequences of the source that are not done yet; with a filter not all of them are for the route.", _LOOK,
         ),
@@ -110,4 +131,4 @@ MEASURES: Final = {
         ),
     )
 }  # fmt: skip
-"""All of a route's, by name."""
+"""All of the routes' and their application's, by name."""

@@ -18,8 +18,10 @@ from prometheus_client.core import Metric
 from turnout._built import version as __version__
 from turnout.engine.counts import COUNTS, OUTCOMES, Counts
 from turnout.engine.flow import Stages
+from turnout.runtime.lag import Lag
+from turnout.runtime.open_splits.slots import SlotUse
 from turnout.runtime.progress import Progress
-from turnout.server.lag_monitor import Lag
+from turnout.server.losses import LossReport
 from turnout.server.metric_definitions import MEASURES
 from turnout.server.route_entry import RouteEntry
 from turnout.server.supervisor import Phase
@@ -47,9 +49,15 @@ class Metrics:
         for collector in (PROCESS_COLLECTOR, PLATFORM_COLLECTOR, GC_COLLECTOR):
             self.registry.register(collector)
 
-    def watch(self, entries: Callable[[], list[RouteEntry]], lag: Callable[[str], Lag | None]) -> None:
-        """Register metrics of the routes and their lag, which are read at each scrape."""
-        self.registry.register(_Routes(entries, lag, self._seconds))
+    def watch(
+        self,
+        entries: Callable[[], list[RouteEntry]],
+        lag: Callable[[str], Lag | None],
+        losses: Callable[[str], LossReport],
+        slots: Callable[[], SlotUse | None],
+    ) -> None:
+        """Register metrics of the routes, their lag, losses and task slots, which are read at each scrape."""
+        self.registry.register(_Routes(entries, lag, losses, slots, self._seconds))
 
     def add(self, registry: CollectorRegistry) -> None:
         """Add the metrics of another registry: the subscriptions service's."""
@@ -69,10 +77,17 @@ class _Routes:
     """Collector of the routes' metrics, which are read at each scrape."""
 
     def __init__(
-        self, entries: Callable[[], list[RouteEntry]], lag: Callable[[str], Lag | None], seconds: Histogram
+        self,
+        entries: Callable[[], list[RouteEntry]],
+        lag: Callable[[str], Lag | None],
+        losses: Callable[[str], LossReport],
+        slots: Callable[[], SlotUse | None],
+        seconds: Histogram,
     ) -> None:
         self._entries = entries
         self._lag = lag
+        self._losses = losses
+        self._slots = slots
         self._seconds = seconds
 
     def collect(self) -> Iterator[Metric]:
@@ -82,10 +97,23 @@ class _Routes:
         yield from _flows(entries)
         yield from _gauges(entries)
         yield from self._lags(entries)
+        yield from self._healths(entries)
+        yield from _slots(entries, self._slots() or SlotUse(0))
         names = {entry.name for entry in entries}
         for family in self._seconds.collect():
             family.samples = [sample for sample in family.samples if sample.labels["route"] in names]
             yield family
+
+    def _healths(self, entries: list[RouteEntry]) -> Iterator[Metric]:
+        healthy = MEASURES["turnout_route_healthy"].family()
+        shares = MEASURES["turnout_route_loss_ratio"].family()
+        for entry in entries:
+            report = self._losses(entry.name)
+            healthy.add_metric((entry.name,), not report.problems)
+            for loss, share in report.shares.items():
+                shares.add_metric((entry.name, loss), share)
+        yield healthy
+        yield shares
 
     def _lags(self, entries: list[RouteEntry]) -> Iterator[Metric]:
         records = MEASURES["turnout_route_lag_records"].family()
@@ -144,3 +172,14 @@ def _gauges(entries: list[RouteEntry]) -> Iterator[Metric]:
         if status.progress is not None and status.progress.revision is not None:
             revision.add_metric(name, status.progress.revision)
     yield from (up, failed, success, subscriptions, revision)
+
+
+def _slots(entries: list[RouteEntry], use: SlotUse) -> Iterator[Metric]:
+    """Yield the task slots, and the routes that wait for one."""
+    total, taken = MEASURES["turnout_task_slots"].family(), MEASURES["turnout_task_slots_taken"].family()
+    waits = MEASURES["turnout_route_waits_for_task_slot"].family()
+    total.add_metric((), use.total)
+    taken.add_metric((), len(use.taken))
+    for entry in entries:
+        waits.add_metric((entry.name,), entry.name in use.waiting)
+    yield from (total, taken, waits)

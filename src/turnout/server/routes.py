@@ -12,13 +12,15 @@ from pathlib import Path
 from turnout.errors import Mistake, RouteError
 from turnout.files import replace_file
 from turnout.routes import Route
+from turnout.runtime.committed_offsets import Offsets, committed
 from turnout.runtime.endpoints.adapter import Start
 from turnout.runtime.endpoints.changes import Change
+from turnout.runtime.open_splits.slots import SlotUse
 from turnout.server.activity_recorder import Recorder
 from turnout.server.compatibility import is_safe
 from turnout.server.config import RestartsPart
 from turnout.server.errors import ConflictError, StaleError, UnsafeChangeError
-from turnout.server.offsets import Offsets, checked_start, committed, resolved
+from turnout.server.offsets import checked_start, resolved
 from turnout.server.route_entry import RouteEntry
 from turnout.server.route_files import Author, RouteTexts
 from turnout.server.route_table import RouteTable
@@ -70,6 +72,10 @@ class Routes:
         self._missing: set[Path] = set()
 
     # Reading
+
+    def slots(self) -> SlotUse | None:
+        """Return the use of task slots by routes of ``latency: low``; None if there are no slots."""
+        return self._runner.slots()
 
     def entries(self) -> list[RouteEntry]:
         """All routes, by name."""

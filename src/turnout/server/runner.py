@@ -8,6 +8,7 @@ from typing import Protocol
 
 from turnout.errors import Mistake
 from turnout.routes import Route
+from turnout.runtime.open_splits.slots import SlotUse
 from turnout.runtime.progress import Progress, RunResult
 
 
@@ -25,6 +26,10 @@ class Runner(Protocol):
             ConnectionLostError: a server is away.
             TurnoutError: the run failed, in a sentence.
         """
+        ...
+
+    def slots(self) -> SlotUse | None:
+        """Return the use of task slots by routes of ``latency: low``; None if there are no slots."""
         ...
 
     def alive(self) -> bool:

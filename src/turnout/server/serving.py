@@ -31,6 +31,7 @@ from turnout.server.grpc import grpc_settings, tenants_of
 from turnout.server.health import Health
 from turnout.server.lag_monitor import Survey
 from turnout.server.listener import HttpServer
+from turnout.server.losses import LossWatch
 from turnout.server.matchers import Matchers
 from turnout.server.metrics import Metrics
 from turnout.server.otlp import Push, endpoint_of
@@ -165,7 +166,8 @@ class RouteServer:
         self._resources.callback(self.routes.close)
         survey = Survey(self.routes.entries, observer=recorder.lagged)
         self._resources.callback(survey.close)
-        metrics.watch(self.routes.entries, survey.lag)
+        losses = LossWatch(state, self.routes.entries, self.config.health)
+        metrics.watch(self.routes.entries, survey.lag, losses.report, self.routes.slots)
         tenants = subscriptions[1] if subscriptions else None
         health = Health(self.runner, survey, tenants.store.revision if tenants else None)
         health.start()
@@ -173,12 +175,15 @@ class RouteServer:
         matchers = self._resources.enter_context(Matchers())
         if tenants is not None and self.config.store is not None:
             matchers.know(self.config.store, tenants.live(EVERYBODY.caller))
-        self.parts = Parts(self.routes, state, events, survey, metrics, health, tenants, matchers, self._threads)
+        self.parts = Parts(
+            self.routes, state, events, survey, metrics, health, losses, tenants, matchers, self._threads
+        )
         self._resources.callback(self.parts.scrapes.shutdown, wait=False)
+        self._resources.callback(self.parts.feeds.close)
         app = self._guarded_app(self.parts, authenticator)
         self.routes.look()
         survey.start()
-        self._in_thread("turnout-watch", lambda: self._keep_looking(recorder))
+        self._in_thread("turnout-watch", lambda: self._keep_looking(recorder, losses))
         self._serve_http(app, listening, events)
 
     def _guarded_app(self, parts: Parts, authenticator: TokenFile | None) -> ASGIApp:
@@ -235,7 +240,7 @@ class RouteServer:
         self._resources.callback(thread.join)
         self._resources.callback(self._ending.set)
 
-    def _keep_looking(self, recorder: Recorder) -> None:
+    def _keep_looking(self, recorder: Recorder, losses: LossWatch) -> None:
         since_flush = 0.0
         while not self._ending.wait(self.config.interval):
             since_flush += self.config.interval
@@ -244,6 +249,7 @@ class RouteServer:
                 if since_flush >= _FLUSH_SECONDS:
                     since_flush = 0.0
                     recorder.flush()
+                losses.look_if_due()
             except Exception:  # noqa: BLE001 - the next look may go well, and nobody else would begin it
                 _log.exception("the route files cannot be looked at")
 

@@ -21,6 +21,7 @@ from turnout.errors import TurnoutError
 from turnout.files import FileLock
 from turnout.runtime.endpoints.adapter import Start
 from turnout.server.config import RetentionPart
+from turnout.server.loss_counts import LOSSES, Losses
 
 N = TypeVar("N", int, float)
 
@@ -40,16 +41,19 @@ CREATE TABLE IF NOT EXISTS pace (
     lag_records INTEGER, lag_seconds REAL, PRIMARY KEY (route, minute)) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS counts_by_minute ON counts (minute);
 CREATE INDEX IF NOT EXISTS pace_by_minute ON pace (minute);
-CREATE TABLE IF NOT EXISTS letters (
-    minute INTEGER NOT NULL, route TEXT NOT NULL, letters INTEGER NOT NULL, PRIMARY KEY (minute, route)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS losses (
+    minute INTEGER NOT NULL, route TEXT NOT NULL, read INTEGER NOT NULL, messages INTEGER NOT NULL,
+    dead_lettered INTEGER NOT NULL, discarded INTEGER NOT NULL, undeliverable INTEGER NOT NULL,
+    unmatched INTEGER NOT NULL, PRIMARY KEY (minute, route)) WITHOUT ROWID;
+DROP TABLE IF EXISTS letters;
 CREATE TABLE IF NOT EXISTS events (
     id INTEGER PRIMARY KEY AUTOINCREMENT, at REAL NOT NULL, kind TEXT NOT NULL, route TEXT NOT NULL,
     detail TEXT NOT NULL);
 """
-_LETTERS_OF_COUNTS = """
-INSERT INTO letters SELECT minute, route, (counts ->> '$.dead_lettered') + (counts ->> '$.undeliverable') AS letters
-    FROM counts WHERE letters > 0
-"""
+_LOSSES_OF_COUNTS = f"""
+INSERT INTO losses SELECT minute, route, {", ".join(f"coalesce(counts ->> '$.{name}', 0)" for name in LOSSES)}
+    FROM counts
+"""  # noqa: S608 - names of our own
 """Of a folder of a server that had them among the counts alone."""
 _TRIM_EVERY = 200
 """Events between two looks at how many there are."""
@@ -168,10 +172,10 @@ class State:
         self._db = sqlite3.connect(file, check_same_thread=False, isolation_level=None)
         self._db.execute("PRAGMA journal_mode=WAL")
         self._db.execute("PRAGMA synchronous=FULL")
-        had_letters = self._db.execute("SELECT 1 FROM sqlite_master WHERE name = 'letters'").fetchone()
+        had_losses = self._db.execute("SELECT 1 FROM sqlite_master WHERE name = 'losses'").fetchone()
         self._db.executescript(_SCHEMA)
-        if not had_letters:
-            self._db.execute(_LETTERS_OF_COUNTS)
+        if not had_losses:
+            self._db.execute(_LOSSES_OF_COUNTS)
         newest = self._db.execute("SELECT max(minute) FROM counts WHERE minute <= ?", (clock(),)).fetchone()[0]
         # A clock that was set while no server ran is told from the time without one by how long it lasts.
         self._trusted.now(newest)
@@ -301,13 +305,14 @@ class State:
             for (route, _), more_pace in pace.items():
                 _add_pace(db, route, more_pace)
             db.execute("DELETE FROM counts WHERE minute < ?", (oldest,))
-            db.execute("DELETE FROM letters WHERE minute < ?", (oldest,))
+            db.execute("DELETE FROM losses WHERE minute < ?", (oldest,))
             db.execute("DELETE FROM pace WHERE minute < ?", (oldest,))
 
-    def set_aside(self, since: float) -> dict[str, int]:
-        """Return the number of dead letters and undeliverable messages by route since then; no entry without any."""
-        query = "SELECT route, SUM(letters) FROM letters WHERE minute >= ? GROUP BY route"
-        return {str(route): int(letters) for route, letters in self._rows(query, since)}
+    def losses(self, since: float, until: float) -> dict[str, Losses]:
+        """Return what was read and lost by route in the minutes that begin in a period; no entry without any."""
+        sums = ", ".join(f"SUM({name})" for name in LOSSES)
+        query = f"SELECT route, {sums} FROM losses WHERE minute >= ? AND minute < ? GROUP BY route"  # noqa: S608
+        return {str(route): Losses(*numbers) for route, *numbers in self._rows(query, since, until)}
 
     def counts(self, route: str, since: float = 0.0) -> list[MinuteCounts]:
         """The counts of each minute in which something was done, the oldest first."""
@@ -375,8 +380,8 @@ def _add_counts(db: sqlite3.Connection, route: str, minute: int, more: Counts) -
     total = more + _counts(before[0]) if before else more
     row = (route, minute, json.dumps({**total.as_dict(), "flow": total.flow.as_dict()}))
     db.execute("INSERT OR REPLACE INTO counts VALUES (?, ?, ?)", row)
-    if letters := total.dead_lettered + total.undeliverable:
-        db.execute("INSERT OR REPLACE INTO letters VALUES (?, ?, ?)", (minute, route, letters))
+    lost = [getattr(total, name) for name in LOSSES]
+    db.execute("INSERT OR REPLACE INTO losses VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (minute, route, *lost))
 
 
 def _add_pace(db: sqlite3.Connection, route: str, more: MinutePace) -> None:

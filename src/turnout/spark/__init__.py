@@ -5,8 +5,9 @@ Spark's tasks. The names are loaded when they are first used: executors import t
 alone, and need not have the rest.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from turnout.deferred import names_at_first_use
 
 if TYPE_CHECKING:
     from turnout.engine.counts import Counts
@@ -59,12 +60,12 @@ _REMOVED = {
 """Wrappers of `turnout.history` that are gone; until the next release their names say so."""
 
 
+_get = names_at_first_use(__name__, {name: home for home, names in _HOMES.items() for name in names})
+
+
 def __getattr__(name: str) -> Any:
-    for home, names in _HOMES.items():
-        if name in names:
-            return getattr(import_module(home), name)
     if name in _REMOVED:
         from turnout.errors import TurnoutError
 
         raise TurnoutError(f"turnout.spark.{name} is gone: turnout.history.{_REMOVED[name]} needs no Spark")
-    raise AttributeError(f"module 'turnout.spark' has no attribute {name!r}")
+    return _get(name)

@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
+import socket
 import time
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Final, Protocol
 
 from turnout.engine.counts import Counts
 from turnout.engine.flow import Flow
-from turnout.nats.wire import Connection
-from turnout.nats.wire.open_pull import OpenReader
-from turnout.nats.wire.positions import state_of
-from turnout.nats.wire.records import with_stream
-from turnout.runtime.gaps import LossWatch
 from turnout.runtime.open_splits.client import OpenSession
 from turnout.runtime.open_splits.progress import OpenProgress
 from turnout.spark.formats.nats.open_offsets import LARGE_BACKLOG
-from turnout.untrusted import LARGEST_SEQUENCE
 
 if TYPE_CHECKING:
     from turnout.engine import Result
+    from turnout.histogram import Histogram
     from turnout.records.types import ArrowBatch
-    from turnout.runtime.publishing import Publishers
-    from turnout.runtime.source_options import SourceOptions
+    from turnout.runtime.feeds.recorder import MatchRecorder
     from turnout.spark.formats.nats.reading import OpenSplit
     from turnout.spark.stage import TaskTally
 
@@ -32,100 +28,173 @@ RECORD_SECONDS: Final = 1.0
 _PAUSE_SECONDS: Final = 0.002
 """Seconds without a message after which the task waits for acknowledgements: until then messages come first."""
 
-_LONGEST_UNACKNOWLEDGED_SECONDS: Final = 0.02
+_COLLECT_SECONDS: Final = 0.02
+"""Seconds between two looks at acknowledgements while messages keep coming."""
 
-Outcomes = Callable[["ArrowBatch", int | None], Iterable["Result"]]
-"""Results of the engine for the records of a batch, matched with a revision of the subscriptions."""
+
+class OpenRecords(Protocol):
+    """Records of a source as they arrive, for one task.
+
+    Attributes:
+        end: the position behind the last record that was there at the beginning.
+    """
+
+    end: int
+
+    @property
+    def next(self) -> int:
+        """The position that comes next."""
+        ...
+
+    @property
+    def pending(self) -> int:
+        """Number of records that the source had beyond the last batch."""
+        ...
+
+    def batches(self) -> Iterator[ArrowBatch]:
+        """Yield the records as they arrive, and a batch without any when a wait ends."""
+        ...
+
+    def wait_at_most(self, seconds: float) -> None:
+        """Set the length of the longest wait."""
+        ...
+
+
+OpensRecords = Callable[[int, socket.socket, float], AbstractContextManager[OpenRecords]]
+"""Opens the source at a position; bytes on the socket end a wait, which lasts so many seconds at most."""
+
+
+class OpenSink(Protocol):
+    """Delivery of results: see `turnout.runtime.publishing.Publishers`.
+
+    Attributes:
+        delivery: histogram of times from publish to acknowledgement.
+    """
+
+    delivery: Histogram
+
+    def open(self) -> None:
+        """Connect before there is anything to deliver."""
+        ...
+
+    def publish(self, result: Result) -> list[Result]:
+        """Deliver the messages of a batch, without waiting for acknowledgements."""
+        ...
+
+    def collect(self) -> list[Result]:
+        """Take the acknowledgements that have arrived."""
+        ...
+
+    def flush(self) -> list[Result]:
+        """Wait for every acknowledgement."""
+        ...
+
+
+class OpenEngine(Protocol):
+    """Engine of a route with the revisions of its subscriptions."""
+
+    def prepare(self, revision: int | None) -> None:
+        """Make what the first batch would have to wait for."""
+        ...
+
+    def outcomes(self, batch: ArrowBatch, revision: int | None) -> Iterable[Result]:
+        """Return the results for the records of a batch, matched with a revision of the subscriptions."""
+        ...
 
 
 class OpenTask:
     """One attempt to read an open split.
 
     Args:
-        options: how to read the source, and where the driver's ledger is.
+        address: of the driver's ledger.
         split: what to read.
-        outcomes: runs the engine.
-        publishers: of the route's sinks.
+        opens: opens its source.
+        engine: of the route.
+        sink: where the messages go.
         tally: where the task's counts are added up.
+        recorder: of matches for feeds; None for a route without feeds.
     """
 
     def __init__(
         self,
-        options: SourceOptions,
+        address: str,
         split: OpenSplit,
-        outcomes: Outcomes,
-        publishers: Publishers,
+        opens: OpensRecords,
+        engine: OpenEngine,
+        sink: OpenSink,
         tally: TaskTally,
+        recorder: MatchRecorder | None = None,
     ) -> None:
-        self._options = options
+        self._address = address
         self._split = split
-        self._outcomes = outcomes
-        self._publishers = publishers
+        self._opens = opens
+        self._engine = engine
+        self._sink = sink
         self._tally = tally
-        self._flush_at: float | None = None
+        self._recorder = recorder
+        self._collect_at: float | None = None
 
     def run(self) -> None:
         """Read until the time of the split is over, or the driver closes it, and have its position recorded.
 
         Raises:
-            ConnectionLostError: the driver is gone or has given the split to another task; or nats-server is away.
+            ConnectionLostError: the driver is gone or has given the split to another task; or a server is away.
             StreamError: messages are gone and ``failOnDataLoss`` is on.
             RunError: a record failed, and the route tolerates no failures.
         """
-        assert self._options.open_splits is not None
         split = self._split
-        with OpenSession(self._options.open_splits) as session:
+        with OpenSession(self._address) as session:
             progress = session.begin(split.number, split.start, split.revision)
             self._tally.resume(progress.counts)
+            self._stored = progress.next
             self._next, self._revision, self._recorded = progress.next, progress.revision, progress
             if session.seconds > 0:
-                with Connection(self._options.connection) as connection:
-                    # A task may begin while the server restarts: it waits as long as a task that is under way.
-                    connection.reconnect()
-                    self._follow(session, connection)
+                self._engine.prepare(self._revision)
+                self._sink.open()
+                with self._opens(self._next, session.socket, RECORD_SECONDS) as records:
+                    self._follow(session, records)
             session.record(self._progress(), final=True)
 
-    def _follow(self, session: OpenSession, connection: Connection) -> None:
-        options, split = self._options, self._split
-        filters, until = options.filters, time.monotonic() + session.seconds
+    def _follow(self, session: OpenSession, records: OpenRecords) -> None:
+        now = time.monotonic()
+        due, until = now + RECORD_SECONDS, now + session.seconds
         # What an earlier attempt did after its last record is done again with the revision that it was done with.
-        again = state_of(connection, split.stream).next if self._revision is not None else 0
-        reader = OpenReader(connection, split.stream, self._next, filters, calls=session.socket, tick=RECORD_SECONDS)
-        due = time.monotonic() + RECORD_SECONDS
-        with LossWatch(options, split.stream, LARGEST_SEQUENCE, passing_by=bool(filters)) as watch:
-            for batch in reader.batches():
-                if batch.num_rows:
-                    if reader.hole is not None:
-                        watch.note(reader.hole)
-                    self._publish(batch)
-                    self._next = reader.next
-                session.listen()
-                now = time.monotonic()
-                if self._flush_at is not None and (now >= self._flush_at or not batch.num_rows):
-                    self._flush()
-                reader.tick = RECORD_SECONDS if self._flush_at is None else _PAUSE_SECONDS
-                if session.revision != self._revision and (self._next >= again or not reader.pending):
-                    self._revision = session.revision
-                    session.record(self._progress(), wait=True)
-                elif now >= due:
-                    due = now + RECORD_SECONDS
-                    self._record_changes(session)
-                if session.closing or now >= until or reader.pending > LARGE_BACKLOG:
-                    break
-            watch.look()
-        reader.close()
+        again = records.end if self._revision is not None else 0
+        session.reads()
+        for batch in records.batches():
+            if batch.num_rows:
+                self._publish(batch)
+                self._next = records.next
+            session.listen()
+            now = time.monotonic()
+            if self._collect_at is not None and not batch.num_rows:
+                self._flush()
+            elif self._collect_at is not None and now >= self._collect_at:
+                self._tally.add(*self._sink.collect())
+                self._collect_at = now + _COLLECT_SECONDS
+            records.wait_at_most(RECORD_SECONDS if self._collect_at is None else _PAUSE_SECONDS)
+            if session.revision != self._revision and (self._next >= again or not records.pending):
+                self._revision = session.revision
+                session.record(self._progress(), wait=True)
+            elif now >= due:
+                due = now + RECORD_SECONDS
+                self._record_changes(session)
+            if session.closing or now >= until or records.pending > LARGE_BACKLOG:
+                break
 
     def _publish(self, batch: ArrowBatch) -> None:
         """Publish what becomes of a batch, without a wait for acknowledgements."""
-        for result in self._outcomes(with_stream(batch, self._split.stream), self._revision):
-            self._tally.add(result, *self._publishers.publish(result))
-        if self._flush_at is None:
-            self._flush_at = time.monotonic() + _LONGEST_UNACKNOWLEDGED_SECONDS
+        for result in self._engine.outcomes(batch, self._revision):
+            self._tally.add(result, *self._sink.publish(result))
+            if self._recorder is not None:
+                self._recorder.add(result)
+        if self._collect_at is None:
+            self._collect_at = time.monotonic() + _COLLECT_SECONDS
 
     def _flush(self) -> None:
         """Wait for every acknowledgement."""
-        self._tally.add(*self._publishers.flush())
-        self._flush_at = None
+        self._tally.add(*self._sink.flush())
+        self._collect_at = None
 
     def _record_changes(self, session: OpenSession) -> None:
         """Report the progress unless nothing has happened since the last report."""
@@ -136,5 +205,8 @@ class OpenTask:
     def _progress(self) -> OpenProgress:
         """Return the progress when everything up to it is acknowledged."""
         self._flush()
-        delivery = Counts(flow=Flow(delivery=self._publishers.delivery))
+        if self._recorder is not None:
+            self._recorder.store(self._split.stream, self._stored, self._next)
+            self._stored = self._next
+        delivery = Counts(flow=Flow(delivery=self._sink.delivery))
         return OpenProgress(self._next, self._tally.counts + delivery, self._revision)

@@ -9,6 +9,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Final, Self
 
 import pyarrow as pa
@@ -21,12 +22,14 @@ from turnout.engine.flow import Flow
 from turnout.engine.messages import RECORDS
 from turnout.errors import StreamError
 from turnout.gc_tools import paused_gc
+from turnout.nats.wire.records import SCHEMA, with_stream
 from turnout.routes import Route
 from turnout.runtime.index.location import IndexPlace
 from turnout.runtime.kafka_limits import KafkaLimits, fitting
 from turnout.runtime.publishing import Publishers
 from turnout.runtime.sink_options import SinkOptions
 from turnout.spark.endpoints import endpoint_of
+from turnout.spark.formats.nats.open_reading import opened
 from turnout.spark.formats.nats.rows import open_split_of, readers_of
 from turnout.spark.open_task import OpenTask
 
@@ -34,6 +37,9 @@ if TYPE_CHECKING:
     from turnout.engine import Messages, Program, Result
     from turnout.engine.replay import Replay
     from turnout.histogram import Histogram
+    from turnout.runtime.feeds.recorder import MatchRecorder
+    from turnout.runtime.source_options import SourceOptions
+    from turnout.spark.formats.nats.reading import OpenSplit
     from turnout.subscriptions.index import Index
 
 MESSAGE_ID: Final = "_message_id"
@@ -108,6 +114,7 @@ class SparkStage:
         key: what tells them from others.
         sinks: how to publish to each of the route's sinks; None for those that are not NATS.
         limits: of the sizes that each of the route's sinks takes; None for those that are not Kafka.
+        stores_matches: whether the matches of splits are stored for feeds, beside the index.
     """
 
     splits: bool
@@ -117,6 +124,7 @@ class SparkStage:
     key: str
     sinks: tuple[SinkOptions | None, ...] = field(repr=False)
     limits: tuple[KafkaLimits | None, ...] = ()
+    stores_matches: bool = False
 
     @classmethod
     def of(cls, route: Route, *, splits: bool, replay: Replay | None = None) -> Self:
@@ -135,9 +143,9 @@ class SparkStage:
         """Return the stage for records that are matched with this revision."""
         return replace(self, revision=revision)
 
-    def with_index(self, index: IndexPlace) -> Self:
-        """Return the stage with the location of its subscriptions' index."""
-        return replace(self, index=index)
+    def with_index(self, index: IndexPlace, *, stores_matches: bool = False) -> Self:
+        """Return the stage with the location of its subscriptions' index, and of its feeds if it stores matches."""
+        return replace(self, index=index, stores_matches=stores_matches)
 
     def with_limits(self, limits: tuple[KafkaLimits | None, ...]) -> Self:
         """Return the stage with the record size limits of its sinks."""
@@ -155,9 +163,9 @@ class SparkStage:
         tally = TaskTally()
         with paused_gc(freeze=True), Publishers(self.sinks) as publishers:
             for rows in batches:
-                opened = open_split_of(rows) if self.splits else None
-                if opened is not None:
-                    OpenTask(*opened, self._outcomes_at, publishers, tally).run()
+                open_split = open_split_of(rows) if self.splits else None
+                if open_split is not None:
+                    self._open_task(*open_split, publishers, tally).run()
                     continue
                 for result in self.results([rows]):
                     tally.add(result, *publishers.publish(result))
@@ -192,6 +200,7 @@ class SparkStage:
         """Yield the result of each batch, without publishing it."""
         from turnout.engine import Messages, Result
 
+        recorder = self._recorder()
         for rows in batches:
             if not self.splits:
                 yield from self._outcomes(rows, self._index(self.revision))
@@ -199,11 +208,30 @@ class SparkStage:
             for reader in readers_of(rows):
                 index = self._index(self.revision if reader.revision is None else reader.revision)
                 for records in reader.batches_with_stream():
-                    yield from self._outcomes(records, index)
+                    for result in self._outcomes(records, index):
+                        if recorder is not None:
+                            recorder.add(result)
+                        yield result
+                if recorder is not None:
+                    recorder.store(reader.stream, reader.start, reader.end)
                 if reader.not_read:
                     yield Result(Counts(not_read=reader.not_read), Messages.none())
 
-    def _outcomes_at(self, records: pa.RecordBatch, revision: int | None) -> Iterator[Result]:
+    def _open_task(
+        self, options: SourceOptions, split: OpenSplit, publishers: Publishers, tally: TaskTally
+    ) -> OpenTask:
+        assert options.open_splits is not None
+        opens = partial(opened, options, split)
+        return OpenTask(options.open_splits, split, opens, self, publishers, tally, self._recorder())
+
+    def prepare(self, revision: int | None) -> None:
+        """Make the program, open the index of a revision, and run once without records: the first takes longest."""
+        nothing = with_stream(pa.RecordBatch.from_pylist([], schema=SCHEMA), "")
+        for _ in self.outcomes(nothing, revision):
+            pass
+
+    def outcomes(self, records: pa.RecordBatch, revision: int | None) -> Iterator[Result]:
+        """Yield the results for records that are matched with a revision of the subscriptions."""
         return self._outcomes(records, self._index(revision))
 
     def _outcomes(self, records: pa.RecordBatch, index: Index | None) -> Iterator[Result]:
@@ -212,6 +240,11 @@ class SparkStage:
         program = self._program()
         for piece in pieces(records):
             yield program.run(piece, index)
+
+    def _recorder(self) -> MatchRecorder | None:
+        from turnout.runtime.feeds.recorder import MatchRecorder
+
+        return MatchRecorder(self.index) if self.stores_matches and self.index is not None else None
 
     def _index(self, revision: int | None) -> Index | None:
         """The subscriptions of a revision; None for a route without."""

@@ -1,12 +1,20 @@
-"""Subscriptions: their conditions and destinations, their stores, and the matching of messages."""
+"""Subscriptions: their conditions and destinations, their stores, and the matching of messages.
 
-from turnout.subscriptions.index.match_result import Match
-from turnout.subscriptions.index.statistics import IndexStats
-from turnout.subscriptions.matcher import Matcher
-from turnout.subscriptions.matches import MatchBatch, MatchList
-from turnout.subscriptions.model import Changes, ConditionMatch, Page, Subscription, new_id
-from turnout.subscriptions.snapshot import Snapshot
-from turnout.subscriptions.store import MAX_LIMIT, Store, StoreBase, open_store
+The names are loaded when they are first used: a route file needs the addresses of stores, and no index.
+"""
+
+from typing import TYPE_CHECKING
+
+from turnout.deferred import names_at_first_use
+
+if TYPE_CHECKING:
+    from turnout.subscriptions.index.match_result import Match
+    from turnout.subscriptions.index.statistics import IndexStats
+    from turnout.subscriptions.matcher import Matcher
+    from turnout.subscriptions.matches import MatchBatch, MatchList
+    from turnout.subscriptions.model import Changes, ConditionMatch, Page, Subscription, new_id
+    from turnout.subscriptions.snapshot import Snapshot
+    from turnout.subscriptions.store import MAX_LIMIT, Store, StoreBase, open_store
 
 __all__ = [
     "MAX_LIMIT",
@@ -25,3 +33,24 @@ __all__ = [
     "new_id",
     "open_store",
 ]
+
+__getattr__ = names_at_first_use(
+    __name__,
+    {
+        "MAX_LIMIT": "turnout.subscriptions.store",
+        "Changes": "turnout.subscriptions.model",
+        "ConditionMatch": "turnout.subscriptions.model",
+        "IndexStats": "turnout.subscriptions.index.statistics",
+        "Match": "turnout.subscriptions.index.match_result",
+        "MatchBatch": "turnout.subscriptions.matches",
+        "MatchList": "turnout.subscriptions.matches",
+        "Matcher": "turnout.subscriptions.matcher",
+        "Page": "turnout.subscriptions.model",
+        "Snapshot": "turnout.subscriptions.snapshot",
+        "Store": "turnout.subscriptions.store",
+        "StoreBase": "turnout.subscriptions.store",
+        "Subscription": "turnout.subscriptions.model",
+        "new_id": "turnout.subscriptions.model",
+        "open_store": "turnout.subscriptions.store",
+    },
+)

@@ -1,7 +1,7 @@
 """Destinations: what a text must be for a message to be sent there, and which of them one may reach.
 
-A destination is a subject without wildcards, or ``sink:subject`` where a route has several named sinks. Whether a
-stream takes the subject is known only to the server.
+A destination is a subject without wildcards, ``sink:subject`` where a route has several named sinks, or ``feed:`` for
+the subscription's feed alone. Whether a stream takes the subject is known only to the server.
 """
 
 from __future__ import annotations
@@ -13,6 +13,9 @@ from dataclasses import dataclass, replace
 from turnout.errors import ConfigError, Mistake, SubscriptionInvalidError
 from turnout.subjects import is_valid, matches
 from turnout.subscriptions.model import Subscription
+
+FEED = "feed:"
+"""Destination of a subscription whose messages are read from its feed, and sent nowhere."""
 
 MAX_BYTES = 2_048
 """The longest destination in UTF-8. nats-server reads protocol lines of 4,096 bytes, with a reply subject and sizes."""
@@ -37,7 +40,7 @@ def problem_of(destination: str) -> str | None:
         size = len(destination.encode("utf-8", "replace"))
         if size > MAX_BYTES:
             return f"cannot be published to: it has {size:,} bytes, at most {MAX_BYTES:,} are taken"
-    if _SUBJECT.fullmatch(destination) and ":" not in destination:
+    if destination == FEED or (_SUBJECT.fullmatch(destination) and ":" not in destination):
         return None
     head, colon, rest = destination.partition(":")
     problem = _problem(destination, 0)

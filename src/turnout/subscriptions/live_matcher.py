@@ -60,7 +60,7 @@ class LiveMatcher:
             self._behind = True
             self._news.notify_all()
 
-    def match(self, metadata: Mapping[str, str]) -> list[Match]:
+    def match(self, metadata: Mapping[str, object]) -> list[Match]:
         """Return every subscription that matches the message; see `Matcher.match`."""
         self._keep_up()
         return list(self.matcher.match(metadata))

@@ -10,7 +10,7 @@ import numpy as np
 
 from turnout.conditions import evaluate
 from turnout.epoch import milliseconds_now
-from turnout.records.text import texts_of_values
+from turnout.records.text import texts_of_all, texts_of_values
 from turnout.subscriptions.index.anchor_costs import Costs
 from turnout.subscriptions.index.background_task import BackgroundTask
 from turnout.subscriptions.index.buckets import TooManyError
@@ -20,7 +20,7 @@ from turnout.subscriptions.index.match_one import Single, single_of
 from turnout.subscriptions.index.match_result import Answer, Answers, answer_of
 from turnout.subscriptions.index.segment_view import SegmentView, UseCounts
 from turnout.subscriptions.index.statistics import IndexStats, stats_of
-from turnout.subscriptions.matches import MatchBatch, MatchList, MessageMatches
+from turnout.subscriptions.matches import NO_MATCHES, MatchBatch, MatchList, MessageMatches
 from turnout.subscriptions.model import Changes, Subscription
 from turnout.subscriptions.snapshot import Snapshot
 from turnout.subscriptions.store import Store
@@ -160,26 +160,30 @@ class Matcher:
         time = now if time is None else time
         layers, loose = self._state
         parts = []
-        for layer in layers:
-            gone = layer.stratum.gone
+        for stratum, single, answers in layers:
+            gone = stratum.gone
             try:
-                numbers = layer.single.matched(texts)
+                numbers = single.matched(texts)
             except TooManyError:
-                numbers = self._index_of(layers).match_one(layer.stratum.segment, texts)
+                numbers = self._index_of(layers).match_one(stratum.segment, texts)
             if gone is not None:
                 numbers = [number for number in numbers if not gone[number]]
-            if numbers and layer.stratum.segment.expires:
+            if numbers and stratum.segment.expires:
                 places = np.array(numbers, np.int64)
-                numbers = places[layer.stratum.segment.current(places, time, now)].tolist()
+                numbers = places[stratum.segment.current(places, time, now)].tolist()
             if numbers:
-                parts.append((layer.answers, numbers))
-        beside: list[Answer] = []
-        if loose:
-            self._patience -= len(loose)
-            if self._patience < 0:
-                self._settle()
-            beside = [answer for one, answer in loose if not one.inactive(time, now) and evaluate(one.condition, texts)]
-        return MatchList(MessageMatches(texts, parts, beside))
+                parts.append((answers, numbers))
+        beside = self._matching(loose, texts, time, now) if loose else ()
+        return MessageMatches(texts, parts, beside) if parts or beside else NO_MATCHES
+
+    def _matching(
+        self, loose: Sequence[tuple[Subscription, Answer]], texts: Mapping[str, str], time: int, now: int
+    ) -> list[Answer]:
+        """Return the answers of those of the new subscriptions that match, which get a layer when that was long."""
+        self._patience -= len(loose)
+        if self._patience < 0:
+            self._settle()
+        return [answer for one, answer in loose if not one.inactive(time, now) and evaluate(one.condition, texts)]
 
     def match_many(
         self,
@@ -197,7 +201,7 @@ class Matcher:
         >>> matcher.match_many([{"k": "abc"}, {"k": "b"}]).ids()
         [['x'], []]
         """
-        texts = [texts_of_values(message) for message in messages]
+        texts = texts_of_all(messages)
         layers, loose = self._state
         now = milliseconds_now() if now is None else now
         matches = self._index_of(layers).match_messages(texts, times=times, now=now)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import accumulate, pairwise
 from operator import attrgetter, eq
-from typing import Any, TypeAlias, overload
+from typing import Any, Final, TypeAlias, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from turnout.subscriptions.index.index import Matches
 from turnout.subscriptions.index.match_result import Answer, Answers, Match, objects
 
-_AT_ONCE = 1024
+_AT_ONCE = 256
 """Ids are taken for this many messages at a time: what was touched is still in the cache when it is handed out."""
 
 _Numbers: TypeAlias = NDArray[np.int64]
@@ -135,7 +135,66 @@ class MatchBatch(Sequence["MatchList"]):
         return values.tolist()
 
 
-class MessageMatches:
+class MatchList(Sequence[Match]):
+    """Matches of one message, created on each access; equal to a list of the same matches.
+
+    Args:
+        batch: whose message it is.
+        row: of the message.
+
+    >>> from turnout.conditions import parse
+    >>> from turnout.subscriptions import Matcher, Subscription
+    >>> matcher = Matcher([Subscription(["d"], parse("a:1"), id="one")])
+    >>> matches = matcher.match({"a": "1"})
+    >>> isinstance(matches, MatchList), matches.ids, matches == matcher.match_many([{"a": "1"}])[0]
+    (True, ['one'], True)
+    """
+
+    __slots__ = ("_batch", "_row")
+
+    def __init__(self, batch: MatchBatch, row: int) -> None:
+        self._batch = batch
+        self._row = row
+
+    def __len__(self) -> int:
+        return self._batch.count_of(self._row)
+
+    @overload
+    def __getitem__(self, index: int) -> Match: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Match]: ...
+    def __getitem__(self, index: int | slice) -> Match | list[Match]:
+        return self._objects()[index]
+
+    def __iter__(self) -> Iterator[Match]:
+        return iter(self._objects())
+
+    def __eq__(self, other: object) -> bool:
+        return _same(self, other) if isinstance(other, list | MatchBatch | MatchList) else NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]  # equal to lists, which have no hash either
+
+    def __repr__(self) -> str:
+        return repr(self._objects())
+
+    @property
+    def ids(self) -> list[str]:
+        """The ids of the subscriptions. For many messages `MatchBatch.ids` takes less time."""
+        return self._batch.ids_of(self._row)
+
+    @property
+    def destinations(self) -> list[tuple[str, ...]]:
+        """The destinations of each match, in the order of `ids`."""
+        return [answer.destinations for answer in self._answers()]
+
+    def _objects(self) -> list[Match]:
+        return self._batch.of(self._row)
+
+    def _answers(self) -> list[Answer]:
+        return self._batch.answers(self._row)
+
+
+class MessageMatches(MatchList):
     """Matches of one message, as numbers of subscriptions.
 
     Args:
@@ -153,80 +212,28 @@ class MessageMatches:
         self._parts = parts
         self._beside = beside
 
-    def of(self, _row: int) -> list[Match]:
-        """Return the matches as objects."""
-        message = self._message
-        return [answer.match or answer.of(message) for answer in self.answers(0)]
+    def __len__(self) -> int:
+        return sum([len(numbers) for _, numbers in self._parts]) + len(self._beside)
 
-    def answers(self, _row: int) -> list[Answer]:
-        """Return the results from which the matches are built."""
-        answers = [answer for of_layer, numbers in self._parts for answer in of_layer.some(numbers)]
-        answers += self._beside
-        return answers
-
-    def ids_of(self, _row: int) -> list[str]:
-        """Return the ids of the matching subscriptions."""
+    @property
+    def ids(self) -> list[str]:
+        """The ids of the subscriptions."""
         ids = [id_ for of_layer, numbers in self._parts for id_ in of_layer.ids_of(numbers)]
         ids += [answer.id for answer in self._beside]
         return ids
 
-    def count_of(self, _row: int) -> int:
-        """Return the number of matches."""
-        return sum([len(numbers) for _, numbers in self._parts]) + len(self._beside)
+    def _objects(self) -> list[Match]:
+        message = self._message
+        return [answer.match or answer.of(message) for answer in self._answers()]
+
+    def _answers(self) -> list[Answer]:
+        answers = [answer for of_layer, numbers in self._parts for answer in of_layer.some(numbers)]
+        answers += self._beside
+        return answers
 
 
-class MatchList(Sequence[Match]):
-    """Matches of one message, created on each access; equal to a list of the same matches.
-
-    Args:
-        batch: whose message it is.
-        row: of the message.
-
-    >>> from turnout.conditions import parse
-    >>> from turnout.subscriptions import Matcher, Subscription
-    >>> matcher = Matcher([Subscription(["d"], parse("a:1"), id="one")])
-    >>> matches = matcher.match({"a": "1"})
-    >>> type(matches).__name__, matches.ids, matches == matcher.match_many([{"a": "1"}])[0]
-    ('MatchList', ['one'], True)
-    """
-
-    __slots__ = ("_batch", "_row")
-
-    def __init__(self, batch: MatchBatch | MessageMatches, row: int = 0) -> None:
-        self._batch = batch
-        self._row = row
-
-    def __len__(self) -> int:
-        return self._batch.count_of(self._row)
-
-    @overload
-    def __getitem__(self, index: int) -> Match: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Match]: ...
-    def __getitem__(self, index: int | slice) -> Match | list[Match]:
-        return self._batch.of(self._row)[index]
-
-    def __iter__(self) -> Iterator[Match]:
-        return iter(self._batch.of(self._row))
-
-    def __eq__(self, other: object) -> bool:
-        return _same(self, other) if isinstance(other, list | MatchBatch | MatchList) else NotImplemented
-
-    __hash__ = None  # type: ignore[assignment]  # equal to lists, which have no hash either
-
-    def __repr__(self) -> str:
-        return repr(self._batch.of(self._row))
-
-    @property
-    def ids(self) -> list[str]:
-        """The ids of the subscriptions. For many messages `MatchBatch.ids` takes less time."""
-        return self._batch.ids_of(self._row)
-
-    @property
-    def destinations(self) -> list[tuple[str, ...]]:
-        """The destinations of each match, in the order of `ids`."""
-        return [answer.destinations for answer in self._batch.answers(self._row)]
-
+NO_MATCHES: Final = MessageMatches({}, (), ())
+"""Matches of a message that nothing matches."""
 
 _OfLayer: TypeAlias = Callable[[Answers, _Numbers], list[Any]]
 

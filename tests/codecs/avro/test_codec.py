@@ -12,7 +12,7 @@ from tests.codecs.schema_registry.stand_in import StandIn, running_registry
 from turnout.codecs import Codec, Format, codec_of, converters_of, notation_of
 from turnout.codecs.codec import EncodeErrors
 from turnout.codecs.schema_registry import RegistryOptions, RegistryUnavailableError, registry_of
-from turnout.errors import ConfigError, RecordError
+from turnout.errors import ConfigError
 from turnout.records import Block
 from turnout.records.block import rows_of
 from turnout.secrets import Secret
@@ -110,13 +110,13 @@ def test_registers_a_changed_schema(registry: StandIn) -> None:
 
 def test_does_not_register_where_it_is_off(registry: StandIn) -> None:
     writer = codec(registry, topic="t", auto_register_schemas=False)
-    with pytest.raises(RecordError, match="does not know this schema under the subject 't-value'"):
+    with pytest.raises(EncodeErrors, match="does not know this schema under the subject 't-value'"):
         writer.encode(changed(registry, writer))
 
 
 def test_subject_of_a_topic_that_is_not_named(registry: StandIn) -> None:
     writer = codec(registry)
-    with pytest.raises(RecordError, match="needs the setting 'topic'"):
+    with pytest.raises(EncodeErrors, match="needs the setting 'topic'"):
         writer.encode(changed(registry, writer))
 
 

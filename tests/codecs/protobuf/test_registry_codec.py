@@ -10,9 +10,9 @@ from tests.codecs.blocks import ERROR, blocks_of, decoded, encoded
 from tests.codecs.protobuf.schemas import OLD, WIDE, class_of
 from tests.codecs.schema_registry.stand_in import StandIn, running_registry
 
-from turnout.codecs import Codec, Format, codec_of, converters_of
+from turnout.codecs import Codec, EncodeErrors, Format, codec_of, converters_of
 from turnout.codecs.schema_registry import RegistryOptions, RegistryUnavailableError, registry_of
-from turnout.errors import ConfigError, RecordError
+from turnout.errors import ConfigError
 from turnout.records import Block
 
 HEAD = 'syntax = "proto3"; package shop; '
@@ -82,12 +82,12 @@ def test_a_changed_schema_is_written_as_the_last_version(registry: StandIn) -> N
     grown = schema.with_(fields=(*schema.fields, type(schema.fields[0])("city", schema.fields[0].schema)))
 
     assert [framed(last, b"\x08\x01\x12\x01x")] == own.encode(block.with_columns(grown, {"n": [1], "city": ["x"]}))
-    with pytest.raises(RecordError, match=r"the message shop\.Item has no field town; it has city, n"):
+    with pytest.raises(EncodeErrors, match=r"the message shop\.Item has no field town; it has city, n"):
         own.encode(block.with_columns(grown.with_(doc="x"), {"n": [1], "town": ["x"]}))
-    with pytest.raises(RecordError, match="needs the setting 'topic'"):
+    with pytest.raises(EncodeErrors, match="needs the setting 'topic'"):
         codec(registry).encode(block.with_columns(grown, {"n": [1], "city": ["x"]}))
     assert encoded(own, grown, {"n": "x", "city": None}) == [ERROR]
-    with pytest.raises(RecordError, match="has no schema"):
+    with pytest.raises(EncodeErrors, match="has no schema"):
         own.encode(Block(np.arange(1), None, values=[1]))
 
 

@@ -12,9 +12,11 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from hashlib import md5
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
+from uuid import UUID
 
 LEVELS = ("BACKWARD", "BACKWARD_TRANSITIVE", "FORWARD", "FORWARD_TRANSITIVE", "FULL", "FULL_TRANSITIVE", "NONE")
 _MAX_BODY = 1 << 20
@@ -37,6 +39,11 @@ class Registered:
     type: str = "AVRO"
     references: tuple[tuple[str, str, int], ...] = ()
 
+    @property
+    def guid(self) -> str:
+        """The same for an equal schema in every registry."""
+        return str(UUID(bytes=md5(repr(self).encode(), usedforsecurity=False).digest()))
+
     def document(self) -> dict[str, Any]:
         content: dict[str, Any] = {"schema": self.text}
         if self.type != "AVRO":
@@ -57,6 +64,7 @@ class StandIn:
         credentials: the value that the header ``Authorization`` has to have; None where none is needed.
         failing: the status of every answer; None where the registry works.
         clients: that are closed with the registry.
+        guids: whether schemas have GUIDs, as in newer registries.
     """
 
     url: str = ""
@@ -64,6 +72,7 @@ class StandIn:
     credentials: str | None = None
     failing: int | None = None
     clients: list[Any] = field(default_factory=list)
+    guids: bool = True
     levels: dict[str | None, str] = field(default_factory=lambda: {None: "BACKWARD"})
     _ids: dict[Registered, int] = field(default_factory=dict)
     _subjects: dict[str, dict[int, Registered]] = field(default_factory=dict)
@@ -107,7 +116,16 @@ class StandIn:
         schema = next((known for known, id_ in self._ids.items() if number.isdecimal() and id_ == int(number)), None)
         if schema is None:
             raise ApiError(404, 40403, f"Schema {number} not found")
-        return schema.document()
+        return self._document(schema)
+
+    def _schema_by_guid(self, guid: str, *, query: dict[str, str], body: Any) -> Any:
+        schema = next((known for known in self._ids if self.guids and known.guid == guid), None)
+        if schema is None:
+            raise ApiError(404, 40403, f"Schema {guid} not found")
+        return self._document(schema)
+
+    def _document(self, schema: Registered) -> dict[str, Any]:
+        return {**schema.document(), "guid": schema.guid} if self.guids else schema.document()
 
     def _text_by_id(self, number: str, *, query: dict[str, str], body: Any) -> Any:
         return json.loads(self._schema_by_id(number, query=query, body=body)["schema"])
@@ -134,7 +152,7 @@ class StandIn:
     def _version(self, subject: str, version: str, *, query: dict[str, str], body: Any) -> Any:
         number = self._number(subject, version)
         schema = self._subjects[subject][number]
-        return {"subject": subject, "id": self._ids[schema], "version": number, **schema.document()}
+        return {"subject": subject, "id": self._ids[schema], "version": number, **self._document(schema)}
 
     def _version_text(self, subject: str, version: str, *, query: dict[str, str], body: Any) -> Any:
         return json.loads(self._version(subject, version, query=query, body=body)["schema"])
@@ -155,13 +173,14 @@ class StandIn:
                     409, 409, f"Schema being registered is incompatible with an earlier schema for subject "
                     f'"{subject}", details: [{problem}]'
                 )  # fmt: skip
-        return {"id": self._add(subject, schema)}
+        number = self._add(subject, schema)
+        return {"id": number, **self._document(schema)} if self.guids else {"id": number}
 
     def _lookup(self, subject: str, *, query: dict[str, str], body: Any) -> Any:
         schema = self._read(body)
         for version, known in self._of(subject).items():
             if known == schema:
-                return {"subject": subject, "id": self._ids[known], "version": version, **known.document()}
+                return {"subject": subject, "id": self._ids[known], "version": version, **self._document(known)}
         raise ApiError(404, 40403, "Schema not found")
 
     def _delete_subject(self, subject: str, *, query: dict[str, str], body: Any) -> Any:
@@ -287,6 +306,7 @@ _Answer = Callable[..., Any]
 _METHODS: dict[str, dict[str, _Answer]] = {
     "/schemas/types": {"GET": StandIn._types},
     "/schemas/ids/{}": {"GET": StandIn._schema_by_id},
+    "/schemas/guids/{}": {"GET": StandIn._schema_by_guid},
     "/schemas/ids/{}/schema": {"GET": StandIn._text_by_id},
     "/schemas/ids/{}/versions": {"GET": StandIn._versions_by_id},
     "/subjects": {"GET": StandIn._list_subjects},

@@ -81,9 +81,9 @@ def test_registers_once_and_looks_up(registry: StandIn) -> None:
     schema = SchemaText("AVRO", record("a"))
     with pytest.raises(UnknownSchemaError, match="this schema under the subject 's'"):
         schemas.lookup("s", schema)
-    number = schemas.register("s", schema)
-    assert [schemas.register("s", schema) for _ in range(10)] == [number] * 10
-    assert client(registry).lookup("s", schema) == number
+    number = schemas.register("s", schema).id
+    assert [schemas.register("s", schema).id for _ in range(10)] == [number] * 10
+    assert client(registry).lookup("s", schema).id == number
     assert sum(request.startswith("POST /subjects/s/versions") for request in registry.requests) == 1
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+import time
 
 from starlette.testclient import TestClient
 
 from tests.server.conftest import Bench, route_text
+from turnout.engine.counts import Counts
 from turnout.errors import RunError
 from turnout.server.supervisor import Phase
 
@@ -33,6 +35,31 @@ def test_routes_that_need_somebody_come_first(bench: Bench, console: TestClient)
     assert "no luck" in page.text
     assert "secret" not in page.text
     assert "Needs attention <b>2</b>" in page.text
+
+
+def test_a_route_that_loses_every_record_needs_somebody(bench: Bench, console: TestClient) -> None:
+    """It runs and fails at nothing; dead letters and undeliverable messages are different numbers on list and page."""
+    bench.write("sealed", route_text("sealed", more="deadLetter: {topic: dead.letters}"))
+    bench.start("lossy", "fine")
+    lost = {"lossy": Counts(read=200, discarded=200), "sealed": Counts(read=9, dead_lettered=3, undeliverable=2)}
+    for name, counts in lost.items():
+        bench.state.add_counts(name, counts, time.time() - 60)
+    bench.losses.look()
+
+    troubled = console.get("/?show=attention").text
+    listed, page = console.get("/").text, console.get("/routes/sealed").text
+
+    assert names(troubled) == ["lossy"]
+    assert "100% of its records failed and were discarded in the last 15 minutes" in troubled
+    assert re.findall(r'data-name="(?:Dead-lettered|Undeliverable)">(?:<a[^>]*>)?(\d+)', listed) == [
+        "200",
+        "0",
+        "0",
+        "3",
+        "2",
+    ]
+    assert re.findall(r"(?:Dead-lettered|Undeliverable), last hour</dt><dd>(?:<a[^>]*>)?(\d+)", page) == ["3", "2"]
+    assert "Discarded, last hour</dt><dd>200" in console.get("/routes/lossy").text
 
 
 def test_counts_of_the_last_minutes_are_rates_and_a_line(bench: Bench, console: TestClient) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -9,8 +11,18 @@ from hypothesis import strategies as st
 
 from turnout.errors import ConfigError
 from turnout.nats.protocol import headers
-from turnout.nats.wire.packing import header_lines, id_lines
-from turnout.records.headers import ARROW
+from turnout.nats.wire import packing
+from turnout.nats.wire.packing import header_lines, id_lines, numbered, pack
+from turnout.records.header_column import ARROW
+
+
+@pytest.fixture(autouse=True, params=[0, 48], ids=["in columns", "one by one"], scope="module")
+def _way(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Both ways of writing messages give the same bytes."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(packing, "_FEW", request.param)
+        yield
+
 
 _names = st.text(alphabet="abcXYZ-_09", min_size=1, max_size=8)
 _values = st.binary(max_size=12).map(lambda raw: raw.replace(b"\r", b"").replace(b"\n", b"").lstrip(b" \t"))
@@ -66,3 +78,21 @@ def test_ids_that_a_header_cannot_carry_are_written_as_digits() -> None:
         b"Nats-Msg-Id: 0x2061\r\n",
         b"Nats-Msg-Id: \xff\r\n",
     ]
+
+
+@pytest.mark.parametrize("replies", [b"_INBOX.a", numbered(b"_INBOX.a.", 9, 2)], ids=["shared", "numbered"])
+def test_frames(replies: bytes | pa.Array) -> None:
+    """With headers and without; each begins where the edges say."""
+    inboxes = [replies] * 2 if isinstance(replies, bytes) else replies.to_pylist()
+    subjects, payloads = pa.array([b"skipped", b"a.b", b"c"]).slice(1), pa.array([b"hello", b""], pa.binary())
+    lines = pa.array([b"A: 1\r\n", b""], pa.binary())
+    data, edges = pack(subjects, payloads, lines, replies)
+    plain, _ = pack(subjects, payloads, None, replies)
+
+    frames = [
+        b"HPUB a.b %b 18 23\r\nNATS/1.0\r\nA: 1\r\n\r\nhello\r\n" % inboxes[0],
+        b"HPUB c %b 12 12\r\nNATS/1.0\r\n\r\n\r\n" % inboxes[1],
+    ]
+    assert memoryview(data).tobytes() == b"".join(frames)
+    assert edges.tolist() == [0, len(frames[0]), len(frames[0] + frames[1])]
+    assert memoryview(plain).tobytes() == b"PUB a.b %b 5\r\nhello\r\nPUB c %b 0\r\n\r\n" % tuple(inboxes)

@@ -16,7 +16,6 @@ from turnout.embedded import NatsServer
 from turnout.errors import ConnectionLostError, StreamError
 from turnout.nats.wire import (
     Connection,
-    Published,
     Publisher,
     PullReader,
     Range,
@@ -26,6 +25,7 @@ from turnout.nats.wire import (
 )
 from turnout.nats.wire._window import CountedChunk, PublishedMessages
 from turnout.nats.wire.packing import id_lines
+from turnout.records.published import Published
 
 
 def test_every_message_is_stored_and_counted(connection: Connection, publisher: Publisher, stream: str) -> None:
@@ -39,6 +39,19 @@ def test_every_message_is_stored_and_counted(connection: Connection, publisher: 
     assert publisher.flush() == Published(500, 500)
 
     assert subject_counts(connection, stream) == {f"{stream}.{n}": 500 if n % 2 == 0 else 250 for n in range(4)}
+
+
+def test_acknowledgements_that_have_arrived(publisher: Publisher, stream: str) -> None:
+    """They are taken without a wait for those that have not, and are counted by the next flush."""
+    publisher.collect()
+    subjects, payloads = pa.array([f"{stream}.a"] * 10), pa.array([b"x"] * 10, pa.binary())
+    publisher.publish_columns(subjects, payloads, id_lines(pa.array([str(n) for n in range(10)])))
+    end = time.monotonic() + 30
+    while publisher.unacknowledged and time.monotonic() < end:
+        publisher.collect()
+
+    assert publisher.unacknowledged == 0
+    assert publisher.flush() == Published(10, 0)
 
 
 def test_columns(connection: Connection, publisher: Publisher, stream: str) -> None:

@@ -13,12 +13,12 @@ from turnout.embedded import NatsServer
 from turnout.errors import StreamError
 from turnout.nats.wire import (
     Connection,
-    Published,
     Publisher,
     create_stream,
     delete_stream,
 )
 from turnout.nats.wire.packing import id_lines
+from turnout.records.published import Published
 
 
 @pytest.mark.parametrize("ids", [True, False])

@@ -206,10 +206,75 @@ def test_imported_chains_mean_what_they_meant(tmp_path) -> None:
     """Every chain of the vectors is the same from the route that it becomes, in whichever spelling it stands."""
     compared = 0
     for config in _configurations():
-        draft = draft_of_connector(connector(tmp_path, config))
+        draft = draft_of_connector(connector(tmp_path, {"connector.class": "C", **config}))
         stages: Any = draft.document.get("transforms", [])
         imported = Chain.from_route(stages)
         assert meaning(imported) == meaning(Chain.from_config(config)), config
         compared += bool(imported.stages)
 
     assert compared > 100
+
+
+def test_a_registry_is_a_block_without_secrets(tmp_path) -> None:
+    """The converters of Confluent read their schemas there; its credentials are variables."""
+    config = {
+        **SINK,
+        "value.converter": "io.confluent.connect.avro.AvroConverter",
+        "value.converter.schema.registry.url": "http://a:8081,http://b:8081",
+        "value.converter.basic.auth.credentials.source": "USER_INFO",
+        "value.converter.basic.auth.user.info": "ann:hunter2",
+    }
+
+    draft = draft_of_connector(connector(tmp_path, config))
+
+    assert draft.document["value"] == {
+        "format": "avro",
+        "registry": {
+            "url": ["http://a:8081", "http://b:8081"],
+            "auth": {"user": "ann", "password": "${SCHEMA_REGISTRY_PASSWORD}"},
+        },
+    }
+    assert draft.variables == ("SCHEMA_REGISTRY_PASSWORD",)
+    assert "hunter2" not in draft.text("") + repr(draft)
+    assert draft.mistakes(draft.text("")) == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "step"),
+    [
+        ("connector.class", "io.debezium.connector.mysql.MySqlConnector", "--from kafka://HOST:9092/TOPIC"),
+        ("value.converter", "io.apicurio.registry.utils.converter.AvroConverter", "/apis/ccompat/v7"),
+    ],
+)
+def test_classes_with_a_next_step(tmp_path, name, value, step) -> None:
+    """What turnout is not is named with what does it."""
+    draft = draft_of_connector(connector(tmp_path, {**SINK, name: value}))
+
+    assert step in next(item.why for item in draft.left if item.name == name)
+
+
+@pytest.mark.parametrize("text", ["{}", '{"version": "4.1"}', '{"a": {"info": {"tasks": []}}}', '{"config": {"a": 1}}'])
+def test_what_is_no_connector(tmp_path, text) -> None:
+    """A JSON file of something else is refused, with what a connector has."""
+    file = tmp_path / "x.json"
+    file.write_text(text)
+
+    with pytest.raises(
+        ConfigError, match=r"x\.json is no connector: expected at least one of connector\.class, topics"
+    ):
+        draft_of_connector(file)
+
+
+def test_the_expanded_form_of_connects_rest_interface(tmp_path) -> None:
+    """One connector with its tasks and state is read; of several, one has to be chosen."""
+    info = {"name": "lake", "config": SINK, "tasks": [{"connector": "lake", "task": 0}], "type": "sink"}
+    file = tmp_path / "expanded.json"
+    file.write_text(json.dumps({"lake": {"info": info, "status": {"name": "lake"}}}))
+
+    draft = draft_of_connector(file)
+
+    assert draft.document["name"] == "lake"
+    assert part_of(draft, "source")["topics"] == ["orders", "returns"]
+    file.write_text(json.dumps({"lake": {"info": info}, "other": {"info": info}}))
+    with pytest.raises(ConfigError, match=r"has 2 connectors \(lake, other\), expected one"):
+        draft_of_connector(file)

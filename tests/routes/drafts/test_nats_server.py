@@ -50,9 +50,9 @@ def test_a_server(tmp_path) -> None:
     assert draft.document["sink"] == {
         "format": "nats",
         "servers": "nats://127.0.0.1:4333",
-        "user": "orders",
+        "user": "${NATS_USER:-orders}",
         "password": "${NATS_PASSWORD}",
-        "domain": "hub",
+        "domain": "${NATS_DOMAIN:-hub}",
     }
     assert "hunter2" not in draft.text("") + repr(draft)
     assert set(left(draft)) >= {"server_name", "leafnodes", "jetstream", "accounts", "accounts.ORDERS.mappings"}
@@ -90,3 +90,21 @@ def test_a_server_without_accounts(tmp_path) -> None:
 
     assert draft.document["sink"] == {"format": "nats", "servers": "tls://127.0.0.1:5222", "token": "${NATS_TOKEN}"}
     assert read(draft).mappings.apply("a.x") == "b.x"
+
+
+def test_a_server_with_an_operator(tmp_path) -> None:
+    """Its users have credentials: a file that a variable names, and check takes the route before it is known."""
+    file = server(tmp_path, 'operator: "op.jwt"\nresolver: MEMORY\nmappings { a: b }\n')
+
+    draft = draft_of_server(file)
+
+    assert part_of(draft, "sink")["credentials"] == "${NATS_CREDS}"
+    assert draft.variables == draft.file_variables == ("NATS_CREDS",)
+    assert draft.mistakes(draft.text("")) == ()
+
+
+def test_a_name_that_no_default_can_hold(tmp_path) -> None:
+    """The variable has to be set."""
+    file = server(tmp_path, 'authorization { user: "a}b", password: p }\nmappings { a: b }\n')
+
+    assert part_of(draft_of_server(file), "sink")["user"] == "${NATS_USER}"

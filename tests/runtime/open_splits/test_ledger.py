@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -113,3 +114,34 @@ def test_progress_is_marked_with_the_process(tmp_path: Path) -> None:
 
     assert recorded is not None
     assert recorded.process == progress.PROCESS
+
+
+def test_splits_stay_open_by_what_a_gap_costs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first one for half a minute; then so long that no more than a five-hundredth of the time is lost."""
+    now = 100.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    splits = OpenSplits(tmp_path)
+    splits.open()
+    first = splits.begin(1, 5, None)
+    splits.reads(first)
+    assert (splits.ready, splits.gap, first.seconds) == (True, None, 30.0)
+    splits.record(first, OpenProgress(9), final=True)
+    now += 0.08
+    second = splits.begin(2, 9, None)
+    assert splits.gap is None
+    splits.reads(second)
+
+    assert splits.gap == pytest.approx(0.08)
+    assert splits.begin(3, 9, None).seconds == pytest.approx(40.0)
+
+
+def test_a_stop_is_not_undone_by_a_task_that_begins(tmp_path: Path) -> None:
+    """It measures a gap, and opens nothing."""
+    splits = OpenSplits(tmp_path)
+    splits.open()
+    splits.record(splits.begin(1, 5, None), OpenProgress(9), final=True)
+    second = splits.begin(2, 9, None)
+    splits.close()
+    splits.reads(second)
+
+    assert splits.closing

@@ -51,8 +51,8 @@ WITHOUT_EFFECT = {
 }
 """Operations that only answer, although they have a body."""
 
-NEVER_DONE = {"POST /v1/routes/{name}/confirm"}
-"""No route of the scene waits to be confirmed; rest/test_control.py does that."""
+NEVER_DONE = {"POST /v1/routes/{name}/confirm", "GET /v1/feeds/{id}", "POST /v1/feeds/{id}"}
+"""No route of the scene waits to be confirmed, or stores feeds; test_control.py and test_feeds.py do that."""
 
 _MAX_MISSED = 3
 """Operations that change something and may fail every time, as a route is just paused or removed."""

@@ -8,6 +8,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from tests.server.conftest import Bench, client_of
+from turnout.subscriptions.lines import subscription_from_json, subscription_to_json
 
 
 def test_subscriptions_are_made_found_matched_and_deleted(client: TestClient) -> None:
@@ -149,6 +150,57 @@ def test_the_history_of_a_subscription(client: TestClient) -> None:
         ("deleted", "anybody", "k:2", None),
     ]
     assert client.get("/v1/subscriptions/nobody/history").status_code == 404
+
+
+def test_the_body_of_grpc_and_of_the_command_line(client: TestClient) -> None:
+    """What ``export`` writes, and what gRPC's Create has, is taken as it is; answers have it too."""
+    condition = {"kiwiCondition": {"key": "city", "pattern": "Oulu"}}
+    body = {"id": "oulu", "metadata": {}, "route": {"destinations": ["deliver.oulu"], "condition": condition}}
+
+    created = client.post("/v1/subscriptions", json=body)
+
+    assert created.status_code == 201
+    assert subscription_to_json(subscription_from_json(body))["route"].keys() == created.json()["route"].keys()
+    assert created.json()["route"]["destinations"] == ["deliver.oulu"]
+    assert created.json()["condition_text"] == "city:Oulu"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"route": {"destinations": ["d"]}},
+        {"route": {"condition": {"kiwiCondition": {"key": "a", "pattern": "b"}}}},
+        {"condition_text": "a:b"},
+        {"destinations": ["d"], "condition_text": "a:b", "route": {"destinations": ["d"], "condition": {}}},
+        {"destinations": ["d"], "route": {"destinations": ["d"], "condition": {}}},
+    ],
+)
+def test_destinations_and_condition_are_given_once(client: TestClient, wrong: dict[str, Any]) -> None:
+    """In the route or beside it, and never half in each."""
+    assert client.post("/v1/subscriptions", json=wrong).status_code == 422
+
+
+def test_numbers_of_a_message_are_seen_as_on_a_route(client: TestClient) -> None:
+    """As their texts, null as absent; objects are no metadata."""
+    for name, condition in {"n": "total>100", "t": "paid:true", "x": "paid:true AND NOT gone:away"}.items():
+        form = {"id": name, "destinations": ["d"], "condition_text": condition}
+        assert client.post("/v1/subscriptions", json=form).status_code == 201
+
+    answer = client.post("/v1/subscriptions/match", json={"message": {"total": 120, "paid": True, "gone": None}})
+
+    assert [match["subscription_id"] for match in answer.json()["matches"]] == ["n", "t", "x"]
+    assert client.post("/v1/subscriptions/match", json={"message": {"total": {}}}).status_code == 422
+
+
+def test_a_search_has_no_total(client: TestClient) -> None:
+    """The total is of all subscriptions: beside the results of a search it said nothing about them."""
+    for name in ("a", "b"):
+        form = {"destinations": ["d"], "condition_text": f"k:{name}", "metadata": {"n": name}}
+        assert client.post("/v1/subscriptions", json=form).status_code == 201
+
+    queries = ("", "?metadata=n=a", "?key=k&pattern=a")
+
+    assert [client.get(f"/v1/subscriptions{query}").json()["total"] for query in queries] == [2, None, None]
 
 
 def test_settings_of_a_subscription(client: TestClient) -> None:

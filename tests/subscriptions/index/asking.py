@@ -8,8 +8,10 @@ import pytest
 
 from turnout.conditions import evaluate
 from turnout.subscriptions import Subscription
-from turnout.subscriptions.index import Column
+from turnout.subscriptions.index import Column, Index
 from turnout.subscriptions.index import index as index_module
+from turnout.subscriptions.index.index import Layer
+from turnout.subscriptions.index.segment import Segment
 
 
 def subscriptions_of(conditions):
@@ -31,11 +33,19 @@ def all_rows_together():
         yield
 
 
+def as_read(index):
+    """The index as if it came from a file: without the texts that are kept where it was built."""
+    layers = [Layer(Segment(segment.head, segment.arrays), gone) for segment, gone in index._layers]
+    return Index(layers, index.revision)
+
+
 def pairs(index, messages):
     """(message, subscription id) of all matches, sorted: the same for rows one after another and all together."""
     with all_rows_together():
         together = _pairs(index, messages)
+        assert together == _pairs(as_read(index), messages)
     assert together == _pairs(index, messages)
+    assert together == _pairs(as_read(index), messages)
     return together
 
 

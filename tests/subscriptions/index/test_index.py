@@ -183,6 +183,28 @@ def test_values_that_are_no_texts():
     assert sorted(matching_pairs(flags)) == [(0, 1), (0, 2), (1, 1), (1, 2)]
 
 
+def test_texts_beside_other_values():
+    """Keys whose columns are texts and keys whose columns are not are matched together, and so are absent values."""
+    conditions = [
+        all_of(kiwi("n", "7"), kiwi("text", "ab*")),
+        all_of(kiwi("text", "*bc"), kiwi("other", "x")),
+        not_(kiwi("text", "*")),
+    ]
+    index = Index.of(subscriptions_of(conditions))
+    numbers = Column([7, 8, 7, None] * 10, str)
+    columns = {
+        "n": numbers,
+        "text": Column(["abc", "abc", None, "x"] * 10),
+        "other": Column(["x", None, "x", "x"] * 10),
+    }
+
+    result = index.match(columns, 40)
+
+    first = [pair for pair in zip(result.rows.tolist(), result.subscriptions.tolist(), strict=True) if pair[0] < 4]
+    assert sorted(first) == [(0, 0), (0, 1), (2, 2)]
+    assert len(result.rows) == 30
+
+
 def test_keys_that_are_absent():
     """A key that no column has is absent; a column that no condition looks at is passed over."""
     index = Index.of(subscriptions_of([not_(kiwi("a", "x")), kiwi("b", "*")]))

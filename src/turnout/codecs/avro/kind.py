@@ -3,43 +3,36 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from turnout.codecs.avro.codec import AVRO_CONVERTER, AvroFile, AvroRegistry
 from turnout.codecs.codec import Codec
-from turnout.codecs.kind import CodecKind, Setting
+from turnout.codecs.kind import CodecKind
 from turnout.codecs.notation import SchemaNotation
-from turnout.codecs.schema_registry import CONVERTER, REGISTRY, SUBJECTS, RegistryOptions, settings_of
-from turnout.file_reading import read_file
-
-_LARGEST_FILE: Final = 1 << 20
-
-
-def _schema(value: object) -> str:
-    if not isinstance(value, str) or not value:
-        raise ValueError(f"expected the name of a file, found {value!r}")
-    return value
+from turnout.codecs.schema_registry import (
+    CONVERTER,
+    REGISTRY,
+    SUBJECTS,
+    RegistryOptions,
+    Writing,
+    schema_file,
+    schema_text_of,
+    settings_of,
+)
 
 
 def _codec(
     *,
     registry: RegistryOptions | None,
     schema: str | None,
-    subject_name_strategy: str,
-    topic: str | None,
-    auto_register_schemas: bool,
+    **writing: Any,
 ) -> Codec:
     if (registry is None) == (schema is None):
         raise ValueError("expected either registry or schema")
     if registry is not None:
-        return AvroRegistry(registry, subject_name_strategy, topic, register=auto_register_schemas)
+        return AvroRegistry(registry, Writing(**writing))
     assert schema is not None
-    try:
-        return AvroFile(read_file(Path(schema), max_bytes=_LARGEST_FILE).decode())
-    except UnicodeDecodeError:
-        raise ValueError(f"schema: {schema} is no text in UTF-8") from None
-    except OSError as failure:
-        raise ValueError(f"schema: {schema}: {failure.strerror}") from failure
+    return AvroFile(schema_text_of(Path(schema)))
 
 
 KIND: Final = CodecKind(
@@ -49,13 +42,7 @@ KIND: Final = CodecKind(
     _codec,
     settings=(
         REGISTRY,
-        Setting(
-            "schema",
-            "the file with the schema of all values, which have no header then",
-            _schema,
-            json_schema={"type": ["string", "null"]},
-            file=True,
-        ),
+        schema_file("the file with the schema of all values, which have no header then"),
         *SUBJECTS,
     ),
     connect=CONVERTER,

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from turnout.codecs.codec import Codec
 from turnout.codecs.kind import CodecKind, Setting, flag
 from turnout.codecs.notation import SchemaNotation
 from turnout.codecs.protobuf.options import ProtobufOptions
 from turnout.codecs.schema_registry import CONVERTER as REGISTRY_PROPERTIES
-from turnout.codecs.schema_registry import REGISTRY, SUBJECTS, RegistryOptions, only, settings_of
+from turnout.codecs.schema_registry import REGISTRY, SUBJECTS, RegistryOptions, Writing, only, settings_of
 from turnout.errors import MissingExtraError
 
 CONVERTER: Final = "io.confluent.connect.protobuf.ProtobufConverter"
@@ -29,9 +29,7 @@ def _codec(
     registry: RegistryOptions | None,
     schema: str | None,
     message: str | None,
-    subject_name_strategy: str,
-    topic: str | None,
-    **options: bool,
+    **others: Any,
 ) -> Codec:
     if (registry is None) == (schema is None):
         raise ValueError("expected either registry, or schema: the name of a .proto file or of a descriptor set")
@@ -41,14 +39,16 @@ def _codec(
     from turnout.codecs.protobuf.descriptors import file_of
     from turnout.codecs.protobuf.plan import plan_of
 
+    options = ProtobufOptions(**{one.argument: others[one.argument] for one in OPTIONS})
     if registry is not None:
         if message is not None:
             raise ValueError("message: values of a registry say themselves which message they are")
         from turnout.codecs.protobuf.registry_codec import ProtobufRegistry
 
-        return ProtobufRegistry(registry, ProtobufOptions(**options), subject_name_strategy, topic)
+        writing = Writing(**{one.argument: others[one.argument] for one in _SUBJECTS})
+        return ProtobufRegistry(registry, options, writing)
     assert schema is not None
-    return Protobuf(plan_of(file_of(Path(schema)).message(message), ProtobufOptions(**options)))
+    return Protobuf(plan_of(file_of(Path(schema)).message(message), options))
 
 
 OPTIONS: Final = (

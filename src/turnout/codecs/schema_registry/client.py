@@ -6,7 +6,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -68,6 +68,8 @@ class SchemaText:
         id: in the registry; None where the schema is not from one.
         subject: that it was asked for by, None where it was by id.
         version: of the subject.
+        guid: in the registry; None where the schema is not from one, or the registry has no GUIDs.
+        uses: name, subject and version of each schema that this one refers to itself.
     """
 
     type: str
@@ -76,6 +78,8 @@ class SchemaText:
     id: int | None = None
     subject: str | None = None
     version: int | None = None
+    guid: str | None = None
+    uses: tuple[tuple[str, str, int], ...] = ()
 
 
 class SchemaRegistry:
@@ -125,6 +129,19 @@ class SchemaRegistry:
 
         return self._cached(("id", schema_id), what, fetch)
 
+    def by_guid(self, guid: str) -> SchemaText:
+        """Return a schema by the GUID that registries give it beside its id.
+
+        Raises:
+            UnknownSchemaError: the registry does not have it.
+            RegistryUnavailableError: no server answers.
+        """
+
+        def fetch() -> SchemaText:
+            return self._text(self._client.get_schema_by_guid(guid), None, guid=guid)
+
+        return self._cached(("guid", guid), f"the schema with the GUID {guid}", fetch)
+
     def latest(self, subject: str) -> SchemaText:
         """Return the last version of a subject; it is kept as long as the process runs.
 
@@ -135,43 +152,44 @@ class SchemaRegistry:
 
         def fetch() -> SchemaText:
             version = self._client.get_latest_version(subject)
-            return self._text(version.schema, version.schema_id, subject, version.version)
+            return self._text(version.schema, version.schema_id, subject, version.version, version.guid)
 
         return self._cached(("latest", subject), f"the subject {subject!r}", fetch)
 
-    def lookup(self, subject: str, schema: SchemaText) -> int:
-        """Return the id of a schema that is registered under a subject.
+    def lookup(self, subject: str, schema: SchemaText) -> SchemaText:
+        """Return a schema with the id and the GUID that it has under a subject.
 
         Raises:
-            UnknownSchemaError: it is not.
+            UnknownSchemaError: it is not registered there.
             RegistryUnavailableError: no server answers.
         """
-        return self._id_of("lookup", subject, schema, f"this schema under the subject {subject!r}")
+        return self._registered("lookup", subject, schema, f"this schema under the subject {subject!r}")
 
-    def register(self, subject: str, schema: SchemaText) -> int:
-        """Return the id of a schema under a subject, and register it there if it is new.
+    def register(self, subject: str, schema: SchemaText) -> SchemaText:
+        """Return a schema with its id and GUID under a subject, and register it there if it is new.
 
         Raises:
             IncompatibleSchemaError: the registry refuses it after the subject's other versions.
             RegistryUnavailableError: no server answers.
         """
-        return self._id_of("register", subject, schema, f"the subject {subject!r}")
+        return self._registered("register", subject, schema, f"the subject {subject!r}")
 
-    def _id_of(self, call: str, subject: str, schema: SchemaText, what: str) -> int:
+    def _registered(self, call: str, subject: str, schema: SchemaText, what: str) -> SchemaText:
         def fetch() -> SchemaText:
             sent = _confluent_schema(schema)
-            if call == "lookup":
-                found = self._client.lookup_schema(subject, sent).schema_id
-            else:
-                found = self._client.register_schema(subject, sent)
-            return SchemaText(schema.type, schema.text, schema.references, found, subject)
+            ask = self._client.lookup_schema if call == "lookup" else self._client.register_schema_full_response
+            found = ask(subject, sent)
+            return replace(schema, id=found.schema_id, guid=found.guid, subject=subject)
 
-        known = self._cached((call, subject, schema.type, schema.text), what, fetch)
-        assert known.id is not None
-        return known.id
+        return self._cached((call, subject, schema.type, schema.text, schema.uses), what, fetch)
 
     def _text(
-        self, schema: Schema, schema_id: int | None, subject: str | None = None, version: int | None = None
+        self,
+        schema: Schema,
+        schema_id: int | None,
+        subject: str | None = None,
+        version: int | None = None,
+        guid: str | None = None,
     ) -> SchemaText:
         references: dict[str, str] = {}
         self._add_references(schema, references)
@@ -182,6 +200,8 @@ class SchemaRegistry:
             schema_id,
             subject,
             version,
+            guid,
+            tuple((str(one.name), str(one.subject), one.version or 1) for one in schema.references or ()),
         )
 
     def _add_references(self, schema: Schema, found: dict[str, str]) -> None:
@@ -266,9 +286,9 @@ class SchemaRegistry:
 
 
 def _confluent_schema(schema: SchemaText) -> Schema:
-    from confluent_kafka.schema_registry import Schema
+    from confluent_kafka.schema_registry import Schema, SchemaReference
 
-    return Schema(schema.text, schema.type)
+    return Schema(schema.text, schema.type, [SchemaReference(*reference) for reference in schema.uses])
 
 
 def _client_of(options: RegistryOptions) -> SchemaRegistryClient:

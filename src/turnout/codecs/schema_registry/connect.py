@@ -8,11 +8,19 @@ from typing import Final
 from turnout.codecs.kind import Setting, choice, flag
 from turnout.codecs.schema_registry.options import SUBJECTS, RegistryOptions
 
-_STRATEGY, _, _REGISTER = SUBJECTS
+_STRATEGY, _, _REGISTER, _SERIALIZER = SUBJECTS
 
 
 def _text(value: object) -> str:
     return str(value)
+
+
+def _dual(value: object) -> str:
+    """Return the class of a deserializer that looks for ids in headers and before values, as all do here."""
+    name = "DualSchemaIdDeserializer"
+    if str(value).rpartition(".")[2] != name:
+        raise ValueError(f"only {name} is supported")
+    return name
 
 
 def only(name: str, wanted: bool) -> Setting:
@@ -35,6 +43,8 @@ CONVERTER: Final = (
     Setting("key.subject.name.strategy", "the subject of keys", _STRATEGY.read, _STRATEGY.default),
     Setting("value.subject.name.strategy", "the subject of values", _STRATEGY.read, _STRATEGY.default),
     flag("auto.register.schemas", "whether schemas that are new are registered"),
+    *(Setting(f"{side}.{_SERIALIZER.name}", "", _SERIALIZER.read, _SERIALIZER.default) for side in ("key", "value")),
+    *(Setting(f"{side}.schema.id.deserializer", "", _dual) for side in ("key", "value")),
     only("use.latest.version", False),
     only("normalize.schemas", False),
 )
@@ -59,9 +69,10 @@ def settings_of(properties: Mapping[str, object]) -> dict[str, object]:
         options["auth"] = {"token": properties["bearer.auth.token"]}
     settings: dict[str, object] = {"registry": RegistryOptions.read(options)}
     for side in ("value", "key"):
-        strategy = properties.get(f"{side}.subject.name.strategy")
-        if strategy is not None:
-            settings.setdefault(_STRATEGY.name, strategy)
+        for setting in (_STRATEGY, _SERIALIZER):
+            value = properties.get(f"{side}.{setting.name}")
+            if value is not None:
+                settings.setdefault(setting.name, value)
     if _REGISTER.name in properties:
         settings[_REGISTER.name] = properties[_REGISTER.name]
     return settings

@@ -1,10 +1,15 @@
-"""Confluent's wire format: a zero byte, the schema's id in 4 bytes, and the payload."""
+"""Confluent's wire format: a zero byte, the schema's id in 4 bytes, and the payload; or the id in a header.
+
+A header with a zero byte has an id, one with the byte 1 a GUID of 16 bytes; the value is the payload alone then
+(``io.confluent.kafka.serializers.schema.id.SchemaId``).
+"""
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
 from typing import Final, NamedTuple
+from uuid import UUID
 
 import numpy as np
 
@@ -14,7 +19,12 @@ from turnout.records.types import ArrowArray, Binaries, RowIds
 HEADER: Final = 5
 """Bytes before the payload."""
 
+VALUE_HEADER: Final = "__value_schema_id"
+KEY_HEADER: Final = "__key_schema_id"
+
 _MAGIC: Final = 0
+_MAGIC_GUID: Final = 1
+_GUID_HEADER: Final = 17
 _LONGEST_SHOWN: Final = 8
 _header = struct.Struct(">bi").pack
 
@@ -82,6 +92,34 @@ def frame(schema_id: int, payloads: Sequence[bytes]) -> list[bytes]:
     """
     head = _header(_MAGIC, schema_id)
     return [head + payload for payload in payloads]
+
+
+def read_header(content: bytes) -> tuple[int | str, int]:
+    """Return the id or the GUID of the schema that a header names, and the byte behind it.
+
+    Raises:
+        RecordError: it names none.
+
+    >>> read_header(bytes([0, 0, 0, 1, 0])), read_header(bytes([1, *range(16)]))
+    ((256, 5), ('00010203-0405-0607-0809-0a0b0c0d0e0f', 17))
+    """
+    if content[:1] == b"\0" and len(content) >= HEADER:
+        return int.from_bytes(content[1:HEADER], "big"), HEADER
+    if content[:1] == b"\1" and len(content) >= _GUID_HEADER:
+        return str(UUID(bytes=content[1:_GUID_HEADER])), _GUID_HEADER
+    raise RecordError(
+        f"expected a header with the byte 0 and a schema id of 4 bytes, or the byte 1 and a GUID of 16, found "
+        f"{len(content)} bytes: {content[:_LONGEST_SHOWN]!r}"
+    )
+
+
+def header_of(guid: str) -> bytes:
+    """Return the content of the header that names a schema by its GUID.
+
+    >>> read_header(header_of("00010203-0405-0607-0809-0a0b0c0d0e0f"))[0]
+    '00010203-0405-0607-0809-0a0b0c0d0e0f'
+    """
+    return bytes((_MAGIC_GUID,)) + UUID(guid).bytes
 
 
 def _unframed(text: bytes) -> RecordError:

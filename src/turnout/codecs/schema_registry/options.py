@@ -219,6 +219,33 @@ def _topic(value: object) -> str | None:
     return _text("topic", value)
 
 
+_SERIALIZERS: Final = {"prefix": "PrefixSchemaIdSerializer", "header": "HeaderSchemaIdSerializer"}
+
+
+def _serializer(value: object) -> str:
+    """Return the position of ids that a route or a class name of Confluent's means."""
+    word = str(value).rpartition(".")[2]
+    for known, class_name in _SERIALIZERS.items():
+        if word in (known, class_name):
+            return known
+    raise ValueError(f"expected {' or '.join(_SERIALIZERS)}, found {value!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class Writing:
+    """Settings of codecs that write schemas to a registry, see `SUBJECTS`."""
+
+    subject_name_strategy: str = "topic"
+    topic: str | None = None
+    auto_register_schemas: bool = True
+    schema_id_serializer: str = "prefix"
+
+    @property
+    def in_header(self) -> bool:
+        """True if ids are written to headers."""
+        return self.schema_id_serializer == "header"
+
+
 SUBJECTS: Final = (
     Setting(
         "subject.name.strategy",
@@ -229,13 +256,20 @@ SUBJECTS: Final = (
     ),
     Setting(
         "topic",
-        "the topic in the subject's name of schemas that are written",
+        "the topic in the subject's name of schemas that are written; by default that of the record",
         _topic,
         json_schema={"type": ["string", "null"]},
     ),
     flag(
         "auto.register.schemas",
         "whether a schema that is new is registered; otherwise it has to be in the registry already",
+    ),
+    Setting(
+        "schema.id.serializer",
+        "where the id of a schema is written: before the value, or as GUID in a header of the record",
+        _serializer,
+        "prefix",
+        {"enum": list(_SERIALIZERS)},
     ),
 )
 """Settings of codecs that write schemas to a registry."""

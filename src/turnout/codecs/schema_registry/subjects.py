@@ -10,7 +10,7 @@ def subject_of(strategy: str, topic: str | None, record: str | None, *, key: boo
 
     Args:
         strategy: ``topic``, ``record`` or ``topicRecord``.
-        topic: that the codec's setting ``topic`` names.
+        topic: that the codec's setting ``topic`` names, or of the record.
         record: full name of the schema's outermost record; None where it is another type.
         key: whether the schema is one of keys.
 
@@ -23,7 +23,7 @@ def subject_of(strategy: str, topic: str | None, record: str | None, *, key: boo
     if strategy != "record" and topic is None:
         raise RecordError(
             f"the schema cannot be written to the registry: the subject name strategy {strategy!r} needs the "
-            "setting 'topic'"
+            "setting 'topic', or a record with one"
         )
     if strategy == "topic":
         return f"{topic}-{'key' if key else 'value'}"

@@ -23,6 +23,7 @@ from turnout.history.masking import hidden_anywhere
 from turnout.history.redrive import redrive
 from turnout.routes import Route
 from turnout.server.dead_letters import REACH, letter_at, newest, text_of_bytes, visible
+from turnout.server.loss_counts import Losses
 from turnout.server.rest.dependencies import PartsDep, Reads, Writes, is_masked
 from turnout.server.rest.models import RequestForm, SequenceNumber
 from turnout.server.rest.store_calls import asks_servers, redrives
@@ -69,14 +70,14 @@ def overview(
     """Render the routes with dead letters enabled, the largest recent numbers of dead letters first."""
     names = [entry.name for entry in parts.routes.entries() if entry.version and entry.version.route.dead_letter]
     now = time.time()
-    hour, day = (parts.state.set_aside(now - seconds) for seconds in (HOUR, 24 * HOUR))
-    rows = sorted(((name, hour.get(name, 0), day.get(name, 0)) for name in names), key=_most_first)
+    hour, day = (parts.state.losses(now - seconds, now) for seconds in (HOUR, 24 * HOUR))
+    rows = sorted(((name, hour.get(name, Losses()), day.get(name, Losses())) for name in names), key=_most_first)
     return page(request, "dead_letters.html", rows=Piece.of(rows, number, _ROUTES_ON_PAGE))
 
 
-def _most_first(row: tuple[str, int, int]) -> tuple[int, int, str]:
+def _most_first(row: tuple[str, Losses, Losses]) -> tuple[int, int, int, int, str]:
     name, hour, day = row
-    return (-hour, -day, name)
+    return (-hour.dead_lettered, -hour.undeliverable, -day.dead_lettered, -day.undeliverable, name)
 
 
 @router.get("/dead-letters/{name}")

@@ -15,8 +15,9 @@ from turnout.console.figures import sparkline
 from turnout.console.flow_counts import traffic_of
 from turnout.console.formatting import rate
 from turnout.console.render import page, page_router
+from turnout.engine.counts import Counts
+from turnout.runtime.lag import Lag
 from turnout.secrets import masked_url
-from turnout.server.lag_monitor import Lag
 from turnout.server.rest.dependencies import Parts, PartsDep, Reads
 from turnout.server.route_entry import RouteEntry
 from turnout.server.state import StoredEvent
@@ -32,6 +33,8 @@ class RouteRow:
 
     Attributes:
         needs: why it needs attention; "" if it does not.
+        traffic: of the last hour.
+        keeps_letters: it writes dead letters; without, a record that fails is discarded.
         error: the last failure, and when that was.
     """
 
@@ -44,7 +47,8 @@ class RouteRow:
     sent: float
     hour: Markup
     failures: int
-    dead: int
+    traffic: Counts
+    keeps_letters: bool
     error: str
     error_at: float | None
 
@@ -112,7 +116,8 @@ def _row(entry: RouteEntry, parts: Parts, reason: str, failure: StoredEvent | No
         sent=sent,
         hour=sparkline([traffic.read, traffic.sent], f"the last hour, now {rate(read)} in and {rate(sent)} out"),
         failures=status.failures,
-        dead=traffic.total.dead_lettered + traffic.total.undeliverable,
+        traffic=traffic.total,
+        keeps_letters=entry.version is not None and entry.version.route.dead_letter is not None,
         error=masked_url(error),
         error_at=failure.at if failure else None,
     )

@@ -5,11 +5,10 @@ dependencies. `turnout.nats.jetstream` is the other NATS package: asynchronous, 
 """
 
 from turnout.nats.protocol.options import ConnectionOptions
-from turnout.nats.wire._window import TOO_LARGE
 from turnout.nats.wire.acknowledger import Acknowledger
 from turnout.nats.wire.connection import Connection, Message
 from turnout.nats.wire.direct import DirectReader
-from turnout.nats.wire.publisher import Published, Publisher
+from turnout.nats.wire.publisher import Publisher
 from turnout.nats.wire.pull import PullReader, Range
 from turnout.nats.wire.streams import (
     create_consumer,
@@ -25,13 +24,11 @@ from turnout.nats.wire.streams import (
 )
 
 __all__ = [
-    "TOO_LARGE",
     "Acknowledger",
     "Connection",
     "ConnectionOptions",
     "DirectReader",
     "Message",
-    "Published",
     "Publisher",
     "PullReader",
     "Range",

@@ -150,7 +150,7 @@ class Link:
             raise self._lost(None)
         return count
 
-    def wait(self, timeout: float, other: socket.socket) -> bool:
+    def wait(self, timeout: float, other: socket.socket | None = None) -> bool:
         """Return True when bytes can be read; False when only *other* can be, or nothing in *timeout* seconds.
 
         Raises:
@@ -162,7 +162,8 @@ class Link:
         # select() takes no descriptors above 1023.
         poll = select.poll()
         poll.register(sock, select.POLLIN)
-        poll.register(other, select.POLLIN)
+        if other is not None:
+            poll.register(other, select.POLLIN)
         return any(descriptor == sock.fileno() for descriptor, _ in poll.poll(timeout * 1000))
 
     def give_back(self, data: memoryview) -> None:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -15,16 +14,11 @@ from numpy.typing import NDArray
 from turnout.errors import StreamError
 from turnout.histogram import Histogram
 from turnout.nats.wire.packing import have_ids, numbered, pack
+from turnout.records.published import TOO_LARGE, Refuse
 from turnout.records.types import Binaries, Strings
 
 Numbers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
-
-TOO_LARGE: Final = 413
-"""The code of the error for a message that is larger than the server takes."""
-
-Refused = Callable[[int, StreamError], None]
-"""Takes note of a message, by its row, that will never be stored, and why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +37,7 @@ class PublishedMessages:
     subjects: Strings
     payloads: Binaries
     lines: Binaries | None
-    refused: Refused | None = None
+    refused: Refuse | None = None
     rows: Numbers | None = None
     since: float = field(default_factory=time.monotonic)
 
@@ -79,7 +73,8 @@ class PublishedMessages:
 
 def small_enough(messages: PublishedMessages, limit: int) -> PublishedMessages:
     """Return the messages of at most *limit* bytes with headers; larger messages are refused."""
-    if not len(messages):
+    # Mostly all of them together are no larger than one may be.
+    if messages.payloads.nbytes + (0 if messages.lines is None else messages.lines.nbytes) + 12 <= limit:
         return messages
     sizes = pc.binary_length(messages.payloads)
     if messages.lines is not None:

@@ -12,14 +12,21 @@ from numpy.typing import NDArray
 
 from turnout.errors import ConfigError, Mistake
 from turnout.nats.protocol.headers import MESSAGE_ID
+from turnout.records.header_column import ARROW
 from turnout.records.headers import has_match
 from turnout.records.types import ArrowArray, Binaries, Strings
 
 _VERSION = b"NATS/1.0\r\n"
 _BAD_NAME = re.compile(r"^$|[\s:]", re.ASCII)
 _BAD_VALUE = re.compile(rb"[\r\n]")
+_NAME_RULE = "a header's name has no blanks, colons or line breaks"
+_VALUE_RULE = "a header's value cannot hold a line break"
 # What a header line cannot carry as it stands: line breaks, and blanks at its ends, which readers drop.
 _UNFIT_ID = r"[\r\n]|^[ \t]|[ \t]$"
+_BLANK = re.compile(rb"[\r\n \t]")
+
+_FEW = 48
+"""Up to so many messages are written one by one: a call of Arrow's takes as long as some of them."""
 
 
 def pack(
@@ -34,6 +41,8 @@ def pack(
         replies: the reply subjects: bytes for one that all share, or binary without nulls.
     """
     count = len(subjects)
+    if count <= _FEW:
+        return _pack_few(subjects, payloads, lines, replies)
     sizes = pc.binary_length(payloads)
     if lines is None:
         parts = [b"PUB ", subjects, b" ", replies, b" ", _digits(sizes), b"\r\n", payloads, b"\r\n"]
@@ -45,6 +54,25 @@ def pack(
     joined = _join(parts)
     edges = np.frombuffer(joined.buffers()[1], dtype=np.int32)[joined.offset : joined.offset + count + 1]
     return joined.buffers()[2], edges.astype(np.int64)
+
+
+def _pack_few(
+    subjects: Binaries, payloads: Binaries, lines: Binaries | None, replies: Binaries | bytes
+) -> tuple[ArrowArray, NDArray[np.int64]]:
+    count = len(subjects)
+    inboxes = [replies] * count if isinstance(replies, bytes) else replies.to_pylist()
+    blocks = [None] * count if lines is None else lines.to_pylist()
+    frames = []
+    for subject, inbox, block, payload in zip(subjects.to_pylist(), inboxes, blocks, payloads.to_pylist(), strict=True):
+        if block is None:
+            frames.append(b"PUB %b %b %d\r\n%b\r\n" % (subject, inbox, len(payload), payload))
+            continue
+        head = len(_VERSION) + len(block) + 2
+        sizes = b"%d %d" % (head, head + len(payload))
+        frames.append(b"HPUB %b %b %b\r\n%b%b\r\n%b\r\n" % (subject, inbox, sizes, _VERSION, block, payload))
+    edges = np.zeros(count + 1, np.int64)
+    np.cumsum([len(one) for one in frames], out=edges[1:])
+    return pa.py_buffer(b"".join(frames)), edges
 
 
 def numbered(lead: bytes, first: int, count: int) -> Binaries:
@@ -62,28 +90,40 @@ def id_lines(ids: Strings) -> Binaries:
 
     An id that a header cannot carry as it stands is written as hexadecimal digits.
     """
+    if len(ids) <= _FEW:
+        lead = MESSAGE_ID.encode() + b": "
+        known = (text.encode() if isinstance(text, str) else text for text in ids.to_pylist())
+        return pa.array([lead + _fit(one) + b"\r\n" if one else b"" for one in known], pa.binary())
     ids = ids.cast(pa.binary()).fill_null(b"")
-    unfit = pc.match_substring_regex(ids, _UNFIT_ID)
-    if pc.any(unfit).as_py():
-        texts = [
-            b"0x" + raw.hex().encode() if bad else raw
-            for raw, bad in zip(ids.to_pylist(), unfit.to_pylist(), strict=True)
-        ]
+    if has_match(_BLANK, ids):
+        unfit = pc.match_substring_regex(ids, _UNFIT_ID)
+        texts = [_hex(raw) if bad else raw for raw, bad in zip(ids.to_pylist(), unfit.to_pylist(), strict=True)]
         ids = pa.array(texts, type=pa.binary())
     lines = _join([MESSAGE_ID.encode() + b": ", ids, b"\r\n"])
     return pc.if_else(pc.equal(pc.binary_length(ids), 0), _scalar(b""), lines)
+
+
+def _fit(raw: bytes) -> bytes:
+    """Return an id as a header can carry it."""
+    return _hex(raw) if raw.strip(b" \t") != raw or _BAD_VALUE.search(raw) else raw
+
+
+def _hex(raw: bytes) -> bytes:
+    return b"0x" + raw.hex().encode()
 
 
 def header_lines(headers: ArrowArray, without: Callable[[str], bool] | None = None) -> Binaries:
     """The header lines of each list of ``{key, value}``.
 
     Args:
-        headers: as `turnout.records.headers.ARROW` has them.
+        headers: as `turnout.records.header_column.ARROW` has them.
         without: whether to leave out all headers of a name; asked once for each.
 
     Raises:
         ConfigError: when a name or a value would break out of its line; the value is not repeated.
     """
+    if len(headers) <= _FEW and headers.type == ARROW:
+        return _header_lines_of_few(headers, without)
     parents = pc.list_parent_indices(headers).to_numpy()
     pairs = pc.list_flatten(headers)
     texts = pc.struct_field(pairs, [0]).cast(pa.string())
@@ -107,14 +147,31 @@ def header_lines(headers: ArrowArray, without: Callable[[str], bool] | None = No
     return pa.Array.from_buffers(pa.binary(), len(headers), [None, edges, lines.buffers()[2] or pa.py_buffer(b"")])
 
 
+def _header_lines_of_few(headers: ArrowArray, without: Callable[[str], bool] | None) -> Binaries:
+    blocks = []
+    for pairs in headers.to_pylist():
+        block: list[bytes] = []
+        for pair in pairs or ():
+            name, value = pair["key"], pair["value"] or b""
+            if name is None or (without is not None and without(name)):
+                continue
+            if _BAD_NAME.search(name):
+                raise _mistake(name, _NAME_RULE)
+            if _BAD_VALUE.search(value):
+                raise _mistake(name, _VALUE_RULE)
+            block += (name.encode(), b": ", value, b"\r\n")
+        blocks.append(b"".join(block))
+    return pa.array(blocks, pa.binary())
+
+
 def _check(names: Strings, values: Binaries, distinct: Iterable[str]) -> None:
     for name in distinct:
         if _BAD_NAME.search(name):
-            raise _mistake(name, "a header's name has no blanks, colons or line breaks")
+            raise _mistake(name, _NAME_RULE)
     if not has_match(_BAD_VALUE, values):
         return
     bad = pc.match_substring_regex(values, _BAD_VALUE.pattern)
-    raise _mistake(names[pc.index(bad, True).as_py()].as_py(), "a header's value cannot hold a line break")
+    raise _mistake(names[pc.index(bad, True).as_py()].as_py(), _VALUE_RULE)
 
 
 def _mistake(name: str, problem: str) -> ConfigError:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
@@ -17,36 +17,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from turnout.errors import ConnectionLostError, StreamError
-from turnout.histogram import Histogram
 from turnout.nats.protocol import headers as _headers
 from turnout.nats.protocol.frames import MessageLine
 from turnout.nats.wire._refusals import TOO_MANY, Refusals, answer_of, concerns_all, forbidden_subject
-from turnout.nats.wire._window import PublishedMessages, Refused, TrackedChunk, Window, small_enough
+from turnout.nats.wire._window import PublishedMessages, TrackedChunk, Window, small_enough
 from turnout.nats.wire.connection import Connection
 from turnout.nats.wire.frames import Frames, locate, numbers_before, windows, with_room
+from turnout.records.published import Published, Refuse
 from turnout.records.types import Binaries, Strings
 from turnout.untrusted import LARGEST_SEQUENCE, JsonObject, decimal
-
-
-@dataclass(frozen=True, slots=True)
-class Published:
-    """Results of the messages published since the last flush.
-
-    Attributes:
-        stored: messages that were new to the stream, and stored.
-        duplicates: those that the stream knew already. Of a message that was sent again, as another beside it was
-            refused or the connection was lost, the first acknowledgement counts.
-        delivery: how long each of both took, from the moment it was first handed to the connection, with others, until
-            its acknowledgement was read. It is no part of what makes two of these equal.
-    """
-
-    stored: int = 0
-    duplicates: int = 0
-    delivery: Histogram = field(default=Histogram(), compare=False)
-
-    def __add__(self, other: Published) -> Published:
-        return Published(self.stored + other.stored, self.duplicates + other.duplicates, self.delivery + other.delivery)
-
 
 _CHUNK_MESSAGES = 1000
 _CHUNK_BYTES = 1 << 18
@@ -95,6 +74,11 @@ class Publisher:
         if kind is None:
             self.flush()
 
+    @property
+    def unacknowledged(self) -> int:
+        """Number of messages that were sent and have no acknowledgement."""
+        return self._window.unacknowledged
+
     def publish(
         self,
         subject: str,
@@ -115,7 +99,7 @@ class Publisher:
             self._publish_rows()
 
     def publish_columns(
-        self, subjects: Strings, payloads: Binaries, lines: Binaries | None = None, refused: Refused | None = None
+        self, subjects: Strings, payloads: Binaries, lines: Binaries | None = None, refused: Refuse | None = None
     ) -> None:
         """Take many messages as Arrow arrays, and wait while the window is full.
 
@@ -154,6 +138,20 @@ class Publisher:
         self._settle(0)
         published, self._published = self._published, Published()
         return published
+
+    def collect(self) -> None:
+        """Process the acknowledgements that have arrived, without a wait for others.
+
+        Raises:
+            StreamError: as `flush`.
+            ConnectionLostError: likewise.
+        """
+        try:
+            if self.unacknowledged and self._connection.wait(0.0):
+                self._heard = time.monotonic()
+                self._collect()
+        except ConnectionLostError:
+            self._again()
 
     # -- sending
 

@@ -22,7 +22,7 @@ from turnout.nats.protocol.frames import MAX_SIZE_DIGITS
 from turnout.nats.protocol.headers import MESSAGE_ID, parse
 from turnout.nats.protocol.positions import JSAck
 from turnout.nats.wire.frames import Frames, numbers_before, windows
-from turnout.records.headers import ARROW
+from turnout.records.header_column import ARROW
 from turnout.records.types import ArrowArray, ArrowBatch, Binaries, Strings
 from turnout.untrusted import LARGEST_SEQUENCE, JsonObject, decimal
 
@@ -45,7 +45,7 @@ _LONGEST_NUMBER = 19
 _ACK = np.uint64(int.from_bytes(b"$JS.ACK.", "little"))
 # Five numbers of one digit with the dots between them.
 _SHORTEST_NUMBERS = 9
-_FEW = 64
+_FEW = 96
 """Up to so many frames are read one by one: the vectorised way takes a millisecond whatever their number."""
 _SMALL_BYTES = 1 << 16
 """Of larger payloads the vectorised way makes fewer copies."""
@@ -128,13 +128,28 @@ def _decode_few(memory: bytearray, frames: Frames, partition: int) -> Received |
         return None
     topics, sequences, times, consumer_sequences, pending, payloads, headers, sizes = zip(*messages, strict=True)
     keys = [next((value for name, value in pairs if name == MESSAGE_ID), None) for pairs in headers]
-    lists = [[{"key": name, "value": value} for name, value in pairs] or None for pairs in headers]
-    values = [topics, [partition] * len(messages), sequences, keys, payloads, lists, [time // 1000 for time in times]]
-    columns = [pa.array(column, type=field.type) for column, field in zip(values, SCHEMA, strict=True)]
-    of_stream, of_consumer, used = (
-        np.array(column, dtype=np.int64) for column in (sequences, consumer_sequences, sizes)
-    )
+    of_stream, of_consumer, used = (np.array(column, np.int64) for column in (sequences, consumer_sequences, sizes))
+    columns = [
+        pa.array(topics, pa.string()),
+        pa.array(np.full(len(messages), partition, np.int32)),
+        pa.array(of_stream),
+        pa.array(keys, pa.binary()),
+        pa.array(payloads, pa.binary()),
+        _lists_of_few(headers),
+        pa.array(np.array(times, np.int64) // 1000).cast(pa.timestamp("us", tz="UTC")),
+    ]
     return Received(columns, of_stream, of_consumer, used, pending[-1], [])
+
+
+def _lists_of_few(headers: Sequence[Sequence[tuple[str, bytes]]]) -> ArrowArray:
+    """All headers as one list a message, null where it has none; Arrow takes five times as long for dictionaries."""
+    lengths = np.array([len(pairs) for pairs in headers])
+    names = pa.array([name for pairs in headers for name, _ in pairs], pa.string())
+    values = pa.array([value for pairs in headers for _, value in pairs], pa.binary())
+    pairs = pa.StructArray.from_arrays([names, values], fields=list(ARROW.value_type))
+    offsets = np.zeros(len(headers) + 1, np.int32)
+    np.cumsum(lengths, out=offsets[1:])
+    return pa.ListArray.from_arrays(pa.array(offsets), pairs, type=ARROW, mask=pa.array(lengths == 0))
 
 
 def _read_one(line: bytes, body: bytes) -> _Message | None:
@@ -147,10 +162,11 @@ def _read_one(line: bytes, body: bytes) -> _Message | None:
     tokens = reply.split(b".")
     if len(tokens) not in (9, 11) or not reply.startswith(b"$JS.ACK."):
         return None
-    if max(map(len, tokens[-5:])) > _LONGEST_NUMBER:
+    last = tokens[-5:]
+    if not b"".join(last).isdigit() or b"" in last or max(map(len, last)) > _LONGEST_NUMBER:
         return None
-    _, sequence, consumer_sequence, time, pending = (decimal(token, LARGEST_SEQUENCE) for token in tokens[-5:])
-    if sequence is None or consumer_sequence is None or time is None or pending is None or not tokens[-5].isdigit():
+    _, sequence, consumer_sequence, time, pending = map(int, last)
+    if max(sequence, consumer_sequence, time, pending) > LARGEST_SEQUENCE:
         return None
     length = 0
     if headed:

@@ -7,9 +7,10 @@ import contextlib
 import json
 import secrets
 import time
+from collections.abc import Sequence
 from typing import Any
 
-from turnout.errors import StreamError
+from turnout.errors import ConnectionLostError, StreamError
 from turnout.nats.protocol.answers import number_in, object_in, read_object
 from turnout.nats.protocol.errors import ConsumerNotFoundError, MessageNotFoundError
 from turnout.nats.protocol.headers import parse
@@ -144,7 +145,8 @@ def sample(connection: Connection, stream: str, count: int, subject: str = ">") 
     sequences = sorted({first + (last - first) * n // max(1, count - 1) for n in range(count)}) if last >= first else []
     sampled: dict[int, Row] = {}
     for begin in range(0, len(sequences), _BATCH_REQUESTS):
-        rows = _ask(connection, stream, sequences[begin : begin + _BATCH_REQUESTS], subject)
+        some = sequences[begin : begin + _BATCH_REQUESTS]
+        rows, _ = _ask(connection, stream, [{"seq": sequence, "next_by_subj": subject} for sequence in some])
         if not rows:
             # Nothing is behind these sequences then, or nobody answers: not worth the same wait again.
             break
@@ -152,25 +154,44 @@ def sample(connection: Connection, stream: str, count: int, subject: str = ">") 
     return record_batch([sampled[sequence] for sequence in sorted(sampled)])
 
 
-def _ask(connection: Connection, stream: str, sequences: list[int], subject: str) -> list[Row]:
-    """Request the first message at or after each of *sequences*; late answers are omitted."""
+def stored_messages(connection: Connection, stream: str, sequences: Sequence[int]) -> ArrowBatch:
+    """Return the messages at *sequences* that the stream still holds, ascending, as one record batch.
+
+    Hundreds are requested at a time.
+
+    Raises:
+        StreamError: the stream is not there, or its messages may not be asked for.
+        ConnectionLostError: not all requests are answered in time.
+    """
+    rows: list[Row] = []
+    for begin in range(0, len(sequences), _BATCH_REQUESTS):
+        some = sequences[begin : begin + _BATCH_REQUESTS]
+        found, answers = _ask(connection, stream, [{"seq": sequence} for sequence in some])
+        if answers < len(some):
+            raise ConnectionLostError(f"stream {stream!r}: {answers} of {len(some)} requests were answered in time")
+        rows += found
+    return record_batch(sorted(rows, key=lambda row: row.offset))
+
+
+def _ask(connection: Connection, stream: str, requests: Sequence[JsonMapping]) -> tuple[list[Row], int]:
+    """Send requests for messages together; return what is there, and how many were answered in time."""
     inbox = connection.new_inbox()
     number = connection.subscribe(inbox)
-    for sequence in sequences:
-        body = json.dumps({"seq": sequence, "next_by_subj": subject}).encode()
-        connection.publish_api(f"STREAM.MSG.GET.{stream}", body, inbox)
+    request = f"STREAM.MSG.GET.{stream}"
+    for body in requests:
+        connection.publish_api(request, json.dumps(body).encode(), inbox)
     rows: list[Row] = []
     answers = 0
     try:
         for message in connection.messages(time.monotonic() + connection.options.timeout):
             if message.subject != inbox:
                 continue
-            answer = read_object(message.payload or b"{}", request=f"STREAM.MSG.GET.{stream}")
+            answer = read_object(message.payload or b"{}", request=request)
             rows += [stored_row(stream, answer)] if "message" in answer else []
             answers += 1
-            if answers == len(sequences):
+            if answers == len(requests):
                 break
     except TimeoutError:
         pass
     connection.unsubscribe(number)
-    return rows
+    return rows, answers

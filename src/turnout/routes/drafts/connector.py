@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from turnout.codecs import converters_of
+from turnout.codecs import Format, converters_of
+from turnout.codecs.schema_registry import RegistryOptions
+from turnout.errors import ConfigError, Mistake
 from turnout.routes.connector import Connector
 from turnout.routes.document_paths import Document
 from turnout.routes.drafts.addresses import SINK, named_after
 from turnout.routes.drafts.route_draft import Draft, Left, Taken, route_name
 from turnout.routes.drafts.stages import stage_of
-from turnout.secrets import is_secret
+from turnout.secrets import is_secret, masked_url
 from turnout.transforms.java.text import split_list
 from turnout.transforms.policy import OPTIONS as POLICY
 from turnout.transforms.properties import read_properties
@@ -35,6 +37,22 @@ _REASONS = {
     "errors.retry.delay.max.ms": "nothing here fails for a passing reason",
     "errors.deadletterqueue.topic.replication.factor": "topics are not created",
 }
+_CLASSES = {
+    "io.debezium.": (
+        "Debezium reads the database's log, which turnout does not: let it write to Kafka as before, and route its "
+        "topics with --from kafka://HOST:9092/TOPIC; the transform ExtractNewRecordState takes its envelopes apart"
+    ),
+}
+"""Next steps by what a connector's class begins with."""
+_CONVERTERS = {
+    "avro": (
+        "values with Confluent's header are read with value: {format: avro, registry: http://HOST:8081}; Apicurio's "
+        "registry offers that interface under /apis/ccompat/v7"
+    ),
+}
+"""Next steps by what the class of a converter that is not known has in its name."""
+_MARKS = ("connector.class", "topics", "topics.regex", "transforms", "key.converter", "value.converter")
+"""Properties of which a connector has at least one."""
 _OF_THE_CLIENT = ("deserializer", "serializer", "group.id", "enable.auto.commit", "interceptor.classes", "client.id")
 """Settings that Spark's connector controls."""
 _OF_THE_WORKER = (
@@ -61,10 +79,13 @@ def draft_of_connector(
         sink: where messages go, likewise.
 
     Raises:
-        ConfigError: the file cannot be read as a connector's.
+        ConfigError: the file cannot be read as a connector's, or has no property that a connector has.
         OSError: it cannot be read at all.
     """
-    return _ConnectorDrafter(Connector.load(file), file).draft(name, source, sink)
+    connector = Connector.load(file)
+    if not any(mark in connector.properties for mark in _MARKS):
+        raise ConfigError([Mistake("", f"{file} is no connector: expected at least one of {', '.join(_MARKS)}")])
+    return _ConnectorDrafter(connector, file).draft(name, source, sink)
 
 
 class _ConnectorDrafter:
@@ -160,7 +181,9 @@ class _ConnectorDrafter:
         converters = converters_of(self.properties)
         sides = (("key", converters.key), ("value", converters.value))
         for mistake in converters.mistakes:
-            self._leave(mistake.path, mistake.problem)
+            class_name = (self.properties.get(mistake.path) or "").lower()
+            steps = [step for name, step in _CONVERTERS.items() if name in class_name.rpartition(".")[2]]
+            self._leave(mistake.path, "; ".join([mistake.problem, *steps]))
         for side, format_ in sides:
             names = [
                 name for name in self.properties if name.startswith(f"{side}.converter") and name not in self.used_names
@@ -169,7 +192,35 @@ class _ConnectorDrafter:
                 self._take(name, side)
         if "value.converter" not in self.properties:
             self.left.append(Left("value.converter", _OF_THE_WORKER))
-        return {side: {"format": format_.format, **format_.settings} for side, format_ in sides if format_ is not None}
+        return {
+            side: {"format": format_.format, **self._settings(side, format_)}
+            for side, format_ in sides
+            if format_ is not None
+        }
+
+    def _settings(self, side: str, format_: Format) -> Document:
+        """Return a codec's settings as a route has them, secrets as variables."""
+        return {
+            name: self._registry(side, value) if isinstance(value, RegistryOptions) else value
+            for name, value in format_.settings.items()
+        }
+
+    def _registry(self, side: str, options: RegistryOptions) -> Document:
+        """Return the block of a schema registry; secrets of it are variables."""
+        urls = [url if masked_url(url) == url else self._secret(side, "URL") for url in options.urls]
+        block: Document = {"url": urls[0] if len(urls) == 1 else urls}
+        if options.token is not None:
+            block["auth"] = {"token": self._secret(side, "TOKEN")}
+        elif options.user is not None:
+            block["auth"] = {"user": options.user, "password": self._secret(side, "PASSWORD")}
+        return block
+
+    def _secret(self, side: str, what: str) -> str:
+        variable = f"SCHEMA_REGISTRY_{what}"
+        self.left.append(Left(f"{side}.converter", f"what stands there is a secret: set the variable {variable}"))
+        if variable not in self.variables:
+            self.variables.append(variable)
+        return f"${{{variable}}}"
 
     def _stages(self) -> list[Document]:
         specs, mistakes = read_properties(self.properties, strict=False)
@@ -213,4 +264,5 @@ class _ConnectorDrafter:
             kind, _, alias = name.partition(".")
             unlisted = kind in ("transforms", "predicates") and "." in alias
             why = f"{alias.partition('.')[0]!r} is not listed in {kind!r}" if unlisted else "an option of the connector"
-            self._leave(name, _REASONS.get(name, why))
+            steps = [step for start, step in _CLASSES.items() if (self.properties[name] or "").startswith(start)]
+            self._leave(name, steps[0] if name == "connector.class" and steps else _REASONS.get(name, why))

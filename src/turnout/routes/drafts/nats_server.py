@@ -24,6 +24,7 @@ _REASONS = {
     "no_auth_user": "whom the server takes a client for that does not log in",
 }
 _API = "$JS.API.>"
+_CREDS = "NATS_CREDS"
 
 
 def draft_of_server(
@@ -65,6 +66,11 @@ def _chosen(config: Mapping[str, object], account: str | None, file: Path) -> st
     raise ConfigError([Mistake("--account", f"expected one of {', '.join(holders)}: each of them has mappings")])
 
 
+def _variable(name: str, value: str) -> str:
+    """Return a variable with the server's value as its default; what a default cannot have is left to the variable."""
+    return f"${{{name}}}" if set(value) & set("${}\"'\n") else f"${{{name}:-{value}}}"
+
+
 class _ServerDrafter:
     """Conversion of one nats-server configuration to a draft."""
 
@@ -92,7 +98,8 @@ class _ServerDrafter:
             self.taken.append(Taken("cluster.name", "cluster"))
         document["sink"] = sink or end
         self._rest()
-        return Draft(document, tuple(self.taken), tuple(self.left), tuple(self.variables))
+        files = tuple(name for name in self.variables if name == _CREDS)
+        return Draft(document, tuple(self.taken), tuple(self.left), tuple(self.variables), files)
 
     def _inner(self, name: str) -> Mapping[str, object]:
         block = self.config.get(name)
@@ -108,7 +115,7 @@ class _ServerDrafter:
             end["apiPrefix"] = prefix
             self.taken.append(Taken(f"accounts.{self.account}.imports", "source.apiPrefix"))
         elif isinstance(domain, str):
-            end["domain"] = domain
+            end["domain"] = _variable("NATS_DOMAIN", domain)
             self.taken.append(Taken("jetstream.domain", "source.domain"))
         return end
 
@@ -148,9 +155,22 @@ class _ServerDrafter:
             return {"nkeySeed": self._secret("NATS_SEED", f"{where}.users")}
         name = user.get("user", user.get("username"))
         if not isinstance(name, str):
-            return {}
+            return self._credentials()
         self.taken.append(Taken(f"{where}.users" if users else where, "source.user"))
-        return {"user": name, "password": self._secret("NATS_PASSWORD", f"{where}.users" if users else where)}
+        return {
+            "user": _variable("NATS_USER", name),
+            "password": self._secret("NATS_PASSWORD", f"{where}.users" if users else where),
+        }
+
+    def _credentials(self) -> Document:
+        """Return the file of credentials that a server with an operator asks for; nothing of another server."""
+        operator = next((name for name in ("operator", "operators", "trusted_keys") if name in self.config), None)
+        if operator is None:
+            return {}
+        self.taken.append(Taken(operator, "source.credentials"))
+        self.variables.append(_CREDS)
+        self.left.append(Left("resolver", f"users have credentials: set the variable {_CREDS} to a .creds file"))
+        return {"credentials": f"${{{_CREDS}}}"}
 
     def _secret(self, variable: str, name: str) -> str:
         self.variables.append(variable)

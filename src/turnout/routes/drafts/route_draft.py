@@ -38,12 +38,14 @@ class Draft:
         taken: where its parts came from.
         left: what was left out, or is a guess.
         variables: those that have to be set where the route runs, as what stood there is a secret.
+        file_variables: those of them that name files.
     """
 
     document: Mapping[str, object]
     taken: tuple[Taken, ...]
     left: tuple[Left, ...]
     variables: tuple[str, ...] = ()
+    file_variables: tuple[str, ...] = ()
 
     def text(self, origin: str) -> str:
         """Return the text of the file, with the parts left out in comments above the route."""
@@ -53,7 +55,9 @@ class Draft:
 
     def mistakes(self, text: str, file: Path | None = None) -> tuple[Mistake, ...]:
         """Return the mistakes that ``turnout check`` would print for the file once the variables are set."""
-        values = {**dict.fromkeys(self.variables, "unknown"), **os.environ}
+        # Some file that is there stands for one that is not known yet.
+        unset = {**dict.fromkeys(self.variables, "unknown"), **dict.fromkeys(self.file_variables, __file__)}
+        values = {**unset, **os.environ}
         try:
             Route.parse(text, values, file=file)
         except RouteError as wrong:

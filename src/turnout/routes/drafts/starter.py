@@ -84,13 +84,18 @@ class Starter:
         return "\n".join([*lines, _block({"cases": cases}), ""])
 
     def compose(self) -> str:
-        """Return the text of ``compose.yaml``: a nats-server and the route, in containers."""
+        """Return the text of ``compose.yaml``: the route and, if it has a NATS end, a nats-server, in containers."""
+        nats = "nats" in (self.source["format"], self.sink["format"])
+        kafka = "kafka" in (self.source["format"], self.sink["format"])
         route = {
             "image": "turnout",
             "command": ["run", f"/routes/{self.name}.yaml", "--checkpoint", "/var/lib/turnout/checkpoint"],
-            "environment": dict.fromkeys(self._variables(), "nats://nats:4222"),
+            "environment": {
+                **dict.fromkeys(self._variables(), "nats://nats:4222"),
+                **({"KAFKA_SERVERS": "${KAFKA_SERVERS:?where Kafka's brokers are}"} if kafka else {}),
+            },
             "volumes": ["./:/routes:ro", "turnout:/var/lib/turnout"],
-            "depends_on": {"nats": {"condition": "service_healthy"}},
+            **({"depends_on": {"nats": {"condition": "service_healthy"}}} if nats else {}),
             "restart": "unless-stopped",
             "stop_grace_period": "1m",
             "read_only": True,
@@ -105,11 +110,16 @@ class Starter:
             "volumes": ["nats:/data"],
             "healthcheck": {"test": ["CMD", "wget", "-qO-", "http://127.0.0.1:8222/healthz"], "interval": "5s"},
         }
-        document = {"services": {"nats": server, "turnout": route}, "volumes": {"nats": {}, "turnout": {}}}
-        lines = [
-            "# A nats-server to try the route on. `make image` in turnout's source builds the image. The streams that",
-            "# the route reads and writes are not made here: see `nats stream add`.",
-        ]
+        services = {**({"nats": server} if nats else {}), "turnout": route}
+        document = {"services": services, "volumes": {name: {} for name in services}}
+        lines = ["# `make image` in turnout's source builds the image of the route."]
+        if nats:
+            lines += [
+                "# A nats-server to try the route on. The streams that it reads and writes are not made here: see",
+                "# `nats stream add`.",
+            ]
+        if kafka:
+            lines.append("# Kafka's brokers are yours: the variable KAFKA_SERVERS says where they are.")
         return "\n".join([*lines, _block(document), ""])
 
     # Parts of the route
@@ -123,6 +133,9 @@ class Starter:
     def _value(self) -> Iterator[str]:
         yield ""
         columns = self.seen.columns()
+        malformed = self.seen.malformed()
+        if malformed and self._format() == "json":
+            yield f"# Of {len(self.seen.messages):,} records {malformed:,} are not JSON: such records are dead letters."
         if self._format() == "raw":
             yield "# How values are decoded: not at all, as not all that were seen are JSON."
             yield _block({"value": {"format": "raw"}})
@@ -144,11 +157,14 @@ class Starter:
 
     def _table(self) -> dict[str, str]:
         """Return a mapping for each subject of the source, to a subject that the source does not read."""
-        if self.source["format"] != "nats" or self.sink["format"] != "nats":
+        if self.source["format"] != self.sink["format"] or self.source["format"] not in ("nats", "kafka"):
             return {}
         return {subject: f"{self._prefix()}.{with_placeholders(subject)}" for subject in self._subjects()}
 
     def _subjects(self) -> tuple[str, ...]:
+        if self.source["format"] == "kafka":
+            topics = self.source["topics"]
+            return (topics,) if isinstance(topics, str) else tuple(topics)
         return self.seen.subjects or (f"{str(self.source['stream']).lower()}.>",)
 
     def _prefix(self) -> str:
@@ -172,9 +188,8 @@ class Starter:
     # Parts of the tests
 
     def _topic(self) -> str:
-        if self.source["format"] != "nats":
-            topics = self.source.get("topics", "topic")
-            return topics if isinstance(topics, str) else str(topics[0])
+        if self.source["format"] not in ("nats", "kafka"):
+            return "topic"
         return self._subjects()[0].replace("*", "a").replace(">", "a")
 
     def _mapped(self, topic: str) -> str | None:

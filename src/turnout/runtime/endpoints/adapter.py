@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from turnout.engine import Messages
-    from turnout.errors import StreamError
-    from turnout.nats.wire import Published
+    from turnout.records.published import Published, Refuse
     from turnout.routes.endpoints import Endpoint, Source
     from turnout.runtime.endpoints.changes import Change
     from turnout.runtime.endpoints.source_streams import SourceStreams
@@ -24,9 +23,6 @@ Start: TypeAlias = str | int | Mapping[str, object]
 """Start position: ``earliest``, ``latest``, a sequence, an ISO time, or positions by stream or topic."""
 
 CheckOutput = Callable[[], str]
-
-Refuse = Callable[[int, "StreamError"], None]
-"""Called with the index of a refused message, and the reason."""
 
 
 @dataclass(frozen=True, slots=True)

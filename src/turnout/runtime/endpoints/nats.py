@@ -19,7 +19,6 @@ from turnout.routes.endpoints import NatsSink, NatsSource
 from turnout.runtime.endpoints.adapter import (
     EndpointAdapter,
     EndpointProbe,
-    Refuse,
     Start,
     StreamEnd,
     time_of,
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from turnout.engine import Messages
-    from turnout.nats.wire import Published
+    from turnout.records.published import Published, Refuse
 
 _SECONDS: Final = 3.0
 

@@ -21,10 +21,27 @@ def ask(url: str, path: str) -> Iterator[Any]:
     Raises:
         ConnectionLostError: it does not answer, or has no such thing; the message does not repeat the address.
     """
-    # Whoever has set a proxy has set it for other hosts than the cluster's own.
+    with _opened(urllib.request.Request(f"{url}/{path}")) as answer:  # noqa: S310 - the driver's own address
+        yield answer
+
+
+def send(url: str, path: str, content: bytes) -> None:
+    """Have the server at *url* store *content* at *path*.
+
+    Raises:
+        ConnectionLostError: it does not answer, or cannot store it.
+    """
+    request = urllib.request.Request(f"{url}/{path}", content, method="PUT")  # noqa: S310 - the driver's own address
+    with _opened(request):
+        pass
+
+
+@contextmanager
+def _opened(request: urllib.request.Request) -> Iterator[Any]:
+    # Proxy settings are for other hosts than the cluster's own.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
-        with opener.open(f"{url}/{path}", timeout=_TIMEOUT) as answer:
+        with opener.open(request, timeout=_TIMEOUT) as answer:
             yield answer
     except OSError as failure:
         if isinstance(failure, HTTPError):

@@ -18,7 +18,7 @@ from turnout.caches import LruCache
 from turnout.errors import ConnectionLostError
 from turnout.files import FileLock, new_file
 from turnout.private_files import hold
-from turnout.runtime.index.client import ask
+from turnout.runtime.index.client import ask, send
 
 if TYPE_CHECKING:
     from turnout.subscriptions.index import Index
@@ -61,6 +61,22 @@ class IndexPlace:
             ConnectionLostError: the driver does not give its files.
         """
         return _opened.get_or_add((self.mark, revision), lambda: self._open(revision))
+
+    def put_matches(self, name: str, content: bytes) -> None:
+        """Store a file of the run's matches beside its checkpoint, on the driver's host.
+
+        Raises:
+            ConnectionLostError: the driver does not answer.
+            OSError: the file cannot be written.
+        """
+        from turnout.runtime.feeds.match_folder import MatchFolder
+
+        if self._is_here():
+            MatchFolder.beside(Path(self.folder).parent).put(name, content)
+        elif self.url is None:
+            raise ConnectionLostError(f"the folder {self.folder} of the run's index is not on this host")
+        else:
+            send(self.url, f"matches/{quote(name)}", content)
 
     def _open(self, revision: int) -> Index:
         from turnout.subscriptions.index import Index

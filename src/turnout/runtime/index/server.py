@@ -15,6 +15,7 @@ from typing import Any, Protocol, Self
 from urllib.parse import unquote
 
 from turnout.errors import TurnoutError
+from turnout.runtime.feeds.match_folder import MatchFolder
 from turnout.untrusted import decimal
 
 _CHUNK = 1 << 20
@@ -47,7 +48,8 @@ class IndexServer:
 
     ``/TOKEN/newest`` and ``/TOKEN/usable/REVISION`` give the number of a revision, ``/TOKEN/filters/REVISION`` the
     subjects that it can want, ``/TOKEN/REVISION`` the names and sizes of its files, and ``/TOKEN/REVISION/NAME`` one of
-    them. Nothing but these files is read.
+    them. ``PUT /TOKEN/matches/NAME`` stores a file of matches beside the index. Nothing but these files is read or
+    written.
 
     Args:
         kept: the revisions that there are.
@@ -80,11 +82,14 @@ class IndexServer:
         self._thread.join()
 
     def _handler(self) -> type[BaseHTTPRequestHandler]:
-        find = self._find
+        find, put = self._find, self._put
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 _answer(self, find(self.path))
+
+            def do_PUT(self) -> None:
+                _answer(self, put(self.path, self))
 
             def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's name
                 """Log nothing: the path contains the token."""
@@ -106,6 +111,19 @@ class IndexServer:
             return None if revision is None else self._file(revision, unquote(second))
         except (TurnoutError, OSError):
             return None
+
+    def _put(self, path: str, request: BaseHTTPRequestHandler) -> bytes | None:
+        """Store a file of matches; return None if it cannot be stored."""
+        token, _, rest = path.lstrip("/").partition("/")
+        size = decimal(request.headers.get("Content-Length", ""))
+        first, _, name = rest.partition("/")
+        if not compare_digest(token.encode(), self._token.encode()) or first != "matches" or size is None:
+            return None
+        try:
+            MatchFolder.beside(self._kept.folder.parent).put(unquote(name), request.rfile.read(size))
+        except (ValueError, OSError):
+            return None
+        return b""
 
     def _of_revision(self, what: str, revision: int | None) -> bytes | None:
         if revision is None:

@@ -88,6 +88,14 @@ class OpenSession:
         self.seconds, self.revision = answer["seconds"], progress.revision
         return progress
 
+    def reads(self) -> None:
+        """Say that the task is ready for the next record.
+
+        Raises:
+            ConnectionLostError: the driver is gone.
+        """
+        self._send({"reads": True})
+
     def record(self, progress: OpenProgress, *, wait: bool = False, final: bool = False) -> None:
         """Have the progress recorded.
 

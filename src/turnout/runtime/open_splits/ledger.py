@@ -3,12 +3,30 @@
 from __future__ import annotations
 
 import threading
+import time
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
 
 from turnout.engine.counts import Counts
 from turnout.runtime.open_splits.progress import PROCESS, OpenProgress, ProgressFolder
+
+SHORTEST_SECONDS: Final = 10.0
+LONGEST_SECONDS: Final = 60.0
+FIRST_SECONDS: Final = 30.0
+"""Seconds that the first split stays open, before any gap is known."""
+
+_GAP_SHARE: Final = 0.002
+"""Share of the time in which no task reads, at which the length of splits aims."""
+
+
+def open_seconds(gap: float) -> float:
+    """Return the seconds that a split is to stay open if it takes *gap* seconds until the next one reads.
+
+    >>> [open_seconds(gap) for gap in (0.005, 0.08, 0.4)]
+    [10.0, 40.0, 60.0]
+    """
+    return min(LONGEST_SECONDS, max(SHORTEST_SECONDS, gap / _GAP_SHARE))
 
 
 class RevisionSource(Protocol):
@@ -63,8 +81,11 @@ class OpenSplits:
         revisions: of the route's subscriptions; None without.
 
     Attributes:
-        seconds: how long a split may stay open; 0 as long as none may be opened.
+        seconds: how long a split may stay open, by what the gap between the last two has cost; 0 as long as none may be
+            opened.
         revision: of the subscriptions, as it was recorded last; None without.
+        ready: whether a task has been ready for the next record.
+        gap: seconds between the end of a split and the moment at which the next one read; None before the second.
     """
 
     def __init__(self, checkpoint: Path, revisions: RevisionSource | None = None) -> None:
@@ -78,6 +99,9 @@ class OpenSplits:
         self._ended = False
         self.seconds = 0.0
         self.revision: int | None = None
+        self.ready = False
+        self.gap: float | None = None
+        self._ended_at: float | None = None
 
     def _told_before(self) -> dict[int, Counts]:
         """Counts that an earlier run in this process has reported already, by split."""
@@ -137,7 +161,18 @@ class OpenSplits:
             self._folder.write(attempt.number, replace(progress, process=PROCESS), fsync=final)
             self._counts[attempt.number] = progress.counts
             self.revision = progress.revision
+            self._ended_at = time.monotonic() if final else None
             return True
+
+    def reads(self, attempt: Attempt) -> None:
+        """Take note that a task is ready for the next record."""
+        with self._lock:
+            if not self._holds(attempt):
+                return
+            self.ready = True
+            if self._ended_at is not None:
+                self.gap, self._ended_at = time.monotonic() - self._ended_at, None
+                self.seconds = open_seconds(self.gap) if self.seconds > 0 else 0.0
 
     def holds(self, attempt: Attempt) -> bool:
         """Return True as long as the attempt may go on."""
@@ -158,9 +193,14 @@ class OpenSplits:
 
     # The run
 
+    def open(self) -> None:
+        """Have splits opened from now on."""
+        self.seconds = FIRST_SECONDS
+
     def close(self) -> None:
         """Have the open splits closed, and none opened any more."""
-        self.seconds = 0.0
+        with self._lock:
+            self.seconds = 0.0
 
     def end(self) -> None:
         """Refuse whatever tasks report from now on."""

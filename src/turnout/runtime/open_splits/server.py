@@ -1,8 +1,9 @@
 """Server in the driver for the tasks of open splits: lines of JSON over TCP.
 
 The first line of a connection has the token and a question: ``plan`` is answered with a line; with ``begin`` a task
-takes a split, gets an `Attempt`, and keeps the connection. It sends a line for each progress that it wants recorded,
-each of which is answered, and gets a line for each new revision of the subscriptions and for the end of the split.
+takes a split, gets an `Attempt`, and keeps the connection. It sends ``reads`` when it is ready for the next record, and
+a line for each progress that it wants recorded, each of which is answered; it gets a line for each new revision of the
+subscriptions and for the end of the split.
 A connection that ends means, on either side, that the other one is gone.
 """
 
@@ -95,6 +96,9 @@ class OpenSplitServer:
         revision, told = attempt.progress.revision, False
         while self._splits.holds(attempt):
             for line in lines.received(_PAUSE_SECONDS):
+                if "reads" in line:
+                    self._splits.reads(attempt)
+                    continue
                 progress, final = OpenProgress.from_dict(line["progress"]), bool(line["final"])
                 try:
                     recorded = self._splits.record(attempt, progress, final=final)

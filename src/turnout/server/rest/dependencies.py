@@ -14,8 +14,10 @@ from turnout.rpc.status import RefusedError
 from turnout.rpc.tenants import Tenants
 from turnout.server.errors import NoStoreError
 from turnout.server.events import Events
+from turnout.server.feeds import Feeds
 from turnout.server.health import Health
 from turnout.server.lag_monitor import Survey
+from turnout.server.losses import LossWatch
 from turnout.server.matchers import Matchers
 from turnout.server.metrics import Metrics
 from turnout.server.routes import Routes
@@ -109,6 +111,7 @@ class Parts:
         matchers: of the stores that routes match with.
         threads: for calls that wait for a store.
         scrapes: for metrics, which others' work is not to delay.
+        feeds: readers of the feeds that routes store.
     """
 
     routes: Routes
@@ -117,10 +120,12 @@ class Parts:
     survey: Survey
     metrics: Metrics
     health: Health
+    losses: LossWatch
     subscriptions: Tenants | None = None
     matchers: Matchers = field(default_factory=Matchers)
     threads: StoreThreads = field(default_factory=StoreThreads)
     scrapes: BoundedPool = field(default_factory=lambda: BoundedPool("metrics", 2, waiting=16))
+    feeds: Feeds = field(default_factory=Feeds)
 
 
 def parts_of(request: Request) -> Parts:

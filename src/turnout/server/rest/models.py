@@ -12,6 +12,7 @@ from starlette.convertors import Convertor, PathConvertor, register_url_converto
 
 from turnout.errors import Mistake
 from turnout.runtime.endpoints.changes import Change
+from turnout.runtime.open_splits.slots import SlotUse
 from turnout.secrets import masked_url
 from turnout.server.rest.dependencies import Parts
 from turnout.server.route_entry import RouteEntry
@@ -142,7 +143,12 @@ class RouteModel(BaseModel):
     counts: dict[str, int] = Field(description="since the server began")
     last_batch: BatchModel | None
     lag: LagModel | None
+    task_slot: Literal["taken", "waiting"] | None = Field(description="the task slot of a route with latency: low")
     problem: str | None = Field(description="a server of the route that is away")
+    losses: list[str] = Field(
+        description="a sentence for each share of lost records that is above its limit, or far above the day before"
+    )
+    loss_shares: dict[str, float] = Field(description="by kind of loss, of the last 15 minutes")
     mistakes: list[MistakeModel] = Field(description="in the file as it is now; the version before goes on")
     pending: list[ChangeModel] = Field(description="changes that wait for confirm=new-checkpoint")
 
@@ -196,10 +202,19 @@ def route_model(entry: RouteEntry, parts: Parts) -> RouteModel:
         counts=status.counts.as_dict(),
         last_batch=_batch(entry),
         lag=LagModel(records=lag.records, seconds=lag.seconds) if lag else None,
+        task_slot=_task_slot(entry.name, parts.routes.slots()),
         problem=parts.survey.problems.get(entry.name),
+        losses=list(parts.losses.report(entry.name).problems),
+        loss_shares=dict(parts.losses.report(entry.name).shares),
         mistakes=mistakes_of(entry.mistakes),
         pending=changes_of(entry.pending.changes) if entry.pending else [],
     )
+
+
+def _task_slot(route: str, use: SlotUse | None) -> Literal["taken", "waiting"] | None:
+    if use is None or route not in (*use.taken, *use.waiting):
+        return None
+    return "taken" if route in use.taken else "waiting"
 
 
 def _batch(entry: RouteEntry) -> BatchModel | None:

@@ -8,9 +8,9 @@ from typing import Annotated, Any
 from urllib.parse import quote
 
 from fastapi import APIRouter, Header, Query, Response
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, StrictStr, model_validator
 
-from turnout.conditions import decode, encode, format_condition, parse
+from turnout.conditions import Condition, decode, encode, format_condition, parse
 from turnout.errors import ConditionError, ConfigError, Mistake
 from turnout.server.rest.dependencies import Matches, Reads, SubscriptionsDep, Writes
 from turnout.server.rest.models import RequestForm, exactly_one
@@ -32,6 +32,13 @@ _STORED: dict[int | str, dict[str, object]] = {404: {}, 503: {}}
 """There may be no store, and it may be away."""
 
 
+class SubscriptionRoute(BaseModel):
+    """Destinations of a subscription and its condition, as the messages of gRPC have them."""
+
+    destinations: list[str]
+    condition: dict[str, object]
+
+
 class ExpiryModel(RequestForm):
     """Time from which on a subscription matches nothing."""
 
@@ -49,8 +56,9 @@ class SubscriptionModel(BaseModel):
     id: str
     revision: int = Field(description="the store's revision that this version came with")
     metadata: dict[str, str]
-    destinations: list[str]
-    condition: dict[str, object] = Field(description="as JSON")
+    route: SubscriptionRoute = Field(description="as gRPC, the command line and files of subscriptions have it")
+    destinations: list[str] = Field(description="those of the route once more")
+    condition: dict[str, object] = Field(description="that of the route once more")
     condition_text: str = Field(description="the same for people")
     enabled: bool = Field(description="false for one that matches nothing for now")
     expires: ExpiryModel | None = Field(description="null for never")
@@ -62,22 +70,40 @@ class SubscriptionPage(BaseModel):
 
     items: list[SubscriptionModel]
     cursor: str = Field(description='value for the next page; "" on the last page')
-    total: int = Field(description="all that the server has, without disabled ones")
+    total: int | None = Field(description="of all enabled subscriptions; null in a search, which counts no others")
+
+
+class SubscriptionRouteForm(RequestForm):
+    """Destinations of a new subscription, and its condition as JSON."""
+
+    destinations: list[str]
+    condition: dict[str, object]
 
 
 class SubscriptionForm(RequestForm):
-    """A new subscription; the condition once, as JSON or as text."""
+    """A new subscription, in one of three forms: with a route, or with destinations and a condition as JSON or text."""
 
     model_config = ConfigDict(
         json_schema_extra={
-            **exactly_one("condition", "condition_text"),
-            "examples": [{"destinations": ["deliver.oulu"], "condition_text": "location:Oulu AND NOT kind:test"}],
+            **exactly_one("route", "condition", "condition_text"),
+            "examples": [
+                {"destinations": ["deliver.oulu"], "condition_text": "location:Oulu AND NOT kind:test"},
+                {
+                    "route": {
+                        "destinations": ["deliver.oulu"],
+                        "condition": {"kiwiCondition": {"key": "location", "pattern": "Oulu"}},
+                    }
+                },
+            ],
         }
     )
 
     id: str = ""
     metadata: dict[str, str] = Field(default_factory=dict)
-    destinations: list[str]
+    route: SubscriptionRouteForm | None = Field(
+        default=None, description="as gRPC, the command line and files of subscriptions have it"
+    )
+    destinations: list[str] | None = Field(default=None, description="not with a route")
     condition: dict[str, object] | None = Field(
         default=None, examples=[{"kiwiCondition": {"key": "subject", "pattern": "orders*"}}]
     )
@@ -88,8 +114,11 @@ class SubscriptionForm(RequestForm):
 
     @model_validator(mode="after")
     def _one(self) -> SubscriptionForm:
-        if (self.condition is None) == (self.condition_text is None):
-            raise ValueError("needs exactly one of condition and condition_text")
+        given = [self.route, self.condition, self.condition_text]
+        if sum(form is not None for form in given) != 1:
+            raise ValueError("needs exactly one of route, condition and condition_text")
+        if (self.route is None) == (self.destinations is None):
+            raise ValueError("needs destinations: in the route if there is one, else beside the condition")
         return self
 
     def subscription(self) -> Subscription:
@@ -98,10 +127,14 @@ class SubscriptionForm(RequestForm):
         Raises:
             ConditionError: the condition cannot be read; the message names the place.
         """
+        if self.route is not None:
+            condition = decode(self.route.condition, "route.condition")
+            return self._with_settings(self.route.destinations, condition)
         condition = parse(self.condition_text) if self.condition_text is not None else decode(self.condition)
-        return Subscription(
-            self.destinations, condition, self.metadata, self.id, enabled=self.enabled, **_settings(self)
-        )
+        return self._with_settings(self.destinations or [], condition)
+
+    def _with_settings(self, destinations: list[str], condition: Condition) -> Subscription:
+        return Subscription(destinations, condition, self.metadata, self.id, enabled=self.enabled, **_settings(self))
 
 
 def _settings(form: SubscriptionForm | SubscriptionChange) -> dict[str, Any]:
@@ -177,9 +210,11 @@ class HistoryModel(BaseModel):
 
 
 class MatchForm(RequestForm):
-    """Metadata of a message to match."""
+    """Metadata of a message to match. Numbers and booleans are seen as on a route, null as absent."""
 
-    message: dict[str, str] = Field(max_length=_MOST_PAIRS, examples=[{"subject": "orders 17", "location": "Oulu"}])
+    message: dict[str, StrictStr | StrictBool | StrictInt | StrictFloat | None] = Field(
+        max_length=_MOST_PAIRS, examples=[{"subject": "orders 17", "location": "Oulu"}]
+    )
 
 
 class MatchModel(BaseModel):
@@ -228,13 +263,14 @@ def search(
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
     cursor: str = "",
 ) -> SubscriptionPage:
-    service, total = subscriptions.service, len(subscriptions.live)
+    service = subscriptions.service
     if (key is None) != (pattern is None) or (key is not None and metadata):
         raise ConfigError([Mistake("key", "search by key and pattern, or by metadata")], what="bad search")
     if key is not None and pattern is not None:
         matches = service.search_by_condition(key, pattern, partial, limit=limit, cursor=cursor)
         items = [_model(match.subscription) for match in matches.items]
-        return SubscriptionPage(items=items, cursor=matches.cursor, total=total)
+        return SubscriptionPage(items=items, cursor=matches.cursor, total=None)
+    total = None if metadata else len(subscriptions.live)
     page = service.search_by_metadata(_pairs(metadata or []), limit=limit, cursor=cursor)
     return SubscriptionPage(
         items=[_model(subscription) for subscription in page.items], cursor=page.cursor, total=total
@@ -249,13 +285,15 @@ def _pairs(written: list[str]) -> dict[str, str]:
 
 
 def _model(subscription: Subscription) -> SubscriptionModel:
+    route = SubscriptionRoute(destinations=list(subscription.destinations), condition=encode(subscription.condition))
     expires = subscription.expires
     return SubscriptionModel(
         id=subscription.id,
         revision=subscription.revision,
         metadata=dict(subscription.metadata),
-        destinations=list(subscription.destinations),
-        condition=encode(subscription.condition),
+        route=route,
+        destinations=route.destinations,
+        condition=route.condition,
         condition_text=format_condition(subscription.condition),
         enabled=subscription.enabled,
         expires=None if expires is None else ExpiryModel(at=expires.at, by=expires.by),

@@ -14,7 +14,7 @@ from pyspark.sql import types as T
 
 from turnout.errors import RecordError, RunError
 from turnout.records import Batch, Failure, Headers, Positions, Schema
-from turnout.records.headers import ARROW as HEADERS_ARROW
+from turnout.records.header_column import ARROW as HEADERS_ARROW
 from turnout.runtime.frames.reading import blocks_of, millis_of, whole
 from turnout.runtime.frames.writing import UTC_MICROS, Written
 from turnout.spark.frames.columns import (

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from turnout.engine.counts import NUMBERS, Counts
 from turnout.engine.deliveries import NOBODY
 from turnout.engine.result import Result, Sent
-from turnout.records.headers import ARROW
+from turnout.records.header_column import ARROW
 from turnout.spark.stage import COUNTS, COUNTS_SCHEMA, SparkStage, TaskTally
 
 _COLUMNS: Final = (

@@ -13,8 +13,10 @@ from pyspark.sql import SparkSession
 from turnout.errors import Mistake, RunError
 from turnout.routes import Route
 from turnout.runtime.java_failures import run_error
+from turnout.runtime.open_splits.slots import SLOTS, SlotUse
 from turnout.runtime.progress import Progress, RunResult
 from turnout.spark.running.job import run
+from turnout.spark.running.open_run import task_slots
 from turnout.spark.session.build import missing_properties, server_session, session_for
 
 _FAIR = {"spark.scheduler.mode": "FAIR"}
@@ -44,6 +46,9 @@ class Application:
         self._session: SparkSession = server_session(
             list(routes), master=master, properties={**_FAIR, **(properties or {})}, log=log
         )
+        # Read once: whoever asks later, as metrics do, need not wait for the JVM.
+        self._id = str(self._session.sparkContext.applicationId)
+        self._slots = task_slots(self._session)
         self._closed = False
 
     def mistakes(self, route: Route) -> list[Mistake]:
@@ -68,6 +73,10 @@ class Application:
             if self.alive():
                 raise
             raise RunError(f"route {route.name} failed: the Spark session has ended") from failure
+
+    def slots(self) -> SlotUse:
+        """Return the use of the application's task slots by open splits."""
+        return SLOTS.use(self._id, self._slots)
 
     def alive(self) -> bool:
         """Return True if the JVM answers."""

@@ -24,9 +24,10 @@ from turnout.runtime.checkpoint import BatchRevisions, checkpoint_of, keep_priva
 from turnout.runtime.checkpoint_lock import claimed
 from turnout.runtime.checkpoint_repair import mend
 from turnout.runtime.failure_log import log_failures
+from turnout.runtime.feeds.merging import FeedMerging
 from turnout.runtime.java_failures import run_error
 from turnout.runtime.preflight import preflight
-from turnout.runtime.progress import Progress, RunResult
+from turnout.runtime.progress import Progress, RunResult, StartupStep
 from turnout.spark.endpoints import ReadOptions, activate, endpoint_of, publishes, reads_splits
 from turnout.spark.open_task import RECORD_SECONDS
 from turnout.spark.running.failure_messages import ending_in_words
@@ -59,6 +60,8 @@ def run(
     checkpoint: str | Path | None = None,
     stop: threading.Event | None = None,
     on_progress: Callable[[Progress], None] | None = None,
+    on_step: Callable[[StartupStep], None] = lambda _: None,
+    on_ready: Callable[[], None] | None = None,
 ) -> RunResult:
     """Run the route until its source ends, its trigger ends the run, or *stop* is set.
 
@@ -73,6 +76,8 @@ def run(
             Connect it lies where the server is, and has to be given here or by the route.
         stop: set it to end the run after the micro-batch that is under way.
         on_progress: called after each micro-batch.
+        on_step: called with what the run does until the first of them.
+        on_ready: called once, when a streaming run reads: what comes from then on waits for no preparation.
 
     Raises:
         ConnectionLostError: a server cannot be reached.
@@ -93,8 +98,8 @@ def run(
             keep_private(folder)
         resources.enter_context(claimed(beside))
         mend(route, beside)
-        work = _Run(route, spark, folder, stop or threading.Event(), on_progress, resources)
-        return work.stream(once=once) if streaming else work.batch()
+        work = _Run(route, spark, folder, stop or threading.Event(), on_progress, resources, on_ready)
+        return work.stream(once=once, on_step=on_step) if streaming else work.batch(on_step)
 
 
 def _refuse_over_connect(route: Route, checkpoint: str | Path | None) -> None:
@@ -149,12 +154,14 @@ class _Run:
         stop: threading.Event,
         on_progress: Callable[[Progress], None] | None,
         resources: ExitStack,
+        on_ready: Callable[[], None] | None = None,
     ) -> None:
         self.route = route
         self.spark = spark
         self.checkpoint = checkpoint
         self.stop = stop
         self.on_progress = on_progress
+        self.on_ready = on_ready
         scratch = resources.enter_context(scratch_folder("run"))
         self.remote = is_connect(spark)
         self.pause = scratch / "pause"
@@ -166,7 +173,10 @@ class _Run:
             beside = None if route.source.is_bounded or self.remote else local_folder(checkpoint)
             self.matching = RunMatching(route, spark, (beside or scratch) / "subscriptions", lasting=beside is not None)
             resources.callback(self.matching.close)
-            self.stage = self.stage.with_index(self.matching.place)
+            stores_matches = route.subscriptions.feeds and beside is not None
+            self.stage = self.stage.with_index(self.matching.place, stores_matches=stores_matches)
+            if stores_matches and beside is not None:
+                resources.enter_context(FeedMerging(route, beside))
         self.batch_revisions = BatchRevisions.beside(None if route.source.is_bounded or self.remote else checkpoint)
         self.whole = self.stage.splits and publishes(route.sinks)
         self.open_run: OpenRun | None = None
@@ -224,8 +234,9 @@ class _Run:
 
     # The whole
 
-    def batch(self) -> RunResult:
+    def batch(self, on_step: Callable[[StartupStep], None]) -> RunResult:
         """Run one pass over a bounded source."""
+        on_step(StartupStep.FIRST_BATCH)
         try:
             self.deliver(endpoint_of(self.route.source).read(self.spark, ReadOptions()), 0)
         except PySparkException as failure:
@@ -233,14 +244,16 @@ class _Run:
         self._complete(0, self.written.pop(0))
         return self._result()
 
-    def stream(self, *, once: bool) -> RunResult:
+    def stream(self, *, once: bool, on_step: Callable[[StartupStep], None]) -> RunResult:
         """Run micro-batches until the trigger, the caller or a failure ends them."""
         if self.matching is not None:
+            on_step(StartupStep.SUBSCRIPTIONS)
             self.matching.learn()
         if self.open_run is not None and not once:
             self.open_run.allow()
         try:
             query = self._start(once=once)
+            on_step(StartupStep.FIRST_BATCH)
             try:
                 self._follow(query, lasting=not (once or self.route.trigger.available_now))
             finally:
@@ -307,6 +320,7 @@ class _Run:
             before = self.batches
             self._take_reports(query)
             self._report_open()
+            self._report_ready(query)
             idle = lasting and self.batches == before
             self.pause_between = min(_IDLE_SECONDS, self.pause_between * _LONGER) if idle else _POLL_SECONDS
             if self.stop.wait(self.pause_between):
@@ -369,6 +383,17 @@ class _Run:
             done = self._reported(report) if self.whole else self.written.pop(report.batchId, None)
             if done is not None:
                 self._complete(report.batchId, done)
+
+    def _report_ready(self, query: StreamingQuery) -> None:
+        """Say once that the run reads; take a task slot that an open split waits for."""
+        if self.open_run is not None:
+            self.open_run.look()
+        if self.on_ready is None:
+            return
+        prepared = self.open_run is None or self.open_run.ready
+        if prepared and not query.status["message"].startswith("Initializing"):
+            self.on_ready()
+            self.on_ready = None
 
     def _report_open(self) -> None:
         """Report what open splits have counted since the last report."""

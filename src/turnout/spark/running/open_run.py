@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import logging
-import threading
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import Self
 
 from pyspark.sql import SparkSession
 
@@ -16,12 +15,10 @@ from turnout.routes import Route
 from turnout.runtime.index.revisions import Revisions
 from turnout.runtime.open_splits.ledger import OpenSplits
 from turnout.runtime.open_splits.server import OpenSplitServer
+from turnout.runtime.open_splits.slots import SLOTS
 from turnout.spark.endpoints import stays_open
 from turnout.spark.formats.nats.open_offsets import number_in
 from turnout.spark.running.matching import driver_address
-
-OPEN_SECONDS: Final = 30.0
-"""Seconds that a split stays open. Spark commits what it has reached, and the next one opens 0.1 s later."""
 
 _log = logging.getLogger(__name__)
 
@@ -44,7 +41,8 @@ class OpenRun:
         self._server = OpenSplitServer(self._splits, driver_address(spark))
         self._resources = ExitStack()
         self._reported = Counts()
-        self._allowed = False
+        self._wanted = False
+        self._waits = False
         self.is_last = False
 
     def __enter__(self) -> Self:
@@ -59,23 +57,33 @@ class OpenRun:
     @property
     def options(self) -> dict[str, str]:
         """Return the options of the source."""
-        return {"openSplits": self._server.address, **({"staysOpen": "true"} if self._allowed else {})}
+        return {"openSplits": self._server.address, **({"staysOpen": "true"} if self._wanted else {})}
+
+    @property
+    def ready(self) -> bool:
+        """True if a task is ready for the next record, or if none will be."""
+        return self._splits.ready or self._waits or not self._wanted
 
     def allow(self) -> None:
-        """Open splits from now on, if the route can have them and a task slot is left for others."""
+        """Open splits from now on if the route can have them, as soon as a task slot is left for others."""
         if not stays_open(self._route):
             return
-        application = _slots.take(self._spark)
-        if application is None:
-            reason = "route %s: no task slot is left for an open split; its micro-batches stay short ones"
+        self._wanted = self._waits = True
+        self._resources.callback(SLOTS.give_back, _application(self._spark), self._route.name)
+        self.look()
+        if self._waits:
+            reason = "route %s: no task slot is left for an open split; its micro-batches stay short ones until then"
             _log.warning(reason, self._route.name)
-            return
-        self._resources.callback(_slots.give_back, application)
-        self._allowed = True
-        self._splits.seconds = OPEN_SECONDS
+
+    def look(self) -> None:
+        """Take a task slot that has become free, if the route waits for one."""
+        if self._waits and SLOTS.take(_application(self._spark), task_slots(self._spark), self._route.name):
+            self._waits = False
+            self._splits.open()
 
     def close(self) -> None:
         """Have the open split closed, and none opened any more."""
+        self._waits = False
         self._splits.close()
 
     def end(self) -> None:
@@ -114,29 +122,11 @@ class OpenRun:
         return counts if number is None else self._splits.committed(number, counts)
 
 
-class _Slots:
-    """Task slots of this process's applications that open splits have taken: one is always left for other tasks."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._taken: dict[str, int] = {}
-
-    def take(self, spark: SparkSession) -> str | None:
-        """Take a slot and return its application; None if there is no slot."""
-        context = spark.sparkContext
-        cores = int(context.getConf().get("spark.task.cpus", "1") or 1)
-        application, slots = str(context.applicationId), context.defaultParallelism // cores
-        with self._lock:
-            taken = self._taken.get(application, 0)
-            if taken + 1 >= slots:
-                return None
-            self._taken[application] = taken + 1
-            return application
-
-    def give_back(self, application: str) -> None:
-        """Return a slot that was taken."""
-        with self._lock:
-            self._taken[application] -= 1
+def _application(spark: SparkSession) -> str:
+    return str(spark.sparkContext.applicationId)
 
 
-_slots = _Slots()
+def task_slots(spark: SparkSession) -> int:
+    """Return how many tasks an application runs at once."""
+    context = spark.sparkContext
+    return context.defaultParallelism // int(context.getConf().get("spark.task.cpus", "1") or 1)

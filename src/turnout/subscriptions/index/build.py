@@ -16,14 +16,14 @@ from turnout.subscriptions.index.arrays import EQUAL, HOLDS, LIMITS, MANY, ONE_O
 from turnout.subscriptions.index.buckets import Ints, Longs, Places, arranged, expanded, mixed
 from turnout.subscriptions.index.clauses import Clauses
 from turnout.subscriptions.index.cost_model import NOTHING, Prices, Unions, cheapest
-from turnout.subscriptions.index.facts import encoded_all, hashes_of, salt_of
+from turnout.subscriptions.index.facts import encoded_all, hashes_of, is_many, salt_of
 from turnout.subscriptions.index.postings import Entries, entries_of, joined, rows_of_conditions
 from turnout.subscriptions.index.ranges import Intervals
 from turnout.subscriptions.index.segment import Segment
 from turnout.subscriptions.index.text_arrays import Texts
 from turnout.subscriptions.model import Subscription
 
-HOT = 4
+HOT = 12
 """A literal that more entries than this are found by is looked up together with a second one."""
 
 _LEAST_WAY = 2
@@ -78,6 +78,7 @@ def build(subscriptions: Iterable[Subscription], costs: Costs) -> Segment:
         ),
         _arrays(people, clauses, literals, placed, prices.intervals),
         literals.uses(prices),
+        literals.by_text(clauses),
     )
 
 
@@ -232,6 +233,14 @@ class _Numbered:
         """Return the number of uses of each literal, beginning with literal 1."""
         return prices.uses.take(self._selected).astype(np.int32)
 
+    def by_text(self, clauses: Clauses) -> list[dict[str, int] | None]:
+        """Return the final numbers of each single fact's literals by text; None for facts of many texts."""
+        numbers = self._number.tolist()
+        return [
+            None if is_many(kind) else {text: number for text, old in known.items() if (number := numbers[old])}
+            for (_, kind), known in zip(clauses.literals.facts, clauses.literals.by_fact, strict=True)
+        ]
+
     def fact_of(self, literals: Places) -> Places:
         """The fact of each literal, by the clauses' numbers."""
         return self._fact.take(literals)
@@ -265,12 +274,13 @@ def _arrays(
 ) -> Arrays:
     op, a, b = _final_clauses(clauses, literals)
     programs, checks_at, rows = _checks(placed, op)
+    literal_of_entry = literals.of(placed.entries.literal[: placed.always])
+    order = _by_program(placed, literal_of_entry, programs)
     clause = rows >> 1
     set_key, set_start, set_bits = _sets(clauses, literals)
     limits = np.array(clauses.limits, np.float64).reshape(-1, 2)
     cuts = [intervals[key].cuts if key in intervals else _NO_CUTS for key in range(len(clauses.literals.keys))]
     numbers, counts, names = people.destinations()
-    literal_of_entry = literals.of(placed.entries.literal[: placed.always])
     trees = clauses.trees
     node_op, node_a, node_b = _final_nodes(clauses, literals)
     # A line for each array, in the order in which `Arrays` describes them: divided, it would be a table in pieces.
@@ -284,8 +294,8 @@ def _arrays(
         way_fact=(placed.ways & 0xFFFFFFFF).astype(np.int32),
         pair_key=placed.pair_key,
         pair_start=placed.pair_start,
-        entry_subscription=placed.entries.subscription.astype(np.int32),
-        entry_program=programs,
+        entry_subscription=placed.entries.subscription.take(order).astype(np.int32),
+        entry_program=programs.take(order),
         checks_at=checks_at,
         check_op=(op.take(clause) * 2 + (rows & 1)).astype(np.uint8),
         check_a=a.take(clause).astype(np.int32),
@@ -349,6 +359,13 @@ def _checks(placed: _Placed, op: Places) -> tuple[Ints, Ints, Places]:
     checks_at = np.zeros(len(selected) + 1, np.int32)
     np.cumsum(count, out=checks_at[1:])
     return program.astype(np.int32), checks_at, rows.take(indexes)
+
+
+def _by_program(placed: _Placed, literals: Places, programs: Ints) -> Places:
+    """Return the order in which, of the entries that are found together, those of one program follow one another."""
+    always = np.full(placed.paired - placed.always, literals.max(initial=0) + 1)
+    pairs = np.cumsum(np.diff(placed.pair_key, prepend=-1) != 0) + (literals.max(initial=0) + 1)
+    return np.lexsort((programs, np.concatenate([literals, always, pairs])))
 
 
 def _shared(rows: Places, starts: Places) -> tuple[Places, Places]:

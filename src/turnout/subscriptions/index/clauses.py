@@ -15,12 +15,10 @@ from turnout.conditions.model import Compare, Condition, Group, Kiwi, Leaf, Logi
 from turnout.conditions.pattern import Piece, pieces_of
 from turnout.conditions.terms import disjuncts
 from turnout.subscriptions.index.arrays import EQUAL, GROUP, HOLDS, LIMITS, MANY, ONE_OF, TREE
-from turnout.subscriptions.index.facts import PART, is_many
+from turnout.subscriptions.index.facts import PART, WHOLE, is_many
 from turnout.subscriptions.index.literals import Literals, is_text, kind_of, parts_of, text_of
 from turnout.subscriptions.index.ranges import Intervals, cuts_of
 from turnout.subscriptions.index.segment import form_of
-
-_WHOLE = Kind("=")
 
 Row = int
 """A clause, times two, one more if it is negated."""
@@ -184,7 +182,7 @@ class Clauses:
             return clause
         fact = self._whole.get(key)
         if fact is None:
-            fact = self._whole[key] = self.literals.fact_number((key, _WHOLE))
+            fact = self._whole[key] = self.literals.fact_number((key, WHOLE))
         clause = patterns[pattern] = len(self.op)
         self.op.append(EQUAL)
         self.a.append(fact)

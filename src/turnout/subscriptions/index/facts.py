@@ -23,6 +23,9 @@ from turnout.conditions.pattern import fold
 Fact: TypeAlias = tuple[str, Kind]
 """A metadata key, and how a text to look up is made of its value."""
 
+WHOLE: Final = Kind("=")
+"""The value itself."""
+
 PART: Final = Kind("part")
 """Texts, each with its operation, that are in a value, or at its beginning or end; see `scanner`."""
 

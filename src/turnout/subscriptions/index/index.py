@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
@@ -99,6 +100,11 @@ class Index:
         self._batches_to_skip = 0
         self.expires = any(layer.segment.expires for layer in layers)
         segments = [layer.segment for layer in layers]
+        self._direct: set[str] = set()
+        self._coded: set[str] = set()
+        for segment in segments:
+            for key, is_direct in zip(segment.head.keys, segment.direct_keys.tolist(), strict=True):
+                (self._direct if is_direct else self._coded).add(key)
         self._first = _starts(len(segment) for segment in segments)
         self._first_destination = _starts(len(segment.arrays.destinations) for segment in segments)
 
@@ -167,9 +173,8 @@ class Index:
         few = self._of_few(messages) if len(messages) <= _FEW_ROWS else None
         if few is not None:
             return self._current(few, times, now)
-        present = set().union(*messages)
-        columns = {key: Column([message.get(key) for message in messages]) for key in self.keys if key in present}
-        return self._current(self._of_many(columns, np.arange(len(messages)), whole=True), times, now)
+        many = self._of_many(_columns_of(messages, self.keys), np.arange(len(messages)), whole=True)
+        return self._current(many, times, now)
 
     def _current(self, matches: Matches, times: RecordTimes, now: int | None) -> Matches:
         """Return the matches without those of expired subscriptions."""
@@ -232,21 +237,28 @@ class Index:
     def _of_rows(
         self, columns: Mapping[str, Column], rows: Places, books: ValueDictionaries, *, whole: bool
     ) -> Matches:
-        codes = {}
+        codes, texts = {}, {}
         for key in self.keys:
             column = columns.get(key)
             if column is None:
                 continue
             values = column.values
             some = values[rows[0] : rows[-1] + 1] if whole else [values[row] for row in rows.tolist()]
-            of_rows = books.book(key).codes(Column(some, column.text))
-            # A key that no row has need not be looked up.
-            if of_rows.any():
-                codes[key] = of_rows
+            if column.text is None and key in self._direct:
+                texts[key] = some
+            if column.text is not None or key in self._coded:
+                of_rows = books.book(key).codes(Column(some, column.text))
+                # A key that no row has need not be looked up.
+                if of_rows.any():
+                    codes[key] = of_rows
         pairs = []
         for (segment, gone), first in zip(self._layers, self._first.tolist(), strict=True):
-            own = [codes.get(key) for key in segment.head.keys]
-            places, subscriptions = matched(segment, books.tables(segment), own, len(rows))
+            direct = {}
+            if texts:
+                keys = enumerate(segment.head.keys)
+                direct = {number: texts[key] for number, key in keys if segment.direct_keys[number] and key in texts}
+            own = [None if number in direct else codes.get(key) for number, key in enumerate(segment.head.keys)]
+            places, subscriptions = matched(segment, books.tables(segment), own, len(rows), direct)
             if gone is not None and len(places):
                 here = indices_of(~gone.take(subscriptions))
                 places, subscriptions = places.take(here), subscriptions.take(here)
@@ -317,6 +329,25 @@ class Index:
         if len(self._layers) == 1:
             return np.zeros(len(numbers), np.int64)
         return np.searchsorted(first, numbers, "right") - 1
+
+
+def _columns_of(messages: Sequence[Mapping[str, str]], keys: Collection[str]) -> dict[str, Column]:
+    """Return the metadata of messages by key, as far as conditions look at it."""
+    first = messages[0] if messages else {}
+    # Mostly all messages have the keys of the first one.
+    columns = {key: Column(_values_of(messages, key)) for key in keys if key in first}
+    if len(columns) < len(keys):
+        present = set().union(*messages)
+        others = [key for key in keys if key in present and key not in columns]
+        columns |= {key: Column([message.get(key) for message in messages]) for key in others}
+    return columns
+
+
+def _values_of(messages: Sequence[Mapping[str, str]], key: str) -> Sequence[str | None]:
+    try:
+        return list(map(itemgetter(key), messages))
+    except KeyError:
+        return [message.get(key) for message in messages]
 
 
 def _messages_of(columns: Mapping[str, Column], keys: Iterable[str], rows: Iterable[int]) -> list[dict[str, str]]:

@@ -5,7 +5,7 @@ Rows and entries are parallel arrays all along: a *candidate* is a row and an en
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from turnout.subscriptions.index.arrays import EQUAL, GROUP, HOLDS, LIMITS, MANY, ONE_OF, TREE
 from turnout.subscriptions.index.buckets import Ints, Longs, Places, TooManyError, expanded, indices_of
+from turnout.subscriptions.index.direct import DirectLiterals
 from turnout.subscriptions.index.segment import Segment
 from turnout.subscriptions.index.tables import Tables
 
@@ -25,10 +26,17 @@ _MOST_NODES = 1 << 20
 _LITERALS_OF_VALUE = 16
 """Approximate number of literals of a value in a fact of many texts."""
 
+_ALIKE = 0.75
+"""Candidates of one row and program are verified once where that leaves at most this share of them."""
+
+_Columns: TypeAlias = Mapping[int, Sequence[str | None]]
+
 _Pairs: TypeAlias = tuple[Places, Places]
 
 
-def matched(segment: Segment, tables: Tables, codes: Sequence[Ints | None], count: int) -> _Pairs:
+def matched(
+    segment: Segment, tables: Tables, codes: Sequence[Ints | None], count: int, texts: _Columns | None = None
+) -> _Pairs:
     """Rows and the segment's subscriptions that they match, each pair once, in no particular order.
 
     Args:
@@ -36,6 +44,7 @@ def matched(segment: Segment, tables: Tables, codes: Sequence[Ints | None], coun
         tables: what it knows of the values in the books.
         codes: for each of the segment's keys, the code of each row's value; None if all are absent.
         count: how many rows there are.
+        texts: by number of a key of `Segment.direct_keys`, the text of each row; those keys need no codes.
     """
     of_keys = np.zeros((len(codes), count), np.int32)
     present = []
@@ -43,13 +52,15 @@ def matched(segment: Segment, tables: Tables, codes: Sequence[Ints | None], coun
         if own is not None:
             of_keys[key] = own
             present.append(key)
-    return _Rows(segment, tables, of_keys, present).matched()
+    return _Rows(segment, tables, of_keys, present, texts or {}).matched()
 
 
 class _Rows:
     """Some rows under work."""
 
-    def __init__(self, segment: Segment, tables: Tables, codes: NDArray[np.int32], present: Sequence[int]) -> None:
+    def __init__(
+        self, segment: Segment, tables: Tables, codes: NDArray[np.int32], present: Sequence[int], texts: _Columns
+    ) -> None:
         self.segment = segment
         self.arrays = segment.arrays
         self.tables = tables
@@ -59,6 +70,8 @@ class _Rows:
         self.flat_codes = codes.ravel()
         self.singles = tables.singles()
         self.base_of_fact = segment.key_of_fact * self.count
+        self.texts = texts
+        self.direct = DirectLiterals(segment, texts, self.count) if texts else None
 
     def matched(self) -> _Pairs:
         try:
@@ -92,14 +105,24 @@ class _Rows:
 
     def _by_halves(self) -> _Pairs:
         middle = self.count // 2
-        first = _Rows(self.segment, self.tables, self.codes[:, :middle], self.present).matched()
-        rows, subscriptions = _Rows(self.segment, self.tables, self.codes[:, middle:], self.present).matched()
+        parts = []
+        for half in (slice(middle), slice(middle, None)):
+            texts = {key: values[half] for key, values in self.texts.items()}
+            parts.append(_Rows(self.segment, self.tables, self.codes[:, half], self.present, texts).matched())
+        first, (rows, subscriptions) = parts
         return joined([first, (rows + middle, subscriptions)])
 
     def _probed(self) -> tuple[Places, Ints]:
         """Rows, and the literals that they have in the facts that entries are found by."""
         rows, literals = [np.zeros(0, np.int64)], [np.zeros(0, np.int32)]
         everyone = np.arange(self.count)
+        if self.direct is not None:
+            for key in self.texts:
+                for fact in self.segment.probed_of_key[key]:
+                    own = self.direct.of_fact(fact)
+                    some = indices_of(own)
+                    rows.append(some)
+                    literals.append(own.take(some))
         for key in self.present:
             for fact in self.segment.probed_of_key[key]:
                 if self.segment.many[fact]:
@@ -123,6 +146,17 @@ class _Rows:
         return which, several.literals.take(places)
 
     def _literals(self, facts: Ints, rows: Places) -> Ints:
+        if self.direct is None:
+            return self._coded(facts, rows)
+        by_text = self.direct.is_direct.take(facts)
+        if by_text.all():
+            return self.direct.of(facts, rows)
+        literals = np.empty(len(facts), np.int32)
+        for mine, find in ((indices_of(by_text), self.direct.of), (indices_of(~by_text), self._coded)):
+            literals[mine] = find(facts.take(mine), rows.take(mine))
+        return literals
+
+    def _coded(self, facts: Ints, rows: Places) -> Ints:
         codes = self.flat_codes.take(self.base_of_fact.take(facts) + rows)
         return self.tables.literals_of(self.singles, facts, codes)
 
@@ -157,25 +191,40 @@ class _Rows:
         return rows.take(some).take(which), entries
 
     def _verified(self, rows: Places, entries: Places) -> _Pairs:
-        """Return the candidates whose checks are all true; each round runs one check on the remaining ones."""
+        """Return the candidates whose checks are all true."""
+        programs = self.arrays.entry_program.take(entries)
+        begins = np.ones(len(rows), np.bool_)
+        begins[1:] = (programs[1:] != programs[:-1]) | (rows[1:] != rows[:-1])
+        distinct = indices_of(begins)
+        if len(distinct) > _ALIKE * len(rows):
+            passed = self._passed(rows, programs)
+        else:
+            # Entries of one program are one after another.
+            true = np.zeros(len(distinct), np.bool_)
+            true[self._passed(rows.take(distinct), programs.take(distinct))] = True
+            passed = indices_of(true.repeat(np.diff(distinct, append=len(rows))))
+        return rows.take(passed), entries.take(passed)
+
+    def _passed(self, rows: Places, programs: Ints) -> Places:
+        """Return the indices of the rows of which the program is true; each round checks once on the remaining ones."""
         arrays = self.arrays
-        programs = arrays.entry_program.take(entries)
         at = arrays.checks_at.take(programs)
         left = arrays.checks_at.take(programs + 1) - at
-        pairs: list[_Pairs] = []
+        indexes = np.arange(len(rows))
+        passed = []
         while len(rows):
             ended = left == 0
             if ended.any():
-                pairs.append((rows[ended], entries[ended]))
+                passed.append(indexes[ended])
                 going = indices_of(~ended)
-                rows, entries, at, left = rows.take(going), entries.take(going), at.take(going), left.take(going)
+                rows, indexes, at, left = rows.take(going), indexes.take(going), at.take(going), left.take(going)
                 if len(rows) == 0:
                     break
             true = self._truths(arrays.check_op.take(at), arrays.check_a.take(at), arrays.check_b.take(at), rows)
             going = indices_of(true)
-            rows, entries = rows.take(going), entries.take(going)
+            rows, indexes = rows.take(going), indexes.take(going)
             at, left = at.take(going) + 1, left.take(going) - 1
-        return joined(pairs)
+        return np.concatenate([np.zeros(0, np.int64), *passed])
 
     def _truths(self, op: NDArray[np.uint8], a: Ints, b: Ints, rows: Places) -> NDArray[np.bool_]:
         """Evaluate each check on its row."""

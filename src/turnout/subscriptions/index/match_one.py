@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from math import isnan, nan
 from typing import Any, Final, TypeAlias
@@ -14,7 +14,7 @@ from turnout.conditions.evaluate import parsed_number
 from turnout.conditions.pattern import fold
 from turnout.subscriptions.index.arrays import EQUAL, GROUP, HOLDS, LIMITS, MANY, ONE_OF
 from turnout.subscriptions.index.buckets import TooManyError, mixed_one, shift_of, viewed
-from turnout.subscriptions.index.facts import encoded, probes_of, text_maker
+from turnout.subscriptions.index.facts import WHOLE, encoded, probes_of, text_maker
 from turnout.subscriptions.index.prefilter import NumericPrefilter
 from turnout.subscriptions.index.segment import Segment
 
@@ -30,17 +30,33 @@ _MANY_ENTRIES = 48
 _MOST_TREES = 4_096
 """Maximum number of trees kept as lists, which are read faster than arrays."""
 
-_LAST_OF_FACTS = EQUAL << 1 | 1
+_MOST_PROGRAMS = 4_096
+"""Maximum number of programs whose checks are kept as tuples, which are read faster than arrays."""
+
+_OF_FACTS: Final = (EQUAL << 1, EQUAL << 1 | 1, MANY << 1, MANY << 1 | 1)
+
+_Check: TypeAlias = tuple[int, int, int]
+"""Operation, times two, one more if it is negated; what it looks at; and the literal, set, limits, test or tree."""
 
 _Metadata: TypeAlias = Mapping[str, str]
 
 _PLACES_OF_KEY = 8
 """Places for each key in a table of the keys that may be there."""
 
-_Hit: TypeAlias = tuple[tuple[int, ...], tuple[range, ...], tuple[tuple[int, int], ...]]
-"""A value's literals, ranges of its entries, and its secondary keys: the key's number in the upper half, and a fact."""
+_LONG_VALUE = 1 << 12
+"""Characters of a value beyond which nothing is cached for it."""
 
-_NO_HIT: Final[_Hit] = ((), (), ())
+_Range: TypeAlias = tuple[int, int]
+"""The first of some entries, and the one after the last."""
+
+_NONE: Final[_Range] = (0, 0)
+
+_Hit: TypeAlias = tuple[tuple[int, ...], tuple[_Range, ...]]
+"""Literals of a value, and ranges of their entries."""
+
+_Probe: TypeAlias = tuple[int, Callable[[str], str] | None, Callable[[str], int | None] | None]
+"""A fact that entries are found by, the function from a value to its text (None if that is the value), and the function
+from the text to the literal (None for a fact of many texts)."""
 
 
 class _Message:
@@ -66,7 +82,7 @@ class Single:
     def __init__(self, segment: Segment) -> None:
         arrays, head = segment.arrays, segment.head
         self._segment = segment
-        self._find = segment.find_one
+        self._literal_of = segment.literal_of
         self._check_of: Callable[[int, int], Check] = segment.check
         self._keys = head.keys
         self._facts = head.facts
@@ -76,12 +92,14 @@ class Single:
         for scanner in self._scanners.values():
             scanner.prepare()
         self._overlapping = head.overlapping
-        self._always = range(head.always, head.paired)
-        self._probed = _by_key(head.facts, head.probed)
+        self._always = [(head.always, head.paired)] if head.always < head.paired else []
+        self._probed = self._probes()
         self._entries_at, self._checks_at = viewed(arrays.entries_at), viewed(arrays.checks_at)
         self._ways_at, self._way_fact = viewed(arrays.ways_at), viewed(arrays.way_fact)
         self._subscription_of = viewed(arrays.entry_subscription)
         self._program_of = viewed(arrays.entry_program)
+        self._keeps_programs = len(arrays.checks_at) <= _MOST_PROGRAMS
+        self._programs: dict[int, tuple[_Check, ...]] = {}
         self._op, self._a, self._b = viewed(arrays.check_op), viewed(arrays.check_a), viewed(arrays.check_b)
         self._low, self._high = viewed(arrays.limit_low), viewed(arrays.limit_high)
         self._in_pairs = _Keys(arrays.pair_key, arrays.pair_start, head.paired)
@@ -91,10 +109,19 @@ class Single:
         self._nodes_of_tree = lru_cache(maxsize=_MOST_TREES)(self._read_tree)
         self._begin()
 
+    def _probes(self) -> dict[str, tuple[_Probe, ...]]:
+        """Return the keys to read, each with the facts that entries are found by."""
+        keys: dict[str, tuple[_Probe, ...]] = {}
+        for fact in self._segment.head.probed:
+            key, kind = self._facts[fact]
+            make = None if kind == WHOLE or self._segment.many[fact] else text_maker(kind)
+            keys[key] = (*keys.get(key, ()), (fact, make, self._literal_of[fact]))
+        return keys
+
     def _begin(self) -> None:
         """Begin with nothing remembered."""
         self._hits: list[dict[str, _Hit]] = [{} for _ in self._facts]
-        self._pairs: dict[int, range] = {}
+        self._pairs: dict[int, _Range] = {}
         self._members: dict[int, bool] = {}
         self._known = 0
 
@@ -110,48 +137,68 @@ class Single:
         ranges = self._found(message)
         if not ranges:
             return []
-        count = sum(map(len, ranges))
+        count = sum([end - begin for begin, end in ranges])
         if count > most:
             raise TooManyError
         verified = self._prefiltered if count > _MANY_ENTRIES and self._prefilter.is_useful else self._verified
         subscriptions = verified(ranges, message)
         return list(dict.fromkeys(subscriptions)) if self._overlapping else subscriptions
 
-    def _found(self, message: _Message) -> list[range]:
+    def _found(self, message: _Message) -> list[_Range]:
         """Return the entries that the message finds."""
-        hits, pairs, probed, likely = self._hits, self._pairs, self._probed, self._in_pairs.likely
-        size = len(likely)
+        probed, entries_at, has_ways = self._probed, self._entries_at, self._segment.has_ways
         metadata, by_fact = message.metadata, message.literals
-        ranges: list[range] = [self._always] if self._always else []
+        ranges: list[_Range] = self._always.copy()
         for key in metadata if len(metadata) < len(probed) else probed:
             value = metadata.get(key)
             if value is None:
                 continue
-            for fact in probed.get(key, ()):
-                literals, entries, ways = hits[fact].get(value) or self._hit(fact, value, message)
-                by_fact[fact] = literals
-                ranges += entries
-                for way, second in ways:
-                    seconds = by_fact.get(second)
-                    if seconds is None:
-                        seconds = self._literals_of(second, message)
-                    for literal in seconds:
-                        pair = way | literal
-                        if likely[pair % size]:
-                            paired = pairs.get(pair)
-                            if paired is None:
-                                paired = self._pair(pair)
-                            if paired:
-                                ranges.append(paired)
+            for fact, make, literal_of in probed.get(key, ()):
+                literals: tuple[int, ...]
+                if literal_of is not None:
+                    literal = literal_of(value if make is None else make(value))
+                    if not literal:
+                        by_fact[fact] = ()
+                        continue
+                    literals = by_fact[fact] = (literal,)
+                    begin, end = entries_at[literal], entries_at[literal + 1]
+                    if begin < end:
+                        ranges.append((begin, end))
+                else:
+                    literals, entries = self._hits[fact].get(value) or self._hit(fact, value, message)
+                    by_fact[fact] = literals
+                    ranges += entries
+                if has_ways and literals:
+                    self._add_paired(literals, message, ranges)
         return ranges
 
-    def _verified(self, ranges: list[range], message: _Message) -> list[int]:
+    def _add_paired(self, literals: tuple[int, ...], message: _Message, ranges: list[_Range]) -> None:
+        """Add the entries that are found by one of the literals and a second one."""
+        ways_at, way_fact, by_fact = self._ways_at, self._way_fact, message.literals
+        pairs, likely = self._pairs, self._in_pairs.likely
+        size = len(likely)
+        for literal in literals:
+            for way in range(ways_at[literal], ways_at[literal + 1]):
+                fact = way_fact[way]
+                seconds = by_fact.get(fact)
+                if seconds is None:
+                    seconds = self._literals_of(fact, message)
+                for second in seconds:
+                    pair = way << 32 | second
+                    if likely[pair % size]:
+                        paired = pairs.get(pair)
+                        if paired is None:
+                            paired = self._pair(pair)
+                        if paired is not _NONE:
+                            ranges.append(paired)
+
+    def _verified(self, ranges: list[_Range], message: _Message) -> list[int]:
         """Return the subscriptions of the entries whose checks are all true."""
         program_of, subscription_of, true = self._program_of, self._subscription_of, self._true
         verdicts: dict[int, bool] = {}
         subscriptions: list[int] = []
-        for entries in ranges:
-            for entry in entries:
+        for begin, end in ranges:
+            for entry in range(begin, end):
                 program = program_of[entry]
                 verdict = verdicts.get(program)
                 if verdict is None:
@@ -160,7 +207,7 @@ class Single:
                     subscriptions.append(subscription_of[entry])
         return subscriptions
 
-    def _prefiltered(self, ranges: list[range], message: _Message) -> list[int]:
+    def _prefiltered(self, ranges: list[_Range], message: _Message) -> list[int]:
         """Return what `_verified` does, in less time for many entries."""
         subscriptions, programs, true = self._prefilter.remaining(ranges, lambda key: self._number(key, message))
         for entry in np.flatnonzero(~true).tolist():
@@ -168,33 +215,25 @@ class Single:
         return subscriptions[true].tolist()  # type: ignore[no-any-return]
 
     def _hit(self, fact: int, value: str, message: _Message) -> _Hit:
-        """Look a fact's value up, and cache what is found."""
+        """Look a value up under a fact of many texts, and cache what is found."""
         literals = self._looked_up(fact, value, message)
-        hit = _NO_HIT
-        if literals:
-            entries, ways = self._entries_at, self._ways_at
-            ranges = [range(entries[literal], entries[literal + 1]) for literal in literals]
-            of_literals: list[tuple[int, int]] = []
-            if self._segment.has_ways:
-                for literal in literals:
-                    own = range(ways[literal], ways[literal + 1])
-                    of_literals += [(way << 32, self._way_fact[way]) for way in own]
-            hit = (literals, tuple(filter(None, ranges)), tuple(of_literals))
-        self._hits[fact][value] = hit
-        self._known += 1
+        at = self._entries_at
+        ranges = [(at[literal], at[literal + 1]) for literal in literals]
+        hit = literals, tuple([(begin, end) for begin, end in ranges if begin < end])
+        if len(value) <= _LONG_VALUE:
+            self._hits[fact][value] = hit
+            self._known += 1
         return hit
 
     def _looked_up(self, fact: int, value: str, message: _Message) -> tuple[int, ...]:
-        """Return the literals that a fact makes of a value of the message."""
-        kind, find = self._facts[fact][1], self._find
-        if not self._segment.many[fact]:
-            literal = find(fact, text_maker(kind)(value))
-            return (literal,) if literal else ()
+        """Return the literals that a fact of many texts makes of a value of the message."""
+        kind = self._facts[fact][1]
         if fact in self._nodes:
             number = self._number(self._key_of_fact[fact], message)
             return () if isnan(number) else self._nodes[fact].of_number(number)
         if fact in self._scanners:
             return self._scanners[fact].find_one(encoded(fold(value) if kind.fold else value))
+        find = self._segment.find_one
         return tuple([literal for text in probes_of(kind)(value) if (literal := find(fact, text))])
 
     def _literals_of(self, fact: int, message: _Message) -> tuple[int, ...]:
@@ -202,12 +241,18 @@ class Single:
         literals = message.literals.get(fact)
         if literals is None:
             value = message.metadata.get(self._keys[self._key_of_fact[fact]])
-            hit = _NO_HIT if value is None else self._hits[fact].get(value) or self._hit(fact, value, message)
-            literals = message.literals[fact] = hit[0]
+            if value is None:
+                literals = ()
+            elif (literal_of := self._literal_of[fact]) is None:
+                literals = (self._hits[fact].get(value) or self._hit(fact, value, message))[0]
+            else:
+                literal = literal_of(text_maker(self._facts[fact][1])(value))
+                literals = (literal,) if literal else ()
+            message.literals[fact] = literals
         return literals
 
-    def _pair(self, key: int) -> range:
-        """The entries that are found by a way and a second literal."""
+    def _pair(self, key: int) -> _Range:
+        """Return the entries that are found by a way and a second literal; `_NONE` without any."""
         self._known += 1
         entries = self._pairs[key] = self._in_pairs.places(key)
         return entries
@@ -215,29 +260,43 @@ class Single:
     def _true(self, program: int, message: _Message) -> bool:
         """Return True if all checks of a program are true."""
         by_fact = message.literals
-        op, a, b = self._op, self._a, self._b
-        for check in range(self._checks_at[program], self._checks_at[program + 1]):
-            kind, fact = op[check], a[check]
-            if kind <= _LAST_OF_FACTS:
-                literals = by_fact.get(fact)
+        for kind, a, b in self._checks_of(program):
+            if kind in _OF_FACTS:
+                literals = by_fact.get(a)
                 if literals is None:
-                    literals = self._literals_of(fact, message)
-                if (b[check] in literals) == (kind & 1):
+                    literals = self._literals_of(a, message)
+                if (b in literals) == (kind & 1):
                     return False
-            elif self._holds(kind >> 1, fact, b[check], message) == (kind & 1):
+            elif self._holds(kind >> 1, a, b, message) == (kind & 1):
                 return False
         return True
+
+    def _checks_of(self, program: int) -> Iterable[_Check]:
+        """Return the checks of a program; those that many entries share are cached."""
+        checks = self._programs.get(program)
+        if checks is None:
+            own = slice(self._checks_at[program], self._checks_at[program + 1])
+            read = zip(self._op[own], self._a[own], self._b[own], strict=True)
+            if self._keeps_programs:
+                checks = self._programs[program] = tuple(read)
+            else:
+                return read
+        return checks
 
     def _holds(self, kind: int, a: int, b: int, message: _Message) -> bool:
         """Return True if a check, without its negation, is true."""
         if kind == LIMITS:
             return bool(self._low[b] <= self._number(a, message) <= self._high[b])
-        if kind in (EQUAL, MANY, ONE_OF):
-            literals = self._literals_of(a, message)
-            if kind == ONE_OF:
-                bits = self._set_bits[b]
-                return any(bits >> (literal & 63) & 1 and self._is_member(b << 32 | literal) for literal in literals)
-            return b in literals
+        if kind in (EQUAL, MANY):
+            return b in self._literals_of(a, message)
+        if kind == ONE_OF:
+            bits, members = self._set_bits[b], self._members
+            for literal in self._literals_of(a, message):
+                if bits >> (literal & 63) & 1:
+                    member = members.get(b << 32 | literal)
+                    if self._is_member(b << 32 | literal) if member is None else member:
+                        return True
+            return False
         if kind == HOLDS:
             value = message.metadata.get(self._keys[a])
             return value is not None and passes(self._check_of(a, b), value)
@@ -245,10 +304,8 @@ class Single:
 
     def _is_member(self, member: int) -> bool:
         """Return True if the set in the upper half contains the literal in the lower one."""
-        known = self._members.get(member)
-        if known is None:
-            self._known += 1
-            known = self._members[member] = bool(self._in_sets.places(member))
+        self._known += 1
+        known = self._members[member] = self._in_sets.places(member) is not _NONE
         return known
 
     def _number(self, key: int, message: _Message) -> float:
@@ -297,8 +354,8 @@ class _Keys:
         self.likely = bytearray(_PLACES_OF_KEY * len(keys) | 1)
         np.frombuffer(self.likely, np.uint8)[keys % len(self.likely)] = 1
 
-    def places(self, key: int) -> range:
-        """The places of a number, which are one after another: no other number has its hash."""
+    def places(self, key: int) -> _Range:
+        """Return the places of a number, one after another: no other number has its hash. `_NONE` without any."""
         bucket = mixed_one(key) >> self._shift
         keys = self._keys
         place, end = self._starts[bucket], self._starts[bucket + 1]
@@ -307,7 +364,7 @@ class _Keys:
         begun = place
         while place < end and keys[place] == key:
             place += 1
-        return range(self._first + begun, self._first + place)
+        return (self._first + begun, self._first + place) if begun < place else _NONE
 
 
 def single_of(segment: Segment) -> Single:
@@ -315,11 +372,3 @@ def single_of(segment: Segment) -> Single:
     if segment.single is None:
         segment.single = Single(segment)
     return segment.single
-
-
-def _by_key(facts: Sequence[tuple[str, object]], probed: Sequence[int]) -> dict[str, tuple[int, ...]]:
-    """Return the keys to read, each with the facts that entries are found by."""
-    keys: dict[str, tuple[int, ...]] = {}
-    for fact in probed:
-        keys[facts[fact][0]] = (*keys.get(facts[fact][0], ()), fact)
-    return keys

@@ -170,8 +170,13 @@ class Answers:
 
     def ids_of(self, numbers: Iterable[int]) -> list[str]:
         """Return the ids of the subscriptions of these numbers."""
-        subscriptions = self._subscriptions
-        return [subscriptions[number].id for number in numbers]
+        ids = self._id_list
+        return [ids[number] for number in numbers]
+
+    @cached_property
+    def _id_list(self) -> list[str]:
+        """Ids of all subscriptions, without the subscription between the number and the id."""
+        return [subscription.id for subscription in self._subscriptions]
 
     @cached_property
     def ids(self) -> NDArray[np.object_]:

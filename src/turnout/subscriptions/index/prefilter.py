@@ -70,14 +70,14 @@ class NumericPrefilter:
             sizes[some] -= 1
         self._is_decided = sizes == 0
 
-    def remaining(self, ranges: Sequence[range], number_of: Callable[[int], float]) -> Remaining:
+    def remaining(self, ranges: Sequence[tuple[int, int]], number_of: Callable[[int], float]) -> Remaining:
         """Return the entries that may match.
 
         Args:
-            ranges: of entries, at least one.
+            ranges: first entry and the one after the last; at least one range.
             number_of: the number that the message has as the value of a key; NaN for none.
         """
-        slices = [slice(entries.start, entries.stop) for entries in ranges]
+        slices = [slice(begin, end) for begin, end in ranges]
         programs = np.concatenate([self._arrays.entry_program[part] for part in slices])
         numbers = np.array([*map(number_of, self._keys), 0.0])
         own = numbers.take(self._columns.take(programs, axis=0))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cached_property, lru_cache
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from turnout.conditions.check import COMPARISONS, Check
 from turnout.conditions.pattern import prepare_lexemes
-from turnout.subscriptions.index.arrays import Arrays, Head
+from turnout.subscriptions.index.arrays import HOLDS, LIMITS, Arrays, Head
 from turnout.subscriptions.index.buckets import Ints, Longs, Places, in_bucket, indices_of, mixed, shift_of, viewed
 from turnout.subscriptions.index.facts import CELL, PART, SPAN, encoded, hash_of, is_many, salt_of
 from turnout.subscriptions.index.layout import map_segment, write_segment
@@ -31,6 +31,12 @@ TESTS: tuple[str, ...] = ("=", "^", "$", "~", "glob", "has", "cidr", *COMPARISON
 
 _PARTIAL = 16
 
+_MOST_DIRECT = 2
+"""Maximum number of facts of a key whose literals are found without a dictionary of the key's values."""
+
+_MOST_TEXTS, _LEAST_TEXTS, _LONG_TEXT = 1 << 15, 16, 1 << 10
+"""Maximum number of texts whose literals are cached for all facts, minimum for each, and characters of such a text."""
+
 
 def form_of(check: Check) -> int:
     """Return the kind of a check's test, without its text."""
@@ -44,12 +50,21 @@ class Segment:
         head: what the arrays' numbers mean.
         arrays: of the subscriptions.
         uses: how often the subscriptions ask for each literal; known only where the segment was built.
+        texts: the literals of each single fact by text; kept only where the segment was built. That takes less time
+            than hashes, and memory of this process.
     """
 
-    def __init__(self, head: Head, arrays: Arrays, uses: Ints | None = None) -> None:
+    def __init__(
+        self,
+        head: Head,
+        arrays: Arrays,
+        uses: Ints | None = None,
+        texts: Sequence[Mapping[str, int] | None] | None = None,
+    ) -> None:
         self.head = head
         self.arrays = arrays
         self.uses = uses
+        self.texts = texts
         self.salts = tuple(map(salt_of, head.facts))
         key_numbers = {key: number for number, key in enumerate(head.keys)}
         self.key_of_fact = np.array([key_numbers[key] for key, _ in head.facts], np.int64)
@@ -122,6 +137,18 @@ class Segment:
         return is_current
 
     @cached_property
+    def direct_keys(self) -> NDArray[np.bool_]:
+        """Mask of the keys whose literals are found by text alone: nothing else is asked about their values."""
+        direct = np.zeros(len(self.head.keys), np.bool_)
+        if self.texts is not None:
+            facts = np.bincount(self.key_of_fact, minlength=len(direct))
+            direct[(facts > 0) & (facts <= _MOST_DIRECT)] = True
+            direct[self.key_of_fact[self.many_facts]] = False
+            for op, key in ((self.arrays.check_op, self.arrays.check_a), (self.arrays.node_op, self.arrays.node_a)):
+                direct[key[np.isin(op >> 1, (LIMITS, HOLDS))]] = False
+        return direct
+
+    @cached_property
     def always(self) -> Places:
         """Entries that are checked for every message."""
         return np.arange(self.head.always, self.head.paired)
@@ -171,6 +198,19 @@ class Segment:
             return 0
 
         return find
+
+    @cached_property
+    def literal_of(self) -> Sequence[Callable[[str], int | None] | None]:
+        """For each single fact the function from a text to its literal (0 or None if it is none), None for others."""
+        if self.texts is not None:
+            return [None if known is None else known.get for known in self.texts]
+        size = max(_LEAST_TEXTS, _MOST_TEXTS // max(1, len(self.many)))
+        return [None if many else self._remembering(fact, size) for fact, many in enumerate(self.many)]
+
+    def _remembering(self, fact: int, size: int) -> Callable[[str], int]:
+        find = partial(self.find_one, fact)
+        known = lru_cache(maxsize=size)(find)
+        return lambda text: known(text) if len(text) <= _LONG_TEXT else find(text)
 
     def pairs(self, keys: Longs, most: int | None = None) -> tuple[Places, Places]:
         """Return pairs (index of the key, entry) of the entries that are found by two literals at once.

@@ -131,6 +131,9 @@ class SplitReader:
     """Reads one split, once, over its own connection.
 
     Attributes:
+        stream: whose messages.
+        start: the first sequence.
+        end: the sequence behind the last.
         revision: of the subscriptions that its records are matched with; None where there are none.
         not_read: once all is read, how many messages of the range, counted here, were left unread.
     """
@@ -138,6 +141,7 @@ class SplitReader:
     def __init__(self, options: SourceOptions, split: Split) -> None:
         self._options = options
         self._split = split
+        self.stream, self.start, self.end = split.stream, split.start, split.end
         self.revision = split.revision
         self.not_read = 0
 

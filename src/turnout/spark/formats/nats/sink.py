@@ -26,8 +26,9 @@ from pyspark.sql.types import (
 
 from turnout.errors import ConfigError, Mistake, StreamError
 from turnout.gc_tools import freeze_gc
-from turnout.nats.wire import Connection, Published, Publisher
+from turnout.nats.wire import Connection, Publisher
 from turnout.nats.wire.packing import header_lines, id_lines
+from turnout.records.published import Published
 from turnout.runtime.sink_options import SinkOptions
 
 _log = logging.getLogger(__name__)

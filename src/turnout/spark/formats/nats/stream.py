@@ -108,7 +108,8 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         starts = {stream: self._start(start, stream, plan) for stream in self._options.streams}
         states = self._states()
         # An open split waits for messages itself, and the position that one has reached is committed at once.
-        if self._options.poll_wait and self._target is None and plan is None:
+        waits = plan is None or not (plan.opens or number_in(start) is not None)
+        if self._options.poll_wait and self._target is None and waits:
             states = self._wait(starts, states)
         self._latest = {stream: state.next for stream, state in states.items()}
         if self._options.pause_file and Path(self._options.pause_file).exists():

@@ -1,0 +1,50 @@
+"""Lag of the route that a command runs, asked for beside the run."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from turnout.routes import Route
+    from turnout.runtime.lag import Lag
+
+_EVERY_SECONDS = 2.0
+
+
+@contextmanager
+def lag_watch(route: Route, checkpoint: Path | None) -> Iterator[Callable[[], Lag | None]]:
+    """Return a function that gives the last known lag; None before it is known, and without a checkpoint here.
+
+    A server that is away is the run's failure to report: the lag is unknown meanwhile.
+    """
+    if checkpoint is None or not route.source.streams:
+        yield lambda: None
+        return
+    ended = threading.Event()
+    latest: list[Lag | None] = [None]
+    thread = threading.Thread(target=_watch, args=(route, checkpoint, latest, ended), name="turnout-lag", daemon=True)
+    thread.start()
+    try:
+        yield lambda: latest[0]
+    finally:
+        ended.set()
+        thread.join()
+
+
+def _watch(route: Route, checkpoint: Path, latest: list[Lag | None], ended: threading.Event) -> None:
+    from turnout.errors import TurnoutError
+    from turnout.runtime.endpoints import adapter_of
+    from turnout.runtime.lag import lag_of
+
+    while not ended.wait(_EVERY_SECONDS):
+        try:
+            with adapter_of(route.source).session() as session:
+                while not ended.wait(_EVERY_SECONDS):
+                    latest[0] = lag_of(route.source, checkpoint, session, time.time())
+        except TurnoutError:
+            latest[0] = None

@@ -1,0 +1,146 @@
+"""The format ``jsonSchema``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from functools import partial
+from typing import ClassVar, Final
+
+import numpy as np
+
+from turnout.codecs.codec import Decoded, attempt, with_tombstones
+from turnout.codecs.json_schema.connect_schema import connect_schema_of
+from turnout.codecs.json_schema.definition import definition_of
+from turnout.codecs.json_schema.documents import Documents
+from turnout.codecs.json_schema.options import JsonSchemaOptions
+from turnout.codecs.json_schema.validation import Validate, validator_of
+from turnout.codecs.json_schema.values import form_of, reader_of
+from turnout.codecs.schema_registry import Indexes, Position, RegisteringCodec, RegistryOptions, SchemaText, Writing
+from turnout.codecs.writing import Written, texts_of
+from turnout.errors import RecordError
+from turnout.records import Block, Origin, Positions, Schema
+
+JSON_SCHEMA_CONVERTER: Final = "io.confluent.connect.json.JsonSchemaConverter"
+
+
+class Plan:
+    """Reader and writer of the values of one schema; see `turnout.codecs.schema_registry.codec.SchemaPlan`.
+
+    A value that no transform has changed is written as the bytes that it came as, with the properties that its schema
+    does not list. Of one that was changed those are lost, as in Connect.
+
+    Args:
+        text: the schema.
+        references: name and text of each schema that it refers to.
+        options: of the mapping to Connect.
+        prefix: bytes before each value.
+    """
+
+    def __init__(
+        self, text: str, references: Sequence[tuple[str, str]], options: JsonSchemaOptions, prefix: bytes = b""
+    ) -> None:
+        self.schema = connect_schema_of(Documents.parse(text, references), options)
+        self._prefix = prefix
+        self._reader = reader_of(self.schema)
+        self._form_of = partial(form_of, numeric=options.decimal_format == "NUMERIC")
+        self._validate: Validate | None = validator_of(text, references) if options.json_fail_invalid_schema else None
+
+    def decode(self, rows: Positions, texts: Sequence[bytes], codec: object = None) -> Decoded:
+        """Return the values of texts with their prefix."""
+        del codec
+        start = len(self._prefix)
+        payloads = [text[start:] for text in texts] if start else texts
+        errors: dict[int, RecordError] = {}
+        if self._validate is not None:
+            for row, payload in zip(rows.tolist(), payloads, strict=True):
+                _check(self._validate, payload, row, errors)
+            if errors:
+                good = np.flatnonzero(~np.isin(rows, list(errors)))
+                payloads = [payloads[index] for index in good.tolist()]
+                rows = rows[good]
+        blocks, failed = self._reader.read(rows, payloads) if len(rows) else ([], {})
+        for block in blocks:
+            indices = np.searchsorted(rows, block.rows).tolist()
+            whole = len(indices) == len(payloads)
+            block.origin = Origin(self, payloads if whole else [payloads[index] for index in indices])
+        return blocks, errors | failed
+
+    def encode(self, block: Block) -> Written:
+        """Return the texts with their prefix."""
+        if block.origin is not None and block.origin.codec is self:
+            return [self._prefix + text for text in block.origin.texts], {}
+        if block.kind == "null":
+            block = Block(block.rows, block.schema, values=[None] * len(block))
+        texts, errors = texts_of(block, self._form_of)
+        if self._validate is not None:
+            for index, text in enumerate(texts):
+                if text is not None and index not in errors:
+                    _check(self._validate, text, index, errors)
+        return [None if text is None else self._prefix + text for text in texts], errors
+
+
+def _check(validate: Validate, content: bytes, at: int, errors: dict[int, RecordError]) -> None:
+    try:
+        validate(content)
+    except RecordError as error:
+        errors[at] = error
+
+
+class JsonSchemaFile:
+    """Values of the schema of a file, without anything before them."""
+
+    format: ClassVar[str] = "jsonSchema"
+    class_name: ClassVar[str] = JSON_SCHEMA_CONVERTER
+
+    def __init__(self, text: str, options: JsonSchemaOptions) -> None:
+        """Create a codec of the schema in *text*.
+
+        Raises:
+            ValueError: it is no schema, or Connect has none for it.
+        """
+        self._plan = Plan(text, (), options)
+
+    def decode(self, rows: Positions, texts: Sequence[bytes | None]) -> Decoded:
+        """See `turnout.codecs.Codec.decode`."""
+        return with_tombstones(rows, texts, self._plan.decode)
+
+    def encode(self, block: Block) -> list[bytes | None]:
+        """See `turnout.codecs.Codec.encode`."""
+        if block.schema is None:
+            if block.kind == "null":
+                return [None] * len(block)
+            raise RecordError("the value has no schema, and JSON Schema needs one")
+        if block.schema != self._plan.schema:
+            raise RecordError(
+                "the schema of the value was changed, and readers would not know it: they have the schema of the file; "
+                "write JSON Schema with a registry, or another format"
+            )
+        return attempt(*self._plan.encode(block))
+
+    def schema(self) -> Schema | None:
+        """The schema of the file, in Connect."""
+        return self._plan.schema
+
+
+class JsonSchemaRegistry(RegisteringCodec):
+    """Values in Confluent's wire format, with schemas of a registry."""
+
+    format: ClassVar[str] = "jsonSchema"
+    class_name: ClassVar[str] = JSON_SCHEMA_CONVERTER
+    language: ClassVar[str] = "JSON"
+
+    def __init__(self, registry: RegistryOptions, options: JsonSchemaOptions, writing: Writing) -> None:
+        super().__init__(registry, writing)
+        self._mapping = options
+
+    def _plan_of(self, text: SchemaText, indexes: Indexes, position: Position) -> Plan:
+        del indexes
+        return Plan(text.text, text.references, self._mapping, position.prefix)
+
+    def _text_of(self, schema: Schema) -> SchemaText:
+        return SchemaText("JSON", definition_of(schema, self._mapping))
+
+    def _name_of(self, text: SchemaText) -> str | None:
+        title = json.loads(text.text).get("title")
+        return title if isinstance(title, str) else None

@@ -1,0 +1,105 @@
+"""Connect schemas as JSON Schemas, by the rules of Confluent's JsonSchemaData."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from turnout.codecs.json_schema.options import JsonSchemaOptions
+from turnout.codecs.json_schema.values import ENUM, NAMESPACE, form_of, has_entries, is_union
+from turnout.errors import RecordError
+from turnout.records import Schema
+from turnout.untrusted import JsonObject
+
+_NULL: Final = {"type": "null"}
+_NUMBERS: Final = {
+    **dict.fromkeys(("int8", "int16", "int32", "int64"), "integer"),
+    **dict.fromkeys(("float32", "float64"), "number"),
+}
+_encode = msgspec.json.Encoder(decimal_format="number").encode
+
+
+def definition_of(schema: Schema, options: JsonSchemaOptions) -> str:
+    """Return the text of the JSON Schema of a Connect schema's values.
+
+    Raises:
+        RecordError: there is none.
+    """
+    return _encode(_Definitions(options).of(schema)).decode()
+
+
+class _Definitions:
+    """Makes JSON Schemas."""
+
+    def __init__(self, options: JsonSchemaOptions) -> None:
+        self._options = options
+
+    def of(self, schema: Schema, index: int | None = None, *, optional: bool | None = None) -> JsonObject:
+        """Return the definition of a schema.
+
+        Args:
+            schema: of values in Connect.
+            index: of the field.
+            optional: whether null is allowed; by default as the schema says.
+        """
+        nullable = schema.optional if optional is None else optional
+        place: JsonObject = {} if index is None else {"connect.index": index}
+        if is_union(schema):
+            members = [self.of(field.schema, at, optional=False) for at, field in enumerate(schema.fields)]
+            return {"oneOf": [*([_NULL] if nullable else []), *members], **place}
+        found = {**self._bare(schema), **self._attributes(schema)}
+        return {"oneOf": [_NULL, found], **place} if nullable else {**found, **place}
+
+    def _bare(self, schema: Schema) -> JsonObject:
+        kind = schema.type
+        if kind in _NUMBERS:
+            return {"type": _NUMBERS[kind], "connect.type": kind}
+        if kind == "boolean":
+            return {"type": "boolean"}
+        if kind == "string":
+            parameters = dict(schema.parameters)
+            if ENUM in parameters:
+                return {"enum": [text for name, text in schema.parameters if name.startswith(f"{ENUM}.")]}
+            return {"type": "string"}
+        if kind == "bytes":
+            return {"type": "number" if schema.logical else "string", "connect.type": "bytes"}
+        if kind == "struct":
+            return self._struct(schema)
+        if schema.values is None or (kind == "map" and schema.keys is None):
+            raise RecordError(f"expected the schema of what the {kind} holds, found none")
+        if kind == "array":
+            return {"type": "array", "items": self.of(schema.values)}
+        if kind == "map" and has_entries(schema):
+            assert schema.keys is not None
+            entry = {"key": self.of(schema.keys, 0), "value": self.of(schema.values, 1)}
+            return {"type": "array", "items": {"type": "object", "properties": entry}, "connect.type": "map"}
+        if kind == "map":
+            return {"type": "object", "additionalProperties": self.of(schema.values), "connect.type": "map"}
+        raise RecordError(f"a value of the type {kind} has no JSON Schema")
+
+    def _struct(self, schema: Schema) -> JsonObject:
+        made: JsonObject = {
+            "type": "object",
+            "properties": {field.name: self.of(field.schema, at) for at, field in enumerate(schema.fields)},
+        }
+        if self._options.use_optional_for_nonrequired:
+            required = [field.name for field in schema.fields if not field.schema.optional]
+            made |= {"required": required} if required else {}
+        if not self._options.object_additional_properties:
+            made["additionalProperties"] = False
+        return made
+
+    def _attributes(self, schema: Schema) -> JsonObject:
+        found: dict[str, Any] = {
+            "title": schema.name,
+            "description": schema.doc,
+            "connect.version": schema.version,
+            "connect.parameters": {
+                name: text for name, text in schema.parameters if not name.startswith(NAMESPACE)
+            } or None,
+        }  # fmt: skip
+        if schema.default is not None:
+            column = form_of(schema, numeric=self._options.decimal_format == "NUMERIC").column
+            found["default"] = schema.default if column is None else column([schema.default])[0]
+        return {name: value for name, value in found.items() if value is not None}

@@ -1,0 +1,68 @@
+"""Declaration of the format ``jsonSchema``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from turnout.codecs.codec import Codec
+from turnout.codecs.json_schema.codec import JSON_SCHEMA_CONVERTER, JsonSchemaFile, JsonSchemaRegistry
+from turnout.codecs.json_schema.options import JsonSchemaOptions
+from turnout.codecs.kind import CodecKind, choice, flag
+from turnout.codecs.notation import SchemaNotation
+from turnout.codecs.schema_registry import (
+    CONVERTER,
+    REGISTRY,
+    SUBJECTS,
+    RegistryOptions,
+    Writing,
+    only,
+    schema_file,
+    schema_text_of,
+    settings_of,
+)
+
+_OPTIONS: Final = (
+    flag("use.optional.for.nonrequired", "whether properties that are not required are optional", default=False),
+    flag("object.additional.properties", "whether schemas that are written allow other properties than theirs"),
+    choice("decimal.format", "how decimals are written (KIP-481)", "BASE64", "NUMERIC"),
+    flag(
+        "json.fail.invalid.schema",
+        "whether values are validated by their schema, when they are read and when they are written",
+        default=False,
+    ),
+)
+_UNSUPPORTED: Final = (
+    *(only(name, False) for name in ("generalized.sum.type.support", "ignore.default.for.nullables")),
+    *(only(name, True) for name in ("json.fail.unknown.properties", "json.oneof.for.nullables")),
+)
+
+
+def _codec(*, registry: RegistryOptions | None, schema: str | None, **others: Any) -> Codec:
+    if (registry is None) == (schema is None):
+        raise ValueError("expected either registry or schema")
+    options = JsonSchemaOptions(**{one.argument: others[one.argument] for one in _OPTIONS})
+    if registry is not None:
+        return JsonSchemaRegistry(
+            registry, options, Writing(**{one.argument: others[one.argument] for one in SUBJECTS})
+        )
+    assert schema is not None
+    return JsonSchemaFile(schema_text_of(Path(schema)), options)
+
+
+def _of_connect(properties: Mapping[str, object]) -> dict[str, object]:
+    names = {setting.name for setting in _OPTIONS}
+    return settings_of(properties) | {name: value for name, value in properties.items() if name in names}
+
+
+KIND: Final = CodecKind(
+    "jsonSchema",
+    JSON_SCHEMA_CONVERTER,
+    "JSON with a JSON Schema of a registry, in Confluent's wire format, or with the one of a file",
+    _codec,
+    settings=(REGISTRY, schema_file("the file with the JSON Schema of all values"), *SUBJECTS, *_OPTIONS),
+    connect=(*CONVERTER, *_OPTIONS, *_UNSUPPORTED),
+    notation=SchemaNotation,
+    from_connect=_of_connect,
+)

@@ -1,0 +1,189 @@
+"""JSON values of JsonSchemaData: unions as the value alone, and maps with other keys as lists of key and value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final
+
+import msgspec
+
+from turnout.codecs.forms import Form, wire_form
+from turnout.codecs.leaves import wire_leaf
+from turnout.codecs.nodes import JsonType, Misfit, Node, Slow, each, json_of, slow_node
+from turnout.codecs.reading import Reader
+from turnout.records import Schema, Struct
+from turnout.records.types import DynamicValue, Entries, NewColumn
+
+_NAMESPACE: Final = "io.confluent.connect.json"
+ENUM: Final = f"{_NAMESPACE}.Enum"
+UNION: Final = f"{_NAMESPACE}.OneOf"
+NAMESPACE: Final = _NAMESPACE
+
+_INTEGERS: Final = frozenset(("int8", "int16", "int32", "int64"))
+_FLOATS: Final = frozenset(("float32", "float64"))
+_items = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_entry = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+
+def union_field(index: int) -> str:
+    """Return the name of a union's field."""
+    return f"{UNION}.field.{index}"
+
+
+def is_union(schema: Schema) -> bool:
+    """Return True for the struct that a ``oneOf`` or ``anyOf`` becomes."""
+    return schema.type == "struct" and schema.name == UNION
+
+
+def has_entries(schema: Schema) -> bool:
+    """Return True for a map that JSON has as a list: its keys are no texts, or may be null."""
+    return schema.type == "map" and schema.keys is not None and (schema.keys.type != "string" or schema.keys.optional)
+
+
+def reader_of(schema: Schema) -> Reader:
+    """Return the reader of values of a schema.
+
+    Raises:
+        ValueError: the schema is not one.
+    """
+    return Reader.of(schema, _leaf, _composite)
+
+
+def form_of(schema: Schema | None, *, numeric: bool) -> Form:
+    """Return how values of a schema are written."""
+    return wire_form(schema, defaults=True, numeric=numeric, composite=_composite_form)
+
+
+def _leaf(schema: Schema, digits: int) -> Node:
+    """Read a primitive value; other than JsonConverter's, whole numbers may have a fraction of zero."""
+    node = wire_leaf(schema, digits)
+    if schema.type in _INTEGERS:
+        return _with_slow(node, _whole(node.slow))
+    if schema.type == "string":
+        return _with_slow(node, _text)
+    return node
+
+
+def _with_slow(node: Node, slow: Slow) -> Node:
+    return Node(node.strict, node.absent, node.column, slow, node.check)
+
+
+def _whole(read: Slow) -> Slow:
+    def slow(text: bytes) -> DynamicValue:
+        try:
+            number = json_of(text)
+        except (ValueError, RecursionError):
+            number = None
+        if type(number) is float and number.is_integer():
+            return read(str(int(number)).encode())
+        return read(text)
+
+    return slow
+
+
+def _text(text: bytes) -> str:
+    if text[:1] != b'"':
+        raise Misfit("a text", text)
+    try:
+        return str(json_of(text))
+    except ValueError:
+        raise Misfit("a text", text) from None
+
+
+def _composite(schema: Schema, inner: Callable[[Schema], Node]) -> Node | None:
+    if is_union(schema):
+        return slow_node(_union(schema, inner))
+    if has_entries(schema):
+        assert schema.keys is not None
+        if schema.values is None:
+            raise ValueError("expected the schema of what the map holds, found none")
+        return slow_node(_entries(inner(schema.keys), inner(schema.values)))
+    return None
+
+
+def _union(schema: Schema, inner: Callable[[Schema], Node]) -> Slow:
+    members = [(field.name, field.schema, inner(field.schema)) for field in schema.fields]
+    absent = dict.fromkeys(name for name, _, _ in members)
+
+    def read(text: bytes) -> Entries:
+        try:
+            value = json_of(text)
+        except (ValueError, RecursionError):
+            raise Misfit("JSON", text) from None
+        for name, member, node in members:
+            if _is_of(member, value):
+                return {**absent, name: node.slow(text)}
+        raise Misfit("a value of one of the schemas of oneOf", text)
+
+    return read
+
+
+def _is_of(schema: Schema, value: JsonType) -> bool:
+    """Return whether a value is of a union's schema, by its JSON type; of objects, by their names."""
+    kind = schema.type
+    if kind == "bytes":
+        return isinstance(value, str) or (schema.logical is not None and _is_number(value))
+    if kind in _INTEGERS:
+        return type(value) is int
+    if kind in _FLOATS:
+        return _is_number(value)
+    if kind == "struct":
+        return isinstance(value, dict) and {field.name for field in schema.fields}.issuperset(value)
+    if kind == "map":
+        return isinstance(value, list if has_entries(schema) else dict)
+    return isinstance(value, {"boolean": bool, "string": str, "array": list}.get(kind, ()))
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _entries(key: Node, item: Node) -> Slow:
+    def read(text: bytes) -> Entries:
+        values = {}
+        try:
+            entries = [_entry(raw) for raw in _items(text)]
+        except (ValueError, RecursionError):
+            raise Misfit("a list of objects with key and value", text) from None
+        for at, entry in enumerate(entries):
+            if entry.keys() != {"key", "value"}:
+                raise Misfit("a list of objects with key and value", text)
+            try:
+                values[key.slow(bytes(entry["key"]))] = item.slow(bytes(entry["value"]))
+            except Misfit as misfit:
+                misfit.path.insert(0, f"[{at}]")
+                raise
+            except TypeError:
+                raise Misfit("a key that can be looked up", bytes(entry["key"])) from None
+        return values
+
+    return read
+
+
+def _composite_form(schema: Schema, form: Callable[[Schema | None], Form]) -> Form | None:
+    if is_union(schema):
+        members = {field.name: form(field.schema) for field in schema.fields}
+        return Form(each(partial(_chosen, members)), any(member.free for member in members.values()))
+    if has_entries(schema):
+        keys, items = form(schema.keys), form(schema.values)
+        return Form(each(partial(_as_list, keys, items)), items.free)
+    return None
+
+
+def _chosen(members: dict[str, Form], value: DynamicValue) -> DynamicValue:
+    """Return the first value of a union that is set."""
+    fields = value.fields if isinstance(value, Struct) else value
+    for name, form in members.items():
+        if fields.get(name) is not None:
+            return _converted(form, [fields[name]])[0]
+    return None
+
+
+def _as_list(keys: Form, items: Form, value: Entries) -> NewColumn:
+    names, values = _converted(keys, list(value)), _converted(items, list(value.values()))
+    return [{"key": name, "value": item} for name, item in zip(names, values, strict=True)]
+
+
+def _converted(form: Form, values: NewColumn) -> NewColumn:
+    return values if form.column is None else list(form.column(values))

@@ -1,0 +1,383 @@
+"""Codec of values with schemas of a registry: their ids in front of values or in headers, subjects by topic."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Final, NamedTuple, Protocol, TypeAlias
+
+import numpy as np
+
+from turnout.caches import LruCache
+from turnout.codecs.codec import Decoded, Encoded, attempt, with_tombstones
+from turnout.codecs.schema_registry.client import SchemaText, registry_of
+from turnout.codecs.schema_registry.framing import (
+    KEY_HEADER,
+    VALUE_HEADER,
+    frame,
+    header_of,
+    read_header,
+    unframe,
+)
+from turnout.codecs.schema_registry.options import RegistryOptions, Writing
+from turnout.codecs.schema_registry.subjects import subject_of
+from turnout.codecs.schema_registry.waiting import answered
+from turnout.codecs.writing import Written
+from turnout.errors import RecordError
+from turnout.records import Block, Positions, Schema
+from turnout.records.types import RowIds
+
+_PLANS: Final = 1000
+_SCHEMAS: Final = 256
+"""Connect schemas whose plan to write is kept."""
+
+MAX_TOPICS: Final = 1000
+"""Topics under which a process registers schemas: topics come with the records, and each has a subject of its own."""
+
+_LANGUAGES: Final = {"AVRO": "Avro", "PROTOBUF": "Protobuf", "JSON": "JSON Schema"}
+
+Indexes: TypeAlias = tuple[int, ...]
+"""Message indexes of Protobuf; empty in other formats."""
+
+_Source: TypeAlias = tuple[int | str, Indexes, bool]
+"""Id or GUID of a schema, the message indexes, and whether they are in a header."""
+
+
+class Position(NamedTuple):
+    """Bytes that tell the schema of values.
+
+    Attributes:
+        prefix: before each payload; empty where a header has them.
+        header: of each record; None where they are before the payload.
+    """
+
+    prefix: bytes
+    header: bytes | None = None
+
+
+class SchemaPlan(Protocol):
+    """Reader and writer of the values of one schema of a registry."""
+
+    @property
+    def schema(self) -> Schema:
+        """Connect's schema of the values."""
+        ...
+
+    def decode(self, rows: Positions, texts: Sequence[bytes], codec: object) -> Decoded:
+        """Return the values of texts with their prefix, which were read for *codec*."""
+        ...
+
+    def encode(self, block: Block) -> Written:
+        """Return the texts with their prefix."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """Schema of a registry that values are read or written with."""
+
+    plan: SchemaPlan
+    text: SchemaText
+    position: Position
+
+
+class RegistryCodec(ABC):
+    """Values in Confluent's wire format, with schemas of a registry; see `turnout.codecs.codec.RecordCodec`.
+
+    A value whose Connect schema no transform has changed is written with the id that it was read with; any other one
+    with an id from the registry.
+
+    Args:
+        options: of the registry.
+        writing: subject, registration and position of ids that are written.
+    """
+
+    format: ClassVar[str]
+    class_name: ClassVar[str]
+    language: ClassVar[str]
+    """Type of schemas, as the registry names it."""
+
+    def __init__(self, options: RegistryOptions, writing: Writing) -> None:
+        self._options = options
+        self._writing = writing
+        self._registry = registry_of(options)
+        self._known = LruCache[_Source, Known | RecordError](_PLANS)
+        # By identity: two ids may have equal schemas in Connect, and a value is written with the one it was read with.
+        self._by_schema = LruCache[int, tuple[Schema, Known | None]](_PLANS)
+        self._changed = LruCache[tuple[int, str | None], tuple[Schema, Known]](_SCHEMAS)
+        self._topics: set[str | None] = set()
+
+    @property
+    def header(self) -> str:
+        """The header with the schema's id."""
+        return KEY_HEADER if self._options.of_keys else VALUE_HEADER
+
+    def schema(self) -> Schema | None:
+        """Return None: values bring the id of their schema."""
+        return None
+
+    # Reading
+
+    def decode(self, rows: Positions, texts: Sequence[bytes | None]) -> Decoded:
+        """See `turnout.codecs.Codec.decode`.
+
+        Raises:
+            RegistryUnavailableError: no server of the registry answers, and the route waits for one.
+        """
+        return with_tombstones(rows, texts, lambda rows, texts: self._read(rows, texts, self._prefixed(texts)))
+
+    def decode_with(self, rows: Positions, texts: Sequence[bytes | None], headers: Sequence[bytes | None]) -> Decoded:
+        """See `turnout.codecs.codec.RecordCodec.decode_with`.
+
+        Raises:
+            RegistryUnavailableError: as `decode`.
+        """
+        there = [header for header, text in zip(headers, texts, strict=True) if text is not None]
+        return with_tombstones(rows, texts, lambda rows, texts: self._read(rows, texts, self._located(texts, there)))
+
+    def _read(self, rows: Positions, texts: Sequence[bytes], sources: _Sources) -> Decoded:
+        errors = {int(rows[index]): error for index, error in sources.errors.items()}
+        blocks: list[Block] = []
+        for source, indices in sources.found:
+            known = self._by_source(source)
+            whole = len(indices) == len(rows)
+            where = rows if whole else rows[indices]
+            if isinstance(known, RecordError):
+                errors |= dict.fromkeys(where.tolist(), known)
+                continue
+            chosen = texts if whole else [texts[index] for index in indices.tolist()]
+            more, failed = known.plan.decode(where, chosen, self)
+            blocks += more
+            errors |= failed
+        return blocks, errors
+
+    def _prefixed(self, texts: Sequence[bytes]) -> _Sources:
+        framed = unframe(texts)
+        found: list[tuple[_Source, Positions]] = []
+        for schema_id, indices in _groups(framed.ids):
+            for indexes, inner in self._by_indexes(texts, indices, framed.errors):
+                found.append(((schema_id, indexes, False), inner))
+        return _Sources(found, framed.errors)
+
+    def _located(self, texts: Sequence[bytes], headers: Sequence[bytes | None]) -> _Sources:
+        """Find the schemas of values of which some have a header."""
+        by_header: dict[bytes | None, list[int]] = {}
+        for index, header in enumerate(headers):
+            by_header.setdefault(header, []).append(index)
+        without = np.array(by_header.pop(None, ()), np.intp)
+        prefixed = self._prefixed([texts[index] for index in without.tolist()])
+        found = [(source, without[indices]) for source, indices in prefixed.found]
+        errors = {int(without[index]): error for index, error in prefixed.errors.items()}
+        for header, indices in by_header.items():
+            assert header is not None
+            try:
+                number, end = read_header(header)
+                found.append(((number, self._indexes_at(header, end), True), np.array(indices, np.intp)))
+            except RecordError as error:
+                errors |= dict.fromkeys(indices, error)
+        return _Sources(found, errors)
+
+    def _by_indexes(
+        self, texts: Sequence[bytes], indices: Positions, errors: dict[int, RecordError]
+    ) -> Iterator[tuple[Indexes, Positions]]:
+        """Yield the values of one id by their message indexes; add those that have none to *errors*."""
+        del texts, errors
+        yield (), indices
+
+    def _indexes_at(self, content: bytes, start: int) -> Indexes:
+        """Return the message indexes that begin at a byte.
+
+        Raises:
+            RecordError: there are none.
+        """
+        del content, start
+        return ()
+
+    def _by_source(self, source: _Source) -> Known | RecordError:
+        """Return a schema, or why it cannot be used; a registry that is down is asked again."""
+        known = self._known.get(source)
+        if known is not None:
+            return known
+        number, indexes, in_header = source
+        registry = self._registry
+        try:
+            text = answered(
+                self._options, lambda: registry.by_id(number) if isinstance(number, int) else registry.by_guid(number)
+            )
+        except RecordError as error:
+            return error
+        try:
+            known = self._made(text, indexes, None if not in_header else number)
+        except ValueError as failure:
+            what = f"id {number}" if isinstance(number, int) else f"GUID {number}"
+            known = RecordError(f"the schema with the {what} cannot be used: {failure}")
+        else:
+            self._by_schema.add(id(known.plan.schema), (known.plan.schema, known))
+        self._known.add(source, known)
+        return known
+
+    def _made(self, text: SchemaText, indexes: Indexes, header: int | str | None) -> Known:
+        """Return a schema with its plan.
+
+        Args:
+            text: the schema.
+            indexes: of the message.
+            header: the id or GUID where a header has it.
+
+        Raises:
+            ValueError: the schema cannot be used.
+        """
+        if text.type != self.language:
+            raise ValueError(f"expected a schema in {_LANGUAGES[self.language]}, found {text.type}")
+        tail = self._indexes_of(indexes)
+        if header is None:
+            assert text.id is not None
+            position = Position(frame(text.id, [tail])[0])
+        else:
+            position = Position(b"", (header_of(header) if isinstance(header, str) else frame(header, [b""])[0]) + tail)
+        return Known(self._plan_of(text, indexes, position), text, position)
+
+    def _indexes_of(self, indexes: Indexes) -> bytes:
+        """Return the bytes of message indexes."""
+        del indexes
+        return b""
+
+    @abstractmethod
+    def _plan_of(self, text: SchemaText, indexes: Indexes, position: Position) -> SchemaPlan:
+        """Return the plan of a schema's values.
+
+        Raises:
+            ValueError: the schema cannot be used.
+        """
+
+    # Writing
+
+    def encode(self, block: Block) -> list[bytes | None]:
+        """See `turnout.codecs.Codec.encode`; a changed schema needs the setting ``topic`` here."""
+        texts, errors, _ = self.encode_for(block, [None] * len(block))
+        return attempt(texts, errors)
+
+    def encode_for(self, block: Block, topics: Sequence[str | None]) -> Encoded:
+        """See `turnout.codecs.codec.RecordCodec.encode_for`."""
+        if block.schema is None:
+            if block.kind == "null":
+                return Encoded([None] * len(block), {})
+            return _refused(block, RecordError(f"the value has no schema, and {_LANGUAGES[self.language]} needs one"))
+        known = self._as_read(block.schema)
+        if known is not None and self._is_position(known):
+            return _encoded(known, block)
+        if self._writing.topic is not None or self._writing.subject_name_strategy == "record":
+            return self._encoded_anew(block, block.schema, self._writing.topic)
+        by_topic: dict[str | None, list[int]] = {}
+        for index, topic in enumerate(topics):
+            by_topic.setdefault(topic, []).append(index)
+        if len(by_topic) == 1:
+            return self._encoded_anew(block, block.schema, topics[0])
+        return self._encoded_by_topic(block, block.schema, by_topic)
+
+    def _encoded_by_topic(self, block: Block, schema: Schema, by_topic: Mapping[str | None, list[int]]) -> Encoded:
+        texts: list[bytes | None] = [None] * len(block)
+        errors: dict[int, RecordError] = {}
+        headers = [b""] * len(block)
+        for topic, indices in by_topic.items():
+            part = self._encoded_anew(block.take(np.array(indices, np.intp)), schema, topic)
+            errors |= {indices[at]: error for at, error in part.errors.items()}
+            for at, index in enumerate(indices):
+                texts[index] = part.texts[at]
+                headers[index] = part.headers[at] if part.headers is not None else b""
+        return Encoded(texts, errors, headers if any(headers) else None)
+
+    def _encoded_anew(self, block: Block, schema: Schema, topic: str | None) -> Encoded:
+        """Encode values whose schema gets its id from the registry."""
+        cached = self._changed.get((id(schema), topic))
+        if cached is None:
+            try:
+                cached = (schema, self._registered(schema, self._checked(topic)))
+            except RecordError as error:
+                return _refused(block, error)
+            self._changed.add((id(schema), topic), cached)
+        return _encoded(cached[1], block)
+
+    def _checked(self, topic: str | None) -> str | None:
+        """Return a topic of records, if there were not too many others.
+
+        Raises:
+            RecordError: there were.
+        """
+        if topic not in self._topics:
+            if len(self._topics) == MAX_TOPICS:
+                raise RecordError(
+                    f"schemas were registered under {MAX_TOPICS:,} topics already; name one for all by the setting "
+                    "'topic', or set 'subject.name.strategy' to record"
+                )
+            self._topics.add(topic)
+        return topic
+
+    def _as_read(self, schema: Schema) -> Known | None:
+        """Return a schema that was read and is this one in Connect; None where there is none."""
+        cached = self._by_schema.get(id(schema))
+        if cached is not None:
+            return cached[1]
+        equal = [known for known in self._known.values() if isinstance(known, Known) and known.plan.schema == schema]
+        found = next(filter(self._is_position, reversed(equal)), equal[-1] if equal else None)
+        self._by_schema.add(id(schema), (schema, found))
+        return found
+
+    def _is_position(self, known: Known) -> bool:
+        """Return whether the schema's id is where ids are written."""
+        return (known.position.header is not None) == self._writing.in_header
+
+    @abstractmethod
+    def _registered(self, schema: Schema, topic: str | None) -> Known:
+        """Return what a Connect schema is written as that has to get its id from the registry.
+
+        Raises:
+            RecordError: the registry refuses it, or does not have it.
+        """
+
+    def _to_write(self, text: SchemaText, indexes: Indexes) -> Known:
+        """Return a schema with its id where ids are written.
+
+        Raises:
+            RecordError: it cannot be used, or the registry has no GUID for it.
+        """
+        if self._writing.in_header and text.guid is None:
+            raise RecordError("the schema registry has no GUID for the schema, which a header needs")
+        try:
+            return self._made(text, indexes, text.guid if self._writing.in_header else None)
+        except ValueError as failure:
+            raise RecordError(f"the schema with the id {text.id} cannot be used: {failure}") from None
+
+    def _subject(self, topic: str | None, record: str | None) -> str:
+        strategy = self._writing.subject_name_strategy
+        return subject_of(strategy, topic, record, key=self._options.of_keys)
+
+
+class _Sources(NamedTuple):
+    """Schemas of values with the indices of those, and errors by index."""
+
+    found: Sequence[tuple[_Source, Positions]]
+    errors: dict[int, RecordError]
+
+
+def _encoded(known: Known, block: Block) -> Encoded:
+    texts, errors = known.plan.encode(block)
+    header = known.position.header
+    return Encoded(texts, errors, None if header is None else [header] * len(texts))
+
+
+def _refused(block: Block, error: RecordError) -> Encoded:
+    return Encoded([None] * len(block), dict.fromkeys(range(len(block)), error))
+
+
+def _groups(ids: RowIds) -> Iterator[tuple[int, Positions]]:
+    """Yield each schema id with the indices of its values."""
+    if not len(ids):
+        return
+    first = int(ids[0])
+    if first >= 0 and bool((ids == first).all()):
+        yield first, np.arange(len(ids))
+        return
+    for schema_id in np.unique(ids[ids >= 0]).tolist():
+        yield schema_id, np.flatnonzero(ids == schema_id)

@@ -1,0 +1,34 @@
+"""Codec that registers the schemas of changed values."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+
+from turnout.codecs.schema_registry.client import SchemaText
+from turnout.codecs.schema_registry.codec import Known, RegistryCodec
+from turnout.codecs.schema_registry.waiting import answered
+from turnout.records import Schema
+
+
+class RegisteringCodec(RegistryCodec):
+    """Registry codec whose changed schemas are registered, or looked up, under their subject."""
+
+    def _registered(self, schema: Schema, topic: str | None) -> Known:
+        before = self._as_read(schema)
+        text = self._text_of(schema) if before is None else before.text
+        subject = self._subject(topic, self._name_of(text))
+        registry = self._registry
+        send = registry.register if self._writing.auto_register_schemas else registry.lookup
+        return self._to_write(answered(self._options, lambda: send(subject, text)), ())
+
+    @abstractmethod
+    def _text_of(self, schema: Schema) -> SchemaText:
+        """Return the definition of a Connect schema that was not read.
+
+        Raises:
+            RecordError: there is none.
+        """
+
+    @abstractmethod
+    def _name_of(self, text: SchemaText) -> str | None:
+        """Return the full name of a schema's record, for its subject; None where it has none."""

@@ -1,0 +1,245 @@
+"""Questions to a Kafka cluster: topics with their ids, first and next offsets, offsets by time, and settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from dataclasses import dataclass, field
+from functools import partial
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
+
+from turnout.errors import ConnectionLostError, StreamError
+from turnout.kafka.clients import NOT_FOUND, ErrorWatch, admin_of, code_of, kafka_errors, raise_error
+from turnout.kafka.options import KafkaOptions
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin import AdminClient, OffsetSpec
+
+TopicPartition: TypeAlias = tuple[str, int]
+"""A topic and a number of one of its partitions."""
+
+_TOPICS_AT_ONCE: Final = 500
+_EXISTS: Final = "TOPIC_ALREADY_EXISTS"
+
+
+@dataclass(frozen=True, slots=True)
+class TopicInfo:
+    """A topic as its cluster has it.
+
+    Attributes:
+        name: of the topic.
+        id: that tells it from an earlier topic of the same name (KIP-516); None where the brokers are older than that.
+        partitions: numbers of its partitions, in order.
+    """
+
+    name: str
+    id: str | None
+    partitions: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionEnds:
+    """Bounds of a partition.
+
+    Attributes:
+        first: its first offset; records below were removed.
+        next: the offset behind the last record that may be read: under ``read_committed`` the first of an open
+            transaction, if there is one.
+    """
+
+    first: int
+    next: int
+
+
+@dataclass(frozen=True, slots=True)
+class RecordLimits:
+    """Largest record batches that brokers take, in bytes.
+
+    Attributes:
+        topics: of topics with a setting of their own.
+        others: of all other topics; None if unknown.
+    """
+
+    topics: Mapping[str, int] = field(default_factory=dict)
+    others: int | None = None
+
+
+class KafkaAdmin:
+    """Connection for questions; each answer is awaited for ``options.timeout`` seconds.
+
+    Args:
+        options: of the client.
+
+    Every method raises `StreamError` for what a broker refuses, with the code 404 for a topic or partition that does
+    not exist, and `ConnectionLostError` where no broker answers.
+    """
+
+    def __init__(self, options: KafkaOptions) -> None:
+        self._options = options
+        self._watch = ErrorWatch()
+        self._client: AdminClient = admin_of(options, self._watch)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection."""
+        # The client closes its connections when it is collected.
+        del self._client
+
+    def topics(self) -> list[str]:
+        """Return the names of all topics that may be seen, without the brokers' own."""
+        with kafka_errors("the topics cannot be listed", self._options, self._watch):
+            found = self._client.list_topics(timeout=self._options.timeout)
+        self._watch.heard()
+        return sorted(name for name in found.topics if not name.startswith("__"))
+
+    def describe(self, topics: Iterable[str]) -> dict[str, TopicInfo]:
+        """Return each of the topics.
+
+        Raises:
+            StreamError: one does not exist.
+        """
+        found = self.existing(topics)
+        for name in topics:
+            if name not in found:
+                raise StreamError(f"there is no topic {name!r} at {', '.join(self._options.servers)}", code=NOT_FOUND)
+        return found
+
+    def existing(self, topics: Iterable[str]) -> dict[str, TopicInfo]:
+        """Return those of the topics that exist."""
+        from confluent_kafka import TopicCollection
+
+        names, described = list(topics), {}
+        for begin in range(0, len(names), _TOPICS_AT_ONCE):
+            part = names[begin : begin + _TOPICS_AT_ONCE]
+            ask = partial(self._client.describe_topics, TopicCollection(part), **self._times)
+            futures = self._asked(ask)
+            for name, future in futures.items():
+                answer = self._answer(f"the topic {name!r} cannot be described", future, missing=None)
+                if answer is not None:
+                    partitions = tuple(sorted(partition.id for partition in answer.partitions))
+                    described[name] = TopicInfo(name, _id_text(answer.topic_id), partitions)
+        return described
+
+    def ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, PartitionEnds]:
+        """Return the bounds of each partition, as a consumer with the options' isolation level can read it."""
+        from confluent_kafka.admin import OffsetSpec
+
+        names = list(partitions)
+        first, last = self._listed(names, OffsetSpec.earliest()), self._listed(names, OffsetSpec.latest())
+        return {name: PartitionEnds(first[name], last[name]) for name in names}
+
+    def offsets_at(self, partitions: Iterable[TopicPartition], milliseconds: int) -> dict[TopicPartition, int]:
+        """Return the offset of the first record of each partition with at least this timestamp.
+
+        A partition without one has its next offset.
+
+        Args:
+            partitions: to look into.
+            milliseconds: since 1970.
+        """
+        from confluent_kafka.admin import OffsetSpec
+
+        names = list(partitions)
+        found = self._listed(names, OffsetSpec.for_timestamp(milliseconds))
+        beyond = [name for name, offset in found.items() if offset < 0]
+        return found | self._listed(beyond, OffsetSpec.latest())
+
+    def record_limits(self, topics: Sequence[str]) -> RecordLimits:
+        """Return the largest record batches of topics and brokers, as far as they may be described."""
+        from confluent_kafka.admin import ConfigResource, ResourceType
+
+        nodes = self._answer("the cluster cannot be described", self._client.describe_cluster(**self._times)).nodes
+        asked = [ConfigResource(ResourceType.TOPIC, name) for name in topics]
+        asked += [ConfigResource(ResourceType.BROKER, str(node.id)) for node in nodes]
+        futures = self._asked(lambda: self._client.describe_configs(asked, **self._times))
+        own: dict[str, int] = {}
+        others: list[int] = []
+        for resource, future in futures.items():
+            settings = self._answer(f"the settings of {resource.name!r} cannot be described", future)
+            if resource.restype == ResourceType.BROKER:
+                others.append(int(settings["message.max.bytes"].value))
+            else:
+                own[resource.name] = int(settings["max.message.bytes"].value)
+        return RecordLimits(own, min(others, default=None))
+
+    def create_topic(self, name: str, partitions: int, config: Mapping[str, str], replicas: int = -1) -> bool:
+        """Create a topic; return False if it exists.
+
+        Args:
+            name: of the topic.
+            partitions: their number.
+            config: its settings.
+            replicas: of each partition; -1 for the brokers' default.
+        """
+        from confluent_kafka import KafkaException
+        from confluent_kafka.admin import NewTopic
+
+        topic = NewTopic(name, partitions, replicas, config=dict(config))
+        future = self._client.create_topics([topic], **self._times)[name]
+        try:
+            future.result(self._options.timeout * 2)
+        except KafkaException as failure:
+            if failure.args[0].name() == _EXISTS:
+                return False
+            raise_error(f"the topic {name!r} cannot be created", failure.args[0], self._options, self._watch, failure)
+        return True
+
+    # -- requests
+
+    @property
+    def _times(self) -> dict[str, float]:
+        return {"request_timeout": self._options.timeout}
+
+    def _listed(self, partitions: Sequence[TopicPartition], which: OffsetSpec) -> dict[TopicPartition, int]:
+        from confluent_kafka import IsolationLevel
+        from confluent_kafka import TopicPartition as Place
+
+        if not partitions:
+            return {}
+        committed = self._options.isolation == "read_committed"
+        isolation = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
+        wanted = {Place(topic, number): which for topic, number in partitions}
+        futures = self._asked(lambda: self._client.list_offsets(wanted, isolation_level=isolation, **self._times))
+        found = {}
+        for place, future in futures.items():
+            what = f"the offsets of partition {place.partition} of the topic {place.topic!r} cannot be listed"
+            found[place.topic, place.partition] = int(self._answer(what, future).offset)
+        return found
+
+    def _asked(self, ask: Callable[[], Mapping[Any, Future[Any]]]) -> Mapping[Any, Future[Any]]:
+        with kafka_errors("the cluster cannot be asked", self._options, self._watch):
+            return ask()
+
+    def _answer(self, what: str, future: Future[Any], *, missing: object = ...) -> Any:
+        """Wait for an answer; *missing*, if given, stands for what does not exist."""
+        from confluent_kafka import KafkaException
+
+        try:
+            answer = future.result(self._options.timeout * 2)
+        except FutureTimeoutError:
+            raise ConnectionLostError(f"{what}: {', '.join(self._options.servers)} does not answer") from None
+        except KafkaException as failure:
+            error = failure.args[0]
+            if missing is not ... and code_of(error) == NOT_FOUND:
+                return missing
+            self._client.poll(0)
+            raise_error(what, error, self._options, self._watch, failure)
+        self._watch.heard()
+        return answer
+
+
+def _id_text(topic_id: Any) -> str | None:
+    """Return a topic's id as text; brokers before KIP-516 give one of zeros."""
+    if topic_id is None:
+        return None
+    halves = (topic_id.get_most_significant_bits(), topic_id.get_least_significant_bits())
+    return None if halves == (0, 0) else str(topic_id)

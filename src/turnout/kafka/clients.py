@@ -1,0 +1,212 @@
+"""Clients of librdkafka with turnout's settings, and its errors as turnout's; all other modules get theirs here."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+from turnout.errors import ConfigError, ConnectionLostError, MissingExtraError, Mistake, StreamError, shortened
+from turnout.kafka.options import KafkaOptions
+
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer, KafkaError, Producer
+    from confluent_kafka.admin import AdminClient
+
+GROUP: Final = "turnout"
+"""Consumer group that clients name: librdkafka wants one, and nothing is committed to it."""
+
+NOT_FOUND: Final = 404
+"""Code of a `StreamError` for a topic, a partition or offsets that do not exist."""
+
+_AWAY: Final = ("_TRANSPORT", "_ALL_BROKERS_DOWN", "_RESOLVE", "_TIMED_OUT", "_MSG_TIMED_OUT", "_DESTROY")
+_DENIED: Final = ("_AUTHENTICATION", "_SSL", "SASL_AUTHENTICATION_FAILED", "UNSUPPORTED_SASL_MECHANISM")
+_MISSING: Final = ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION", "UNKNOWN_TOPIC_ID", "_NOENT")
+_PREFETCHED_KBYTES: Final = 32 << 10
+"""Most kilobytes of records that a consumer holds in advance; the last response to a fetch comes on top."""
+
+_UNHEARD: Final = logging.Logger("librdkafka", logging.CRITICAL + 1)
+"""Logger for what librdkafka would write to the standard error: the `ErrorWatch` is told the same."""
+
+_TRANSACTION_MS: Final = 300_000
+"""Milliseconds after which brokers abort a transaction by themselves: a task takes less for its split."""
+
+_CONSUMER: Final[Mapping[str, object]] = {
+    "group.id": GROUP,
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "auto.offset.reset": "error",
+    "enable.partition.eof": True,
+    "isolation.level": "read_committed",
+    "queued.max.messages.kbytes": _PREFETCHED_KBYTES,
+    "fetch.message.max.bytes": 4 << 20,
+    "fetch.wait.max.ms": 100,
+    # A full queue is looked at again after so long; a second is librdkafka's own.
+    "fetch.queue.backoff.ms": 5,
+    "check.crcs": True,
+}
+_PRODUCER: Final[Mapping[str, object]] = {
+    "acks": "all",
+    "partitioner": "murmur2_random",
+    "delivery.report.only.error": True,
+    "linger.ms": 5,
+    # As Java's client has it, so that one limit holds for both.
+    "message.max.bytes": 1 << 20,
+    "queue.buffering.max.kbytes": 64 << 10,
+    # A topic that is not there is waited for as long as its creation may take.
+    "topic.metadata.propagation.max.ms": 10_000,
+}
+
+
+class ErrorWatch:
+    """Last error that a client has reported by itself: the reason behind a timeout.
+
+    Attributes:
+        last: the error; None where none was reported.
+    """
+
+    def __init__(self) -> None:
+        self.last: KafkaError | None = None
+
+    def __call__(self, error: KafkaError) -> None:
+        """Note an error; librdkafka calls this from a poll."""
+        # That all brokers are down is said last, and says the least.
+        if error.name() != "_ALL_BROKERS_DOWN" or self.last is None:
+            self.last = error
+
+    @property
+    def denied(self) -> bool:
+        """True if credentials or certificates were refused: trying again does not help."""
+        return self.last is not None and self.last.name() in _DENIED
+
+    def heard(self) -> None:
+        """Forget the error after an answer of a broker."""
+        self.last = None
+
+
+def consumer_of(options: KafkaOptions, watch: ErrorWatch) -> Consumer:
+    """Return a consumer that commits nothing and begins nowhere by itself.
+
+    Raises:
+        ConfigError: a property is wrong.
+        MissingExtraError: the client is not installed.
+    """
+    kind = _library().Consumer
+    consumer: Consumer = _made(kind, options, watch, _CONSUMER)
+    return consumer
+
+
+def producer_of(options: KafkaOptions, watch: ErrorWatch, transactional_id: str | None = None) -> Producer:
+    """Return an idempotent producer, which reports failed messages alone.
+
+    Raises:
+        ConfigError: a property is wrong.
+        MissingExtraError: the client is not installed.
+    """
+    own: dict[str, object] = {"enable.idempotence": True}
+    defaults = {**_PRODUCER, "message.timeout.ms": int(options.patience * 1000)}
+    if transactional_id is not None:
+        own["transactional.id"] = transactional_id
+        defaults["transaction.timeout.ms"] = _TRANSACTION_MS
+    kind = _library().Producer
+    producer: Producer = _made(kind, options, watch, defaults, own)
+    return producer
+
+
+def admin_of(options: KafkaOptions, watch: ErrorWatch) -> AdminClient:
+    """Return a client for questions about topics and offsets.
+
+    Raises:
+        ConfigError: a property is wrong.
+        MissingExtraError: the client is not installed.
+    """
+    _library()
+    from confluent_kafka.admin import AdminClient
+
+    admin: AdminClient = _made(AdminClient, options, watch, {})
+    return admin
+
+
+def _library() -> Any:
+    try:
+        import confluent_kafka
+    except ImportError as missing:
+        raise MissingExtraError("kafka", "confluent_kafka") from missing
+    return confluent_kafka
+
+
+def _made(
+    kind: Any, options: KafkaOptions, watch: ErrorWatch, defaults: Mapping[str, object], own: Mapping[str, object] = {}
+) -> Any:
+    settings = {
+        "client.id": "turnout",
+        "socket.timeout.ms": max(1000, int(options.timeout * 1000)),
+        "reconnect.backoff.max.ms": 1000,
+        **defaults,
+        **options.properties,
+        **own,
+        "bootstrap.servers": ",".join(options.servers),
+        "error_cb": watch,
+    }
+    try:
+        return kind(settings, logger=_UNHEARD)
+    except Exception as failure:
+        if not isinstance(failure, (ValueError, TypeError)) and type(failure).__name__ != "KafkaException":
+            raise
+        raise ConfigError([_mistake(failure, options)], what="Kafka client") from None
+
+
+def _mistake(failure: Exception, options: KafkaOptions) -> Mistake:
+    """Return what librdkafka says of a property, without the values of secrets."""
+    error = failure.args[0] if failure.args else failure
+    text = error.str() if hasattr(error, "str") else str(error)
+    for value in sorted(options.properties.values(), key=len, reverse=True):
+        if len(value) > 3:
+            text = text.replace(value, "***")
+    return Mistake("options", shortened(text, 300))
+
+
+@contextmanager
+def kafka_errors(what: str, options: KafkaOptions, watch: ErrorWatch) -> Iterator[None]:
+    """Raise librdkafka's errors as turnout's.
+
+    Args:
+        what: was to be done, as in "the topic 'orders' cannot be read".
+        options: of the client.
+        watch: of the client.
+
+    Raises:
+        StreamError: a broker refused it.
+        ConnectionLostError: no broker answered.
+    """
+    from confluent_kafka import KafkaException
+
+    try:
+        yield
+    except KafkaException as failure:
+        raise_error(what, failure.args[0], options, watch, cause=failure)
+
+
+def raise_error(
+    what: str,
+    error: KafkaError,
+    options: KafkaOptions,
+    watch: ErrorWatch | None = None,
+    cause: BaseException | None = None,
+) -> NoReturn:
+    """Raise an error of librdkafka as turnout's: see `kafka_errors`."""
+    reported = error
+    if watch is not None and watch.last is not None and error.name() in _AWAY:
+        reported = watch.last
+    text = f"{what}: {shortened(reported.str(), 300)} ({reported.name()})"
+    if reported.name() in _DENIED:
+        raise StreamError(f"{text}, at {', '.join(options.servers)}", code=401) from cause
+    if reported.name() in _AWAY:
+        raise ConnectionLostError(f"no server of {', '.join(options.servers)} answers: {text}") from cause
+    raise StreamError(text, code=code_of(reported)) from cause
+
+
+def code_of(error: KafkaError) -> int:
+    """Return the code of a `StreamError` for an error: `NOT_FOUND`, or Kafka's own."""
+    return NOT_FOUND if error.name() in _MISSING else int(error.code())

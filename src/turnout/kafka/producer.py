@@ -1,0 +1,265 @@
+"""Publishing to Kafka: idempotent, with a bounded number of messages in flight, in a transaction where asked for."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+
+from turnout.errors import ConnectionLostError, StreamError
+from turnout.histogram import Histogram
+from turnout.kafka.clients import ErrorWatch, code_of, producer_of, raise_error
+from turnout.kafka.options import KafkaOptions
+from turnout.records.published import TOO_LARGE, Published, Refuse
+
+if TYPE_CHECKING:
+    from confluent_kafka import KafkaError, Producer
+
+KafkaHeaders = Sequence[tuple[str, bytes | None]]
+
+_PER_MESSAGE: Final = frozenset(
+    {
+        "MSG_SIZE_TOO_LARGE", "RECORD_LIST_TOO_LARGE", "INVALID_RECORD", "INVALID_MSG", "INVALID_TIMESTAMP",
+        "TOPIC_AUTHORIZATION_FAILED", "TOPIC_EXCEPTION", "UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC",
+        "_UNKNOWN_PARTITION", "POLICY_VIOLATION", "_INVALID_ARG",
+    }
+)  # fmt: skip
+"""Errors that concern a message or its topic, so that others may be sent."""
+
+_TOO_LARGE: Final = frozenset({"MSG_SIZE_TOO_LARGE", "RECORD_LIST_TOO_LARGE"})
+_WAIT_SECONDS: Final = 0.05
+_STEPS: Final = 1000
+"""Messages between two looks at the acknowledgements."""
+
+
+_PURGED: Final = frozenset({"_PURGE_QUEUE", "_PURGE_INFLIGHT"})
+
+
+class FencedError(StreamError):
+    """Raised when another producer has taken over a transactional id: nothing of this one is committed any more."""
+
+
+class KafkaMessages(NamedTuple):
+    """Messages to send, as parallel sequences of one length.
+
+    Attributes:
+        topics: of the messages.
+        values: of the messages.
+        keys: of the messages.
+        headers: of the messages; None where no message has any.
+        timestamps: milliseconds since 1970, None for now; None where no message has one.
+        partitions: numbers, or -1 for the partitioner's choice; None where it chooses for all.
+    """
+
+    topics: Sequence[str]
+    values: Sequence[bytes | None]
+    keys: Sequence[bytes | None]
+    headers: Sequence[KafkaHeaders | None] | None = None
+    timestamps: Sequence[int | None] | None = None
+    partitions: Sequence[int] | None = None
+
+
+class _Message(NamedTuple):
+    """Message on its way, with whom to tell of its refusal."""
+
+    topic: str
+    arguments: dict[str, Any]
+    row: int
+    refuse: Refuse
+
+
+class KafkaProducer:
+    """Publishes messages; a message with a key goes to the partition that Java's client would choose (murmur2).
+
+    Args:
+        options: of the client.
+        transactional_id: for transactions; every other producer with it is fenced by `begin`. None for none.
+    """
+
+    def __init__(self, options: KafkaOptions, transactional_id: str | None = None) -> None:
+        self._options = options
+        self._watch = ErrorWatch()
+        self._transactional_id = transactional_id
+        self._producer: Producer = producer_of(options, self._watch, transactional_id)
+        self._sent = 0
+        self._refused = 0
+        self._failure: KafkaError | None = None
+        self._under_way: deque[tuple[int, int, float]] = deque()
+        self._to_repeat: deque[_Message] = deque()
+        self._delivery = Histogram()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give up messages that are not acknowledged, and close the connections."""
+        with suppress(Exception):
+            # A producer that is fenced, or has failed for good, refuses this too.
+            self._producer.purge()
+        del self._producer
+
+    # -- messages
+
+    def publish(self, messages: KafkaMessages, refuse: Refuse) -> None:
+        """Send messages; wait where too many are in flight.
+
+        Args:
+            messages: to send.
+            refuse: called, now or in a later call, with the index of a message that will never be stored.
+
+        Raises:
+            StreamError: a broker takes no messages at all.
+            ConnectionLostError: no broker takes them for ``options.patience`` seconds.
+        """
+        headers, times, partitions = messages.headers, messages.timestamps, messages.partitions
+        begun, count = time.monotonic(), len(messages.topics)
+        for index in range(count):
+            arguments: dict[str, object] = {"value": messages.values[index], "key": messages.keys[index]}
+            if headers is not None and headers[index]:
+                arguments["headers"] = headers[index]
+            if times is not None and times[index] is not None:
+                arguments["timestamp"] = times[index]
+            if partitions is not None and partitions[index] >= 0:
+                arguments["partition"] = partitions[index]
+            self._queue(_Message(messages.topics[index], arguments, index, refuse), alone=False)
+            if index % _STEPS == _STEPS - 1:
+                self._look(0)
+        self._sent += count
+        self._under_way.append((self._sent, count, begun))
+        self._look(0)
+
+    def flush(self) -> Published:
+        """Wait until every message is stored or refused, and return the results since the last call.
+
+        Raises:
+            StreamError: as `publish`.
+            ConnectionLostError: as `publish`.
+        """
+        self._wait()
+        while self._to_repeat:
+            self._queue(self._to_repeat.popleft(), alone=True)
+            self._wait()
+        published = Published(self._sent - self._refused, 0, self._delivery)
+        self._sent = self._refused = 0
+        self._under_way.clear()
+        self._delivery = Histogram()
+        return published
+
+    def _wait(self) -> None:
+        while len(self._producer):
+            self._look(_WAIT_SECONDS)
+        self._look(0)
+
+    def _queue(self, message: _Message, *, alone: bool) -> None:
+        """Hand a message to the client, as soon as that has room for it."""
+        from confluent_kafka import KafkaException
+
+        report = partial(self._failed, message, alone)
+        while True:
+            try:
+                self._producer.produce(message.topic, on_delivery=report, **message.arguments)
+            except BufferError:
+                self._look(_WAIT_SECONDS)
+            except KafkaException as failure:
+                self._failed(message, True, failure.args[0], None)
+                self._check()
+                return
+            else:
+                return
+
+    def _failed(self, message: _Message, alone: bool, error: KafkaError, _report: object) -> None:
+        """Take the report of a message that is not stored."""
+        too_large = error.name() in _TOO_LARGE
+        if too_large and not alone and self._transactional_id is None:
+            # A broker refuses a batch of messages as a whole: which of them is too large is seen when each goes alone.
+            self._to_repeat.append(message)
+        elif error.name() in _PER_MESSAGE and not error.fatal():
+            self._refused += 1
+            message.refuse(message.row, StreamError(error.str(), code=TOO_LARGE if too_large else code_of(error)))
+        elif error.name() not in _PURGED:
+            self._failure = self._failure or error
+
+    def _look(self, seconds: float) -> None:
+        """Take reports, for so long at most, and note how long the messages that are acknowledged took."""
+        self._producer.poll(seconds)
+        self._check()
+        done, now = self._sent - len(self._producer), time.monotonic()
+        while self._under_way and self._under_way[0][0] <= done:
+            _, count, begun = self._under_way.popleft()
+            self._delivery += Histogram.of(now - begun, count)
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            self._raise("messages cannot be stored", self._failure)
+        if self._watch.denied and self._watch.last is not None:
+            self._raise("messages cannot be stored", self._watch.last)
+
+    def _raise(self, what: str, error: KafkaError) -> None:
+        if error.name() in ("_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"):
+            text = f"{what}: another task has taken over the transactional id {self._transactional_id!r}"
+            raise FencedError(text, code=code_of(error))
+        raise_error(what, error, self._options, self._watch)
+
+    # -- transactions
+
+    def begin(self) -> None:
+        """Fence earlier producers with this transactional id, end their transactions, and begin one.
+
+        Raises:
+            StreamError: a broker refuses it.
+            ConnectionLostError: no broker answers.
+        """
+        seconds = self._options.timeout
+        self._transact("a transaction cannot begin", lambda: self._producer.init_transactions(seconds))
+        self._transact("a transaction cannot begin", self._producer.begin_transaction)
+
+    def commit(self) -> None:
+        """Commit the transaction: from now on consumers with ``read_committed`` see its messages.
+
+        Raises:
+            FencedError: another producer has taken over; nothing is committed.
+            StreamError: a broker refuses it; nothing is committed.
+            ConnectionLostError: no broker answers: it is not known whether it is committed.
+        """
+        self._transact(
+            "a transaction cannot be committed", lambda: self._producer.commit_transaction(self._options.timeout)
+        )
+
+    def abort(self) -> None:
+        """Abort the transaction, as far as a broker answers; another `begin` would do so too."""
+        self._producer.purge()
+        self._failure = None
+        self._transact(
+            "a transaction cannot be aborted", lambda: self._producer.abort_transaction(self._options.timeout)
+        )
+
+    def _transact(self, what: str, step: Callable[[], None]) -> None:
+        """Do one step of a transaction, again as long as that may help."""
+        from confluent_kafka import KafkaException
+
+        deadline = time.monotonic() + self._options.patience
+        while True:
+            try:
+                step()
+            except KafkaException as failure:
+                error: KafkaError = failure.args[0]
+                if error.retriable() and not self._watch.denied and time.monotonic() < deadline:
+                    time.sleep(_WAIT_SECONDS)
+                    continue
+                if error.retriable() and self._watch.last is None:
+                    raise ConnectionLostError(
+                        f"{what}: {', '.join(self._options.servers)} does not answer"
+                    ) from failure
+                self._raise(what, error)
+            else:
+                self._watch.heard()
+                return

@@ -1,0 +1,294 @@
+"""Reading of a range of one partition: records in the engine's own columns, bounded in bytes."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
+
+import numpy as np
+import pyarrow as pa
+
+from turnout.errors import ConnectionLostError, StreamError
+from turnout.kafka.admin import KafkaAdmin
+from turnout.kafka.clients import NOT_FOUND, ErrorWatch, consumer_of, kafka_errors, raise_error
+from turnout.kafka.options import KafkaOptions
+from turnout.records.header_column import ARROW
+from turnout.records.types import ArrowArray, ArrowBatch
+
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer, Message
+
+KafkaHeaders: TypeAlias = "list[tuple[str, bytes | None]] | None"
+"""Headers of a record, as the client has them."""
+
+_log = logging.getLogger(__name__)
+
+SCHEMA: Final = pa.schema(
+    [
+        pa.field("topic", pa.string()),
+        pa.field("partition", pa.int32()),
+        pa.field("offset", pa.int64()),
+        pa.field("key", pa.binary()),
+        pa.field("value", pa.binary()),
+        pa.field("headers", ARROW),
+        pa.field("timestamp", pa.timestamp("us", tz="UTC")),
+        pa.field("timestampType", pa.int32()),
+    ]
+)
+"""Columns of a record, by the names of Spark's Kafka connector; ``timestampType`` is 0 for the producer's time, 1 for
+the broker's."""
+
+_FIRST_MILLI: Final = -62_135_596_800_000
+_LAST_MILLI: Final = 253_402_300_799_999
+"""Milliseconds of the first and the last moment of the years 1 to 9999."""
+
+_PASSING: Final = frozenset(
+    {"_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT", "GROUP_AUTHORIZATION_FAILED", "COORDINATOR_NOT_AVAILABLE"}
+)
+"""Errors that end nothing: brokers may come back, and nothing is committed to the group."""
+
+_MOST_RECORDS: Final = 10_000
+_MOST_BYTES: Final = 16 << 20
+_FIRST_RECORDS: Final = 500
+_POLL_SECONDS: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionRange:
+    """Offsets of one partition, from *start* up to, not including, *end*.
+
+    Attributes:
+        topic: name of the topic.
+        partition: number of the partition.
+        start: first offset.
+        end: offset behind the last.
+        topic_id: that the topic must have; None for any.
+    """
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+    topic_id: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.topic}:{self.partition}[{self.start}, {self.end})"
+
+
+class RangeReader:
+    """Reads one range, once, over its own connection.
+
+    Offsets without a record (compacted ones, control records, aborted transactions under ``read_committed``) are
+    stepped over. Records that were removed before they were read are a loss. The topic's id is looked at by
+    `check_topic`, before or after the read.
+
+    Args:
+        options: of the client.
+        span: to read.
+        fail_on_data_loss: raise for a loss; if not, warn and go on behind it.
+        most_bytes: of keys and values in a batch, as far as one record has no more.
+
+    Attributes:
+        next: the offset behind all that was read or stepped over.
+    """
+
+    def __init__(
+        self,
+        options: KafkaOptions,
+        span: PartitionRange,
+        *,
+        fail_on_data_loss: bool = True,
+        most_bytes: int = _MOST_BYTES,
+    ) -> None:
+        self._options = options
+        self._span = span
+        self._fail_on_data_loss = fail_on_data_loss
+        self._most_bytes = most_bytes
+        self._count = _FIRST_RECORDS
+        self._watch = ErrorWatch()
+        self._warned = False
+        self.next = span.start
+
+    def batches(self) -> Iterator[ArrowBatch]:
+        """Yield the records, of `SCHEMA`, in batches without an empty one.
+
+        Raises:
+            StreamError: records of the range are gone and *fail_on_data_loss* is on (code 404), or the topic may not
+                be read.
+            ConnectionLostError: no broker answers for ``options.patience`` seconds.
+        """
+        if self.next >= self._span.end:
+            return
+        consumer = consumer_of(self._options, self._watch)
+        try:
+            with self._errors():
+                self._assign(consumer)
+            yield from self._all(consumer)
+        finally:
+            consumer.close()
+
+    def _all(self, consumer: Consumer) -> Iterator[ArrowBatch]:
+        deadline = time.monotonic() + self._options.patience
+        while self.next < self._span.end:
+            messages = self._polled(consumer)
+            before = self.next
+            records = self._taken(consumer, messages)
+            if records:
+                yield self._columns(records)
+            if self.next > before:
+                self._watch.heard()
+                deadline = time.monotonic() + self._options.patience
+            elif self._watch.denied or time.monotonic() > deadline:
+                self._raise_silence()
+
+    def _polled(self, consumer: Consumer) -> list[Message]:
+        """Return what has come, after a wait for the first."""
+        with self._errors():
+            first: list[Message] = consumer.consume(1, _POLL_SECONDS)
+            return first + consumer.consume(self._count - 1, 0) if first else first
+
+    def _taken(self, consumer: Consumer, messages: list[Message]) -> list[Message]:
+        """Return the records of the range among messages and events, and note how far they go."""
+        records: list[Message] = []
+        for message in messages:
+            error = message.error()
+            offset = cast("int", message.offset())
+            if error is None:
+                if offset >= self._span.end:
+                    self.next = self._span.end
+                    break
+                # After a new assignment some may come that were read before.
+                if offset >= self.next:
+                    self.next = offset + 1
+                    records.append(message)
+            elif error.name() == "_PARTITION_EOF":
+                self.next = max(self.next, min(offset, self._span.end))
+            elif error.name() in ("OFFSET_OUT_OF_RANGE", "_AUTO_OFFSET_RESET"):
+                self._lose(consumer)
+            elif not error.retriable() and error.name() not in _PASSING:
+                raise_error(self._what, error, self._options)
+        return records
+
+    def _lose(self, consumer: Consumer) -> None:
+        """Step over records that are gone, to the first offset that is still there."""
+        from confluent_kafka import TopicPartition
+
+        with self._errors():
+            place = TopicPartition(self._span.topic, self._span.partition)
+            first, last = consumer.get_watermark_offsets(place, timeout=self._options.timeout, cached=False)
+        begin, resume = self.next, first if first > self.next else self._span.end
+        failure = lost_records(self._span.topic, self._span.partition, begin, min(resume, self._span.end), first, last)
+        if self._fail_on_data_loss:
+            raise failure
+        _log.warning("%s", failure)
+        self.next = min(resume, self._span.end)
+        if self.next < self._span.end:
+            with self._errors():
+                self._assign(consumer)
+
+    def _assign(self, consumer: Consumer) -> None:
+        from confluent_kafka import TopicPartition
+
+        consumer.assign([TopicPartition(self._span.topic, self._span.partition, self.next)])
+
+    @property
+    def _what(self) -> str:
+        return f"partition {self._span.partition} of the topic {self._span.topic!r} cannot be read"
+
+    def _errors(self) -> Any:
+        return kafka_errors(self._what, self._options, self._watch)
+
+    def _raise_silence(self) -> None:
+        if self._watch.last is not None:
+            raise_error(self._what, self._watch.last, self._options)
+        waited = f"nothing came for {self._options.patience:g} s behind offset {self.next - 1}"
+        raise ConnectionLostError(f"{self._what}: {waited}, and the range ends at {self._span.end}")
+
+    # -- columns
+
+    def _columns(self, records: list[Message]) -> ArrowBatch:
+        count = len(records)
+        keys = [record.key() for record in records]
+        values = [record.value() for record in records]
+        arrays = [
+            pa.repeat(pa.scalar(self._span.topic), count),
+            pa.repeat(pa.scalar(self._span.partition, pa.int32()), count),
+            pa.array([record.offset() for record in records], pa.int64()),
+            pa.array(keys, pa.binary()),
+            pa.array(values, pa.binary()),
+            headers_column([cast("KafkaHeaders", record.headers()) for record in records]),
+            *self._times([record.timestamp() for record in records]),
+        ]
+        size = arrays[3].nbytes + arrays[4].nbytes
+        # The next batch has as many records as fit, if they are as large as these.
+        self._count = int(min(_MOST_RECORDS, max(2, self._most_bytes * count // max(1, size))))
+        return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+
+    def _times(self, times: list[tuple[int, int]]) -> tuple[ArrowArray, ArrowArray]:
+        """Return the columns of timestamps and of their types; null where there is none, or none that a date can be.
+
+        Brokers accept any number, as that of a producer which counts nanoseconds.
+        """
+        table = np.array(times, np.int64)
+        kinds, millis = table[:, 0], table[:, 1]
+        without = kinds == 0
+        strange = ~without & ((millis < _FIRST_MILLI) | (millis > _LAST_MILLI))
+        if strange.any() and not self._warned:
+            self._warned = True
+            found = int(millis[np.flatnonzero(strange)[0]])
+            text = "%s has records with timestamps beyond the year 9999, as %d ms: they are read without a timestamp"
+            _log.warning(text, self._span, found)
+        absent = without | strange
+        micros = np.where(absent, 0, millis) * 1000
+        moments = pa.array(micros, pa.int64(), mask=absent).cast(SCHEMA.field("timestamp").type)
+        return moments, pa.array((kinds - 1).astype(np.int32), pa.int32(), mask=without)
+
+
+def check_topic(admin: KafkaAdmin, span: PartitionRange) -> None:
+    """Check that the topic of a range is the one that it was planned for: after the read, none else was read.
+
+    Raises:
+        StreamError: it was deleted, and perhaps made anew under its name (code 404).
+    """
+    if span.topic_id is None:
+        return
+    found = admin.existing([span.topic]).get(span.topic)
+    if found is None or found.id != span.topic_id:
+        raise recreated(span.topic, span.topic_id, None if found is None else found.id)
+
+
+def recreated(topic: str, before: str, now: str | None) -> StreamError:
+    """Return the error for a topic that is not there any more, or another one of its name."""
+    what = "was deleted" if now is None else f"was deleted and made anew (its id was {before} and is {now})"
+    return StreamError(
+        f"the topic {topic!r} {what}: records that were not read are lost; set failOnDataLoss=false to go on"
+        f"{'' if now is None else ' with the new one from its beginning'}",
+        code=NOT_FOUND,
+    )
+
+
+def headers_column(headers: list[KafkaHeaders]) -> ArrowArray:
+    """Return the column of the records' headers; null for a record without any."""
+    if not any(headers):
+        return pa.nulls(len(headers), ARROW)
+    sizes = np.fromiter((len(one) if one else 0 for one in headers), np.int64, len(headers))
+    pairs = [pair for one in headers if one for pair in one]
+    names = pa.array([name for name, _ in pairs], pa.string())
+    texts = pa.array([text for _, text in pairs], pa.binary())
+    items = pa.StructArray.from_arrays([names, texts], fields=list(ARROW.value_type))
+    offsets = np.concatenate([[0], np.cumsum(sizes)])
+    starts = pa.array(offsets, pa.int32(), mask=np.append(sizes == 0, False))
+    return pa.ListArray.from_arrays(starts, items, type=ARROW)
+
+
+def lost_records(topic: str, partition: int, start: int, end: int, first: int, following: int) -> StreamError:
+    """Return the error for offsets that were to be read and are not there any more."""
+    return StreamError(
+        f"partition {partition} of the topic {topic!r} no longer has the offsets {start:,} to {end - 1:,}: it has"
+        f" {first:,} to {following - 1:,} now, as records were removed by its limits or it was truncated; set"
+        " failOnDataLoss=false to go on without them",
+        code=NOT_FOUND,
+    )

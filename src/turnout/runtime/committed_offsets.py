@@ -1,0 +1,81 @@
+"""Committed offsets of a route, read from its checkpoint.
+
+What a checkpoint says is Spark's: ``commits/N`` is there when micro-batch N is done, and ``offsets/N`` holds the end
+that it was planned to, a line of JSON for each source.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from turnout.runtime.open_splits.progress import position_after
+from turnout.untrusted import is_whole
+
+
+@dataclass(frozen=True, slots=True)
+class Offsets:
+    """Committed offsets of a route.
+
+    Attributes:
+        batch: the last micro-batch that is done; None where none is.
+        next: by stream the sequence, by topic and partition the offset, that comes next.
+    """
+
+    batch: int | None
+    next: dict[str, object]
+
+    def sequence(self, stream: str) -> int:
+        """Return the next sequence of a stream; 0 if none is committed."""
+        following = self.next.get(stream, 0)
+        return following if isinstance(following, int) else 0
+
+
+def committed(checkpoint: Path) -> Offsets:
+    """Return the offsets committed in the checkpoint, and recorded of an open split; none without a checkpoint."""
+    batches = _numbers(checkpoint / "commits")
+    while batches:
+        batch = batches.pop()
+        position = _planned_end(checkpoint, batch)
+        if position is None:
+            continue
+        # NATS: beside the streams stand names with a dot, which no stream's name has.
+        following = {name: value for name, value in position.items() if "." not in name or _nested(value)}
+        return Offsets(batch, following | _recorded(checkpoint, position) | _under_way(checkpoint, batch + 1))
+    return Offsets(None, _under_way(checkpoint, 0))
+
+
+def _planned_end(checkpoint: Path, batch: int) -> dict[str, object] | None:
+    """Return the offset that a micro-batch was planned to; None if it cannot be read."""
+    try:
+        lines = (checkpoint / "offsets" / str(batch)).read_text(encoding="utf-8").splitlines()
+        position = json.loads(lines[2])
+    except (OSError, IndexError, ValueError):
+        return None
+    return position if isinstance(position, dict) else None
+
+
+def _under_way(checkpoint: Path, batch: int) -> dict[str, object]:
+    """Return what is recorded of a micro-batch that is not committed; only open splits record something."""
+    return _recorded(checkpoint, _planned_end(checkpoint, batch) or {})
+
+
+def _recorded(checkpoint: Path, position: Mapping[str, object]) -> dict[str, object]:
+    """Return the position that the open splits in an offset have reached, by stream."""
+    numbers = {name.removesuffix(".open"): number for name, number in position.items() if name.endswith(".open")}
+    reached = {stream: position_after(checkpoint, number) for stream, number in numbers.items() if is_whole(number)}
+    return {stream: sequence for stream, sequence in reached.items() if sequence is not None}
+
+
+def _nested(value: object) -> bool:
+    """Return True for the offsets of a Kafka topic, by partition; topics may contain dots."""
+    return isinstance(value, dict)
+
+
+def _numbers(folder: Path) -> list[int]:
+    try:
+        return sorted(int(file.name) for file in folder.iterdir() if file.name.isdigit())
+    except OSError:
+        return []

@@ -1,0 +1,70 @@
+"""Background maintenance of a run's matches: merges small files, and removes what the stream no longer holds."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from turnout.errors import TurnoutError
+from turnout.nats.wire import Connection
+from turnout.nats.wire.positions import state_of
+from turnout.routes import Route
+from turnout.runtime.committed_offsets import committed
+from turnout.runtime.feeds.match_folder import MatchFolder
+
+_PAUSE_SECONDS: Final = 5.0
+"""Seconds between two looks while micro-batches are committed all the time, or an open split reports progress."""
+
+_log = logging.getLogger(__name__)
+
+
+class FeedMerging:
+    """Thread of the driver that maintains the matches of one run.
+
+    Args:
+        route: with a source of one stream.
+        checkpoint: the folder, on this machine.
+    """
+
+    def __init__(self, route: Route, checkpoint: Path) -> None:
+        self._route = route
+        self._checkpoint = checkpoint
+        self._matches = MatchFolder.beside(checkpoint)
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="turnout-feeds", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ending.set()
+        self._thread.join()
+
+    def _work(self) -> None:
+        while not self._ending.wait(_PAUSE_SECONDS):
+            try:
+                self.maintain()
+            except (TurnoutError, OSError) as failure:
+                _log.warning("route %s: its matches are not merged now: %s", self._route.name, failure)
+
+    def maintain(self) -> None:
+        """Remove the files of records that are gone, and merge until nothing is left to merge.
+
+        Raises:
+            TurnoutError: the server cannot be asked, or a file is damaged.
+            OSError: files cannot be written.
+        """
+        (stream,) = self._route.source.streams
+        if not self._matches.parts(stream):
+            return
+        with Connection.open(self._route.nats_source().connection) as connection:
+            self._matches.trim(stream, state_of(connection, stream).first)
+        until = committed(self._checkpoint).sequence(stream)
+        while not self._ending.is_set() and self._matches.merge(stream, until):
+            pass

@@ -1,0 +1,51 @@
+"""Lag of a route: what its source has that its checkpoint has not reached."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from turnout.routes.endpoints import Source
+from turnout.runtime.committed_offsets import committed
+from turnout.runtime.endpoints import SourceSession
+
+
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """Lag of a route.
+
+    Attributes:
+        records: by stream, the sequences that are not read yet. With a filter not all of them are for this route.
+        seconds: the age of the oldest of them; 0 where there is none, None where the server does not say.
+    """
+
+    records: dict[str, int] = field(default_factory=dict)
+    seconds: float | None = 0.0
+
+
+def lag_of(source: Source, checkpoint: Path | None, session: SourceSession, now: float) -> Lag | None:
+    """Return the lag of a route with a source of streams; None without a checkpoint on this machine.
+
+    Args:
+        source: the route's.
+        checkpoint: its folder.
+        session: at the source's server.
+        now: seconds since the epoch.
+
+    Raises:
+        StreamError: a stream does not exist.
+        ConnectionLostError: the server has gone.
+    """
+    ends = session.ends(source.streams)
+    if checkpoint is None:
+        return None
+    done = committed(checkpoint)
+    positions = {stream: max(end.first, done.sequence(stream)) for stream, end in ends.items()}
+    records = {stream: max(0, end.next - positions[stream]) for stream, end in ends.items()}
+    ages: list[float] = []
+    for stream in (stream for stream, count in records.items() if count):
+        age = session.age(stream, positions[stream], now)
+        if age is None:
+            return Lag(records, None)
+        ages.append(age)
+    return Lag(records, max(ages, default=0.0))

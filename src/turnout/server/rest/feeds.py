@@ -1,0 +1,218 @@
+"""``/v1/feeds/{id}``: the messages of one subscription, as pages with a cursor or as server-sent events."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import time
+from collections.abc import AsyncIterator
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Header, HTTPException, Query, Request
+from fastapi.responses import StreamingResponse
+from pydantic import BaseModel, Field
+
+from turnout.errors import SubscriptionNotFoundError, TurnoutError, message_of
+from turnout.history.feed import MOST_MESSAGES, FeedMessage, FeedPage
+from turnout.rpc.caller import Caller
+from turnout.server.errors import ConflictError
+from turnout.server.rest.dependencies import Parts, Reads, parts_of
+from turnout.server.rest.models import JsonSequenceNumber, RequestForm, SequenceNumber
+from turnout.server.rest.store_calls import in_pool
+from turnout.server.route_entry import RouteEntry
+from turnout.subscriptions.tenants import prefix_of
+from turnout.untrusted import LARGEST_SEQUENCE, decimal
+
+router = APIRouter(prefix="/v1/feeds", tags=["feeds"])
+
+_FOLLOWERS = threading.BoundedSemaphore(64)
+"""Feeds that are followed at the same time."""
+
+_POLL_SECONDS = 0.5
+_QUIET_SECONDS = 15.0
+_LONGEST_WAIT_SECONDS = 30.0
+_STATUSES: dict[int | str, dict[str, object]] = {404: {}, 409: {}, 503: {}}
+
+
+class FeedMessageModel(BaseModel):
+    """Message of a feed. Bytes that are no UTF-8 are ``keyBase64`` and ``valueBase64``."""
+
+    cursor: int = Field(description="sequence of its record in the route's stream")
+    topic: str
+    id: str | None = Field(description="id of the message, the same at its destination")
+    key: str | None = None
+    keyBase64: str | None = None  # noqa: N815 - the name in JSON
+    value: str | None = None
+    valueBase64: str | None = None  # noqa: N815 - the name in JSON
+    headers: list[tuple[str, str | None]]
+    timestamp: str | None
+
+
+class FeedPageModel(BaseModel):
+    """Part of a feed."""
+
+    messages: list[FeedMessageModel]
+    cursor: int = Field(description="the value of *after* for the next page, and for its acknowledgement")
+    last: bool = Field(description="whether the feed has nothing more at this moment")
+
+
+class Acknowledgement(RequestForm):
+    """Acknowledgement of a feed up to a cursor."""
+
+    reader: str = Field(min_length=1, max_length=128)
+    cursor: JsonSequenceNumber
+
+
+class AcknowledgedModel(BaseModel):
+    """Position of a named reader."""
+
+    cursor: int
+
+
+async def _parts(request: Request) -> Parts:
+    """Return the parts of the server; a tenant's token reads the feeds of its own subscriptions."""
+    return parts_of(request)
+
+
+PartsOfAny = Annotated[Parts, Depends(_parts)]
+Reader = Annotated[
+    str | None, Query(min_length=1, max_length=128, description="name of a reader: begins behind what it acknowledged")
+]
+RouteName = Annotated[str | None, Query(description="the route; may be left out if only one stores feeds")]
+
+
+@router.get(
+    "/{id:id}",
+    summary="The next messages of a feed; with Accept: text/event-stream all as they arrive",
+    response_model=FeedPageModel,
+    responses={**_STATUSES, 200: {"content": {"text/event-stream": {}}}, 429: {}},
+)
+async def read(
+    id: str,  # noqa: A002 - the name in the path
+    request: Request,
+    parts: PartsOfAny,
+    principal: Reads,
+    route: RouteName = None,
+    after: Annotated[SequenceNumber | None, Query(description="cursor of the page before; the oldest if 0")] = None,
+    reader: Reader = None,
+    limit: Annotated[int, Query(ge=1, le=MOST_MESSAGES, description="number of records")] = 100,
+    wait: Annotated[float, Query(ge=0, le=_LONGEST_WAIT_SECONDS, description="seconds to wait for a message")] = 0,
+    last_event_id: Annotated[str | None, Header(description="cursor of the last event that was seen")] = None,
+) -> FeedPageModel | StreamingResponse:
+    feed = _Feed(parts, _entry(parts, route), _own_id(principal.caller, id))
+    seen = decimal(last_event_id or "", LARGEST_SEQUENCE)
+    begin = seen if seen is not None else after
+    if begin is None:
+        begin = 0 if reader is None else await in_pool(parts.threads.servers, feed.acknowledged, reader)
+    if "text/event-stream" in request.headers.get("accept", ""):
+        # The first page tells what is wrong before the answer begins.
+        first = await feed.page(begin, limit)
+        if not _FOLLOWERS.acquire(blocking=False):
+            raise HTTPException(429, "too many feeds are followed already: try again later", {"Retry-After": "5"})
+        headers = {"X-Accel-Buffering": "no"}
+        return StreamingResponse(_events(feed, first, limit), media_type="text/event-stream", headers=headers)
+    page = await feed.page(begin, limit)
+    deadline = time.monotonic() + wait
+    while not page.messages and page.is_last and time.monotonic() < deadline:
+        await asyncio.sleep(min(_POLL_SECONDS, max(0.0, deadline - time.monotonic())))
+        page = await feed.page(page.cursor, limit)
+    messages = [FeedMessageModel.model_validate(message.as_dict()) for message in page.messages]
+    return FeedPageModel(messages=messages, cursor=page.cursor, last=page.is_last)
+
+
+@router.post("/{id:id}", summary="Acknowledge a feed up to a cursor, for a named reader", responses=_STATUSES)
+async def acknowledge(
+    id: str,  # noqa: A002 - the name in the path
+    form: Acknowledgement,
+    parts: PartsOfAny,
+    principal: Reads,
+    route: RouteName = None,
+) -> AcknowledgedModel:
+    feed = _Feed(parts, _entry(parts, route), _own_id(principal.caller, id))
+    cursor = await in_pool(parts.threads.servers, feed.acknowledge, form.reader, form.cursor)
+    return AcknowledgedModel(cursor=cursor)
+
+
+class _Feed:
+    """Feed of one subscription, for one request."""
+
+    def __init__(self, parts: Parts, entry: RouteEntry, subscription_id: str) -> None:
+        self._parts = parts
+        self._entry = entry
+        self._id = subscription_id
+
+    async def page(self, after: int, limit: int) -> FeedPage:
+        """Return a page, read on a thread for what asks servers."""
+        return await in_pool(self._parts.threads.servers, self._page, after, limit)
+
+    def _page(self, after: int, limit: int) -> FeedPage:
+        with self._parts.feeds.reader(self._entry) as reader:
+            return reader.page(self._id, after, limit)
+
+    def acknowledged(self, name: str) -> int:
+        """Return the cursor of a named reader."""
+        return self._parts.feeds.cursors(self._entry).read(self._id, name) or 0
+
+    def acknowledge(self, name: str, cursor: int) -> int:
+        """Move the cursor of a named reader forward, and return it.
+
+        Raises:
+            SubscriptionNotFoundError: there is no such subscription.
+        """
+        with self._parts.feeds.reader(self._entry) as reader:
+            reader.check(self._id)
+        return self._parts.feeds.cursors(self._entry).acknowledge(self._id, name, cursor)
+
+
+async def _events(feed: _Feed, page: FeedPage, limit: int) -> AsyncIterator[str]:
+    """Yield messages as events until the client disconnects, or the feed ends."""
+    told = time.monotonic()
+    try:
+        yield "retry: 5000\n\n"
+        while True:
+            for message in page.messages:
+                yield _event(message)
+                told = time.monotonic()
+            if page.is_last:
+                if time.monotonic() - told > _QUIET_SECONDS:
+                    told = time.monotonic()
+                    yield ": nothing new\n\n"
+                await asyncio.sleep(_POLL_SECONDS)
+            page = await feed.page(page.cursor, limit)
+    except SubscriptionNotFoundError as ended:
+        yield f"event: end\ndata: {json.dumps({'detail': message_of(ended)})}\n\n"
+    except TurnoutError as failure:
+        yield f"event: problem\ndata: {json.dumps({'detail': message_of(failure)})}\n\n"
+    finally:
+        _FOLLOWERS.release()
+
+
+def _event(message: FeedMessage) -> str:
+    return f"id: {message.sequence}\nevent: message\ndata: {json.dumps(message.as_dict(), ensure_ascii=False)}\n\n"
+
+
+def _own_id(caller: Caller, id_: str) -> str:
+    """Return the stored id of what a caller names: a tenant sees its own subscriptions alone."""
+    return id_ if caller.tenant is None else f"{prefix_of(caller.tenant)}{id_}"
+
+
+def _entry(parts: Parts, name: str | None) -> RouteEntry:
+    """Return the route that is named, or the only one with feeds.
+
+    Raises:
+        RouteNotFoundError: there is no such route.
+        ConflictError: none is named, and not exactly one stores feeds.
+    """
+    if name is not None:
+        return parts.routes.entry(name)
+    having = [entry for entry in parts.routes.entries() if _has_feeds(entry)]
+    if len(having) != 1:
+        names = ", ".join(entry.name for entry in having[:10]) or "none"
+        raise ConflictError(f"name the route: expected one route that stores feeds, found {names}")
+    return having[0]
+
+
+def _has_feeds(entry: RouteEntry) -> bool:
+    subscriptions = None if entry.version is None else entry.version.route.subscriptions
+    return subscriptions is not None and subscriptions.feeds

@@ -1,0 +1,81 @@
+"""Reader of an open split of a NATS stream."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from turnout.nats.wire import Connection
+from turnout.nats.wire.open_pull import OpenReader
+from turnout.nats.wire.positions import state_of
+from turnout.nats.wire.records import with_stream
+from turnout.records.types import ArrowBatch
+from turnout.runtime.gaps import LossWatch
+from turnout.runtime.source_options import SourceOptions
+from turnout.spark.formats.nats.reading import OpenSplit
+from turnout.untrusted import LARGEST_SEQUENCE
+
+
+class NatsOpenReader:
+    """Records of a stream as they arrive; see `turnout.spark.open_task.OpenRecords`.
+
+    Attributes:
+        end: the sequence behind the stream's last at the beginning.
+    """
+
+    def __init__(self, reader: OpenReader, watch: LossWatch, stream: str, end: int) -> None:
+        self._reader = reader
+        self._watch = watch
+        self._stream = stream
+        self.end = end
+
+    @property
+    def next(self) -> int:
+        """The sequence that comes next."""
+        return self._reader.next
+
+    @property
+    def pending(self) -> int:
+        """Number of messages that the server had beyond the last batch."""
+        return self._reader.pending
+
+    def batches(self) -> Iterator[ArrowBatch]:
+        """Yield the records as they arrive, and a batch without any when a wait ends.
+
+        Raises:
+            StreamError: messages are gone and ``failOnDataLoss`` is on.
+            ConnectionLostError: the server stays away.
+        """
+        for batch in self._reader.batches():
+            if batch.num_rows and self._reader.hole is not None:
+                self._watch.note(self._reader.hole)
+            yield with_stream(batch, self._stream)
+
+    def wait_at_most(self, seconds: float) -> None:
+        """Set the length of the longest wait."""
+        self._reader.tick = seconds
+
+
+@contextmanager
+def opened(
+    options: SourceOptions, split: OpenSplit, start: int, calls: socket.socket, seconds: float
+) -> Iterator[NatsOpenReader]:
+    """Open the reader of a split; its consumer is removed at the end.
+
+    Args:
+        options: how the source is read.
+        split: what to read.
+        start: the first sequence.
+        calls: bytes on it end a wait for messages.
+        seconds: the longest wait.
+    """
+    with Connection(options.connection) as connection:
+        # A task may begin while the server restarts: it waits as long as a task that is under way.
+        connection.reconnect()
+        end, filters = state_of(connection, split.stream).next, options.filters
+        reader = OpenReader(connection, split.stream, start, filters, calls=calls, tick=seconds)
+        with LossWatch(options, split.stream, LARGEST_SEQUENCE, passing_by=bool(filters)) as watch:
+            yield NatsOpenReader(reader, watch, split.stream, end)
+            watch.look()
+        reader.close()

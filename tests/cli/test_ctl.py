@@ -1,0 +1,155 @@
+"""``turnout ctl`` against a whole server on real sockets, without Spark."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from tests.server.conftest import route_text, wait_for
+from tests.server.fakes import FakeRunner
+from tests.server.test_serving import serving
+from turnout.history.tap import Tapped
+from turnout.server.serving import RouteServer
+from turnout.server.supervisor import Phase
+
+
+@pytest.fixture
+def runner() -> FakeRunner:
+    return FakeRunner()
+
+
+@pytest.fixture
+def server(tmp_path, runner) -> Iterator[RouteServer]:
+    """A server with two routes that run."""
+    folder = tmp_path / "routes"
+    folder.mkdir()
+    for name in ("a", "b"):
+        (folder / f"{name}.yaml").write_text(route_text(name))
+    with serving(folder, runner) as running:
+        wait_for(lambda: all(entry.status.phase is Phase.RUNNING for entry in running.routes.entries()))
+        yield running
+
+
+@pytest.fixture
+def ctl(turnout, server, monkeypatch):
+    monkeypatch.setenv("TURNOUT_URL", server.url)
+    return lambda *words: turnout("ctl", *words)
+
+
+def test_routes_are_listed(ctl) -> None:
+    """With state and counts; a state chooses some."""
+    code, out, err = ctl("list")
+
+    assert (code, err) == (0, "")
+    assert [line.split()[:2] for line in out.splitlines() if not line.startswith(" ")] == [
+        ["a", "running"], ["b", "running"],
+    ]  # fmt: skip
+    assert [route["name"] for route in json.loads(ctl("list", "--json")[1])] == ["a", "b"]
+    assert ctl("list", "--state", "failed")[1].strip() == ""
+    assert ctl("list", "--state", "no such state")[0] == 2
+
+
+def test_routes_are_paused_and_resumed(ctl, server, runner) -> None:
+    """Several in one command; a restart begins another run."""
+    assert ctl("pause", "a", "b")[0] == 0
+    wait_for(lambda: all(entry.status.phase is Phase.PAUSED for entry in server.routes.entries()))
+    assert ctl("resume", "a")[0] == 0
+    wait_for(lambda: server.routes.entry("a").status.phase is Phase.RUNNING)
+    runs = len(runner.runs["a"])
+    assert ctl("restart", "a")[0] == 0
+    wait_for(lambda: len(runner.runs["a"]) > runs)
+
+
+def test_offsets_are_shown_and_reset(ctl, server, monkeypatch) -> None:
+    """A reset needs a paused route, which the answer says."""
+    assert ctl("offsets", "b") == (0, "nothing is committed\n", "")
+    code, _, err = ctl("offsets", "b", "--reset", "earliest")
+    assert code == 1
+    assert "paused" in err
+    assert ctl("pause", "b")[0] == 0
+    wait_for(lambda: server.routes.entry("b").status.phase is Phase.PAUSED)
+    code, _, err = ctl("offsets", "b", "--reset", "earliest")
+    assert (code, "503" in err) == (1, True)  # the route's nats-server is away
+    monkeypatch.setattr(server.routes, "_resolve", lambda _, to: to)
+    code, out, err = ctl("offsets", "b", "--reset", "earliest", "--json")
+    assert (code, err) == (0, "")
+    assert json.loads(out)["begins_at"] == "earliest"
+    code, _, err = ctl("offsets", "b", "--reset", "never")
+    assert (code, "never" in err) == (2, True)
+
+
+def test_records_are_watched(ctl, server, monkeypatch) -> None:
+    """Each as it was and as it became; the reason of a server that cannot be read ends the command."""
+    tapped = Tapped("IN", 7, "mapped", "changed", {"topic": "in.a"}, {"topic": "out.a"})
+    monkeypatch.setattr("turnout.server.rest.tap.taps", lambda *_, **__: iter([tapped, tapped]))
+
+    code, out, _ = ctl("tap", "a", "--stage", "mapped", "--limit", "1")
+
+    assert code == 0
+    assert out.splitlines() == [
+        "IN:7 in.a  mapped: changed", '    before {"topic": "in.a"}', '    after  {"topic": "out.a"}',
+    ]  # fmt: skip
+    lines = ctl("tap", "a", "--json", "--stage", "mapped")[1].splitlines()
+    assert [json.loads(line)["sequence"] for line in lines] == [7, 7]
+    code, _, err = ctl("tap", "a", "--where", "a:(")
+    assert code == 2
+    assert "Traceback" not in err
+
+
+def test_a_route_that_there_is_not(ctl) -> None:
+    """The server's own sentence, and a wrong request."""
+    code, _, err = ctl("pause", "c")
+
+    assert code == 2
+    assert "c" in err
+    assert "Traceback" not in err
+    assert ctl("tap", "c")[0] == 2
+
+
+def test_a_token(turnout, tmp_path, monkeypatch) -> None:
+    """It comes from a file or the environment, never from the command line; without it the error says where from."""
+    folder = tmp_path / "routes"
+    folder.mkdir()
+    tokens = tmp_path / "tokens.txt"
+    tokens.write_text("ann-long-enough-token-0123456789\n")
+    tokens.chmod(0o600)
+    (tmp_path / "mine").write_text("ann-long-enough-token-0123456789\n")
+    with serving(folder, tokens=str(tokens)) as server:
+        monkeypatch.setenv("TURNOUT_URL", server.url)
+        code, _, err = turnout("ctl", "list")
+        assert (code, "TURNOUT_TOKEN" in err) == (2, True)
+        assert turnout("ctl", "--token-file", "mine", "list")[0] == 0
+        monkeypatch.setenv("TURNOUT_TOKEN", "ann-long-enough-token-0123456789")
+        assert turnout("ctl", "list")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("url", "problem"),
+    [
+        ("http://switch.example:8090", "in the clear"),
+        ("ftp://127.0.0.1", "expected http://host:port"),
+        ("127.0.0.1:8090", "expected http://host:port"),
+        ("http://ann:hunter2@127.0.0.1", "expected http://host:port"),
+    ],
+)
+def test_addresses_that_are_refused(turnout, monkeypatch, url, problem) -> None:
+    """Before anything is sent; what stands in an address is not shown."""
+    monkeypatch.setenv("TURNOUT_TOKEN", "secret-token")
+
+    code, _, err = turnout("ctl", "--url", url, "list")
+
+    assert code == 2
+    assert problem in err
+    assert "hunter2" not in err
+    assert "secret-token" not in err
+
+
+def test_a_server_that_is_away(turnout) -> None:
+    """Failed work, in one sentence."""
+    code, _, err = turnout("ctl", "--url", "http://127.0.0.1:9", "list")
+
+    assert code == 1
+    assert err.startswith("turnout: http://127.0.0.1:9 cannot be reached: ")
+    assert "Traceback" not in err

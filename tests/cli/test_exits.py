@@ -1,0 +1,109 @@
+"""Exit codes, which are the same for all commands."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from typer.core import TyperCommand
+
+from turnout.cli import lazy_group
+from turnout.cli.app import COMMANDS, all_commands
+
+
+def leaves(command: Any, *path: str) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Yield every command that does something, with the words that name it."""
+    children = getattr(command, "commands", None)
+    if children is None:
+        yield path, command
+        return
+    for name, child in children.items():
+        yield from leaves(child, *path, name)
+
+
+def _arguments(command: Any) -> list[str]:
+    return [given.name for given in command.params if given.param_type_name == "argument"]
+
+
+LEAVES = dict(found for name, command in all_commands().items() for found in leaves(command, name))
+TAKE_A_FILE = [
+    path for path, command in LEAVES.items() if path[0] != "ctl" and _arguments(command) in (["route"], ["file"])
+]
+
+
+@pytest.mark.parametrize("path", LEAVES, ids=" ".join)
+def test_done_is_zero_and_a_wrong_request_two(path, turnout) -> None:
+    """``--help`` is done; an option that there is not is a wrong request."""
+    assert turnout(*path, "--help")[0] == 0
+    assert turnout(*path, "--no-such-option")[0] == 2
+
+
+@pytest.mark.parametrize("path", TAKE_A_FILE, ids=" ".join)
+def test_a_file_that_is_not_there_is_a_wrong_request(path, turnout) -> None:
+    """It is named, and there is no traceback."""
+    code, _, err = turnout(*path, "missing.yaml")
+
+    assert code == 2
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_that_is_interrupted_ends_with_130(name, turnout, monkeypatch) -> None:
+    """Ctrl-C, where a command does not end in order by it, gives what a shell expects, and no traceback."""
+
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(lazy_group, "loaded_command", lambda *_: TyperCommand(name=name, callback=interrupted))
+
+    code, out, err = turnout(name)
+
+    assert (code, out, err.strip()) == (130, "", "")
+
+
+def test_an_interrupt_during_startup(tmp_path) -> None:
+    """Modules are imported when Ctrl-C comes: the command ends with 130 and without a traceback."""
+    code = """if True:
+        import sys, signal
+        class Interrupted:
+            def find_spec(self, name, path=None, target=None):
+                if name == "turnout.routes.document":
+                    signal.raise_signal(signal.SIGINT)
+        from turnout.cli import main
+        sys.meta_path.insert(0, Interrupted())
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        sys.argv = ["turnout", "run", "route.yaml"]
+        main()
+    """
+    (tmp_path / "route.yaml").touch()
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path)
+
+    assert (done.returncode, done.stderr.strip()) == (128 + signal.SIGINT, "")
+
+
+def test_a_folder_where_a_file_is_expected(turnout, tmp_path) -> None:
+    """It is a wrong request in one sentence, also where only reading finds it out."""
+    code, _, err = turnout("import", "nats", str(tmp_path))
+
+    assert code == 2
+    assert "Traceback" not in err
+
+
+def test_one_short_option_means_one_thing() -> None:
+    """In all commands; a long option that begins alike is another."""
+    meanings: dict[str, set[str]] = {}
+    for command in (*LEAVES.values(), *all_commands().values()):
+        for parameter in command.params:
+            long = next((name for name in parameter.opts if name.startswith("--")), parameter.name)
+            for name in parameter.opts:
+                if not name.startswith("--"):
+                    meanings.setdefault(name, set()).add(long)
+
+    short = {name: longs for name, longs in meanings.items() if name.startswith("-")}
+    assert set(short) >= {"-s", "-n", "-y"}
+    assert {name: longs for name, longs in short.items() if len(longs) > 1} == {}

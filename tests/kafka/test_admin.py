@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from turnout.embedded.nats_server import free_port
+from turnout.errors import ConnectionLostError, StreamError
+from turnout.kafka.admin import KafkaAdmin, PartitionEnds
+from turnout.kafka.clients import ErrorWatch, producer_of
+from turnout.kafka.options import KafkaOptions
+from turnout.kafka.reader import PartitionRange, check_topic
+
+pytestmark = pytest.mark.kafka
+
+
+def test_topics(options: KafkaOptions) -> None:
+    """Topics are listed and described; one that is made anew under its name has another id."""
+    from confluent_kafka.admin import AdminClient
+
+    with KafkaAdmin(options) as admin:
+        assert admin.create_topic("described", 3, {"max.message.bytes": "100000"})
+        assert not admin.create_topic("described", 3, {})
+        first = admin.describe(["described"])["described"]
+
+        assert "described" in admin.topics()
+        assert first.partitions == (0, 1, 2)
+        assert first.id
+        limits = admin.record_limits(["described"])
+        assert (limits.topics, limits.others) == ({"described": 100_000}, 1_048_588)
+
+        client = AdminClient({"bootstrap.servers": options.servers[0]})
+        client.delete_topics(["described"])["described"].result(10)
+        assert admin.existing(["described"]) == {}
+        with pytest.raises(StreamError, match="there is no topic 'described'") as missing:
+            admin.describe(["described"])
+        assert missing.value.code == 404
+        assert admin.create_topic("described", 3, {})
+        second = admin.describe(["described"])["described"]
+        assert second.id != first.id
+        check_topic(admin, PartitionRange("described", 0, 0, 1, second.id))
+        with pytest.raises(StreamError, match=f"made anew .its id was {re.escape(str(first.id))} and is"):
+            check_topic(admin, PartitionRange("described", 0, 0, 1, first.id))
+
+
+def test_offsets(options: KafkaOptions) -> None:
+    """Bounds are those that a consumer can read; a time means the first record from then on, or the end."""
+    with KafkaAdmin(options) as admin:
+        admin.create_topic("offsets", 2, {})
+        producer = producer_of(options, ErrorWatch())
+        for moment in (1000, 2000, 3000):
+            producer.produce("offsets", b"x", partition=1, timestamp=moment)
+        producer.flush(10)
+        both = [("offsets", 0), ("offsets", 1)]
+
+        assert admin.ends(both) == {both[0]: PartitionEnds(0, 0), both[1]: PartitionEnds(0, 3)}
+        assert admin.offsets_at(both, 1500) == {both[0]: 0, both[1]: 1}
+        assert admin.offsets_at(both, 9000) == {both[0]: 0, both[1]: 3}
+        with pytest.raises(StreamError) as missing:
+            admin.ends([("offsets", 7)])
+        assert missing.value.code == 404
+
+
+def test_no_broker() -> None:
+    """A question that nobody answers ends after the timeout, with the address."""
+    options = KafkaOptions.of(f"127.0.0.1:{free_port()}", timeout=1.0)
+
+    with KafkaAdmin(options) as admin, pytest.raises(ConnectionLostError, match=r"no server of 127.0.0.1"):
+        admin.topics()
+    with KafkaAdmin(options) as admin, pytest.raises(ConnectionLostError, match=r"no server of 127.0.0.1"):
+        admin.describe(["any"])

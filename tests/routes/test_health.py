@@ -1,0 +1,28 @@
+"""Limits of what a route may lose, as its file says them."""
+
+from __future__ import annotations
+
+import pytest
+
+from turnout.errors import RouteError
+from turnout.routes import Route
+
+ROUTE = """name: a
+source: {format: nats, servers: "nats://127.0.0.1:4222", stream: S}
+sink: {format: nats, servers: "nats://127.0.0.1:4222"}
+health: {discarded: %s}
+"""
+
+
+@pytest.mark.parametrize(("text", "limit"), [("5%", 0.05), ("0.05", 0.05), ("0", 0.0), ("100 %", 1.0), ("off", False)])
+def test_a_share(text, limit) -> None:
+    """In percent or as a number; off where nothing is too much."""
+    assert Route.parse(ROUTE % text, {}).health.discarded == limit
+
+
+@pytest.mark.parametrize("text", ["5", "-1%", "101%", "many", "[1]", "true", ".nan"])
+def test_no_share(text) -> None:
+    """The mistake names the place, what was found and what is expected."""
+    with pytest.raises(RouteError, match=r"health\.discarded.*expected a share as 5% or 0\.05, or off") as wrong:
+        Route.parse(ROUTE % text, {})
+    assert [mistake.line for mistake in wrong.value.mistakes] == [4]

@@ -1,0 +1,100 @@
+"""Folders of matches: pages over files that overlap, are merged, or are gone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from turnout.runtime.feeds.match_file import Matches, encode
+from turnout.runtime.feeds.match_folder import MatchFolder, MatchPart, hash_of
+
+ONE = hash_of("one")
+STREAM = "ORDERS"
+
+
+def put(folder: MatchFolder, start: int, end: int, sequences: list[int], subscription: int = ONE) -> None:
+    """Store the matches of one subscription in a part of the stream."""
+    matches = Matches(np.full(len(sequences), subscription, np.uint64), np.array(sequences, np.int64))
+    folder.put(MatchPart(start, end, 0, STREAM).name, encode(matches))
+
+
+@given(st.lists(st.tuples(st.integers(1, 400), st.integers(1, 60)), max_size=30), st.integers(0, 300), st.data())
+def test_pages_are_the_same_before_and_after_merges(
+    tmp_path_factory: pytest.TempPathFactory, spans: list[tuple[int, int]], after: int, data: st.DataObject
+) -> None:
+    """Parts may overlap, as those of an open split that was repeated do; each sequence is in a page once."""
+    folder = MatchFolder(tmp_path_factory.mktemp("matches"))
+    everything: set[int] = set()
+    for start, length in spans:
+        sequences = sorted(data.draw(st.sets(st.integers(start, start + length - 1), min_size=1, max_size=5)))
+        if (folder.folder / MatchPart(start, start + length, 0, STREAM).name).exists():
+            continue
+        put(folder, start, start + length, sequences)
+        everything |= set(sequences)
+    until = data.draw(st.integers(0, 500))
+    expected = sorted(sequence for sequence in everything if after < sequence < until)
+
+    limit = data.draw(st.integers(1, 40))
+    assert folder.page(STREAM, ONE, after, until, limit).tolist() == expected[:limit]
+    while folder.merge(STREAM, until):
+        assert folder.page(STREAM, ONE, after, until, limit).tolist() == expected[:limit]
+
+
+def test_parts_beyond_the_committed_position_are_not_merged(tmp_path: Path) -> None:
+    """They may be written again."""
+    folder = MatchFolder(tmp_path)
+    for start in range(0, 80, 10):
+        put(folder, start, start + 10, [start])
+
+    assert not folder.merge(STREAM, 79)
+    assert folder.merge(STREAM, 80)
+    assert [part.level for part in folder.parts(STREAM)] == [1]
+
+
+def test_an_interrupted_merge_is_finished(tmp_path: Path) -> None:
+    """Files that lie inside a merged one are removed."""
+    folder = MatchFolder(tmp_path)
+    for start in range(0, 80, 10):
+        put(folder, start, start + 10, [start])
+    kept = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
+    folder.merge(STREAM, 80)
+    for name, content in kept.items():
+        folder.put(name, content)
+
+    while folder.merge(STREAM, 80):
+        pass
+
+    assert [part.name for part in folder.parts(STREAM)] == [f"{STREAM}.0.80.1.matches"]
+    assert folder.page(STREAM, ONE, -1, 100, 100).tolist() == list(range(0, 80, 10))
+
+
+def test_what_the_stream_no_longer_holds_is_removed(tmp_path: Path) -> None:
+    """Parts that end before its first sequence; other streams keep theirs."""
+    folder = MatchFolder(tmp_path)
+    put(folder, 1, 10, [3])
+    put(folder, 10, 20, [13])
+    folder.put("OTHER.1.10.0.matches", encode(Matches.none()))
+
+    folder.trim(STREAM, 10)
+
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["ORDERS.10.20.0.matches", "OTHER.1.10.0.matches"]
+
+
+@pytest.mark.parametrize(
+    "name", ["../x.1.2.0.matches", "x", "a/b.1.2.0.matches", "x.1.2.0.matches.tmp", "x.-1.2.0.matches"]
+)
+def test_other_names_are_refused(tmp_path: Path, name: str) -> None:
+    """Nothing is written outside of the folder."""
+    with pytest.raises(ValueError, match="name of a part"):
+        MatchFolder(tmp_path / "matches").put(name, b"")
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_is_not_there_has_no_matches(tmp_path: Path) -> None:
+    """A route that has not run yet has empty feeds."""
+    assert MatchFolder(tmp_path / "none").page(STREAM, ONE, 0, 10, 10).tolist() == []

@@ -1,0 +1,60 @@
+"""Where a checkpoint stands."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from turnout.runtime.committed_offsets import Offsets, committed
+from turnout.runtime.open_splits.progress import OpenProgress, ProgressFolder
+
+
+def checkpoint(folder: Path, *places: str, done: int | None = None) -> Path:
+    """As Spark writes it: the places of micro-batches, of which *done* are committed."""
+    for part in ("offsets", "commits"):
+        (folder / part).mkdir(parents=True)
+    for batch, place in enumerate(places):
+        (folder / "offsets" / str(batch)).write_text(f"v1\n{{}}\n{place}")
+        if done is None or batch < done:
+            (folder / "commits" / str(batch)).write_text("v1\n{}")
+    return folder
+
+
+def test_the_last_committed_micro_batch_says_how_far_it_is(tmp_path: Path) -> None:
+    """One that is only planned does not count; what stands beside the streams is no stream."""
+    written = checkpoint(
+        tmp_path / "c", '{"A": 3, "A.from": 1}', '{"A": 10, "subscriptions.revision": 4}', '{"A": 20}', done=2
+    )
+
+    assert committed(written) == Offsets(1, {"A": 10})
+
+
+def test_kafka_topics_may_have_dots(tmp_path: Path) -> None:
+    """Their offsets are those of partitions."""
+    written = checkpoint(tmp_path / "c", '{"a.b": {"0": 5, "1": 7}}')
+
+    assert committed(written).next == {"a.b": {"0": 5, "1": 7}}
+
+
+def test_no_checkpoint_and_a_broken_one_say_nothing(tmp_path: Path) -> None:
+    """Nothing is done then."""
+    assert committed(tmp_path / "none") == Offsets(None, {})
+    assert committed(checkpoint(tmp_path / "c", "nonsense")) == Offsets(None, {})
+
+
+def test_an_open_split_says_how_far_it_is(tmp_path: Path) -> None:
+    """Every second, also while its micro-batch is not committed; where that is lost, its beginning stands."""
+    written = checkpoint(tmp_path / "c", '{"A": 1, "A.open": 1}', '{"A": 40, "A.open": 2}', done=1)
+    assert committed(written) == Offsets(0, {"A": 1})
+    folder = ProgressFolder(written)
+    folder.write(1, OpenProgress(40))
+    assert committed(written) == Offsets(0, {"A": 40})
+    folder.write(2, OpenProgress(75))
+    assert committed(written) == Offsets(0, {"A": 75})
+
+
+def test_the_first_open_split_says_how_far_it_is(tmp_path: Path) -> None:
+    """Nothing is committed for as long as it is open."""
+    written = checkpoint(tmp_path / "c", '{"A": 1, "A.open": 1}', done=0)
+    ProgressFolder(written).write(1, OpenProgress(9))
+
+    assert committed(written) == Offsets(None, {"A": 9})
