@@ -14,6 +14,7 @@
     │   ├── SubscriptionExistsError                  .id
     │   ├── SubscriptionConflictError                .id .expected .found
     │   ├── SubscriptionInvalidError(ValueError)
+    │   ├── QuotaExceededError                       .quota .limit .used
     │   ├── HistoryForgottenError(LookupError)       the store does not know so far back
     │   └── StoreUnavailableError                    a retry may help
     ├── StreamError                      .code .err_code      JetStream said no
@@ -41,6 +42,7 @@ __all__ = [
     "MissingExtraError",
     "Mistake",
     "NotCompilableError",
+    "QuotaExceededError",
     "RecordError",
     "RouteError",
     "RunError",
@@ -320,6 +322,28 @@ class SubscriptionInvalidError(SubscriptionError, ValueError):
         ...
     turnout.errors.SubscriptionInvalidError: route.destinations: at least one destination is needed
     """
+
+
+class QuotaExceededError(SubscriptionError):
+    """Raised when a tenant's subscriptions would exceed a quota; nothing was changed.
+
+    Attributes:
+        quota: its name.
+        limit: its value.
+        used: what the tenant would use.
+
+    >>> str(QuotaExceededError("leaves", 100, 103))
+    'the quota of leaves is 100, and 103 would be used'
+    """
+
+    def __init__(self, quota: str, limit: int, used: int) -> None:
+        super().__init__(f"the quota of {quota} is {limit}, and {used} would be used")
+        self.quota = quota
+        self.limit = limit
+        self.used = used
+
+    def __reduce__(self) -> tuple[type[QuotaExceededError], tuple[str, int, int]]:
+        return type(self), (self.quota, self.limit, self.used)
 
 
 class HistoryForgottenError(SubscriptionError, LookupError):

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -207,6 +207,52 @@ def test_a_subscription_comes_into_an_open_split(spark: SparkSession, streams: S
     assert {n for rest, n in came if rest == "new"} >= set(kept(1001, 1011))
     assert not {n for rest, n in came if rest == "all"} & set(range(1001, 1011))
     assert {n for rest, n in came if rest == "all"} >= set(kept(1, 11))
+
+
+@pytest.mark.parametrize("trigger", [LOW, 'trigger: {processingTime: "50 ms"}'], ids=["open", "batches"])
+def test_records_during_updates_match_one_version(
+    spark: SparkSession, streams: Streams, tmp_path: Path, trigger: str
+) -> None:
+    """While records arrive, each goes out under one version of an updated subscription, and under none in a pause."""
+    url = f"sqlite:///{tmp_path / 'subscriptions.db'}"
+    number = 1
+
+    def versions() -> dict[int, str]:
+        """The version that each number came out under, in the order of numbers; no number comes out twice."""
+        rows = [row for row in streams.delivered() if row["rest"] != "dead"]
+        came = sorted((json.loads(row["value"])["n"], str(row["rest"])) for row in rows)
+        assert len(dict(came)) == len(came)
+        return dict(came)
+
+    def until(holds: Callable[[], bool]) -> None:
+        def published() -> bool:
+            nonlocal number
+            publish(streams, number, number + 10)
+            number += 10
+            return holds()
+
+        wait_for(published)
+
+    with contextlib.closing(open_store(url)) as store:
+        store.create(Subscription((streams.out("v0"),), kiwi("subject", "*"), id="x"))
+        route = Route.parse(text(streams, f'{trigger}\nsubscriptions: {{store: "{url}"}}'), {})
+        with under_way(route, spark, tmp_path / "c") as run:
+            for version, pattern in enumerate(("*", "out-*", "*k.*", "*"), 1):
+                store.update("x", Subscription((streams.out(f"v{version}"),), kiwi("subject", pattern)))
+                until(lambda name=f"v{version}": name in versions().values())  # type: ignore[misc]
+            store.update("x", replace(store.read("x"), enabled=False))
+            until(lambda: run.read > 0 and max(versions()) < number - 40)
+            paused = max(versions())
+            store.update("x", replace(store.read("x"), enabled=True, destinations=(streams.out("v5"),)))
+            until(lambda: "v5" in versions().values())
+            wait_for(lambda: run.read == number - 1)
+            result = run.ended()
+
+    came = versions()
+    resumed = min(n for n, name in came.items() if name == "v5")
+    assert result.counts.conserved
+    assert list(came.values()) == sorted(came.values())
+    assert set(came) == {n for n in kept(1, number) if n <= paused or n >= resumed}
 
 
 @pytest.mark.heavy

@@ -9,13 +9,14 @@ import pytest
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from tests.contracts.store import HistoryContract, OwnerContract, subscription
-from turnout.errors import SubscriptionError, SubscriptionInvalidError, SubscriptionNotFoundError
+from turnout.errors import QuotaExceededError, SubscriptionError, SubscriptionInvalidError, SubscriptionNotFoundError
 from turnout.rpc.caller import NEEDS, OPEN, Caller, Right
 from turnout.rpc.client import Channel, MatchingClient, RemoteStore
 from turnout.rpc.digests import Sha256
 from turnout.rpc.server import subscriptions_server
 from turnout.rpc.tokens import AcceptedToken
 from turnout.rpc.v1 import subscriptions_pb2 as pb
+from turnout.subscriptions.quotas import Quota
 
 MESSAGE = {"subject": "orders 17", "location": "Oulu"}
 
@@ -273,3 +274,18 @@ def test_reflection_needs_a_token(tenanted, backing, settings):
         pytest.raises(grpc.RpcError, match="UNIMPLEMENTED"),
     ):
         list(reflection_pb2_grpc.ServerReflectionStub(channel).ServerReflectionInfo(iter(ask), timeout=10))
+
+
+def test_a_quota_of_a_token(backing, settings):
+    """What exceeds it is refused over gRPC with its name and value, whichever call it comes by."""
+    limited = AcceptedToken(Sha256.of("small"), Caller("acme", quota=Quota(subscriptions=1)))
+    with (
+        subscriptions_server(backing, replace(settings, tokens=(limited,))) as server,
+        RemoteStore(Channel(f"127.0.0.1:{server.port}", token="small", timeout=10)) as store,
+    ):
+        store.create(subscription(id="a"))
+        with pytest.raises(QuotaExceededError, match="the quota of subscriptions is 1, and 2 would be used"):
+            store.create(subscription(id="b"))
+        store.update("a", subscription("new*"))
+
+        assert [one.id for one in backing.snapshot()] == ["@acme/a"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -12,6 +12,7 @@ import grpc
 from turnout.rpc.status import RefusedError
 from turnout.subscriptions import Subscription
 from turnout.subscriptions.destinations import Rights
+from turnout.subscriptions.quotas import Quota
 from turnout.subscriptions.tenants import check_tenant
 
 TENANT_KEY = "turnout-tenant"
@@ -83,12 +84,14 @@ class Caller:
         rights: granted rights.
         destinations: patterns of the destinations that new subscriptions may have; None for any.
         name: recorded with changes.
+        quota: limits of what the tenant has, for changes by this caller; None for none.
     """
 
     tenant: str | None = None
     rights: frozenset[Right] = frozenset(Right)
     destinations: tuple[str, ...] | None = None
-    name: str = ""
+    name: str = field(default="", compare=False)
+    quota: Quota | None = None
 
     def admit(self, service: str, method: str) -> None:
         """Refuse a method that this caller has no right to.

@@ -182,7 +182,7 @@ class RpcServer:
 
 def _tokens(settings: ServerSettings) -> Tokens:
     """Return the tokens; half of the threads stay for calls with tokens that are known."""
-    return Tokens(settings.tokens, waiting=max(1, settings.workers // 2))
+    return Tokens(settings.tokens, waiting=max(1, settings.workers // 2), jwt=settings.jwt)
 
 
 def _connection_options(settings: ServerSettings) -> list[tuple[str, int]]:

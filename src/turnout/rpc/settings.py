@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any, Self
 
 from turnout.errors import ConfigError, Mistake
 from turnout.loopback import is_loopback
+from turnout.rpc.jwt_tokens import JwtSettings
 from turnout.rpc.tokens import AcceptedToken, read_tokens
 from turnout.subscriptions.destinations import check_pattern
 from turnout.untrusted import decimal
@@ -37,6 +39,7 @@ class ServerSettings:
     tls_key: Path | None = None
     tls_client_ca: Path | None = None
     tokens: tuple[AcceptedToken, ...] = field(default=(), repr=False)
+    jwt: JwtSettings | None = None
     insecure: bool = False
     reflection: bool = True
     log_level: str = "info"
@@ -67,7 +70,7 @@ class ServerSettings:
             risk = "would serve in the clear to other machines"
             choice = "--insecure (API_INSECURE=true), as in a container whose port is published on 127.0.0.1 alone"
             return [Mistake("API_HOST", f"{self.host} {risk}: {cure}, or {choice}")]
-        if self.tokens:
+        if self.tokens or self.jwt is not None:
             return [Mistake("API_TOKENS_FILE", f"tokens without TLS can be read by others on the way: {cure}")]
         return []
 
@@ -78,7 +81,8 @@ class ServerSettings:
 
     def tenants(self) -> set[str | None]:
         """Return the tenants of the tokens; None (the whole store) without a tenant or without tokens."""
-        return {token.caller.tenant for token in self.tokens} or {None}
+        # Tenants of an issuer's tokens are not known before they call.
+        return {token.caller.tenant for token in self.tokens} or (set() if self.jwt else {None})
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str], **flags: object) -> Self:
@@ -156,6 +160,13 @@ def _truth(text: str) -> bool:
     return truth
 
 
+def _jwt(text: str) -> JwtSettings:
+    try:
+        return JwtSettings(**json.loads(text))
+    except (TypeError, json.JSONDecodeError) as problem:
+        raise ValueError(f"expected a JSON object of an issuer's settings: {problem}") from problem
+
+
 def _tokens(text: str) -> tuple[AcceptedToken, ...]:
     return read_tokens(Path(text))
 
@@ -195,6 +206,9 @@ OPTIONS = (
     EnvironmentOption("API_TLS_KEY", "private key (PEM)", "tls_key", Path),
     EnvironmentOption(
         "API_TLS_CLIENT_CA", "clients must show a certificate of this authority (PEM)", "tls_client_ca", Path
+    ),
+    EnvironmentOption(
+        "API_JWT", "issuer of JSON Web Tokens, as JSON: issuer, audience, jwks (URL of its keys), …", "jwt", _jwt
     ),
     EnvironmentOption("API_TOKENS_FILE", "accepted bearer tokens: tokens.yaml, or one a line", "tokens", _tokens),
     EnvironmentOption(

@@ -11,6 +11,7 @@ from turnout.errors import (
     ConditionError,
     ConfigError,
     HistoryForgottenError,
+    QuotaExceededError,
     StoreUnavailableError,
     SubscriptionConflictError,
     SubscriptionError,
@@ -30,6 +31,11 @@ class RefusedError(Exception):
         self.code = code
         self.details = details
 
+    @property
+    def is_denied(self) -> bool:
+        """True if the caller has no right, so that trying again is of no use."""
+        return self.code is grpc.StatusCode.PERMISSION_DENIED
+
 
 ID_KEY = "turnout-id-bin"
 """The trailing metadata that carries the id an error is about; binary, because ids are any text."""
@@ -37,12 +43,16 @@ ID_KEY = "turnout-id-bin"
 REVISIONS_KEY = "turnout-revisions"
 """The trailing metadata of a conflict: the revision that was expected, and the one that was found."""
 
+QUOTA_KEY = "turnout-quota"
+"""The trailing metadata of an exceeded quota: its name, its value, and what would be used."""
+
 STATUS: tuple[tuple[type[TurnoutError], grpc.StatusCode], ...] = (
     (SubscriptionNotFoundError, grpc.StatusCode.NOT_FOUND),
     (PairNotFoundError, grpc.StatusCode.NOT_FOUND),
     (SubscriptionExistsError, grpc.StatusCode.ALREADY_EXISTS),
     (SubscriptionConflictError, grpc.StatusCode.ABORTED),
     (SubscriptionInvalidError, grpc.StatusCode.INVALID_ARGUMENT),
+    (QuotaExceededError, grpc.StatusCode.RESOURCE_EXHAUSTED),
     (HistoryForgottenError, grpc.StatusCode.OUT_OF_RANGE),
     (ConditionError, grpc.StatusCode.INVALID_ARGUMENT),
     (ConfigError, grpc.StatusCode.FAILED_PRECONDITION),
@@ -75,7 +85,9 @@ def status_of(failure: TurnoutError) -> grpc.StatusCode:
 
 
 def trailers_of(failure: BaseException | None) -> tuple[tuple[str, bytes | str], ...]:
-    """Return the trailing metadata for an error: the id that it is about, and the revisions of a conflict."""
+    """Return the trailing metadata for an error: the id that it is about, the revisions of a conflict, or a quota."""
+    if isinstance(failure, QuotaExceededError):
+        return ((QUOTA_KEY, f"{failure.quota} {failure.limit} {failure.used}"),)
     id_ = getattr(failure, "id", None)
     if not isinstance(failure, TurnoutError) or not isinstance(id_, str):
         return ()
@@ -95,6 +107,9 @@ def error_of(failure: grpc.RpcError) -> SubscriptionError:
     if about is not None and revisions is not None and code is grpc.StatusCode.ABORTED:
         expected, _, found = revisions.partition(" ")
         return SubscriptionConflictError(about.decode("utf-8", "replace"), int(expected), int(found))
+    if QUOTA_KEY in trailers and code is grpc.StatusCode.RESOURCE_EXHAUSTED:
+        quota, limit, used = trailers[QUOTA_KEY].split()
+        return QuotaExceededError(quota, int(limit), int(used))
     kind = _ERRORS.get(code, SubscriptionError)
     if code is grpc.StatusCode.NOT_FOUND:
         kind = PairNotFoundError

@@ -8,6 +8,7 @@ from turnout.caches import LruCache
 from turnout.rpc.caller import Caller
 from turnout.subscriptions.destinations import Rights
 from turnout.subscriptions.live_matcher import LiveMatcher
+from turnout.subscriptions.quotas import UsageCounter
 from turnout.subscriptions.service import KiwiTrees, SubscriptionService
 from turnout.subscriptions.store import Store, tenant_store
 
@@ -42,12 +43,19 @@ class Tenants:
         self._max_page = max_page
         self._rights = rights or Rights()
         self._residents = {name: LiveMatcher(self._of(name)) for name in set(residents)}
+        self._usages: dict[str | None, UsageCounter] = {}
         self._visitors = LruCache[str | None, LiveMatcher](_VISITORS)
 
     def service(self, caller: Caller) -> SubscriptionService:
         """The use cases, on what the caller sees."""
+        store = self._of(caller.tenant)
+        usage = None
+        if caller.quota is not None:
+            usage = self._usages.setdefault(caller.tenant, UsageCounter(store))
         return SubscriptionService(
-            self._of(caller.tenant),
+            store,
+            quota=caller.quota,
+            usage=usage,
             kiwi_trees=self._kiwi_trees,
             max_page=self._max_page,
             rights=self._rights,
@@ -74,7 +82,7 @@ class Tenants:
 
     def revision(self) -> int:
         """Return the lowest revision of the permanent indexes."""
-        return min(live.revision for live in self._residents.values())
+        return min((live.revision for live in self._residents.values()), default=0)
 
     def _of(self, name: str | None) -> Store:
         return self.store if name is None else tenant_store(self.store, name)

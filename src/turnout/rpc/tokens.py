@@ -18,7 +18,9 @@ from turnout.errors import ConfigError, Mistake, SubscriptionInvalidError
 from turnout.rpc.call_limits import Slots
 from turnout.rpc.caller import USUAL_RIGHTS, Caller, Right
 from turnout.rpc.digests import Digest, Scrypt, Sha256, digest_of_text
+from turnout.rpc.jwt_tokens import JwtSettings, JwtVerifier
 from turnout.subscriptions.destinations import check_pattern
+from turnout.subscriptions.quotas import Quota
 from turnout.subscriptions.tenants import check_tenant
 from turnout.yaml_values import load, position_of
 
@@ -60,9 +62,11 @@ class Tokens:
     Args:
         tokens: the accepted ones.
         waiting: number of calls that may compute scrypt or wait for it.
+        jwt: the issuer of tokens that are no secrets of this server; None for none.
     """
 
-    def __init__(self, tokens: Iterable[AcceptedToken], *, waiting: int = 8) -> None:
+    def __init__(self, tokens: Iterable[AcceptedToken], *, waiting: int = 8, jwt: JwtSettings | None = None) -> None:
+        self._verifier = None if jwt is None else JwtVerifier(jwt)
         self._tokens = tuple(tokens)
         self._key = secrets.token_bytes(32)
         self._known: dict[bytes, Caller] = {}
@@ -71,7 +75,7 @@ class Tokens:
         self._computing = threading.Lock()
 
     def __bool__(self) -> bool:
-        return bool(self._tokens)
+        return bool(self._tokens) or self._verifier is not None
 
     def remembered(self, token: str) -> Caller | None:
         """Return the caller of a token that was recognised before; None if that is not known without computing."""
@@ -81,8 +85,11 @@ class Tokens:
         """Return the caller of the token; None for an unknown token.
 
         Raises:
-            RefusedError: too many unknown tokens are being checked.
+            RefusedError: too many unknown tokens are being checked, or a token of the issuer cannot be.
         """
+        if self._verifier is not None and JwtVerifier.is_one(token):
+            # Not remembered: it expires.
+            return self._verifier.caller(token)
         mark = self._mark(token)
         known = self._known.get(mark)
         if known is not None or mark in self._wrong:
@@ -113,6 +120,13 @@ def _tenant(name: str) -> str:
         raise ValueError(f"{problem}, or {EVERY_TENANT!r} for the whole store") from problem
 
 
+def _quota(written: object) -> Quota:
+    try:
+        return Quota.from_mapping(written)
+    except SubscriptionInvalidError as problem:
+        raise ValueError(str(problem)) from problem
+
+
 class _Entry(BaseModel):
     """Entry of the token file."""
 
@@ -123,13 +137,14 @@ class _Entry(BaseModel):
     tenant: Annotated[str, AfterValidator(_tenant)]
     rights: list[Right] = list(USUAL_RIGHTS)
     destinations: list[Annotated[str, AfterValidator(check_pattern)]] | None = None
+    quota: Annotated[Quota, BeforeValidator(_quota)] | None = None
 
     def token(self) -> AcceptedToken:
         """The token of this entry."""
         tenant = None if self.tenant == EVERY_TENANT else self.tenant
         allowed = None if self.destinations is None else tuple(self.destinations)
         name = f"token {self.id}" if self.id else "token"
-        return AcceptedToken(self.hash, Caller(tenant, frozenset(self.rights), allowed, name), self.id)
+        return AcceptedToken(self.hash, Caller(tenant, frozenset(self.rights), allowed, name, self.quota), self.id)
 
 
 _ENTRIES = TypeAdapter(list[_Entry])

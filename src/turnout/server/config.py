@@ -15,6 +15,7 @@ from turnout.errors import MOST_MISTAKES, ConfigError, Mistake
 from turnout.file_reading import read_file
 from turnout.routes.endpoints import Part
 from turnout.routes.health import HealthPart
+from turnout.rpc.jwt_tokens import JwtSettings
 from turnout.server.durations import Seconds
 from turnout.subscriptions.address import store_url
 from turnout.suggestions import did_you_mean
@@ -74,6 +75,40 @@ class TlsPart(Part):
         if file is not None and not file.is_file():
             raise ValueError("there is no such file")
         return file
+
+
+class JwtPart(Part):
+    """Issuer of tokens (OpenID Connect), beside or in place of a file of tokens; see `JwtSettings`.
+
+    Attributes:
+        issuer: its name, as in the tokens.
+        audience: that tokens have to be for.
+        jwks: URL of its keys.
+        tenant_claim: claim with the tenant, ``*`` for the whole store.
+        rights_claim: claim with the rights.
+        destinations_claim: claim with patterns of destinations that the caller may name.
+        quota_claim: claim with the tenant's quota.
+    """
+
+    issuer: str
+    audience: str
+    jwks: str
+    tenant_claim: str = "tenant"
+    rights_claim: str = "rights"
+    destinations_claim: str = "destinations"
+    quota_claim: str = "quota"
+
+    @model_validator(mode="after")
+    def _can_be_trusted(self) -> Self:
+        try:
+            self.settings()
+        except ConfigError as failure:
+            raise ValueError("; ".join(f"{mistake.path}: {mistake.problem}" for mistake in failure.mistakes)) from None
+        return self
+
+    def settings(self) -> JwtSettings:
+        """The same for the verifier."""
+        return JwtSettings(**self.model_dump())
 
 
 class GrpcPart(Part):
@@ -173,6 +208,7 @@ class ServerConfig(Part):
         route_variables: the environment variables that route texts from callers may name; those of files may name all.
         insecure: serve other machines without TLS or without tokens, knowingly.
         tokens: a file of bearer tokens; without one every caller may do everything.
+        jwt: an issuer of tokens.
         state: the folder of what outlives the process; ``.turnout/server`` beside the routes if not given.
         checkpoints: the folder of the progress of routes that name none; ``.turnout`` beside each file if not given.
         interval: time between two scans of the routes' folder.
@@ -184,6 +220,7 @@ class ServerConfig(Part):
     insecure: bool = False
     tls: TlsPart | None = None
     tokens: Path | None = None
+    jwt: JwtPart | None = None
     store: str | None = None
     grpc: GrpcPart = Field(default_factory=GrpcPart)
     state: Path | None = None
@@ -209,6 +246,10 @@ class ServerConfig(Part):
         """Address of the subscriptions service."""
         return HostPort(self.grpc.listen)
 
+    def jwt_settings(self) -> JwtSettings | None:
+        """The issuer of tokens; None without one."""
+        return None if self.jwt is None else self.jwt.settings()
+
     @model_validator(mode="after")
     def _others_are_kept_out(self) -> Self:
         for name, address in (("listen", self.address), ("grpc.listen", self.grpc_address)):
@@ -216,7 +257,7 @@ class ServerConfig(Part):
                 continue
             if self.tls is None:
                 raise ValueError(f"{name}: {address} can be reached by others: it needs tls, or --insecure")
-            if self.tokens is None and self.tls.client_ca is None:
+            if self.tokens is None and self.jwt is None and self.tls.client_ca is None:
                 raise ValueError(f"{name}: {address} can be reached by others: it needs tokens, or --insecure")
         return self
 
@@ -318,7 +359,7 @@ def _names_in(path: list[str | int]) -> list[str]:
     model: type[Part] = ServerConfig
     parts: dict[str, type[Part]] = {
         "tls": TlsPart, "grpc": GrpcPart, "spark": SparkPart, "restarts": RestartsPart, "retention": RetentionPart,
-        "limits": LimitsPart,
+        "limits": LimitsPart, "jwt": JwtPart,
     }  # fmt: skip
     if path:
         model = parts.get(str(path[0]), ServerConfig)

@@ -29,7 +29,7 @@ def grpc_settings(config: ServerConfig, environment: Mapping[str, str]) -> Serve
         own |= {"API_TLS_CLIENT_CA": str(config.tls.client_ca)} if config.tls.client_ca else {}
     if config.tokens is not None:
         own["API_TOKENS_FILE"] = str(config.tokens)
-    return ServerSettings.from_environment({**environment, **own})
+    return ServerSettings.from_environment({**environment, **own}, jwt=config.jwt_settings())
 
 
 def tenants_of(store: Store, settings: ServerSettings, kiwi_trees: KiwiTrees | None = None) -> Tenants:

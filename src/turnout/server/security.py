@@ -21,6 +21,7 @@ from starlette.responses import RedirectResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from turnout.rpc.caller import Caller
+from turnout.rpc.jwt_tokens import JwtSettings, JwtVerifier
 from turnout.rpc.status import RefusedError
 from turnout.rpc.tokens import Tokens, read_tokens
 from turnout.server.request_bodies import MAX_BODY, Bodies, declared_length
@@ -98,21 +99,21 @@ class SlowAuthenticator(Authenticator, Protocol):
 
 
 class TokenFile:
-    """Bearer tokens of a file, the same that the gRPC service takes.
+    """Bearer tokens of a file, or of an issuer, the same that the gRPC service takes.
 
     Raises:
         ConfigError: the file has no token, or entries that mean nothing.
         OSError: it cannot be read.
     """
 
-    def __init__(self, file: Path) -> None:
-        self._tokens = Tokens(read_tokens(file))
+    def __init__(self, file: Path | None, jwt: JwtSettings | None = None) -> None:
+        self._tokens = Tokens(read_tokens(file) if file is not None else (), jwt=jwt)
 
     def principal(self, token: str | None) -> Principal | None:
         """Return the principal of a token; None if it is unknown.
 
         Raises:
-            RefusedError: too many unknown tokens are being checked.
+            RefusedError: too many unknown tokens are being checked, or the issuer's keys are away.
         """
         return None if token is None else _principal_of(token, self._tokens.caller(token))
 
@@ -124,6 +125,8 @@ class TokenFile:
 def _principal_of(token: str, caller: Caller | None) -> Principal | None:
     if caller is None:
         return None
+    if JwtVerifier.is_one(token):
+        return Principal(caller.name, caller)
     # What stands before the first dot is no secret.
     id_, dot, _ = token.partition(".")
     return Principal(f"token {id_}" if dot else "token", caller)
@@ -199,8 +202,8 @@ class Gate:
         if refusal is None:
             try:
                 principal = await self._principal(scope, headers)
-            except RefusedError as busy:
-                refusal = (503, busy.details)
+            except RefusedError as refused:
+                refusal = (403 if refused.is_denied else 503, refused.details)
             else:
                 refusal = None if principal else (401, "a bearer token is needed: Authorization: Bearer …")
         refusal = refusal or _unacceptable(scope, headers)

@@ -135,7 +135,8 @@ class RouteServer:
 
     def _start(self) -> None:
         """Start from what others need to what needs others; all of it ends in the opposite order."""
-        authenticator = TokenFile(self.config.tokens) if self.config.tokens else None
+        jwt = self.config.jwt_settings()
+        authenticator = TokenFile(self.config.tokens, jwt) if self.config.tokens or jwt else None
         pushed_to = endpoint_of(self._environment)
         # An address that is taken should not take ten seconds to be noticed.
         listening = self._listen()

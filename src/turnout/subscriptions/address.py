@@ -15,6 +15,7 @@ from turnout.suggestions import did_you_mean
 _SQLITE = "sqlite:///"
 _FILES = ("ca", "certificate", "key", "token-file", "tlsCAFile", "tlsCertificateKeyFile")
 """Fields of the queries of ``grpc://`` and ``mongodb://`` that name a file."""
+_POSTGRES_TIMEOUT = "connect_timeout"
 _MONGO_TIMEOUTS = ("connectTimeoutMS", "serverSelectionTimeoutMS", "socketTimeoutMS")
 
 
@@ -121,6 +122,8 @@ def with_timeout(url: str, seconds: float) -> str:
 
     >>> with_timeout("mongodb://host/db?connectTimeoutMS=20", 3)
     'mongodb://host/db?connectTimeoutMS=3000&serverSelectionTimeoutMS=3000&socketTimeoutMS=3000'
+    >>> with_timeout("postgresql://host/db", 3)
+    'postgresql://host/db?connect_timeout=3'
     >>> with_timeout("sqlite:///subscriptions.db", 0.5)
     'sqlite:///subscriptions.db?timeout=0.5'
     """
@@ -128,6 +131,9 @@ def with_timeout(url: str, seconds: float) -> str:
     if scheme == "mongodb":
         for name in _MONGO_TIMEOUTS:
             url = _with_option(url, name, f"{max(1, round(seconds * 1e3))}")
+    if scheme == "postgresql":
+        # libpq counts whole seconds.
+        return _with_option(url, _POSTGRES_TIMEOUT, f"{max(1, round(seconds))}")
     return _with_option(url, "timeout", f"{seconds:g}") if scheme in ("sqlite", "grpc") else url
 
 
@@ -137,7 +143,7 @@ def without_timeout(url: str) -> str:
     >>> without_timeout("mongodb://host/db?table=t&socketTimeoutMS=3000"), without_timeout("grpc://host:1?timeout=3")
     ('mongodb://host/db?table=t', 'grpc://host:1')
     """
-    for name in (*_MONGO_TIMEOUTS, "timeout"):
+    for name in (*_MONGO_TIMEOUTS, _POSTGRES_TIMEOUT, "timeout"):
         url = _without_option(url, name)
     return url
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from turnout.conditions import Kiwi, leaves
@@ -13,6 +13,7 @@ from turnout.subscriptions.audit import AuditEntry
 from turnout.subscriptions.destinations import Rights
 from turnout.subscriptions.kiwi_tree import PairNotFoundError, PatternRegistry
 from turnout.subscriptions.model import ConditionMatch, Page, Subscription
+from turnout.subscriptions.quotas import Quota, UsageCounter
 from turnout.subscriptions.rules import check, check_id
 from turnout.subscriptions.store import Store, history_of
 
@@ -46,6 +47,8 @@ class SubscriptionService:
         max_page: the largest page; a larger limit is taken as this one.
         everybodys: where all subscriptions are whose patterns the registries hold, if *store* is only a tenant's.
         rights: which destinations callers may name.
+        quota: limits of what is in *store*.
+        usage: counts that; needed with a quota.
     """
 
     def __init__(
@@ -56,8 +59,12 @@ class SubscriptionService:
         max_page: int = 1_000,
         everybodys: Store | None = None,
         rights: Rights = _USUAL,
+        quota: Quota | None = None,
+        usage: UsageCounter | None = None,
     ) -> None:
         self.store = store
+        self._quota = quota
+        self._usage = usage
         self._everybodys = store if everybodys is None else everybodys
         self._kiwi_trees = kiwi_trees
         self._max_page = max_page
@@ -84,9 +91,24 @@ class SubscriptionService:
                 if len(new) == 1:
                     raise
                 raise SubscriptionInvalidError(f"subscription {number} of {len(new)}: {problem}") from problem
-        if self._kiwi_trees is None:
-            return self.store.create_many(new)
-        return self._create_registered(new, self._kiwi_trees)
+        with self._within_quota(new):
+            if self._kiwi_trees is None:
+                return self.store.create_many(new)
+            return self._create_registered(new, self._kiwi_trees)
+
+    @contextlib.contextmanager
+    def _within_quota(self, new: list[Subscription], replaced: str = "") -> Iterator[None]:
+        """Refuse what exceeds the quota; others of this process wait until the block has stored it.
+
+        Raises:
+            QuotaExceededError: names the quota and its value.
+        """
+        if self._quota is None or self._usage is None:
+            yield
+            return
+        with self._usage.lock:
+            self._usage.check(self._quota, new, replaced)
+            yield
 
     def _check_rights(self, subscription: Subscription) -> None:
         refusals = list(self._rights.refusals_of(subscription))
@@ -135,6 +157,10 @@ class SubscriptionService:
         check_id(id)
         check(subscription)
         self._check_rights(subscription)
+        with self._within_quota([subscription], id):
+            return self._update(id, subscription, expected_revision)
+
+    def _update(self, id: str, subscription: Subscription, expected_revision: int | None) -> int:  # noqa: A002
         trees = self._kiwi_trees
         if trees is None:
             return self.store.update(id, subscription, expected_revision)

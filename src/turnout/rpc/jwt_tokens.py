@@ -1,0 +1,185 @@
+"""JSON Web Tokens of an OpenID Connect issuer: verified by its published keys, and callers made of their claims."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+import urllib.request
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import grpc
+import jwt
+
+from turnout.errors import ConfigError, Mistake, SubscriptionInvalidError
+from turnout.rpc.caller import Caller, Right
+from turnout.rpc.status import RefusedError
+from turnout.subscriptions.destinations import check_pattern
+from turnout.subscriptions.quotas import Quota
+from turnout.subscriptions.tenants import check_tenant
+
+_ALGORITHMS: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
+"""Signatures that are accepted: of a private key that the issuer alone has. ``none`` and shared secrets are not."""
+
+_REQUIRED: Final = ("exp", "iss", "aud", "sub")
+_LEEWAY_SECONDS: Final = 30
+_TIMEOUT_SECONDS: Final = 5.0
+_LIFETIME_SECONDS: Final = 300.0
+"""Seconds after which the keys are fetched again: a key that the issuer has withdrawn is refused then."""
+
+_PAUSE_SECONDS: Final = 10.0
+"""Seconds between two fetches for keys that are not known: tokens of strangers cause no more."""
+
+_LARGEST: Final = 1 << 20
+"""Bytes of a key set that are read."""
+
+_SHORTEST: Final = 3
+"""Parts of a token between dots."""
+
+
+@dataclass(frozen=True, slots=True)
+class JwtSettings:
+    """Issuer of tokens, and the claims that say who a caller is.
+
+    Attributes:
+        issuer: what ``iss`` has to be.
+        audience: what ``aud`` has to have.
+        jwks: URL of the issuer's keys (``https://``; ``http://`` on this machine, ``file://``).
+        tenant_claim: claim with the tenant, ``*`` for the whole store.
+        rights_claim: claim with the rights, a list or a text with blanks between them; others in it are not looked at.
+        destinations_claim: claim with patterns of the destinations that the caller may name; without it any.
+        quota_claim: claim with the `Quota`; without it none.
+
+    Raises:
+        ConfigError: a setting is missing, or keys would be fetched where others on the way can replace them.
+    """
+
+    issuer: str
+    audience: str
+    jwks: str
+    tenant_claim: str = "tenant"
+    rights_claim: str = "rights"
+    destinations_claim: str = "destinations"
+    quota_claim: str = "quota"
+
+    def __post_init__(self) -> None:
+        mistakes = [
+            Mistake(f"jwt.{name}", "is required and missing")
+            for name in ("issuer", "audience", "jwks")
+            if not getattr(self, name)
+        ]
+        url = urlsplit(self.jwks)
+        safe = url.scheme in ("https", "file") or (
+            url.scheme == "http" and url.hostname in ("127.0.0.1", "::1", "localhost")
+        )
+        if self.jwks and not safe:
+            mistakes.append(Mistake("jwt.jwks", f"expected an https:// URL, found {self.jwks!r:.80}"))
+        if mistakes:
+            raise ConfigError(mistakes, what="bad tokens")
+
+
+def _tenant(claim: object) -> str | None:
+    """Return the tenant of a claim; None for the whole store.
+
+    Raises:
+        SubscriptionInvalidError: it names none.
+    """
+    if not isinstance(claim, str):
+        raise SubscriptionInvalidError(f"expected a tenant or *, found {claim!r:.60}")
+    return None if claim == "*" else check_tenant(claim)
+
+
+class JwtVerifier:
+    """Callers by the tokens of an issuer. Safe to use from several threads.
+
+    Args:
+        settings: of the issuer.
+        clock: seconds that only grow.
+    """
+
+    def __init__(self, settings: JwtSettings, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._keys: dict[str, jwt.PyJWK] = {}
+        self._fetched = float("-inf")
+        self._tried = float("-inf")
+
+    @staticmethod
+    def is_one(token: str) -> bool:
+        """Return True if a token has the form of these."""
+        return token.startswith("ey") and token.count(".") == _SHORTEST - 1
+
+    def caller(self, token: str) -> Caller | None:
+        """Return the caller of a token; None if it is not the issuer's, not for this audience, or has expired.
+
+        Raises:
+            RefusedError: with UNAVAILABLE if the issuer's keys cannot be fetched, with PERMISSION_DENIED if its claims
+                name no tenant.
+        """
+        settings = self._settings
+        try:
+            header = jwt.get_unverified_header(token)
+            key = self._key(str(header.get("kid", "")))
+            if key is None or header.get("alg") not in _ALGORITHMS:
+                return None
+            claims: dict[str, Any] = jwt.decode(
+                token,
+                key,
+                algorithms=[str(header["alg"])],
+                audience=settings.audience,
+                issuer=settings.issuer,
+                leeway=_LEEWAY_SECONDS,
+                options={"require": list(_REQUIRED)},
+            )
+        except (jwt.PyJWTError, ValueError, RecursionError):
+            return None
+        return self._of(claims)
+
+    def _of(self, claims: dict[str, Any]) -> Caller:
+        settings = self._settings
+        tenant, rights = claims.get(settings.tenant_claim), claims.get(settings.rights_claim, ())
+        named = rights.split() if isinstance(rights, str) else rights
+        granted = frozenset(right for right in Right if isinstance(named, list | tuple) and str(right) in named)
+        patterns, quota = claims.get(settings.destinations_claim), claims.get(settings.quota_claim)
+        try:
+            allowed = None if patterns is None else tuple(check_pattern(str(one)) for one in patterns)
+            return Caller(
+                _tenant(tenant),
+                granted,
+                allowed,
+                f"{claims['sub']}",
+                None if quota is None else Quota.from_mapping(quota),
+            )
+        except (SubscriptionInvalidError, ValueError, TypeError) as problem:
+            raise RefusedError(
+                grpc.StatusCode.PERMISSION_DENIED, f"the token's claims name no caller of this server: {problem}"
+            ) from None
+
+    def _key(self, id_: str) -> jwt.PyJWK | None:
+        """Return the key of an id; keys that the issuer has published meanwhile are fetched."""
+        with self._lock:
+            now = self._clock()
+            is_old = now - self._fetched > _LIFETIME_SECONDS
+            if (is_old or id_ not in self._keys) and now - self._tried > _PAUSE_SECONDS:
+                self._tried = now
+                try:
+                    self._keys, self._fetched = self._fetch(), now
+                except (OSError, ValueError, jwt.PyJWTError) as failure:
+                    if not self._keys:
+                        self._tried = float("-inf")
+                        raise RefusedError(
+                            grpc.StatusCode.UNAVAILABLE, f"the keys of the tokens' issuer: {type(failure).__name__}"
+                        ) from None
+            return self._keys.get(id_)
+
+    def _fetch(self) -> dict[str, jwt.PyJWK]:
+        with urllib.request.urlopen(self._settings.jwks, timeout=_TIMEOUT_SECONDS) as answer:  # noqa: S310 - checked
+            document = json.loads(answer.read(_LARGEST))
+        if not isinstance(document, dict):
+            raise jwt.PyJWKSetError("a key set is an object")
+        # A key of a kind that is not known here is of no use, and no reason to refuse the others.
+        return {key.key_id or "": key for key in jwt.PyJWKSet.from_dict(document).keys}

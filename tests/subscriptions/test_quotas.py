@@ -1,0 +1,105 @@
+"""Quotas of tenants: what is counted, and what is refused."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from turnout.conditions import parse
+from turnout.errors import QuotaExceededError, SubscriptionInvalidError
+from turnout.subscriptions import Subscription, open_store
+from turnout.subscriptions.quotas import Quota, Usage, UsageCounter
+from turnout.subscriptions.service import SubscriptionService
+
+
+def one(text: str = "a:1", id_: str = "") -> Subscription:
+    return Subscription(["d"], parse(text), id=id_)
+
+
+@pytest.mark.parametrize(
+    ("text", "leaves", "unselective"),
+    [
+        ("a:1", 1, 0),
+        ("a:1 AND NOT b:2", 2, 0),
+        ("a:*", 1, 1),
+        ("total>5", 1, 0),
+        ("a:1 OR NOT b:2", 2, 1),
+        ("a:* AND b:2", 2, 0),
+    ],
+)
+def test_what_a_subscription_takes(text, leaves, unselective):
+    """Leaves, and the terms that no text or number can be looked up for."""
+    assert Usage.of(one(text)) == (1, leaves, unselective)
+
+
+@pytest.mark.parametrize(
+    ("quota", "words"),
+    [
+        (Quota(subscriptions=2), "the quota of subscriptions is 2, and 3 would be used"),
+        (Quota(leaves=3), "the quota of leaves is 3, and 4 would be used"),
+        (Quota(unselective=0), "the quota of unselective is 0, and 1 would be used"),
+    ],
+)
+def test_an_exceeded_quota(quota, words):
+    """It is named with its value and what would be used; nothing of the bulk is stored, and others' do not count."""
+    store = open_store("memory://")
+    store.for_tenant("bolt").create_many([one(), one("a:*")])
+    acme = store.for_tenant("acme")
+    service = SubscriptionService(acme, quota=quota, usage=UsageCounter(acme))
+    first = service.create(one())
+    revision = acme.revision()
+
+    with pytest.raises(QuotaExceededError, match=words):
+        service.create_many([one(), one("a:1 AND NOT b:2" if quota.unselective is None else "a:*")])
+    assert acme.revision() == revision
+    acme.delete(first)
+    assert service.create_many([one(), one()])
+
+
+def test_updates_count_what_they_add():
+    """An update is refused where the new version takes more than is left; one that takes less is always stored."""
+    store = open_store("memory://")
+    service = SubscriptionService(store, quota=Quota(leaves=2), usage=UsageCounter(store))
+    store.create(one("a:1 AND NOT b:2 AND NOT c:3", "a"))
+
+    with pytest.raises(QuotaExceededError, match="leaves is 2, and 4 would be used"):
+        service.update("a", one("a:1 AND NOT b:2 AND NOT c:3 AND NOT d:4"))
+    assert service.update("a", one("a:1 AND NOT b:2 AND NOT c:4")) == 2
+    assert service.update("a", one("a:1 AND NOT b:2")) == 3
+
+
+def test_threads_do_not_share_what_is_left():
+    """Of many threads that create at once, as many succeed as the quota has room for."""
+    store = open_store("memory://")
+    usage = UsageCounter(store)
+    refused: list[QuotaExceededError] = []
+
+    def create() -> None:
+        try:
+            SubscriptionService(store, quota=Quota(subscriptions=5), usage=usage).create(one())
+        except QuotaExceededError as exceeded:
+            refused.append(exceeded)
+
+    threads = [threading.Thread(target=create) for _ in range(12)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert (len(store.snapshot()), len(refused)) == (5, 7)
+
+
+@pytest.mark.parametrize(
+    ("mapping", "words"),
+    [
+        ([], "quota: expected an object, found \\[\\]"),
+        ({"leafs": 1}, "quota.leafs: unknown field; there are subscriptions, leaves, unselective"),
+        ({"leaves": -1}, "quota.leaves: expected a whole number, found -1"),
+        ({"leaves": True}, "quota.leaves: expected a whole number, found True"),
+    ],
+)
+def test_quotas_that_mean_nothing(mapping, words):
+    """Are refused with the field, what was found and what was expected."""
+    with pytest.raises(SubscriptionInvalidError, match=words):
+        Quota.from_mapping(mapping)
