@@ -1,14 +1,16 @@
-"""Messages of Kafka through Spark's own connector, in and out, on a broker that is started for it."""
+"""Messages of Kafka on a broker that is started for it: Spark's own connector, and routes, which do without it."""
 
 from __future__ import annotations
 
 import json
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import cache, partial
 from itertools import count as count_up
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from benchmarks.harness import CannotRunError, Case, Options, Result, Setup, rates, texts, timed
@@ -20,7 +22,7 @@ SIZES = ((60, 1.0), (1024, 0.2), (65_536, 0.01))
 
 
 def cases(options: Options) -> Iterator[Case]:
-    """Each size with one partition and with two, out and in again."""
+    """Each size with one partition and with two, out and in again; then routes, by turns with what they compare to."""
     rows = options.rows(100_000, 10_000)
     # A session stays for all cases, once there is a broker for one.
     with ExitStack() as stack:
@@ -29,6 +31,8 @@ def cases(options: Options) -> Iterator[Case]:
             for partitions in (1, 2):
                 name = f"{size} B partitions={partitions}"
                 yield Case(name, partial(_one, started, size, max(500, int(rows * share)), partitions))
+        yield Case("source of a route", partial(_sources, started, rows))
+        yield Case("whole route", partial(_routes, started, rows))
 
 
 def _started(stack: ExitStack) -> tuple[Any, Any]:
@@ -78,3 +82,119 @@ def _one(started: Callable[[], tuple[Any, Any]], size: int, count: int, partitio
     assert part(0).count() == count
     seconds = timed(REPEATS - 1, lambda: next(parts), lambda frame: frame.write.format("noop").mode("append").save())
     yield Result(f"read {size} B partitions={partitions}", count, rates(count, seconds), setup)
+
+
+def _fill(servers: str, topic: str, count: int) -> None:
+    """Publish records of 100 bytes to a new topic of two partitions; no two of all topics are equal."""
+    from turnout.kafka.admin import KafkaAdmin
+    from turnout.kafka.options import KafkaOptions
+    from turnout.kafka.producer import KafkaMessages, KafkaProducer
+
+    options = KafkaOptions.of(servers)
+    with KafkaAdmin(options) as admin:
+        admin.create_topic(topic, 2, {})
+    with KafkaProducer(options) as producer:
+        for begin in range(0, count, 10_000):
+            numbers = range(begin, min(count, begin + 10_000))
+            values = [b'{"n": %d, "of": "%-80b"}' % (n, topic.encode()) for n in numbers]
+            partitions = [n % 2 for n in numbers]
+            messages = KafkaMessages([topic] * len(values), values, [None] * len(values), None, None, partitions)
+            producer.publish(messages, _refuse)
+        producer.flush()
+
+
+def _refuse(index: int, reason: Exception) -> None:
+    raise CannotRunError(f"message {index}: {reason}")
+
+
+def _sources(started: Callable[[], tuple[Any, Any]], count: int) -> Iterator[Result]:
+    """Records to where the engine would take them: read by the stage, and through Spark's connector, by turns."""
+    import pyarrow as pa
+
+    from turnout.routes.endpoints import KafkaSource
+    from turnout.spark.endpoints import RECORD_COLUMNS, endpoint_of
+    from turnout.spark.formats.splits import records_of
+    from turnout.spark.history.recorded import RecordSpan
+    from turnout.spark.workers.map_in_arrow import map_in_arrow
+
+    spark, broker = started()
+
+    def counted(batches: Any) -> Any:
+        for batch in batches:
+            yield pa.RecordBatch.from_pydict({"count": [batch.num_rows]})
+
+    def read(batches: Any) -> Any:
+        for rows in batches:
+            yield from counted(records_of(rows))
+
+    def connector(topic: str) -> Any:
+        options = {"kafka.bootstrap.servers": broker.servers, "subscribe": topic, "includeHeaders": "true"}
+        rows = spark.read.format("kafka").options(**options).load().select(*RECORD_COLUMNS)
+        return map_in_arrow(rows, counted, "count bigint")
+
+    def stage(topic: str) -> Any:
+        source = KafkaSource.model_validate(
+            {"format": "kafka", "servers": broker.servers, "topics": topic, "partitions": 2}
+        )
+        return map_in_arrow(endpoint_of(source).recorded(spark, RecordSpan()), read, "count bigint")
+
+    taken = _by_turns(broker.servers, count, {"connector": connector, "stage": stage}, _counted_once)
+    setup = Setup("new", None, 2)
+    yield Result("records by Spark's connector", count, rates(count, taken["connector"]), setup)
+    ratio = median(taken["connector"]) / median(taken["stage"])
+    yield Result("records by the stage", count, rates(count, taken["stage"]), setup, "Spark's connector", ratio)
+
+
+def _counted_once(frame: Any, count: int) -> None:
+    found = sum(row["count"] for row in frame.collect())
+    if found != count:
+        raise CannotRunError(f"{found} records were read, of {count}")
+
+
+def _routes(started: Callable[[], tuple[Any, Any]], count: int) -> Iterator[Result]:
+    """Routes from Kafka to Kafka, at least once and exactly once by turns."""
+    from turnout.routes import Route
+    from turnout.spark.running.job import run
+
+    spark, broker = started()
+
+    def route(topic: str, exact: bool) -> Route:
+        end = {"format": "kafka", "servers": broker.servers}
+        document = {
+            "name": topic,
+            "source": {**end, "topics": topic, "partitions": 2},
+            "value": {"format": "json"},
+            "transforms": [{"type": "InsertField$Value", "static.field": "via", "static.value": "turnout"}],
+            "mappings": {topic: f"{topic}.out"},
+            "sink": {**end, "exactlyOnce": exact},
+        }
+        return Route.parse(json.dumps(document))
+
+    def work(prepared: Route, count: int) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            counts = run(prepared, spark, once=True, checkpoint=folder).counts
+        if counts.delivered != count:
+            raise CannotRunError(f"{counts.delivered} records were delivered, of {count}")
+
+    kinds = {"at least once": partial(route, exact=False), "exactly once": partial(route, exact=True)}
+    taken = _by_turns(broker.servers, count, kinds, work)
+    setup = Setup("new", None, 2)
+    yield Result("route at least once", count, rates(count, taken["at least once"]), setup)
+    ratio = median(taken["at least once"]) / median(taken["exactly once"])
+    yield Result("route exactly once", count, rates(count, taken["exactly once"]), setup, "at least once", ratio)
+
+
+def _by_turns(
+    servers: str, count: int, kinds: dict[str, Callable[[str], Any]], work: Callable[[Any, int], None]
+) -> dict[str, list[float]]:
+    """Return the seconds of each kind, each time with a topic of its own; the first turn of each is for warming up."""
+    taken: dict[str, list[float]] = {kind: [] for kind in kinds}
+    for turn in range(REPEATS + 1):
+        for kind, prepare in kinds.items():
+            topic = f"{work.__name__.strip('_')}-{kind.replace(' ', '-')}-{turn}"
+            _fill(servers, topic, count)
+            prepared = prepare(topic)
+            begun = time.perf_counter()
+            work(prepared, count)
+            taken[kind].append(time.perf_counter() - begun)
+    return {kind: seconds[1:] for kind, seconds in taken.items()}

@@ -228,7 +228,8 @@ source: {{format: nats, servers: "{servers}", stream: S, {login}}}
 subscriptions: {{store: "mongodb://ann:s3cr3t-mongo@127.0.0.1:1/db"}}
 sinks:
   a: {{format: nats, servers: "{servers}", token: s3cr3t-token}}
-  b: {{format: kafka, servers: "127.0.0.1:1", options: {{kafka.sasl.jaas.config: "password=s3cr3t-jaas"}}}}
+  b: {{format: kafka, servers: "127.0.0.1:1", security: {{security.protocol: SASL_PLAINTEXT,
+    sasl.mechanism: PLAIN, sasl.jaas.config: "PlainLoginModule required username=a password=s3cr3t-jaas;"}}}}
 {more}
 """
 LOGINS = ["user: ann, password: s3cr3t-pw", "token: s3cr3t-token", "nkeySeed: s3cr3t-seed"]

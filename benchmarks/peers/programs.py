@@ -14,10 +14,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from tools.maven import resolve_jars
+
 from benchmarks.harness import CannotRunError
 from turnout.errors import TurnoutError
 from turnout.runtime.java import find_java
-from turnout.spark.formats.kafka import resolve_jars
 
 HERE = Path(__file__).parent
 BENTO = "v1.20.0"

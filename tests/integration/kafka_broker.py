@@ -9,10 +9,11 @@ import time
 from pathlib import Path
 from typing import Self
 
+from tools.maven import kafka_properties, resolve_jars
+
 from turnout.embedded.nats_server import free_port
 from turnout.errors import TurnoutError
 from turnout.runtime.java import find_java
-from turnout.spark.formats.kafka import kafka_properties, resolve_jars
 
 BROKER = ("org.apache.kafka:kafka_2.13:3.9.1", "org.apache.kafka:kafka-tools:3.9.1")
 
@@ -54,18 +55,18 @@ def connector_properties() -> dict[str, str]:
 
 
 class KafkaBroker:
-    """One broker that is its own controller, on loopback, with its data in *work*.
+    """One broker that is its own controller, on loopback, with its data in *work*; *more* properties go before.
 
     Raises:
         TurnoutError: when the jars cannot be had; the message says why.
     """
 
-    def __init__(self, work: Path) -> None:
+    def __init__(self, work: Path, more: str = "") -> None:
         self.class_path = os.pathsep.join(str(jar) for jar in resolve_jars(BROKER))
         self.work = work
         self.port = free_port()
         self.properties = work / "server.properties"
-        text = _PROPERTIES.format(port=self.port, controller=free_port(), work=work)
+        text = (_PROPERTIES + more).format(port=self.port, controller=free_port(), work=work)
         self.properties.write_text(text, encoding="utf-8")
         self.process: subprocess.Popen[bytes] | None = None
 
@@ -82,7 +83,18 @@ class KafkaBroker:
             self._java("kafka.tools.StorageTool", "format", *identity), capture_output=True, text=True, check=False
         )
         assert formatted.returncode == 0, formatted.stderr[-2000:]
-        with (self.work / "broker.log").open("wb") as log:
+        self.start()
+        return self
+
+    def kill(self) -> None:
+        """End the broker by SIGKILL, as a crash does; `start` begins it again with its data."""
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait(10)
+
+    def start(self) -> None:
+        """Start the broker, and wait until it accepts connections."""
+        with (self.work / "broker.log").open("ab") as log:
             self.process = subprocess.Popen(self._java("kafka.Kafka", str(self.properties)), stdout=log, stderr=log)
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline and self.process.poll() is None:
@@ -91,7 +103,7 @@ class KafkaBroker:
             except OSError:
                 time.sleep(0.1)
             else:
-                return self
+                return
         self.__exit__()
         raise AssertionError("the broker did not start: " + (self.work / "broker.log").read_text()[-2000:])
 

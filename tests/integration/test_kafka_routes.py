@@ -1,4 +1,4 @@
-"""Routes from and to a real Kafka broker, through Spark's own connector."""
+"""Routes from and to a real Kafka broker, without Spark's connector."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.integration.kafka_broker import KafkaBroker, connector_properties
+from tests.integration.kafka_broker import KafkaBroker
 
 from turnout.embedded import NatsServer
 from turnout.errors import TurnoutError
 from turnout.nats.wire import Connection, PullReader, Range, create_stream
-from turnout.spark.formats.kafka import CONNECTOR, kafka_properties, resolve_jars
 
 pytestmark = pytest.mark.kafka
 
@@ -30,14 +29,6 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
         yield started
 
 
-@pytest.fixture(scope="module")
-def connector() -> dict[str, str]:
-    try:
-        return connector_properties()
-    except TurnoutError as missing:
-        pytest.skip(f"no Kafka connector for Spark: {missing}")
-
-
 ROUTE = """
 name: {name}
 source: {source}
@@ -47,14 +38,13 @@ transforms:
 sink: {sink}
 trigger: {{availableNow: true}}
 checkpoint: "{work}/{name}"
-spark: {spark}
-"""
+{more}"""
 
 
-def run(work: Path, name: str, source: str, sink: str, spark: dict[str, str]) -> dict[str, int]:
-    """Run a route in a process of its own, as the connector must be there when its JVM starts; the counts."""
+def run(work: Path, name: str, source: str, sink: str, more: str = "") -> dict[str, int]:
+    """Run a route in a process of its own; the counts."""
     path = work / f"{name}.yaml"
-    text = ROUTE.format(name=name, source=source, sink=sink, work=work, spark=json.dumps(spark))
+    text = ROUTE.format(name=name, source=source, sink=sink, work=work, more=more)
     path.write_text(text, encoding="utf-8")
     done = subprocess.run(
         [sys.executable, "-m", "turnout", "run", str(path), "--json"],
@@ -72,9 +62,7 @@ def test_a_broker_of_our_own(broker: KafkaBroker) -> None:
     assert "orders" in broker.topics("--list")
 
 
-def test_to_kafka_and_back(
-    broker: KafkaBroker, connector: dict[str, str], nats_server: NatsServer, tmp_path: Path
-) -> None:
+def test_to_kafka_and_back(broker: KafkaBroker, nats_server: NatsServer, tmp_path: Path) -> None:
     """NATS to Kafka to NATS: the record keeps its topic, its value and its headers."""
     count = 500
     nats = f'{{format: nats, servers: "{nats_server.url}", stream: %s}}'
@@ -83,10 +71,10 @@ def test_to_kafka_and_back(
         for n in range(count):
             connection.request("flights", json.dumps({"n": n}).encode(), {"Trace": str(n)})
         kafka = f'{{format: kafka, servers: "{broker.servers}"'
-        there = run(tmp_path, "there", nats % "TOKAFKA", kafka + "}", connector)
+        there = run(tmp_path, "there", nats % "TOKAFKA", kafka + "}")
         connection.api("STREAM.UPDATE.TOKAFKA", {"name": "TOKAFKA", "subjects": ["unused"], "storage": "memory"})
         create_stream(connection, {"name": "FROMKAFKA", "subjects": ["flights"], "storage": "memory"})
-        back = run(tmp_path, "back", kafka + ", topics: flights}", nats % "FROMKAFKA", connector)
+        back = run(tmp_path, "back", kafka + ", topics: flights}", nats % "FROMKAFKA")
 
         assert (there["read"], there["delivered"], back["read"], back["delivered"]) == (count,) * 4
         rows = [
@@ -97,24 +85,6 @@ def test_to_kafka_and_back(
     assert sorted(json.loads(row["value"])["n"] for row in rows) == list(range(count))
     assert all(json.loads(row["value"])["via"] == "turnout" for row in rows)
     assert {header["key"] for row in rows for header in row["headers"]} >= {"Trace"}
-
-
-def test_what_maven_cannot_fetch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without Maven Spark is asked to fetch the connector; with it, its reason is told."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    tools = tmp_path / "bin"
-    tools.mkdir()
-    monkeypatch.setenv("PATH", str(tools))
-
-    assert kafka_properties() == {"spark.jars.packages": CONNECTOR}
-    with pytest.raises(TurnoutError, match="Maven is not installed"):
-        resolve_jars(["a:b:1"])
-
-    maven = tools / "mvn"
-    maven.write_text("#!/bin/sh\necho '[ERROR] no such artifact'\nexit 1\n", encoding="utf-8")
-    maven.chmod(0o755)
-    with pytest.raises(TurnoutError, match=r"could not fetch a:b:1: no such artifact"):
-        resolve_jars(["a:b:1"])
 
 
 def records(folder: Path, rows: list[dict[str, object]]) -> str:
@@ -129,7 +99,7 @@ TOLERANT = "deadLetter: {topic: dead}\nerrors: {tolerance: all}\n"
 
 @pytest.mark.parametrize(("topic", "size"), [("sized", 3_000_000), ("sized", (1 << 20) - 100), ("low", 200_000)])
 def test_a_record_that_is_too_large_is_a_dead_letter(
-    broker: KafkaBroker, connector: dict[str, str], tmp_path: Path, topic: str, size: int
+    broker: KafkaBroker, tmp_path: Path, topic: str, size: int
 ) -> None:
     """By the producer's limit, by the route's own transform, and by the topic's; its neighbour is delivered."""
     if topic not in broker.topics("--list").split():
@@ -141,7 +111,7 @@ def test_a_record_that_is_too_large_is_a_dead_letter(
     ]
     sink = f'{{format: kafka, servers: "{broker.servers}"}}\n{TOLERANT}'
 
-    counts = run(tmp_path, "sized", records(tmp_path / "in", rows), sink, connector)
+    counts = run(tmp_path, "sized", records(tmp_path / "in", rows), sink)
 
     assert {name: counts[name] for name in ("read", "delivered", "dead_lettered", "undeliverable")} == {
         "read": 2, "delivered": 1, "dead_lettered": 1, "undeliverable": 1,

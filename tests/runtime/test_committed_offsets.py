@@ -58,3 +58,14 @@ def test_the_first_open_split_says_how_far_it_is(tmp_path: Path) -> None:
     ProgressFolder(written).write(1, OpenProgress(9))
 
     assert committed(written) == Offsets(None, {"A": 9})
+
+
+def test_offsets_of_kafka(tmp_path: Path) -> None:
+    """Offsets of partitions are found by topic and partition; ids and plans beside them are no topics."""
+    written = '{"a.b": {"0": 5, "1": 7}, ":ids": {"a.b": "x"}, ":from": {"a.b": {"0": 1}}, ":splits": 2}'
+    checkpoint(tmp_path / "c", written)
+
+    found = committed(tmp_path / "c")
+
+    assert found.next == {"a.b": {"0": 5, "1": 7}}
+    assert [found.sequence(name) for name in ("a.b:0", "a.b:1", "a.b:2", "c:0")] == [5, 7, 0, 0]

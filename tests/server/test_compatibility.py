@@ -124,7 +124,7 @@ SECRET: Document = {
     "spark": {"spark.acme.password": "p"},
     "transforms": [{"name": "t", "type": "InsertHeader", "header": "h", "value.literal": "http://u:p@a"}],
     "mappings": {"a.*": "b.{{wildcard(1)}}"},
-    "sink": {"format": "kafka", "servers": "k:1", "options": {"kafka.sasl.jaas.config": "p"}},
+    "sink": {"format": "kafka", "servers": "k:1", "options": {"kafka.ssl.key.password": "p"}},
 }
 GUESSES: list[Document] = [
     {"source_servers": ["nats://u:guess@a:4222", "nats://b:4222"]},
@@ -132,7 +132,7 @@ GUESSES: list[Document] = [
     {"subscriptions": {"store": "mongodb://u:guess@db/x"}},
     {"spark": {"spark.acme.password": "guess"}},
     {"transforms": [{"name": "t", "type": "InsertHeader", "header": "h", "value.literal": "http://u:guess@a"}]},
-    {"sink": {"format": "kafka", "servers": "k:1", "options": {"kafka.sasl.jaas.config": "guess"}}},
+    {"sink": {"format": "kafka", "servers": "k:1", "options": {"kafka.ssl.key.password": "guess"}}},
 ]
 
 

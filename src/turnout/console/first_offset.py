@@ -39,7 +39,7 @@ def beginnings_of(route: Route) -> list[Beginning]:
         return []
     start = adapter.sequences()
     with adapter.session() as session:
-        ends = session.ends(source.streams)
+        ends = session.ends(source)
     begins = {stream: max(end.first, start[stream]) for stream, end in ends.items()}
     return [Beginning(stream, begins[stream], max(0, end.next - begins[stream])) for stream, end in ends.items()]
 

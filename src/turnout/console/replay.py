@@ -69,7 +69,7 @@ def replay_of(routes: Routes, name: str, written: str) -> list[StreamReplay]:
     begins = adapter.sequences(start)
     done = routes.offsets(name)
     with adapter.session() as session:
-        ends = session.ends(source.streams)
+        ends = session.ends(source)
     return [
         StreamReplay(stream, max(end.first, begins[stream]), max(end.first, done.sequence(stream)), end.next)
         for stream, end in ends.items()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from turnout.errors import ConnectionLostError, StreamError
 from turnout.histogram import Histogram
-from turnout.kafka.clients import ErrorWatch, code_of, producer_of, raise_error
+from turnout.kafka.clients import NOT_FOUND, ErrorWatch, code_of, kafka_errors, producer_of, raise_error
 from turnout.kafka.options import KafkaOptions
 from turnout.records.published import TOO_LARGE, Published, Refuse
 
@@ -32,6 +32,9 @@ _PER_MESSAGE: Final = frozenset(
 
 _TOO_LARGE: Final = frozenset({"MSG_SIZE_TOO_LARGE", "RECORD_LIST_TOO_LARGE"})
 _WAIT_SECONDS: Final = 0.05
+_ABORT_SECONDS: Final = 2.0
+_CREATION_SECONDS: Final = 5.0
+_KNOWN_SECONDS: Final = 60.0
 _STEPS: Final = 1000
 """Messages between two looks at the acknowledgements."""
 
@@ -62,6 +65,10 @@ class KafkaMessages(NamedTuple):
     timestamps: Sequence[int | None] | None = None
     partitions: Sequence[int] | None = None
 
+    def take(self, rows: Sequence[int]) -> KafkaMessages:
+        """Return the messages at *rows*, in that order."""
+        return KafkaMessages(*(None if part is None else [part[row] for row in rows] for part in self))  # type: ignore[arg-type]
+
 
 class _Message(NamedTuple):
     """Message on its way, with whom to tell of its refusal."""
@@ -85,10 +92,12 @@ class KafkaProducer:
         self._watch = ErrorWatch()
         self._transactional_id = transactional_id
         self._producer: Producer = producer_of(options, self._watch, transactional_id)
+        self._in_transaction = False
         self._sent = 0
         self._refused = 0
         self._failure: KafkaError | None = None
         self._under_way: deque[tuple[int, int, float]] = deque()
+        self._partitions: dict[str, tuple[int, float]] = {}
         self._to_repeat: deque[_Message] = deque()
         self._delivery = Histogram()
 
@@ -101,10 +110,13 @@ class KafkaProducer:
         self.close()
 
     def close(self) -> None:
-        """Give up messages that are not acknowledged, and close the connections."""
+        """Give up messages that are not acknowledged, abort a transaction that is open, and close the connections."""
         with suppress(Exception):
             # A producer that is fenced, or has failed for good, refuses this too.
             self._producer.purge()
+            if self._in_transaction:
+                # Until it has ended, consumers with read_committed wait; nobody waits long for brokers that are away.
+                self._producer.abort_transaction(_ABORT_SECONDS)
         del self._producer
 
     # -- messages
@@ -135,6 +147,40 @@ class KafkaProducer:
                 self._look(0)
         self._sent += count
         self._under_way.append((self._sent, count, begun))
+        self._look(0)
+
+    def partition_count(self, topic: str) -> int:
+        """Return the number of partitions of a topic, 0 if there is no such topic.
+
+        It is asked for once in a while; a topic that brokers make when it is asked for is waited for.
+
+        Raises:
+            ConnectionLostError: no broker answers.
+            StreamError: a broker refuses to say it.
+        """
+        known = self._partitions.get(topic)
+        if known is not None and time.monotonic() < known[1]:
+            return known[0]
+        deadline = time.monotonic() + _CREATION_SECONDS
+        while True:
+            with kafka_errors(f"the topic {topic!r} cannot be described", self._options, self._watch):
+                found = self._producer.list_topics(topic, self._options.timeout).topics[topic]
+            if found.error is None or time.monotonic() > deadline:
+                break
+            if code_of(found.error) != NOT_FOUND and not found.error.retriable():
+                raise_error(f"the topic {topic!r} cannot be described", found.error, self._options)
+            time.sleep(_WAIT_SECONDS)
+        count = 0 if found.error is not None else len(found.partitions)
+        self._partitions[topic] = count, time.monotonic() + _KNOWN_SECONDS
+        return count
+
+    def collect(self) -> None:
+        """Process the acknowledgements that have arrived, without a wait for others.
+
+        Raises:
+            StreamError: as `publish`.
+            ConnectionLostError: as `publish`.
+        """
         self._look(0)
 
     def flush(self) -> Published:
@@ -221,6 +267,7 @@ class KafkaProducer:
         seconds = self._options.timeout
         self._transact("a transaction cannot begin", lambda: self._producer.init_transactions(seconds))
         self._transact("a transaction cannot begin", self._producer.begin_transaction)
+        self._in_transaction = True
 
     def commit(self) -> None:
         """Commit the transaction: from now on consumers with ``read_committed`` see its messages.

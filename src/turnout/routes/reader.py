@@ -19,7 +19,7 @@ from turnout.records import Schema
 from turnout.routes.connector import Connector
 from turnout.routes.document import DeadLetterPart, RouteDocument
 from turnout.routes.document_paths import Document, Path, dotted, line_of
-from turnout.routes.endpoints import NatsSink, Sink
+from turnout.routes.endpoints import KafkaSink, KafkaSource, NatsSink, NatsSource, Sink
 from turnout.routes.files import FileNames
 from turnout.routes.includes import mappings_of, transforms_of
 from turnout.routes.mistakes import from_validation
@@ -85,6 +85,7 @@ class RouteReader:
         self._fields(checked, chain, (key.schema, value.schema), self._unread(transforms, converters))
         self._dead_letter(checked)
         self._feeds(checked)
+        self._transactions(checked)
         self._spark(checked)
         sinks = checked.sinks if checked.sinks is not None else {DEFAULT_SINK: checked.sink}
         return kind(
@@ -218,6 +219,19 @@ class RouteReader:
         """Check that the source has one stream, whose sequences are the order of the feeds."""
         if checked.subscriptions is not None and checked.subscriptions.feeds and len(checked.source.streams) != 1:
             self.add(("subscriptions", "feeds"), "feeds need a source of format nats with one stream")
+
+    def _transactions(self, checked: RouteDocument) -> None:
+        """Check that a repeated micro-batch has the same splits, if a sink has each of them in a transaction."""
+        sinks: Mapping[str, Sink | None] = checked.sinks or {DEFAULT_SINK: checked.sink}
+        exact = [name for name, sink in sinks.items() if sink is not None and sink.has_transactions]
+        if not exact:
+            return
+        path = ("sinks", exact[0], "exactlyOnce") if checked.sinks else ("sink", "exactlyOnce")
+        if not isinstance(checked.source, NatsSource | KafkaSource):
+            self.add(path, f"needs a source of format nats or kafka, found {checked.source.format}")
+        others = [sink.format for sink in sinks.values() if not isinstance(sink, NatsSink | KafkaSink) and sink]
+        if others:
+            self.add(path, f"needs sinks of format nats or kafka beside it, found {others[0]}")
 
     def _spark(self, checked: RouteDocument) -> None:
         """Slips in the names of Spark's properties, which would have no effect."""

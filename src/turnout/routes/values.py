@@ -18,13 +18,14 @@ from turnout.subscriptions.address import url_problem
 from turnout.suggestions import did_you_mean, nearest
 from turnout.transforms.java.regex import check_java_regex
 from turnout.transforms.java.regex_characters import JavaRegexError
-from turnout.untrusted import decimal
+from turnout.untrusted import decimal, is_whole
 
 Names = str | list[str]
 
 _MAX_STREAM_NAME = 255
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _NATS_SCHEMES = ("nats", "tls")
+_LARGEST_PARTITION = (1 << 31) - 1
 _PLACES = ("earliest", "latest")
 
 
@@ -154,10 +155,21 @@ def _moment(text: str) -> None:
 
 
 def _kafka_start(start: str | dict[str, Any]) -> str | dict[str, Any]:
-    if isinstance(start, str) and start not in _PLACES and not start.lstrip().startswith("{"):
-        expected = "earliest, latest or a block of offsets by topic and partition"
-        raise ValueError(f"found {start!r}, expected {expected}{did_you_mean(start, _PLACES)}")
+    if isinstance(start, dict):
+        for topic, offsets in start.items():
+            if not isinstance(offsets, dict) or not all(_is_offset(*pair) for pair in offsets.items()):
+                raise ValueError(f"{topic}: found {offsets!r}, expected an offset for each partition, -2 for earliest")
+    elif start not in _PLACES:
+        try:
+            datetime.fromisoformat(start.strip())
+        except ValueError:
+            expected = "earliest, latest, an ISO time or a block of offsets by topic and partition"
+            raise ValueError(f"found {start!r}, expected {expected}{did_you_mean(start, _PLACES)}") from None
     return start
+
+
+def _is_offset(partition: object, offset: object) -> bool:
+    return decimal(str(partition), _LARGEST_PARTITION) is not None and is_whole(offset, -2)
 
 
 NatsServers = Annotated[Names, AfterValidator(_each(_nats_server))]

@@ -7,7 +7,7 @@ cut off, or full of zeros, and Spark refuses to start. What they said can be don
 * an entry of ``offsets`` says where a micro-batch ends: without it the next one begins where the last whole entry
   ends, and reads at least as much;
 * an entry of a file source's log says which files a micro-batch has: without it they are new again;
-* ``metadata`` holds the query's id, on which nothing of a route depends;
+* ``metadata`` holds the query's id, on which nothing of a route depends but transactions (``exactlyOnce``);
 * a ``.crc`` file is the checksum of its neighbour, which is judged by itself.
 """
 
@@ -51,19 +51,22 @@ def mend(route: Route, folder: Path | None) -> None:
         return
     start = str(getattr(route.source, "start", "earliest"))
     # Kafka's offset -1 is the latest, too.
-    notes = repair_torn_entries(folder, from_the_beginning="latest" not in start and "-1" not in start)
+    from_the_beginning = "latest" not in start and "-1" not in start
+    needs_id = any(sink.has_transactions for sink in route.sinks.values())
+    notes = repair_torn_entries(folder, from_the_beginning=from_the_beginning, needs_id=needs_id)
     if notes:
         warning = "route %s: the checkpoint %s was torn, as by a power cut: removed %s; the rest is done again"
         _log.warning(warning, route.name, folder, ", ".join(notes))
 
 
-def repair_torn_entries(folder: Path, *, from_the_beginning: bool) -> list[str]:
+def repair_torn_entries(folder: Path, *, from_the_beginning: bool, needs_id: bool = False) -> list[str]:
     """Remove the torn entries of a checkpoint without a run; return descriptions of the changes for the log.
 
     Args:
         folder: of the checkpoint; it may be new.
         from_the_beginning: whether a source without a position begins with all that it holds, so that a first
             micro-batch of which nothing is known loses nothing.
+        needs_id: whether notes of finished splits have the query's id, so that it cannot be replaced.
 
     Raises:
         RunError: what is torn cannot be done without.
@@ -84,7 +87,9 @@ def repair_torn_entries(folder: Path, *, from_the_beginning: bool) -> list[str]:
         notes += offsets.drop(number for number in offsets.entries if number > behind)
         notes += commits.drop(number for number in commits.entries if number > behind)
     notes += commits.drop(commits.torn)
-    return notes + _mend_metadata(folder / "metadata", logged=bool(offsets.entries or commits.entries))
+    return notes + _mend_metadata(
+        folder / "metadata", logged=bool(offsets.entries or commits.entries), needs_id=needs_id
+    )
 
 
 class _Log:
@@ -192,8 +197,12 @@ def _file_log_offset(entry: Path) -> int:
     return int(position.get("logOffset", -1)) if isinstance(position, dict) else -1
 
 
-def _mend_metadata(file: Path, *, logged: bool) -> list[str]:
-    """Replace the query's id if its file is torn; without an id Spark refuses the logs beside it."""
+def _mend_metadata(file: Path, *, logged: bool, needs_id: bool) -> list[str]:
+    """Replace the query's id if its file is torn; without an id Spark refuses the logs beside it.
+
+    Raises:
+        RunError: the id is needed.
+    """
     if not file.exists():
         return []
     try:
@@ -201,6 +210,11 @@ def _mend_metadata(file: Path, *, logged: bool) -> list[str]:
             return []
     except (ValueError, KeyError, TypeError):
         pass
+    if logged and needs_id:
+        raise RunError(
+            f"{file} is torn, as after a power cut, and without the query's id it is not known which splits of the last"
+            " micro-batch are in Kafka: remove the checkpoint's folder, and begin where the route's start says"
+        )
     if logged:
         replace_file(file, json.dumps({"id": str(uuid.uuid4())}))
     else:

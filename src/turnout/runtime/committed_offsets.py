@@ -28,8 +28,10 @@ class Offsets:
     next: dict[str, object]
 
     def sequence(self, stream: str) -> int:
-        """Return the next sequence of a stream; 0 if none is committed."""
-        following = self.next.get(stream, 0)
+        """Return the next sequence of a stream, or the offset of a ``topic:partition``; 0 if none is committed."""
+        topic, colon, partition = stream.rpartition(":")
+        offsets = self.next.get(topic) if colon else None
+        following = offsets.get(partition, 0) if isinstance(offsets, dict) else self.next.get(stream, 0)
         return following if isinstance(following, int) else 0
 
 
@@ -41,8 +43,10 @@ def committed(checkpoint: Path) -> Offsets:
         position = _planned_end(checkpoint, batch)
         if position is None:
             continue
-        # NATS: beside the streams stand names with a dot, which no stream's name has.
-        following = {name: value for name, value in position.items() if "." not in name or _nested(value)}
+        # Names beside the streams have a dot, which no NATS stream's name has; those beside Kafka's topics a colon.
+        following = {
+            name: value for name, value in position.items() if ":" not in name and ("." not in name or _nested(value))
+        }
         return Offsets(batch, following | _recorded(checkpoint, position) | _under_way(checkpoint, batch + 1))
     return Offsets(None, _under_way(checkpoint, 0))
 

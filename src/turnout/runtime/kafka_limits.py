@@ -1,4 +1,4 @@
-"""Size limits of Kafka's producer, applied before Spark's connector, which reports no result per record."""
+"""Size limits of Kafka's producer and brokers, applied before messages are sent: a transaction leaves none out."""
 
 from __future__ import annotations
 
@@ -52,7 +52,9 @@ class KafkaLimits:
         """
         options = sink.options()
         texts = {
-            "kafka.max.request.size": options.get("kafka.max.request.size", str(_MAX_REQUEST_SIZE)),
+            "kafka.max.request.size": options.get(
+                "kafka.max.request.size", options.get("kafka.message.max.bytes", str(_MAX_REQUEST_SIZE))
+            ),
             "kafka.buffer.memory": options.get("kafka.buffer.memory", str(_BUFFER_MEMORY)),
         }
         wrong = [

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 from turnout.routes.endpoints import Source
 from turnout.runtime.committed_offsets import committed
 from turnout.runtime.endpoints import SourceSession
+
+_MOST_AGES: Final = 16
+"""Ages that are asked for: those of the streams or partitions with the largest lags."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +19,8 @@ class Lag:
     """Lag of a route.
 
     Attributes:
-        records: by stream, the sequences that are not read yet. With a filter not all of them are for this route.
+        records: by stream, the sequences that are not read yet, or by ``topic:partition``, the offsets. With a filter
+            not all of them are for this route; of offsets some may hold no record.
         seconds: the age of the oldest of them; 0 where there is none, None where the server does not say.
     """
 
@@ -36,14 +41,14 @@ def lag_of(source: Source, checkpoint: Path | None, session: SourceSession, now:
         StreamError: a stream does not exist.
         ConnectionLostError: the server has gone.
     """
-    ends = session.ends(source.streams)
+    ends = session.ends(source)
     if checkpoint is None:
         return None
     done = committed(checkpoint)
     positions = {stream: max(end.first, done.sequence(stream)) for stream, end in ends.items()}
     records = {stream: max(0, end.next - positions[stream]) for stream, end in ends.items()}
     ages: list[float] = []
-    for stream in (stream for stream, count in records.items() if count):
+    for stream in sorted((name for name, count in records.items() if count), key=records.__getitem__)[-_MOST_AGES:]:
         age = session.age(stream, positions[stream], now)
         if age is None:
             return Lag(records, None)

@@ -19,7 +19,7 @@ _Answer = TypeVar("_Answer")
 def preflight(route: Route) -> Route:
     """Check that the route's servers are reachable and have the streams, before Spark is started.
 
-    Only nats-servers are asked.
+    Only servers of NATS and Kafka are asked.
 
     Returns:
         The route, which knows now what it reads itself on the servers of its sinks.

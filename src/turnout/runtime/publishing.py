@@ -1,25 +1,22 @@
-"""Publishing of a task's messages to the route's NATS sinks, and dead letters for refused messages."""
+"""Publishing of a task's messages to the route's sinks, and dead letters for refused messages."""
 
 from __future__ import annotations
 
 from contextlib import ExitStack
 from functools import partial
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from turnout.engine import Counts, Result
 from turnout.histogram import Histogram
-from turnout.nats.wire import Connection, Publisher
-from turnout.nats.wire.packing import header_lines, id_lines
-from turnout.records.published import TOO_LARGE
-from turnout.runtime.sink_options import SinkOptions
+from turnout.kafka.control import Slot
+from turnout.records.published import TOO_LARGE, Published, Refuse
+from turnout.runtime.kafka_publisher import KafkaPublisher, KafkaSinkOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Mapping
 
     from turnout.engine import Messages
     from turnout.errors import StreamError
@@ -28,16 +25,41 @@ _KEPT_BACK: Final = 16
 """This many batches with refused messages are held in memory, before their dead letters are published."""
 
 
+class SinkPublisher(Protocol):
+    """Publisher of one sink."""
+
+    def send(self, messages: Messages, refuse: Refuse) -> None:
+        """Send messages; *refuse* is called, now or later, for those that will never be stored."""
+
+    def collect(self) -> None:
+        """Process the acknowledgements that have arrived, without a wait for others."""
+
+    def flush(self) -> Published:
+        """Wait until every message is stored or refused."""
+
+    def close(self) -> None:
+        """Close the connections."""
+
+
+class PublishingOptions(Protocol):
+    """Options of a sink that the stage delivers to by itself."""
+
+    def publisher(self, slot: Slot | None = None) -> SinkPublisher:
+        """Return a publisher for a task."""
+
+
 class Publishers:
-    """A publisher for each NATS sink that messages go to, opened with the first of them.
+    """A publisher for each sink that messages go to, opened with the first of them.
 
     Args:
         sinks: how to publish to each of the route's sinks.
+        slot: of the task, for transactions; None without micro-batches, which have none.
     """
 
-    def __init__(self, sinks: tuple[SinkOptions | None, ...]) -> None:
-        self._sinks = sinks
-        self._open: dict[int, Publisher] = {}
+    def __init__(self, sinks: tuple[PublishingOptions | None, ...], slot: Slot | None = None) -> None:
+        self._sinks = sinks if slot is not None else tuple(map(_without_transactions, sinks))
+        self._slot = slot
+        self._open: dict[int, SinkPublisher] = {}
         self._connections = ExitStack()
         self._refused: dict[int, tuple[Result, dict[int, str]]] = {}
         self._too_large: list[Messages] = []
@@ -54,7 +76,41 @@ class Publishers:
         """Connect to all sinks, before there is anything to publish."""
         for sink, options in enumerate(self._sinks):
             if options is not None:
-                self._publisher(sink, options)
+                self._publisher(sink)
+
+    def begin(self, split: str) -> Mapping[str, Any] | None:
+        """Begin the transactions of a split.
+
+        Args:
+            split: what is read, as text.
+
+        Returns:
+            The counts of the split if all sinks have it from an earlier attempt: nothing is left to do. Sinks that have
+            it get nothing if others have not.
+
+        Raises:
+            StreamError: a broker refuses it, or the notes of earlier attempts do not fit.
+            ConnectionLostError: no broker answers.
+        """
+        counts = [publisher.begin(split) for publisher in self._transactional()]
+        if not counts or None in counts or len(counts) < len(self._sinks):
+            return None
+        return counts[0]
+
+    def commit(self, split: str, counts: Mapping[str, Any]) -> None:
+        """Commit the transactions of a split with its counts.
+
+        Raises:
+            StreamError: one is not committed, as another attempt has taken over, or a broker refuses it.
+            ConnectionLostError: no broker answers: the next attempt finds out what is committed.
+        """
+        for publisher in self._transactional():
+            publisher.commit(split, counts)
+
+    def _transactional(self) -> list[KafkaPublisher]:
+        """Return the publishers of the sinks with transactions."""
+        indexes = [index for index, sink in enumerate(self._sinks) if _is_transactional(sink)]
+        return [publisher for publisher in map(self._publisher, indexes) if isinstance(publisher, KafkaPublisher)]
 
     def publish(self, result: Result) -> list[Result]:
         """Send the messages of a batch, each to its sink.
@@ -118,12 +174,8 @@ class Publishers:
             indexes = np.flatnonzero(messages.sinks == sink)
             self._send_to(sink, messages.of_sink(sink), partial(self._refuse, result, whole, indexes))
 
-    def _send_to(self, sink: int, messages: Messages, refuse: Callable[[int, StreamError], None]) -> None:
-        values = messages.column("value").fill_null(b"")
-        options = self._sinks[sink]
-        assert options is not None, "messages for another sink than NATS are rows"
-        lines = lines_of(messages, options)
-        self._publisher(sink, options).publish_columns(messages.topics, values, lines, refuse)
+    def _send_to(self, sink: int, messages: Messages, refuse: Refuse) -> None:
+        self._publisher(sink).send(messages, refuse)
 
     def _refuse(
         self, result: Result, whole: bool, indexes: NDArray[np.int64] | None, at: int, reason: StreamError
@@ -137,22 +189,19 @@ class Publishers:
         result.check(index, str(reason))
         self._refused.setdefault(id(result), (result, {}))[1][index] = str(reason)
 
-    def _publisher(self, sink: int, options: SinkOptions) -> Publisher:
+    def _publisher(self, sink: int) -> SinkPublisher:
         publisher = self._open.get(sink)
         if publisher is None:
-            connection = self._connections.enter_context(Connection(options.connection))
-            # A task may begin while the server restarts: it waits as long as a task that is under way.
-            connection.reconnect()
-            publisher = self._open[sink] = Publisher(connection, options.window, options.stream)
+            options = self._sinks[sink]
+            assert options is not None, "messages for a sink that the stage does not deliver to are rows"
+            publisher = self._open[sink] = options.publisher(self._slot)
+            self._connections.callback(publisher.close)
         return publisher
 
 
-def lines_of(messages: Messages, options: SinkOptions) -> pa.Array | None:
-    """Return the header lines of each message, None if no message has any; those of a record are encoded once."""
-    parts = [id_lines(messages.ids)] if options.message_id != "none" and messages.ids.null_count < len(messages) else []
-    headers = messages.records.column("headers")
-    if headers.null_count < len(headers):
-        parts.append(header_lines(headers, options.withholds).take(pa.array(messages.rows)))
-    if len(parts) == 2:
-        return pc.binary_join_element_wise(*parts, pa.scalar(b"", type=pa.binary()))
-    return parts[0] if parts else None
+def _is_transactional(sink: PublishingOptions | None) -> bool:
+    return isinstance(sink, KafkaSinkOptions) and sink.is_transactional
+
+
+def _without_transactions(sink: PublishingOptions | None) -> PublishingOptions | None:
+    return sink.at_least_once() if isinstance(sink, KafkaSinkOptions) else sink

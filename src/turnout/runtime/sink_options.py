@@ -10,6 +10,7 @@ from turnout.errors import ConfigError, Mistake
 from turnout.nats.protocol.options import CONNECTION_OPTIONS
 from turnout.nats.wire import ConnectionOptions
 from turnout.routes.endpoints import NatsSink
+from turnout.runtime.nats_publisher import NatsPublisher
 from turnout.runtime.source_options import check_names
 from turnout.untrusted import decimal
 
@@ -61,6 +62,10 @@ class SinkOptions:
     window: int = _WINDOW
     message_id: str = "auto"
     forward_headers: frozenset[str] = frozenset()
+
+    def publisher(self, slot: object = None) -> NatsPublisher:  # noqa: ARG002 - for sinks with transactions
+        """Return a publisher."""
+        return NatsPublisher(self)
 
     def withholds(self, name: str) -> bool:
         """Return True if headers of this name are left out."""

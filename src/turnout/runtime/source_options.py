@@ -21,7 +21,7 @@ _READ_OPTIONS = (
     "stream", "filterSubject", "filterSubjects", "startingOffsets", "start", "endingOffsets", "end",
     "maxRecordsPerTrigger", "maxBytesPerTrigger", "partitions", "minPartitions", "failOnDataLoss",
     "includeStream", "pollWait", "pauseFile", "ackConsumer", "partitionSubject", "subjectPartitions",
-    "splits", "revisionsUrl", "pushDown", "openSplits", "staysOpen",
+    "splits", "revisionsUrl", "pushDown", "openSplits", "staysOpen", "fixedPlan",
 )  # fmt: skip
 
 # Spark hands its own options over as well.
@@ -44,6 +44,7 @@ class SourceOptions:
         push_down: the same is asked which subjects the subscriptions of a revision can want, and only these are read.
         open_splits: where to ask how far an open split has come: `turnout.runtime.open_splits.server`.
         stays_open: micro-batches are open splits, unless there is much to catch up with.
+        fixed_plan: offsets say into how many splits a micro-batch is divided, so that it is so when it is done again.
     """
 
     connection: ConnectionOptions
@@ -66,6 +67,7 @@ class SourceOptions:
     push_down: bool = False
     open_splits: str | None = None
     stays_open: bool = False
+    fixed_plan: bool = False
 
     @classmethod
     def from_mapping(cls, options: Mapping[str, str], *, streaming: bool) -> SourceOptions:
@@ -103,6 +105,7 @@ class SourceOptions:
             push_down=values.flag("pushDown", usual=False),
             open_splits=options.get("openSplits") or None,
             stays_open=values.flag("staysOpen", usual=False),
+            fixed_plan=values.flag("fixedPlan", usual=False),
         )
         mistakes += read._contradictions(options, streaming=streaming)
         if mistakes:

@@ -22,7 +22,7 @@ _AT_WORK = (Phase.STARTING, Phase.RUNNING, Phase.WAITING, Phase.STOPPING)
 
 
 class Survey:
-    """Results of the last survey. Only NATS streams report their ends; of Kafka, the servers' ports are tried.
+    """Results of the last survey: lags of NATS streams and Kafka partitions; other servers are only reached.
 
     Args:
         entries: gives the routes.
@@ -107,7 +107,7 @@ class Survey:
     def _lag(self, entry: RouteEntry, servers: _Servers) -> Lag | None:
         assert entry.version is not None
         source = entry.version.route.source
-        if not source.streams:
+        if not adapter_of(source).reports_ends:
             servers.reach(source)
             return None
         return lag_of(source, entry.checkpoint, servers.session(source), self._clock())

@@ -14,7 +14,7 @@ from turnout.routes.endpoints.formats import adapter_class, format_of
 if TYPE_CHECKING:
     from turnout.routes import Route
     from turnout.runtime.kafka_limits import KafkaLimits
-    from turnout.runtime.sink_options import SinkOptions
+    from turnout.runtime.publishing import PublishingOptions
     from turnout.spark.history.recorded import RecordSpan
 
 RECORD_COLUMNS: Final = ("topic", "partition", "offset", "key", "value", "headers", "timestamp")
@@ -51,6 +51,9 @@ class SparkEndpoint:
 
     stays_open: bool = False
     """True if one task can read the source for as long as it likes, as an open split."""
+
+    opens_splits: ClassVar[bool] = False
+    """True if the source's checkpoints may have open splits, whatever the route is now."""
 
     publishes: ClassVar[bool] = False
     """True if the stage itself delivers to a sink; if not, it returns rows."""
@@ -90,7 +93,7 @@ class SparkEndpoint:
         """
         raise NotImplementedError
 
-    def publishing(self) -> SinkOptions | None:
+    def publishing(self) -> PublishingOptions | None:
         """Return the options by which the stage itself delivers; None if the sink receives rows.
 
         Raises:
@@ -106,9 +109,17 @@ class SparkEndpoint:
         """
         return None
 
-    def broker_limits(self, limits: KafkaLimits, spark: SparkSession) -> KafkaLimits:  # noqa: ARG002 - for brokers
+    def broker_limits(self, limits: KafkaLimits) -> KafkaLimits:
         """Return the limits, lowered to those of the servers."""
         return limits
+
+    def prepare(self) -> None:
+        """Make what a run needs of the sink's servers, such as a topic of its own; nothing by default.
+
+        Raises:
+            StreamError: a server refuses it.
+            ConnectionLostError: no server answers.
+        """
 
 
 def endpoint_of(endpoint: Endpoint) -> SparkEndpoint:
@@ -130,7 +141,12 @@ def publishes(sinks: Mapping[str, Sink]) -> bool:
 def stays_open(route: Route) -> bool:
     """Return True if the micro-batches of a route can be open splits: ``latency: low``, and ends that allow it."""
     low = route.trigger.latency == "low" and route.trigger.processing_time is None
-    return low and endpoint_of(route.source).stays_open and publishes(route.sinks)
+    return low and endpoint_of(route.source).stays_open and publishes(route.sinks) and not has_transactions(route)
+
+
+def has_transactions(route: Route) -> bool:
+    """Return True if a sink of the route has each split in a transaction: a repeated micro-batch must not change."""
+    return any(sink.has_transactions for sink in route.sinks.values())
 
 
 def activate(spark: SparkSession) -> None:

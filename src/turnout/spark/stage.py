@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, Self
 
 import pyarrow as pa
-from pyspark import cloudpickle
+from pyspark import TaskContext, cloudpickle
 
 from turnout.caches import LruCache
 from turnout.engine.counts import NUMBERS, Counts
@@ -22,15 +22,18 @@ from turnout.engine.flow import Flow
 from turnout.engine.messages import RECORDS
 from turnout.errors import StreamError
 from turnout.gc_tools import paused_gc
+from turnout.kafka.control import Slot
 from turnout.nats.wire.records import SCHEMA, with_stream
 from turnout.routes import Route
 from turnout.runtime.index.location import IndexPlace
 from turnout.runtime.kafka_limits import KafkaLimits, fitting
-from turnout.runtime.publishing import Publishers
-from turnout.runtime.sink_options import SinkOptions
+from turnout.runtime.kafka_publisher import KafkaSinkOptions
+from turnout.runtime.publishing import Publishers, PublishingOptions
 from turnout.spark.endpoints import endpoint_of
 from turnout.spark.formats.nats.open_reading import opened
-from turnout.spark.formats.nats.rows import open_split_of, readers_of
+from turnout.spark.formats.nats.reading import SplitReader
+from turnout.spark.formats.nats.rows import open_split_of
+from turnout.spark.formats.splits import readers_of, splits_of
 from turnout.spark.open_task import OpenTask
 
 if TYPE_CHECKING:
@@ -112,7 +115,7 @@ class SparkStage:
         revision: what records are matched with that do not bring a revision.
         route: the pickled route, and the replay that this is: workers read them once, and not for each task.
         key: what tells them from others.
-        sinks: how to publish to each of the route's sinks; None for those that are not NATS.
+        sinks: how to publish to each of the route's sinks; None for those that receive rows.
         limits: of the sizes that each of the route's sinks takes; None for those that are not Kafka.
         stores_matches: whether the matches of splits are stored for feeds, beside the index.
     """
@@ -122,7 +125,7 @@ class SparkStage:
     revision: int | None
     route: bytes = field(repr=False)
     key: str
-    sinks: tuple[SinkOptions | None, ...] = field(repr=False)
+    sinks: tuple[PublishingOptions | None, ...] = field(repr=False)
     limits: tuple[KafkaLimits | None, ...] = ()
     stores_matches: bool = False
 
@@ -149,29 +152,44 @@ class SparkStage:
 
     def with_limits(self, limits: tuple[KafkaLimits | None, ...]) -> Self:
         """Return the stage with the record size limits of its sinks."""
-        return replace(self, limits=limits)
+        sinks = tuple(
+            sink.with_limits(limit) if limit is not None and isinstance(sink, KafkaSinkOptions) else sink
+            for sink, limit in zip(self.sinks, limits, strict=True)
+        )
+        return replace(self, limits=limits, sinks=sinks)
 
     # For mapInArrow
 
     def publish(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Publish to NATS, and give the task's counts when every message is acknowledged.
+        """Publish, and give the task's counts when every message is acknowledged, and every transaction committed.
 
         Raises:
             RunError: a record failed, or a message was refused, and the route tolerates no failures.
             StreamError: a server takes no messages at all; what was stored stays, and a retry with ids does no harm.
         """
         tally = TaskTally()
-        with paused_gc(freeze=True), Publishers(self.sinks) as publishers:
+        with paused_gc(freeze=True), Publishers(self.sinks, _slot()) as publishers:
             for rows in batches:
                 open_split = open_split_of(rows) if self.splits else None
                 if open_split is not None:
                     self._open_task(*open_split, publishers, tally).run()
                     continue
-                for result in self.results([rows]):
-                    tally.add(result, *publishers.publish(result))
-            tally.add(*publishers.flush())
+                self._publish(rows, publishers, tally)
             tally.waited(publishers.delivery)
         yield tally.rows()
+
+    def _publish(self, rows: pa.RecordBatch, publishers: Publishers, tally: TaskTally) -> None:
+        """Publish the records of some rows; of a task's split, which is one row, each transaction holds all."""
+        split = ", ".join(repr(part) for _, part in splits_of(rows)) if self.splits else ""
+        done = publishers.begin(split)
+        if done is not None:
+            tally.resume(Counts.of(done, Flow.from_dict(done[FLOW])))
+            return
+        for result in self.results([rows]):
+            for part in fitting(result, self.limits):
+                tally.add(part, *publishers.publish(part))
+        tally.add(*publishers.flush())
+        publishers.commit(split, {**tally.counts.as_dict(), FLOW: tally.counts.flow.as_dict()})
 
     def rows(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Give the messages, and behind them the task's counts.
@@ -212,7 +230,7 @@ class SparkStage:
                         if recorder is not None:
                             recorder.add(result)
                         yield result
-                if recorder is not None:
+                if recorder is not None and isinstance(reader, SplitReader):
                     recorder.store(reader.stream, reader.start, reader.end)
                 if reader.not_read:
                     yield Result(Counts(not_read=reader.not_read), Messages.none())
@@ -259,6 +277,16 @@ class SparkStage:
         from turnout.engine import Program
 
         return _programs.get_or_add(self.key, lambda: Program.of(*cloudpickle.loads(self.route)))
+
+
+def _slot() -> Slot | None:
+    """Return the slot of this task in a streaming query; None outside of one."""
+    context = TaskContext.get()
+    query = None if context is None else context.getLocalProperty("sql.streaming.queryId")
+    batch = None if context is None else context.getLocalProperty("streaming.sql.batchId")
+    if context is None or query is None or batch is None:
+        return None
+    return Slot(query, int(batch), context.partitionId())
 
 
 def _message_rows(messages: Messages) -> pa.RecordBatch:

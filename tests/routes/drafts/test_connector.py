@@ -76,11 +76,7 @@ def test_a_sink_connector(tmp_path) -> None:
 
     route = read(draft)
     assert route.name == "orders-to-lake"
-    assert route.source.options() == {
-        "kafka.bootstrap.servers": "b1:9092",
-        "subscribe": "orders,returns",
-        "startingOffsets": "latest",
-    }
+    assert route.source.options() == {"servers": "b1:9092", "topics": "orders,returns", "start": "latest"}
     assert (route.value, route.sinks[""].format) == (Format("connect-json", schemas_enable=False), "nats")
     assert (route.errors.tolerance, route.errors.log) == ("all", True)
     assert route.dead_letter is not None

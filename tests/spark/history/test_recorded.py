@@ -12,6 +12,8 @@ from tests.spark.reads import RecordedReads
 
 from turnout.errors import ConfigError
 from turnout.routes.endpoints import FileSource, KafkaSource, NatsSource
+from turnout.runtime.kafka_source import KafkaSourceOptions
+from turnout.spark.formats.kafka.source import OPTIONS
 from turnout.spark.history.recorded import RecordSpan, recorded, same_source
 
 MOMENT = datetime(2026, 1, 2, 3, 4, tzinfo=UTC)
@@ -54,11 +56,9 @@ def test_places_in_streams(start: Any, end: Any, expected: tuple[str, str]) -> N
 
 def test_places_in_topics() -> None:
     """A time for all partitions, or offsets for each; one number for all is refused."""
-    options = options_of(kafka(maxRecordsPerTrigger=7), MOMENT, "latest")
+    given = KafkaSourceOptions.decode(options_of(kafka(maxRecordsPerTrigger=7), MOMENT, {"t": {"0": 5}})[OPTIONS])
 
-    assert options["startingTimestamp"] == str(int(MOMENT.timestamp() * 1000))
-    assert options["endingOffsets"] == "latest"
-    assert not {"startingOffsets", "maxOffsetsPerTrigger"} & set(options)
+    assert (given.start, given.end) == (MOMENT, {"t": {"0": 5}})
     with pytest.raises(ConfigError, match="17 is no place in Kafka"):
         options_of(kafka(), 17, None)
 
@@ -92,7 +92,7 @@ def test_the_same_records() -> None:
     with pytest.raises(ConfigError, match=r"source.stream: is 'S' in the old version and 'T' in the new"):
         same_source(nats(), nats(stream="T"))
     with pytest.raises(ConfigError) as refused:
-        same_source(nats(servers="nats://ann:secret@a"), kafka(options={"kafka.sasl.jaas.config": "secret"}))
+        same_source(nats(servers="nats://ann:secret@a"), kafka(options={"kafka.ssl.key.password": "secret"}))
 
     assert "source.format: is 'nats' in the old version and 'kafka' in the new" in str(refused.value)
     assert "secret" not in str(refused.value)

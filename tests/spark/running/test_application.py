@@ -31,14 +31,14 @@ def application(spark: SparkSession) -> Application:
 
 
 def test_what_only_a_new_jvm_can_have_is_a_mistake(application: Application) -> None:
-    """Properties of a session are a route's own; memory, jars and the Kafka connector are the server's."""
+    """Properties of a session are a route's own; memory and jars are the server's. Kafka needs none."""
     sessions = Route.parse(ROUTE.format(path="x", spark="spark.sql.shuffle.partitions: 7"))
     jvms = Route.parse(ROUTE.format(path="x", spark="spark.driver.cores: 7"))
     kafka = Route.parse("name: k\nsource: {format: kafka, servers: 'a:9092', topics: t}\nsink: {format: json, path: x}")
 
     assert application.mistakes(sessions) == []
     assert [mistake.path for mistake in application.mistakes(jvms)] == ["spark.driver.cores"]
-    assert [mistake.path for mistake in application.mistakes(kafka)] == ["spark.jars.packages"]
+    assert application.mistakes(kafka) == []
 
 
 def test_each_route_has_its_properties_to_itself(application: Application, spark: SparkSession, tmp_path: Path) -> None:

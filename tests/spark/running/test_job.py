@@ -19,14 +19,14 @@ subscriptions: {store: "sqlite:///none.db"}
 sink: SINK
 """
 NATS = '{format: nats, servers: "nats://127.0.0.1:9", stream: null}'
-KAFKA = '{format: kafka, servers: "127.0.0.1:9"}'
+FILES = "{format: json, path: out}"
 
 
 @pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas")
 @pytest.mark.parametrize(
     ("sink", "checkpoint", "reason"),
     [
-        (KAFKA, "checkpoint", ": only from NATS to NATS does Spark run a route by itself, .*driver; .*classic session"),
+        (FILES, "checkpoint", ": only between NATS and Kafka does Spark run a route, .*driver; .*classic session"),
         (NATS, None, " without a checkpoint: .* a folder or a URL there"),
     ],
 )

@@ -23,9 +23,9 @@ def _route(source: str, more: str = "") -> Route:
     ("source", "more", "delay"),
     [
         (FILES, "", "100ms"),
-        (KAFKA, "", "100ms"),
+        (KAFKA, "", None),
         (NATS, "", None),
-        (KAFKA, "trigger: {latency: low}", None),
+        (FILES, "trigger: {latency: low}", None),
         (FILES, "trigger: {processingTime: 5 seconds}", None),
     ],
 )

@@ -156,7 +156,7 @@ class _ConnectorDrafter:
         for name in [name for name in self.properties if name.startswith(prefix)]:
             inner = name.removeprefix(prefix)
             if inner.endswith(_OF_THE_CLIENT):
-                self._leave(name, "Spark's connector sets it itself")
+                self._leave(name, "turnout sets it itself")
             elif inner == "bootstrap.servers":
                 end["servers"] = self._take(name, f"{path}.servers")
             elif inner == "auto.offset.reset":

@@ -41,7 +41,7 @@ class Endpoint(Part):
         """Return the fields that a printed endpoint shows, without secrets."""
         for name, value in super().__repr_args__():
             secret = name is not None and is_secret(name) and value is not None
-            yield name, "***" if secret else masked_url(value) if isinstance(value, str) else value
+            yield name, "***" if secret else _shown(value)
 
     def options(self) -> dict[str, str]:
         """Return the options for Spark's reader or writer, without options that are not set."""
@@ -131,6 +131,11 @@ class Sink(Endpoint):
         """True if messages get ids, as far as the format has them."""
         return True
 
+    @property
+    def has_transactions(self) -> bool:
+        """True if each split of a micro-batch is delivered in one transaction."""
+        return False
+
     def topic_problem(self, topic: str) -> str | None:  # noqa: ARG002 - for other formats
         """Return the reason that no message can have this topic; None if one can."""
         return None
@@ -161,6 +166,12 @@ class EndpointFormat:
     sink: type[Sink]
     adapter: str
     spark: str
+
+
+def _shown(value: object) -> object:
+    if isinstance(value, dict):
+        return {name: "***" if is_secret(str(name)) else _shown(item) for name, item in value.items()}
+    return masked_url(value) if isinstance(value, str) else value
 
 
 def _option(value: object) -> str:

@@ -38,7 +38,7 @@ _BUILT_IN = (
         KafkaSource,
         KafkaSink,
         "turnout.runtime.endpoints.kafka:KafkaAdapter",
-        "turnout.spark.formats.kafka:KafkaEndpoint",
+        "turnout.spark.formats.kafka.endpoint:KafkaEndpoint",
     ),
     EndpointFormat(
         "files",

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any, ClassVar, Literal
+from typing import Any, Final, Literal, Self
 
 from pydantic import Field, model_validator
 
+from turnout.kafka.options import KafkaOptions, security_mistakes
+from turnout.kafka.properties import translated
 from turnout.routes.endpoints.base import Endpoint, Sink, Source
 from turnout.routes.values import Brokers, JavaPattern, KafkaStart, KafkaTopics, listed
 from turnout.transforms.java.regex import JavaRegex
@@ -17,22 +19,66 @@ _TOPIC = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}")
 _OWN_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 
 
+_CLIENT: Final = "kafka."
+"""Beginning of the options that are properties of Kafka's client."""
+
+_CONNECTORS: Final = {
+    "minPartitions": "partitions",
+    "startingTimestamp": "start, which takes an ISO time",
+    "startingOffsetsByTimestamp": "start, which takes an ISO time",
+    "maxOffsetsPerTrigger": "maxRecordsPerTrigger",
+    "failOnDataLoss": "failOnDataLoss",
+    "assign": "topics",
+}
+"""Options of Spark's connector → what stands for them."""
+
+
 class _Kafka(Endpoint):
-    """Connection to a Kafka cluster; client properties go under ``options`` as ``kafka.…``.
+    """Connection to a Kafka cluster.
 
     Attributes:
-        options_: more options of Spark's connector; those of Kafka's client begin with kafka.
+        security: properties of Kafka's clients for TLS and logins, by their names in Java or in librdkafka.
+        options_: more properties of Kafka's client, each with kafka. before its name.
     """
 
     format: Literal["kafka"]
     servers: Brokers = Field(description="host:port, or a list of them")
+    security: dict[str, str | int | bool] | None = Field(
+        None, description="TLS and logins by the names of Kafka's properties: security.protocol, sasl.jaas.config, …"
+    )
     options_: dict[str, str | int | bool] = Field(default_factory=dict, alias="options")
 
-    renamed: ClassVar[dict[str, str]] = {"servers": "kafka.bootstrap.servers"}
+    @model_validator(mode="after")
+    def _properties_can_be_used(self) -> Self:
+        foreign = [name for name in self.options_ if not name.startswith(_CLIENT)]
+        problems = [
+            f"options.{name}: is of Spark's connector; "
+            + (f"there is {_CONNECTORS[name]}" if name in _CONNECTORS else "routes are read and written without it")
+            for name in foreign
+        ]
+        mistakes = [*translated(self.client_properties, "options").mistakes, *security_mistakes(self.security or {})]
+        problems += map(str, mistakes)
+        if problems:
+            raise ValueError("; ".join(problems))
+        return self
+
+    @property
+    def client_properties(self) -> dict[str, str | int | bool]:
+        """Properties of Kafka's client among the options."""
+        return {name.removeprefix(_CLIENT): value for name, value in self.options_.items() if name.startswith(_CLIENT)}
+
+    @property
+    def client(self) -> KafkaOptions:
+        """Options of a client; files with certificates are read anew each time.
+
+        Raises:
+            ConfigError: lists every mistake, such as a file that cannot be read.
+        """
+        return KafkaOptions.of(listed(self.servers), self.security, self.client_properties)
 
 
 class KafkaSource(_Kafka, Source):
-    """Kafka topics, through Spark's own connector.
+    """Kafka topics, read by the stage itself.
 
     Attributes:
         end: where to stop, for a route that does all there is: latest, or offsets by topic and partition.
@@ -42,19 +88,12 @@ class KafkaSource(_Kafka, Source):
 
     topics: KafkaTopics = Field(None, description="topics to read")
     topic_pattern: JavaPattern = Field(None, description="or a Java regular expression of topics")
-    start: KafkaStart = Field("earliest", description="earliest, latest or offsets by topic and partition")
+    start: KafkaStart = Field("earliest", description="earliest, latest, an ISO time or offsets by topic and partition")
     end: str | dict[str, Any] | None = None
     max_records_per_trigger: int | None = Field(None, gt=0)
+    partitions: int | None = Field(None, gt=0, description="tasks that read at the same time, about")
     fail_on_data_loss: bool | None = None
-
-    renamed: ClassVar[dict[str, str]] = {
-        **_Kafka.renamed,
-        "topics": "subscribe",
-        "topicPattern": "subscribePattern",
-        "start": "startingOffsets",
-        "end": "endingOffsets",
-        "maxRecordsPerTrigger": "maxOffsetsPerTrigger",
-    }
+    poll_wait: int | None = Field(None, gt=0, description="seconds to wait for the next record before Spark is told")
 
     @model_validator(mode="after")
     def _one_choice(self) -> KafkaSource:
@@ -78,10 +117,40 @@ class KafkaSource(_Kafka, Source):
 
 
 class KafkaSink(_Kafka, Sink):
-    """Kafka topics: at least once, as Spark's connector is."""
+    """Kafka topics: at least once, or exactly once in transactions.
+
+    Attributes:
+        exactly_once: write each split in a transaction, with the note that it is done; false by default.
+    """
+
+    exactly_once: bool | None = Field(
+        None,
+        description="true: each split in one transaction, which a repeated micro-batch finds done; false by default",
+    )
+    control_topic: str = Field("turnout.control", description="compacted topic with the splits that are done")
+    partition_by: str = Field(
+        "key", description="key: as Java's client chooses; record: as the record has it; header:NAME: by this header"
+    )
+
+    @model_validator(mode="after")
+    def _names_fit(self) -> Self:
+        if not _TOPIC.fullmatch(self.control_topic):
+            raise ValueError(f"controlTopic: found {self.control_topic!r}, expected a topic")
+        if self.partition_by not in ("key", "record") and not self.partition_by.removeprefix("header:").strip():
+            raise ValueError("partitionBy: the name behind header: is missing")
+        if self.partition_by not in ("key", "record") and not self.partition_by.startswith("header:"):
+            raise ValueError(f"partitionBy: found {self.partition_by!r}, expected key, record or header:NAME")
+        return self
+
+    @property
+    def has_transactions(self) -> bool:
+        """True if each split of a micro-batch is delivered in one transaction."""
+        return bool(self.exactly_once)
 
     def topic_problem(self, topic: str) -> str | None:
         """Return the reason that no message can be published to this topic; None if one can."""
         if not _TOPIC.fullmatch(topic):
             return "cannot be published to: a Kafka topic has up to 249 letters, digits, '.', '_' and '-'"
+        if self.has_transactions and topic == self.control_topic:
+            return "is not allowed: it is the sink's control topic"
         return "is not allowed: it is the broker's own" if topic in _OWN_TOPICS else None

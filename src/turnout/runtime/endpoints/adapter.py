@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
 
 from turnout.errors import ConfigError, Mistake
 
@@ -36,8 +36,8 @@ class StreamEnd:
 class SourceSession(Protocol):
     """Connection to the server of a source with streams."""
 
-    def ends(self, streams: Sequence[str]) -> dict[str, StreamEnd]:
-        """Return the bounds of each stream.
+    def ends(self, source: Any) -> dict[str, StreamEnd]:
+        """Return the bounds of each stream, or partition, of a source.
 
         Raises:
             StreamError: a stream does not exist.
@@ -189,6 +189,9 @@ class EndpointAdapter:
 
     # Streams of a source
 
+    reports_ends: ClassVar[bool] = False
+    """True if a `session` can say how far the source goes."""
+
     def session(self) -> AbstractContextManager[SourceSession]:
         """Open a connection with short timeouts, as a caller waits for the answer.
 
@@ -231,7 +234,7 @@ class EndpointAdapter:
             StreamError: a server takes no messages at all.
             ConnectionLostError: a server does not come back in time.
         """
-        problem = f"is {self.endpoint.format}: messages go from this process to sinks of format nats alone"
+        problem = f"is {self.endpoint.format}: messages go from this process to sinks of format nats or kafka alone"
         raise ConfigError([Mistake(f"sinks.{name}" if name else "sink", problem)])
 
     def stored_topics(self) -> frozenset[str] | None:

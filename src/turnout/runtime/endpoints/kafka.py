@@ -1,19 +1,30 @@
-"""Adapter of Kafka: addresses are tried, and offsets checked; the protocol is left to Spark's connector."""
+"""Adapter of Kafka: topics, offsets and messages without Spark."""
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterator, Mapping
-from typing import Final, cast
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar, Final, cast
 
-from turnout.errors import ConfigError, ConnectionLostError, Mistake, TurnoutError
+from turnout.errors import ConfigError, Mistake
+from turnout.kafka.admin import KafkaAdmin
+from turnout.kafka.options import KafkaOptions
+from turnout.kafka.reader import PartitionRange, RangeReader
 from turnout.routes.endpoints import KafkaSink, KafkaSource
 from turnout.routes.values import listed
-from turnout.runtime.endpoints.adapter import EndpointAdapter, EndpointProbe, Start, time_of
+from turnout.runtime.endpoints.adapter import EndpointAdapter, EndpointProbe, Start, StreamEnd, time_of
 from turnout.runtime.endpoints.changes import Change, other_changes, server_changes, unsafe_change
+from turnout.runtime.kafka_publisher import KafkaSinkOptions
+from turnout.runtime.kafka_source import KafkaSourceOptions, partitions_of
 from turnout.untrusted import decimal, is_whole
 
-_PING_SECONDS: Final = 3.0
+if TYPE_CHECKING:
+    from turnout.engine import Messages
+    from turnout.records.published import Published, Refuse
+    from turnout.runtime.endpoints.source_streams import SourceStreams
+
+_SECONDS: Final = 3.0
 _LARGEST_PARTITION: Final = (1 << 31) - 1
 
 
@@ -27,20 +38,49 @@ class KafkaAdapter(EndpointAdapter):
         """Noun for a source of this format in messages."""
         return "a Kafka topic"
 
+    @property
+    def identity(self) -> tuple[str, ...]:
+        """Addresses, credentials, and everything else of the client."""
+        client = self.endpoint.client
+        return (*client.servers, *(f"{name}={value}" for name, value in sorted(client.properties.items())))
+
+    @contextmanager
+    def _asked(self, seconds: float = _SECONDS) -> Iterator[KafkaAdmin]:
+        """Open a connection with short timeouts."""
+        with KafkaAdmin(replace(self.endpoint.client, timeout=seconds)) as admin:
+            yield admin
+
     def ping(self) -> None:
-        """Check that one of the bootstrap servers accepts connections.
+        """Check that a broker answers, and accepts the credentials.
 
         Raises:
             ConnectionLostError: none does.
+            StreamError: a broker refuses the credentials.
         """
-        try:
-            _reach(self.endpoint.hosts, _PING_SECONDS)
-        except TurnoutError:
-            raise ConnectionLostError(f"no server of {', '.join(self.endpoint.hosts)} answers") from None
+        with self._asked() as admin:
+            admin.topics()
 
     def probe(self, seconds: float) -> EndpointProbe:
-        """Return a check of the bootstrap servers."""
-        return _BrokerProbe(listed(self.endpoint.servers), seconds)
+        """Return a check of the cluster and its topics."""
+        return _ClusterProbe(self, seconds)
+
+    # Before a run
+
+    def source_streams(self) -> None:
+        """Check that the topics that are named exist."""
+        with self._asked() as admin:
+            admin.describe(listed(self._source.topics))
+
+    def feeds(self, streams: SourceStreams | None) -> bool:  # noqa: ARG002 - topics are known by their names
+        """Check that a broker answers; topics that are read are known by their names."""
+        self.ping()
+        return False
+
+    # Positions
+
+    @property
+    def _source(self) -> KafkaSource:
+        return cast("KafkaSource", self.endpoint)
 
     def checked_start(self, start: Start) -> Start:
         """Return the start position if topics can be read from there.
@@ -55,13 +95,26 @@ class KafkaAdapter(EndpointAdapter):
             return start
         return start if start in ("earliest", "latest") else time_of(start).isoformat()
 
-    def begun_at(self, start: Start) -> KafkaSource:
-        """Return the source with another start; a time is an option of Spark's connector."""
-        source = cast("KafkaSource", self.endpoint)
-        if not isinstance(start, str) or start in ("earliest", "latest"):
-            return source.model_copy(update={"start": start})
-        milliseconds = int(time_of(start).timestamp() * 1000)
-        return source.model_copy(update={"options_": {**source.options_, "startingTimestamp": milliseconds}})
+    # Streams
+
+    reports_ends: ClassVar[bool] = True
+
+    @contextmanager
+    def session(self) -> Iterator[KafkaSession]:
+        """Open a connection with short timeouts."""
+        with self._asked() as admin:
+            yield KafkaSession(admin, self.endpoint.client)
+
+    # Messages
+
+    def send(self, messages: Messages, refuse: Refuse, name: str) -> Published:  # noqa: ARG002
+        """Publish messages, and wait until each is stored or refused; outside of a run there are no transactions."""
+        options = KafkaSinkOptions.of(cast("KafkaSink", self.endpoint)).at_least_once()
+        with closing(options.publisher()) as publisher:
+            publisher.send(messages, refuse)
+            return publisher.flush()
+
+    # Changes
 
     def changes(self, new: KafkaSource) -> Iterator[Change]:
         """Yield the effects of a new version on the offsets in the checkpoint."""
@@ -77,34 +130,44 @@ class KafkaAdapter(EndpointAdapter):
         yield from other_changes(old, new, {"servers", "topics", "topicPattern"})
 
 
-class _BrokerProbe(EndpointProbe):
-    """Check that one of the bootstrap servers accepts connections."""
+@dataclass(frozen=True, slots=True)
+class KafkaSession:
+    """Requests over one connection."""
 
-    def __init__(self, addresses: tuple[str, ...], seconds: float) -> None:
-        self._addresses = addresses
+    admin: KafkaAdmin
+    client: KafkaOptions
+
+    def ends(self, source: KafkaSource) -> dict[str, StreamEnd]:
+        """Return the bounds of each partition, by ``topic:partition``."""
+        infos = KafkaSourceOptions.of(source).found_topics(self.admin)
+        ends = self.admin.ends(partitions_of(infos))
+        return {f"{topic}:{number}": StreamEnd(end.first, end.next) for (topic, number), end in ends.items()}
+
+    def age(self, stream: str, sequence: int, now: float) -> float | None:
+        """Return the seconds since the time of the record at an offset of a partition, or of the next one."""
+        topic, _, number = stream.rpartition(":")
+        end = self.admin.ends([(topic, int(number))])[topic, int(number)]
+        hasty = replace(self.client, patience=_SECONDS)
+        for batch in RangeReader(hasty, PartitionRange(topic, int(number), sequence, end.next), most_bytes=1).batches():
+            written = batch.column("timestamp")[0].as_py()
+            return None if written is None else max(0.0, now - written.timestamp())
+        return None
+
+
+class _ClusterProbe(EndpointProbe):
+    """Check that brokers answer, and that the topics of a source exist."""
+
+    def __init__(self, adapter: KafkaAdapter, seconds: float) -> None:
+        self._adapter = adapter
         self._seconds = seconds
 
     def reach(self) -> str:
-        address = _reach(self._addresses, self._seconds)
-        return f"{address} can be reached; topics and permissions were not asked for"
-
-
-def _reach(addresses: tuple[str, ...], seconds: float) -> str:
-    """Return the first address that accepts connections.
-
-    Raises:
-        TurnoutError: none does; says why.
-    """
-    failures = []
-    for address in addresses:
-        host, _, port = address.rpartition("://")[2].rpartition(":")
-        try:
-            socket.create_connection((host.strip("[]"), int(port)), timeout=seconds).close()
-        except (OSError, ValueError) as failure:
-            failures.append(f"{address}: {getattr(failure, 'strerror', None) or failure}")
-        else:
-            return address
-    raise TurnoutError("; ".join(failures))
+        endpoint = self._adapter.endpoint
+        with self._adapter._asked(self._seconds) as admin:  # noqa: SLF001 - the same module's
+            found = admin.topics()
+            if isinstance(endpoint, KafkaSource) and endpoint.topics is not None:
+                admin.describe(listed(endpoint.topics))
+        return f"{', '.join(endpoint.client.servers)} answers; {len(found)} topics can be seen"
 
 
 def _wrong_offsets(start: Mapping[str, object]) -> Iterator[Mistake]:

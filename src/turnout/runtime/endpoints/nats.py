@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 
 from turnout.errors import ConfigError, ConnectionLostError, Mistake, StreamError
 from turnout.nats.protocol.options import CONNECTION_OPTIONS
-from turnout.nats.wire import Connection, Publisher, Range, sample, stored_message, stream_info
+from turnout.nats.wire import Connection, Range, sample, stored_message, stream_info
 from turnout.nats.wire.per_filter_reader import reader_of
 from turnout.nats.wire.positions import resolve, state_of
 from turnout.nats.wire.read_strategy import observer_strategy
@@ -26,7 +26,6 @@ from turnout.runtime.endpoints.adapter import (
 from turnout.runtime.endpoints.changes import Change, other_changes, safe_change, server_changes, unsafe_change
 from turnout.runtime.endpoints.nats_probe import NatsProbe
 from turnout.runtime.endpoints.source_streams import SourceStreams
-from turnout.runtime.publishing import lines_of
 from turnout.runtime.sink_options import SinkOptions
 from turnout.untrusted import is_whole
 
@@ -162,6 +161,8 @@ class NatsAdapter(EndpointAdapter):
 
     # Streams
 
+    reports_ends: ClassVar[bool] = True
+
     @contextmanager
     def session(self) -> Iterator[NatsSession]:
         """Open a connection with short timeouts."""
@@ -177,7 +178,7 @@ class NatsAdapter(EndpointAdapter):
         """Yield the last sequences of each stream."""
         source = self._source
         with self._opened() as connection:
-            for stream, end in NatsSession(connection).ends(source.streams).items():
+            for stream, end in NatsSession(connection).ends(source).items():
                 span = Range(stream, max(end.first, end.next - count), end.next, source.filters)
                 if span.start >= span.end:
                     continue
@@ -189,11 +190,9 @@ class NatsAdapter(EndpointAdapter):
 
     def send(self, messages: Messages, refuse: Refuse, name: str) -> Published:  # noqa: ARG002
         """Publish messages, and wait until each is stored or refused."""
-        options = SinkOptions.of(cast("NatsSink", self.endpoint))
-        lines = lines_of(messages, options)
-        with Connection.open(options.connection) as connection:
-            publisher = Publisher(connection, options.window, options.stream)
-            publisher.publish_columns(messages.topics, messages.column("value").fill_null(b""), lines, refuse)
+        publisher = SinkOptions.of(cast("NatsSink", self.endpoint)).publisher()
+        with closing(publisher):
+            publisher.send(messages, refuse)
             return publisher.flush()
 
     def stored_topics(self) -> frozenset[str]:
@@ -210,9 +209,9 @@ class NatsSession:
 
     connection: Connection
 
-    def ends(self, streams: Sequence[str]) -> dict[str, StreamEnd]:
+    def ends(self, source: NatsSource) -> dict[str, StreamEnd]:
         """Return the bounds of each stream."""
-        states = {stream: stream_info(self.connection, stream)["state"] for stream in streams}
+        states = {stream: stream_info(self.connection, stream)["state"] for stream in source.streams}
         return {name: StreamEnd(max(1, state["first_seq"]), state["last_seq"] + 1) for name, state in states.items()}
 
     def age(self, stream: str, sequence: int, now: float) -> float | None:

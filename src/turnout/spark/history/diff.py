@@ -29,7 +29,7 @@ from turnout.runtime.index.location import IndexPlace
 from turnout.runtime.java_failures import run_error
 from turnout.runtime.preflight import preflight
 from turnout.spark.endpoints import reads_splits
-from turnout.spark.formats.nats.rows import records_of
+from turnout.spark.formats.splits import records_of
 from turnout.spark.history.recorded import RecordSpan, ask, recorded, same_source
 from turnout.spark.running.matching import RunMatching
 from turnout.spark.workers.map_in_arrow import map_in_arrow

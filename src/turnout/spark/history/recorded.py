@@ -24,6 +24,7 @@ _WHERE: Final = frozenset({"servers", "api_prefix", "domain"})
 _HOW: Final = {field.name for field in fields(ConnectionSettings)} - _WHERE | {
     "start", "end", "max_records_per_trigger", "max_bytes_per_trigger", "max_files_per_trigger", "partitions",
     "fail_on_data_loss", "poll_wait", "ack_consumer", "push_down",
+    "security",
 }  # fmt: skip
 """Fields of a source that say how it is read, and not what it holds."""
 

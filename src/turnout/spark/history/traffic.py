@@ -24,7 +24,7 @@ from turnout.private_files import scratch_folder
 from turnout.routes import Route
 from turnout.runtime.index.location import IndexPlace
 from turnout.runtime.java_failures import run_error
-from turnout.spark.formats.nats.rows import records_of
+from turnout.spark.formats.splits import records_of
 from turnout.spark.history.recorded import RecordSpan, ask, recorded
 from turnout.spark.running.matching import RunMatching
 from turnout.spark.workers.map_in_arrow import map_in_arrow

@@ -29,7 +29,7 @@ class Application:
     What a route asks of the JVM as a whole, like its memory or jars, has to be known when it starts.
 
     Args:
-        routes: those that are known now; the application gets what their ends need, as the Kafka connector.
+        routes: those that are known now; the application gets what their ends need, as a connector.
         master: Spark's master.
         properties: Spark properties, over turnout's own.
         log: where the JVM's and the workers' standard error go.

@@ -28,7 +28,7 @@ from turnout.runtime.feeds.merging import FeedMerging
 from turnout.runtime.java_failures import run_error
 from turnout.runtime.preflight import preflight
 from turnout.runtime.progress import Progress, RunResult, StartupStep
-from turnout.spark.endpoints import ReadOptions, activate, endpoint_of, publishes, reads_splits
+from turnout.spark.endpoints import ReadOptions, activate, endpoint_of, has_transactions, publishes, reads_splits
 from turnout.spark.open_task import RECORD_SECONDS
 from turnout.spark.running.failure_messages import ending_in_words
 from turnout.spark.running.matching import RunMatching
@@ -66,7 +66,7 @@ def run(
     """Run the route until its source ends, its trigger ends the run, or *stop* is set.
 
     A streaming run goes on where its checkpoint stands. Records are delivered at least once; into JetStream exactly
-    once, as long as a micro-batch is done again within the stream's duplicate window.
+    once, as long as a micro-batch is done again within the stream's duplicate window, and into Kafka with transactions.
 
     Args:
         route: what to run.
@@ -107,8 +107,8 @@ def _refuse_over_connect(route: Route, checkpoint: str | Path | None) -> None:
     cannot = f"the route {route.name!r} cannot run in a session of Spark Connect"
     if not (reads_splits(route.source) and publishes(route.sinks)):
         raise RunError(
-            f"{cannot}: only from NATS to NATS does Spark run a route by itself, and other ends are written from the "
-            "process of Spark's driver; run it with a classic session, as `turnout run` does"
+            f"{cannot}: only between NATS and Kafka does Spark run a route, and other ends are written from "
+            "the process of Spark's driver; run it with a classic session, as `turnout run` does"
         )
     if checkpoint is None and route.checkpoint is None:
         raise RunError(
@@ -130,10 +130,10 @@ class _StoppedError(Exception):
     """Raised inside a micro-batch that begins after a stop of the run was requested."""
 
 
-def _held_to_limits(stage: SparkStage, route: Route, spark: SparkSession) -> SparkStage:
+def _held_to_limits(stage: SparkStage, route: Route) -> SparkStage:
     """The stage of a route, with the sizes that the brokers of its Kafka sinks take."""
     limits = [
-        None if limit is None else endpoint_of(sink).broker_limits(limit, spark)
+        None if limit is None else endpoint_of(sink).broker_limits(limit)
         for limit, sink in zip(stage.limits, route.sinks.values(), strict=True)
     ]
     return stage.with_limits(tuple(limits))
@@ -142,8 +142,8 @@ def _held_to_limits(stage: SparkStage, route: Route, spark: SparkSession) -> Spa
 class _Run:
     """Run in progress.
 
-    From NATS to NATS Spark runs the whole route, planned once: Python hears of it by Spark's reports, and ends it by
-    pausing its source. Of other ends each micro-batch is written by `deliver`, on a thread of Spark's.
+    Between NATS and Kafka Spark runs the whole route, planned once: Python hears of it by Spark's reports, and ends it
+    by pausing its source. Of other ends each micro-batch is written by `deliver`, on a thread of Spark's.
     """
 
     def __init__(
@@ -165,7 +165,9 @@ class _Run:
         scratch = resources.enter_context(scratch_folder("run"))
         self.remote = is_connect(spark)
         self.pause = scratch / "pause"
-        self.stage = _held_to_limits(SparkStage.of(route, splits=reads_splits(route.source)), route, spark)
+        self.stage = _held_to_limits(SparkStage.of(route, splits=reads_splits(route.source)), route)
+        for sink in route.sinks.values():
+            endpoint_of(sink).prepare()
         warm_up(spark, self.stage)
         self.matching: RunMatching | None = None
         if route.subscriptions is not None:
@@ -181,7 +183,8 @@ class _Run:
         self.whole = self.stage.splits and publishes(route.sinks)
         self.open_run: OpenRun | None = None
         beside = local_folder(checkpoint)
-        if self.whole and not route.source.is_bounded and not self.remote and beside is not None:
+        opens = endpoint_of(route.source).opens_splits
+        if opens and self.whole and not route.source.is_bounded and not self.remote and beside is not None:
             revisions = None if self.matching is None else self.matching.revisions
             self.open_run = resources.enter_context(OpenRun(route, spark, beside, revisions))
         self.reports = Reports()
@@ -295,6 +298,7 @@ class _Run:
             more={
                 **({} if self.matching is None else self.matching.options),
                 **({} if self.open_run is None else self.open_run.options),
+                **({"fixedPlan": "true"} if has_transactions(self.route) else {}),
             },
         )
         return endpoint_of(self.route.source).read(self.spark, options)

@@ -77,7 +77,7 @@ def _cores() -> int:
 def asking_less(route: Route) -> dict[str, str]:
     """Return session properties that reduce idle polling of a source that cannot wait for the next record.
 
-    Spark asks Kafka, or lists a folder, a hundred times a second for as long as there is nothing new. It does so at
+    Spark lists a folder a hundred times a second for as long as there is nothing new. It does so at
     once after a micro-batch that had records, so that nothing changes where there is always something to read; what
     comes to an idle route is seen 0.05 s later on average. Not with ``trigger: {latency: low}``, and not with
     ``processingTime``, which asks once in that time anyway.

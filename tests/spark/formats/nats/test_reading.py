@@ -27,8 +27,8 @@ from turnout.runtime.index.revisions import Revisions
 from turnout.runtime.index.server import IndexServer
 from turnout.runtime.source_options import SourceOptions
 from turnout.spark.formats.nats.reading import Split
-from turnout.spark.formats.nats.rows import readers_of
 from turnout.spark.formats.nats.stream import REVISION, NatsStreamReader
+from turnout.spark.formats.splits import readers_of
 from turnout.subscriptions import Subscription, open_store
 from turnout.subscriptions.store import Store
 
@@ -110,14 +110,14 @@ def read(reader: NatsStreamReader, start: Any, end: Any, way: ReadStrategy | Non
     parts = [in_way(part, way) for part in reader.partitions(start, end)]
     copy = pickle.loads(pickle.dumps(reader))
     readers = [reader for part in parts for row in copy.read(part) for reader in readers_of(row)]
-    batches = [batch for reader in readers for batch in reader.batches()]
+    batches = [batch for reader in readers for batch in reader.batches()]  # type: ignore[attr-defined]
     topics = [topic[-1] for batch in batches for topic in batch.column("topic").to_pylist()]
     return topics, sum(reader.not_read for reader in readers)
 
 
 def batches_of(reader: NatsStreamReader, part: InputPartition) -> list[Any]:
     """What the stage behind the source reads of a part."""
-    return [batch for row in reader.read(part) for split in readers_of(row) for batch in split.batches()]
+    return [batch for row in reader.read(part) for split in readers_of(row) for batch in split.batches()]  # type: ignore[attr-defined]
 
 
 def test_what_nobody_can_want_is_counted_and_not_read(make: Make, stream: str, publish: Publish, store: Store) -> None:

@@ -23,6 +23,7 @@ class NatsEndpoint(SparkEndpoint):
     endpoint: NatsSource | NatsSink
     reads_splits: ClassVar[bool] = True
     publishes: ClassVar[bool] = True
+    opens_splits: ClassVar[bool] = True
 
     @property
     def stays_open(self) -> bool:  # type: ignore[override]

@@ -52,6 +52,10 @@ class Split(InputPartition):
     def __repr__(self) -> str:
         return f"{self.stream}[{self.start}, {self.end})"
 
+    def reader(self, options: SourceOptions) -> SplitReader:
+        """Return a reader for this split."""
+        return SplitReader(options, self)
+
 
 @dataclass(frozen=True)
 class OpenSplit(InputPartition):

@@ -1,15 +1,10 @@
-"""Rows of a split for Spark: its records, or, for a route, the split itself, which the next stage reads.
-
-The JVM carries then which parts of the streams a task has, and not what they hold: a record goes from the socket
-through the engine in one process. Carried through the JVM, it was copied five times between four processes.
-"""
+"""Rows of a split for Spark: its records, or, for a route, the split itself, which the next stage reads."""
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final, Self
+from typing import Self
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
@@ -18,11 +13,7 @@ from pyspark.sql.types import StructType
 from turnout.gc_tools import freeze_gc
 from turnout.runtime.source_options import SourceOptions
 from turnout.spark.formats.nats.reading import ArrowColumns, OpenSplit, Split, SplitReader
-
-SPLIT_COLUMNS: Final = "split binary"
-"""The column of a source whose rows are splits: how to read one, and which, pickled together."""
-
-_ROW = pa.schema([pa.field("split", pa.binary())])
+from turnout.spark.formats.splits import split_row, splits_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,37 +45,18 @@ class Rows:
         """
         freeze_gc()
         if isinstance(part, OpenSplit):
-            yield self._row(part)
+            yield split_row(self.options, part)
             return
         # Spark makes an InputPartition of its own where a reader plans none.
         if not isinstance(part, Split) or part.end <= part.start:
             return
         if self.columns is None:
-            yield self._row(part)
+            yield split_row(self.options, part)
             return
         for batch in SplitReader(self.options, part).batches():
             yield self.columns.of(batch, part)
 
-    def _row(self, part: Split | OpenSplit) -> pa.RecordBatch:
-        return pa.RecordBatch.from_arrays([pa.array([pickle.dumps((self.options, part))], pa.binary())], schema=_ROW)
-
 
 def open_split_of(rows: pa.RecordBatch) -> tuple[SourceOptions, OpenSplit] | None:
     """Return the open split of some rows, which is alone in them, and how to read it; None if there is none."""
-    for pickled in rows.column(0).to_pylist():
-        options, part = pickle.loads(pickled)  # noqa: S301 - what `Rows.read` has written, in a task of this query
-        if isinstance(part, OpenSplit):
-            return options, part
-    return None
-
-
-def readers_of(rows: pa.RecordBatch) -> Iterator[SplitReader]:
-    """A reader for each split of some rows."""
-    for pickled in rows.column(0).to_pylist():
-        yield SplitReader(*pickle.loads(pickled))  # noqa: S301 - what `Rows.read` has written, in a task of this query
-
-
-def records_of(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """The record batches of the splits of some rows, each with its stream; revisions are left out."""
-    for reader in readers_of(rows):
-        yield from reader.batches_with_stream()
+    return next(((options, part) for options, part in splits_of(rows) if isinstance(part, OpenSplit)), None)

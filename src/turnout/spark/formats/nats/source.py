@@ -21,9 +21,10 @@ from turnout.nats.wire.positions import resolve, state_of
 from turnout.runtime.gaps import HoleCounter
 from turnout.runtime.source_options import SourceOptions
 from turnout.spark.formats.nats.reading import Split, beside, planned, split
-from turnout.spark.formats.nats.rows import SPLIT_COLUMNS, Rows
+from turnout.spark.formats.nats.rows import Rows
 from turnout.spark.formats.nats.sink import NatsStreamWriter, NatsWriter
 from turnout.spark.formats.nats.stream import NatsStreamReader
+from turnout.spark.formats.splits import SPLIT_COLUMNS
 
 _COLUMNS = (
     "topic string, partition int, offset bigint, key binary, value binary,"

@@ -35,6 +35,9 @@ from turnout.spark.formats.nats.rows import Rows
 REVISION: Final = "subscriptions.revision"
 """The key of an offset that says what its micro-batch is matched with."""
 
+_PLAN: Final = "splits.most"
+"""The key of an offset with the most splits of its micro-batch, where a repeated one must have the same."""
+
 _log = logging.getLogger(__name__)
 
 Offsets = dict[str, int]
@@ -139,7 +142,8 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             # dies in this micro-batch does it again from here, and not from what is the latest by then.
             offsets |= {f"{stream}.from": sequence for stream, sequence in starts.items()}
         # Only where there is something to do: a new subscription alone starts no micro-batch.
-        return offsets | self._with_revision()
+        plan_key = {_PLAN: self._options.partitions} if self._options.fixed_plan else {}
+        return offsets | self._with_revision() | plan_key
 
     def _with_revision(self) -> Offsets:
         return {} if self._revisions is None else {REVISION: self._revisions.newest()}
@@ -215,8 +219,9 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     parts.append(OpenSplit(stream, int(stop), number, revision))
                 continue
             begin = int(end[f"{stream}.from"]) if f"{stream}.from" in end else self._start(start, stream)
-            begin = self._present(stream, begin, int(stop))
-            splits, own = split(self._options, stream, begin, int(stop), revision), self._options.filters
+            options = replace(self._options, partitions=int(end.get(_PLAN, self._options.partitions)))
+            present, own = self._present(stream, begin, int(stop)), self._options.filters
+            splits = _from(present, split(options, stream, begin, int(stop), revision))
             if filters is None:
                 parts += planned(splits, self._server(), own)
             else:
@@ -283,6 +288,11 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Close the connection."""
         if self._connection is not None:
             self._connection.close()
+
+
+def _from(first: int, splits: Sequence[Split]) -> list[Split]:
+    """Return the splits without what lies below *first*; their bounds stay."""
+    return [replace(part, start=max(part.start, first)) for part in splits if part.end > first]
 
 
 def _share(admitted: int, waiting: int, total: int) -> int:

@@ -1,0 +1,295 @@
+"""The Kafka source of a route: its options, its offsets in a checkpoint, and the splits between two of them."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import pickle
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from itertools import pairwise
+from typing import Any, Final, Self, TypeAlias
+
+from turnout.errors import ConfigError, Mistake, StreamError
+from turnout.kafka.admin import KafkaAdmin, PartitionEnds, TopicInfo, TopicPartition
+from turnout.kafka.options import KafkaOptions
+from turnout.kafka.reader import PartitionRange
+from turnout.routes.endpoints import KafkaSource
+from turnout.routes.values import listed
+from turnout.transforms.java.regex import JavaRegex
+from turnout.untrusted import decimal, is_whole
+
+REVISION: Final = "subscriptions.revision"
+_IDS, _FROM, _SPLITS = ":ids", ":from", ":splits"
+"""Keys of an offset beside the topics, whose names have no colon."""
+
+_SMALLEST_SPLIT: Final = 10_000
+_EARLIEST, _LATEST = -2, -1
+
+KafkaPlace: TypeAlias = "str | datetime | Mapping[str, Any]"
+"""``earliest``, ``latest``, a time, or offsets by topic and partition."""
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaSourceOptions:
+    """Options of a Kafka source, as tasks get them.
+
+    Attributes:
+        client: options of the client.
+        topics: to read; empty with a *pattern*.
+        pattern: Java regular expression of the topics; None with *topics*.
+        start: of a query without a checkpoint, or of a bounded read.
+        end: of a run that does all there is, or of a bounded read.
+        max_records: the most offsets in one micro-batch; None for no limit.
+        partitions: tasks that a micro-batch is read by, about; a small one has fewer.
+        poll_wait: seconds that a poll without news waits.
+        pause_file: as long as there is a file of this name, nothing is new.
+        revisions_url: where to ask for the subscriptions' revision; None without subscriptions.
+    """
+
+    client: KafkaOptions
+    topics: tuple[str, ...] = ()
+    pattern: str | None = None
+    start: KafkaPlace = "earliest"
+    end: KafkaPlace = "latest"
+    max_records: int | None = None
+    partitions: int = 1
+    fail_on_data_loss: bool = True
+    poll_wait: float = 0.0
+    pause_file: str | None = None
+    revisions_url: str | None = None
+
+    @classmethod
+    def of(cls, source: KafkaSource, **more: Any) -> Self:
+        """Return the options of a route's source.
+
+        Raises:
+            ConfigError: an option is wrong.
+        """
+        return cls(
+            source.client,
+            listed(source.topics),
+            source.topic_pattern,
+            place_of(source.start),
+            place_of("latest" if source.end is None else source.end),
+            source.max_records_per_trigger,
+            source.partitions or os.cpu_count() or 1,
+            source.fail_on_data_loss is not False,
+            **more,
+        )
+
+    def encode(self) -> str:
+        """Return the options as one text for an option of Spark."""
+        return base64.b64encode(pickle.dumps(self)).decode()
+
+    @classmethod
+    def decode(cls, text: str) -> Self:
+        """Inverse of `encode`; only for texts of this application's own."""
+        options: Self = pickle.loads(base64.b64decode(text))  # noqa: S301 - of the same application
+        return options
+
+    def found_topics(self, admin: KafkaAdmin) -> dict[str, TopicInfo]:
+        """Return the topics to read that exist."""
+        if self.pattern is None:
+            return admin.existing(self.topics)
+        pattern = JavaRegex.of(self.pattern)
+        return admin.existing(name for name in admin.topics() if pattern.matches(name))
+
+
+def place_of(value: object) -> KafkaPlace:
+    """Parse a position.
+
+    Raises:
+        ConfigError: it is none.
+    """
+    if isinstance(value, datetime | Mapping):
+        return value
+    text = str(value).strip()
+    if text in ("earliest", "latest"):
+        return text
+    try:
+        if text.startswith("{"):
+            offsets = json.loads(text)
+            return offsets if isinstance(offsets, Mapping) else {}
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        problem = f"expected earliest, latest, an ISO time or offsets by topic and partition, found {text!r:.60}"
+        raise ConfigError([Mistake("start", problem)], what="bad offsets") from None
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaOffsets:
+    """Position in topics, as a checkpoint has it: Spark's connector writes the same without ids, begins and splits.
+
+    Attributes:
+        next: by topic and partition, the offset that comes next.
+        ids: by topic, the id that tells it from others of its name.
+        begins: where the micro-batch before this position begins, as far as no position before it says so.
+        splits: number of tasks that the micro-batch was planned for; None where it is not written.
+        revision: of the subscriptions that the micro-batch is matched with; None without.
+    """
+
+    next: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    ids: Mapping[str, str] = field(default_factory=dict)
+    begins: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    splits: int | None = None
+    revision: int | None = None
+
+    @classmethod
+    def of_json(cls, document: Mapping[str, Any]) -> Self:
+        """Return the position that a checkpoint has.
+
+        Raises:
+            StreamError: it is none.
+        """
+        try:
+            topics = {name: _numbers(value) for name, value in document.items() if ":" not in name and name != REVISION}
+            begins = {name: _numbers(value) for name, value in document.get(_FROM, {}).items()}
+            ids = {name: str(text) for name, text in document.get(_IDS, {}).items()}
+        except (AttributeError, TypeError, ValueError):
+            raise StreamError(f"the checkpoint's offset is none of Kafka: {json.dumps(document)[:200]}") from None
+        return cls(topics, ids, begins, document.get(_SPLITS), document.get(REVISION))
+
+    def to_json(self) -> dict[str, Any]:
+        """Inverse of `of_json`; topics and partitions in order, as Spark compares texts."""
+        document: dict[str, Any] = _texts(self.next)
+        if self.ids:
+            document[_IDS] = dict(sorted(self.ids.items()))
+        if self.begins:
+            document[_FROM] = _texts(self.begins)
+        if self.splits is not None:
+            document[_SPLITS] = self.splits
+        if self.revision is not None:
+            document[REVISION] = self.revision
+        return document
+
+    def places(self) -> dict[TopicPartition, int]:
+        """Return the next offset of each partition."""
+        return {(topic, number): at for topic, offsets in self.next.items() for number, at in offsets.items()}
+
+
+def _numbers(offsets: Mapping[str, int]) -> dict[int, int]:
+    return {int(number): int(offset) for number, offset in offsets.items()}
+
+
+def _texts(offsets: Mapping[str, Mapping[int, int]]) -> dict[str, Any]:
+    return {
+        topic: {str(number): offset for number, offset in sorted(numbers.items())}
+        for topic, numbers in sorted(offsets.items())
+    }
+
+
+def by_topic(places: Mapping[TopicPartition, int]) -> dict[str, dict[int, int]]:
+    """Return offsets of partitions by topic."""
+    grouped: dict[str, dict[int, int]] = {}
+    for (topic, number), offset in places.items():
+        grouped.setdefault(topic, {})[number] = offset
+    return grouped
+
+
+def partitions_of(infos: Mapping[str, TopicInfo]) -> list[TopicPartition]:
+    """Return the partitions of topics, in order."""
+    return [(name, number) for name, info in sorted(infos.items()) for number in info.partitions]
+
+
+def resolved(
+    admin: KafkaAdmin, place: KafkaPlace, infos: Mapping[str, TopicInfo], ends: Mapping[TopicPartition, PartitionEnds]
+) -> dict[TopicPartition, int]:
+    """Return the offset of each partition that a place means now.
+
+    Raises:
+        ConfigError: offsets are given, and not for every partition.
+    """
+    if isinstance(place, datetime):
+        return admin.offsets_at(ends, int(place.timestamp() * 1000))
+    if isinstance(place, str):
+        return {name: end.first if place == "earliest" else end.next for name, end in ends.items()}
+    mistakes = [*_missing(place, infos)]
+    if mistakes:
+        raise ConfigError(mistakes, what="bad offsets")
+    found = {}
+    for (topic, number), end in ends.items():
+        offset = place[topic].get(str(number), place[topic].get(number))
+        found[topic, number] = {_EARLIEST: end.first, _LATEST: end.next}.get(offset, offset)
+    return found
+
+
+def _missing(place: Mapping[str, Any], infos: Mapping[str, TopicInfo]) -> Iterator[Mistake]:
+    for topic, info in infos.items():
+        offsets = place.get(topic)
+        given = offsets if isinstance(offsets, Mapping) else {}
+        for number in info.partitions:
+            if not is_whole(given.get(str(number), given.get(number)), _EARLIEST):
+                yield Mistake(f"start.{topic}.{number}", "an offset is missing: -2 for earliest, -1 for latest")
+    for topic, offsets in place.items():
+        if topic not in infos:
+            yield Mistake(f"start.{topic}", "there is no such topic among those that are read")
+            continue
+        for number in offsets if isinstance(offsets, Mapping) else ():
+            if decimal(str(number)) is None or int(number) not in infos[topic].partitions:
+                yield Mistake(f"start.{topic}.{number}", "there is no such partition")
+
+
+def planned(begins: Mapping[TopicPartition, int], end: KafkaOffsets, partitions: int) -> list[PartitionRange]:
+    """Return the splits of a micro-batch: the same for the same arguments, so that a repeated one has them again.
+
+    Args:
+        begins: first offset of each partition.
+        end: of the micro-batch.
+        partitions: tasks to plan for; every partition with records has a split of its own at least.
+    """
+    spans = {
+        (topic, number): (begins[topic, number], stop)
+        for (topic, number), stop in sorted(end.places().items())
+        if stop > begins.get((topic, number), stop)
+    }
+    total = sum(stop - start for start, stop in spans.values())
+    splits = []
+    for (topic, number), (start, stop) in spans.items():
+        length = stop - start
+        share = max(1, partitions * length // total)
+        count = max(1, min(share, length // _SMALLEST_SPLIT))
+        edges = [start + length * index // count for index in range(count + 1)]
+        splits += [PartitionRange(topic, number, low, high, end.ids.get(topic)) for low, high in pairwise(edges)]
+    return splits
+
+
+def admitted(
+    places: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], most: int | None
+) -> KafkaOffsets:
+    """Return the end of a micro-batch with at most so many offsets: each partition has its share, at least one.
+
+    Args:
+        places: next offset of each partition.
+        ends: of what there is.
+        most: offsets in all; None for no limit.
+    """
+    waiting = {name: max(0, ends.get(name, at) - at) for name, at in places.items()}
+    total = sum(waiting.values())
+    if most is None or total <= most:
+        return KafkaOffsets(by_topic({name: at + waiting[name] for name, at in places.items()}))
+    shares = {name: min(count, max(1, most * count // total)) if count else 0 for name, count in waiting.items()}
+    return KafkaOffsets(by_topic({name: at + shares[name] for name, at in places.items()}))
+
+
+def planned_between(options: KafkaSourceOptions) -> list[PartitionRange]:
+    """Return the splits of a bounded read, from the options' start to their end.
+
+    Raises:
+        ConfigError: one of both is no place of these topics.
+        StreamError: a topic does not exist.
+    """
+    with KafkaAdmin(options.client) as admin:
+        infos = options.found_topics(admin)
+        if options.pattern is None:
+            infos = admin.describe(options.topics)
+        ends = admin.ends(partitions_of(infos))
+        begins = resolved(admin, options.start, infos, ends)
+        stops = resolved(admin, options.end, infos, ends)
+    begins = {name: max(at, ends[name].first) for name, at in begins.items()}
+    stops = {name: min(at, ends[name].next) for name, at in stops.items()}
+    ids = {name: info.id for name, info in infos.items() if info.id is not None}
+    return planned(begins, replace(KafkaOffsets(by_topic(stops)), ids=ids), options.partitions)

@@ -1,0 +1,123 @@
+"""Kafka as a source and as a sink of a route in Spark: the stage reads and publishes itself."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from typing import TYPE_CHECKING, ClassVar, Final, cast
+
+from pyspark.sql import DataFrame, SparkSession
+
+from turnout.errors import ConfigError, ConnectionLostError, Mistake, StreamError
+from turnout.kafka.admin import KafkaAdmin
+from turnout.kafka.control import CONFIG, PARTITIONS
+from turnout.routes.endpoints import KafkaSink, KafkaSource
+from turnout.runtime.kafka_limits import KafkaLimits
+from turnout.runtime.kafka_publisher import KafkaSinkOptions
+from turnout.runtime.kafka_source import KafkaPlace, KafkaSourceOptions, place_of
+from turnout.spark.endpoints import ReadOptions, SparkEndpoint
+from turnout.spark.formats.kafka.source import FORMAT, OPTIONS, KafkaDataSource
+
+if TYPE_CHECKING:
+    from turnout.nats.wire.positions import Place
+    from turnout.spark.history.recorded import RecordSpan
+
+_log = logging.getLogger(__name__)
+
+_WAIT_SECONDS: Final = 1.0
+"""Seconds that a poll without news waits, where the source does not say."""
+
+_MOST_TOPICS: Final = 5000
+"""Topics of one cluster whose limits are asked for; those beyond have the broker's."""
+
+
+class KafkaEndpoint(SparkEndpoint):
+    """Topics of Kafka: records do not pass through the JVM, and no connector of Spark's is needed."""
+
+    endpoint: KafkaSource | KafkaSink
+    reads_splits: ClassVar[bool] = True
+    publishes: ClassVar[bool] = True
+
+    # Source
+
+    def read(self, spark: SparkSession, options: ReadOptions) -> DataFrame:
+        """Return the splits of the topics."""
+        source = cast("KafkaSource", self.endpoint)
+        waits = source.poll_wait or (_WAIT_SECONDS if options.wait or options.latency == "low" else 0.0)
+        settings = KafkaSourceOptions.of(
+            source,
+            poll_wait=float(waits),
+            pause_file=options.pause_file,
+            revisions_url=options.more.get("revisionsUrl"),
+        )
+        _tell_ignored(settings.client.ignored)
+        return _splits(spark, settings, streaming=True)
+
+    def recorded(self, spark: SparkSession, span: RecordSpan) -> DataFrame:
+        """Return the splits of a span."""
+        settings = KafkaSourceOptions.of(cast("KafkaSource", self.endpoint))
+        bounded = replace(settings, start=_bound("from", span.start), end=_bound("to", span.end))
+        return _splits(spark, bounded, streaming=False)
+
+    # Sink
+
+    def write(self, messages: DataFrame, message_id: str) -> None:  # noqa: ARG002 - Kafka has no ids
+        """Write the messages from tasks of their own, where other sinks of the route receive rows too."""
+        from turnout.spark.formats.kafka.rows_sink import write_rows
+
+        write_rows(messages, self.publishing().at_least_once())
+
+    def publishing(self) -> KafkaSinkOptions:
+        """Return the options of the sink."""
+        return KafkaSinkOptions.of(cast("KafkaSink", self.endpoint))
+
+    def limits(self) -> KafkaLimits:
+        """Return the limits of the producer."""
+        return KafkaLimits.of(cast("KafkaSink", self.endpoint))
+
+    def broker_limits(self, limits: KafkaLimits) -> KafkaLimits:
+        """Return the limits, lowered to those of the brokers and topics.
+
+        A batch that is compressed may be smaller than its record: with ``compression.type`` only the producer's limit
+        is known beforehand. So it is where the brokers do not answer, or refuse to describe their settings.
+        """
+        options = self.endpoint.client
+        if options.properties.get("compression.type", options.properties.get("compression.codec", "none")) != "none":
+            return limits
+        try:
+            with KafkaAdmin(options) as admin:
+                found = admin.record_limits(admin.topics()[:_MOST_TOPICS])
+        except (StreamError, ConnectionLostError) as failure:
+            _log.warning("the size limits of the topics at %s are not known: %s", ", ".join(options.servers), failure)
+            return limits
+        own = {name: size for name, size in found.topics.items() if size < limits.producer}
+        return replace(limits, topics=own, others=found.others)
+
+    def prepare(self) -> None:
+        """Create the control topic of a sink with transactions, if it is not there."""
+        sink = self.endpoint
+        _tell_ignored(sink.client.ignored)
+        if not isinstance(sink, KafkaSink) or not sink.has_transactions:
+            return
+        with KafkaAdmin(sink.client) as admin:
+            if sink.control_topic not in admin.existing([sink.control_topic]):
+                admin.create_topic(sink.control_topic, PARTITIONS, CONFIG)
+
+
+def _splits(spark: SparkSession, settings: KafkaSourceOptions, *, streaming: bool) -> DataFrame:
+    spark.dataSource.register(KafkaDataSource)
+    reader = spark.readStream if streaming else spark.read
+    return reader.format(FORMAT).option(OPTIONS, settings.encode()).load()
+
+
+def _bound(side: str, position: Place) -> KafkaPlace:
+    """Return an end of a span as a place in topics."""
+    if isinstance(position, int):
+        problem = f"{position} is no place in Kafka, where each partition has offsets of its own: give a time"
+        raise ConfigError([Mistake(side, problem)], what="bad range")
+    return place_of(position)
+
+
+def _tell_ignored(names: tuple[str, ...]) -> None:
+    if names:
+        _log.warning("these properties are of Kafka's Java client alone, and have no effect: %s", ", ".join(names))

@@ -1,0 +1,72 @@
+"""Splits of Kafka topics: a range of one partition, read by the stage itself."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+
+from turnout.errors import StreamError
+from turnout.kafka.admin import KafkaAdmin
+from turnout.kafka.reader import PartitionRange, RangeReader, check_topic
+from turnout.runtime.kafka_source import KafkaSourceOptions
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class KafkaSplit(InputPartition):
+    """A range of one partition; nothing at all where there is none.
+
+    Attributes:
+        span: to read.
+        revision: of the subscriptions that the records are matched with; None without.
+    """
+
+    span: PartitionRange | None
+    revision: int | None = None
+
+    def __repr__(self) -> str:
+        return str(self.span)
+
+    def reader(self, options: KafkaSourceOptions) -> KafkaSplitReader:
+        """Return a reader for this split."""
+        return KafkaSplitReader(options, self)
+
+
+class KafkaSplitReader:
+    """Reads one split, once.
+
+    Attributes:
+        revision: of the subscriptions that its records are matched with; None where there are none.
+        not_read: always 0, as brokers filter nothing.
+    """
+
+    def __init__(self, options: KafkaSourceOptions, split: KafkaSplit) -> None:
+        self._options = options
+        self._span = split.span
+        self.revision = split.revision
+        self.not_read = 0
+
+    def batches_with_stream(self) -> Iterator[pa.RecordBatch]:
+        """Yield the records; topic, partition and offset say where each comes from.
+
+        Raises:
+            StreamError: records of the range are gone, or the topic is another one, and ``failOnDataLoss`` is on.
+        """
+        span, options = self._span, self._options
+        if span is None:
+            return
+        strict = options.fail_on_data_loss
+        yield from RangeReader(options.client, span, fail_on_data_loss=strict).batches()
+        # No topic has the id of an earlier one: if it is the planned one now, it was so all the time.
+        with KafkaAdmin(options.client) as admin:
+            try:
+                check_topic(admin, span)
+            except StreamError as failure:
+                if strict:
+                    raise
+                _log.warning("%s", failure)

@@ -1,0 +1,229 @@
+"""Streaming side of the Kafka source: offsets with topic ids, admission, and what becomes of changed topics."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+
+from turnout.errors import ConnectionLostError, StreamError
+from turnout.gc_tools import freeze_gc
+from turnout.kafka.admin import KafkaAdmin, PartitionEnds, TopicInfo, TopicPartition
+from turnout.kafka.clients import NOT_FOUND
+from turnout.kafka.reader import lost_records, recreated
+from turnout.runtime.index.client import AskedRevisions
+from turnout.runtime.kafka_source import (
+    KafkaOffsets,
+    KafkaSourceOptions,
+    admitted,
+    by_topic,
+    partitions_of,
+    planned,
+    resolved,
+)
+from turnout.spark.formats.kafka.reading import KafkaSplit
+from turnout.spark.formats.splits import split_row
+
+_log = logging.getLogger(__name__)
+
+_PAUSE_SECONDS: Final = 0.05
+"""Seconds between two looks at partitions without news."""
+
+_RETRY_SECONDS: Final = 0.5
+
+_Answer = TypeVar("_Answer")
+_Places = dict[TopicPartition, int]
+
+
+class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads topics in micro-batches. Spark keeps one instance for a query, in its own process."""
+
+    def __init__(self, options: KafkaSourceOptions) -> None:
+        self._options = options
+        self._admin: KafkaAdmin | None = None
+        self._initial: dict[str, Any] | None = None
+        self._target: _Places | None = None
+        self._latest: dict[str, Any] | None = None
+        self._reported: set[str] = set()
+        self._revisions = AskedRevisions(options.revisions_url) if options.revisions_url else None
+
+    def __getstate__(self) -> dict[str, object]:
+        # The tasks get a copy; connections stay where they are.
+        return {**self.__dict__, "_admin": None}
+
+    # Spark's names
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        """Return the start of a query without a checkpoint, resolved once so that ``latest`` does not move."""
+        if self._initial is None:
+            infos = self._ask(self._topics)
+            ends = self._ends(infos)
+            places = self._ask(lambda admin: resolved(admin, self._options.start, infos, ends))
+            self._initial = KafkaOffsets(by_topic(places), _ids(infos)).to_json()
+        return self._initial
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """Return the read limit of the options."""
+        most = self._options.max_records
+        return ReadAllAvailable() if most is None else ReadMaxRows(most)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Fix the end of the run; later records belong to the next run."""
+        infos = self._ask(self._topics)
+        ends = self._ends(infos)
+        self._target = self._ask(lambda admin: resolved(admin, self._options.end, infos, ends))
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        """Return the end of the next micro-batch: all records that may be read, or as many as the limit admits.
+
+        Raises:
+            StreamError: records that were not read are gone, or a topic is, and ``failOnDataLoss`` is on.
+        """
+        before = KafkaOffsets.of_json(start)
+        deadline = time.monotonic() + (self._options.poll_wait if self._target is None else 0)
+        while True:
+            if self._options.pause_file and Path(self._options.pause_file).exists():
+                return start
+            infos = self._ask(self._topics)
+            ends = self._ends(infos)
+            self._latest = by_topic({name: end.next for name, end in ends.items()})
+            places = self._places(before, infos, ends)
+            tops = self._tops(places, ends)
+            if any(top > places[name] for name, top in tops.items()):
+                return self._end(start, before, places, tops, infos, limit)
+            if time.monotonic() > deadline:
+                # Spark compares texts, and what has changed without records is found again.
+                return start
+            time.sleep(_PAUSE_SECONDS)
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
+        """Return the ends of the partitions as the last poll saw them: Spark shows them in the query's progress."""
+        if self._latest is None:
+            return None
+        return {topic: {str(number): at for number, at in numbers.items()} for topic, numbers in self._latest.items()}
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """Return the splits between two offsets: for a micro-batch that is done again, the same as before."""
+        stop = KafkaOffsets.of_json(end)
+        begins = KafkaOffsets.of_json(start).places() | KafkaOffsets(stop.begins).places()
+        revision = self._revision(stop)
+        spans = planned(begins, stop, stop.splits or self._options.partitions)
+        return [KafkaSplit(span, revision) for span in spans] or [KafkaSplit(None)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield a split as a row."""
+        freeze_gc()
+        # Spark makes an InputPartition of its own where a reader plans none.
+        if isinstance(partition, KafkaSplit) and partition.span is not None:
+            yield split_row(self._options, partition)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Do nothing: the checkpoint alone holds the position."""
+
+    def stop(self) -> None:
+        """Close the connection."""
+        if self._admin is not None:
+            self._admin.close()
+            self._admin = None
+
+    # Topics
+
+    def _ask(self, question: Callable[[KafkaAdmin], _Answer]) -> _Answer:
+        """Return the answer of the cluster, asked again while no broker answers."""
+        deadline = time.monotonic() + self._options.client.patience
+        while True:
+            try:
+                if self._admin is None:
+                    self._admin = KafkaAdmin(self._options.client)
+                return question(self._admin)
+            except ConnectionLostError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(_RETRY_SECONDS)
+
+    def _topics(self, admin: KafkaAdmin) -> dict[str, TopicInfo]:
+        return self._options.found_topics(admin)
+
+    def _ends(self, infos: Mapping[str, TopicInfo]) -> dict[TopicPartition, PartitionEnds]:
+        return self._ask(lambda admin: admin.ends(partitions_of(infos)))
+
+    def _places(
+        self, before: KafkaOffsets, infos: Mapping[str, TopicInfo], ends: Mapping[TopicPartition, PartitionEnds]
+    ) -> _Places:
+        """Return where each partition is read on: topics and partitions that are new begin with all that they hold."""
+        known = before.places()
+        places = {}
+        gone = {topic for topic in (*before.next, *self._options.topics) if topic not in infos}
+        for topic in sorted(gone):
+            self._report(_missing(topic, self._options.client.servers))
+        new = {topic for topic, info in infos.items() if before.ids.get(topic, info.id) != info.id}
+        for topic in sorted(new):
+            self._report(recreated(topic, before.ids[topic], infos[topic].id))
+        for (topic, number), end in ends.items():
+            at = end.first if topic in new else known.get((topic, number), end.first)
+            if not end.first <= at <= max(end.first, end.next):
+                upper = end.first if at < end.first else at
+                self._report(lost_records(topic, number, min(at, end.next), upper, end.first, end.next))
+                at = end.first if at < end.first else end.next
+            places[topic, number] = at
+        return places
+
+    def _report(self, failure: StreamError) -> None:
+        if self._options.fail_on_data_loss:
+            raise failure
+        # A loss is found at each poll until the next micro-batch begins behind it.
+        if str(failure) not in self._reported:
+            self._reported.add(str(failure))
+            _log.warning("%s", failure)
+
+    # The next micro-batch
+
+    def _tops(self, places: _Places, ends: Mapping[TopicPartition, PartitionEnds]) -> _Places:
+        tops = {name: end.next for name, end in ends.items()}
+        if self._target is None:
+            return tops
+        # Partitions that came later belong to the next run.
+        return {name: min(top, self._target.get(name, places[name])) for name, top in tops.items()}
+
+    def _end(
+        self,
+        start: dict[str, Any],
+        before: KafkaOffsets,
+        places: _Places,
+        tops: _Places,
+        infos: Mapping[str, TopicInfo],
+        limit: ReadLimit,
+    ) -> dict[str, Any]:
+        most = None if isinstance(limit, ReadAllAvailable) else self._options.max_records
+        # No checkpoint has the place where a query begins. One that dies in this micro-batch does it again from here.
+        known = {} if start == self._initial else before.places()
+        begins = {name: at for name, at in places.items() if known.get(name) != at}
+        end = replace(
+            admitted(places, tops, most),
+            ids=_ids(infos),
+            begins=by_topic(begins),
+            splits=self._options.partitions,
+            revision=None if self._revisions is None else self._revisions.newest(),
+        )
+        return end.to_json()
+
+    def _revision(self, end: KafkaOffsets) -> int | None:
+        if self._revisions is None:
+            return None
+        return self._revisions.newest() if end.revision is None else self._revisions.usable(end.revision)
+
+
+def _ids(infos: Mapping[str, TopicInfo]) -> dict[str, str]:
+    return {name: info.id for name, info in infos.items() if info.id is not None}
+
+
+def _missing(topic: str, servers: Sequence[str]) -> StreamError:
+    problem = "records that were not read are lost, if it was there; set failOnDataLoss=false to go on without it"
+    return StreamError(f"there is no topic {topic!r} at {', '.join(servers)}: {problem}", code=NOT_FOUND)

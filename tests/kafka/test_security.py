@@ -1,0 +1,149 @@
+"""Logins and TLS against a broker that asks for them."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import (
+    AdminClient,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
+from tests.integration.kafka_broker import KafkaBroker
+
+from turnout.embedded.nats_server import free_port
+from turnout.errors import StreamError, TurnoutError
+from turnout.kafka.admin import KafkaAdmin
+from turnout.kafka.options import KafkaOptions
+from turnout.kafka.producer import KafkaMessages, KafkaProducer
+
+pytestmark = pytest.mark.kafka
+
+MODULES = "org.apache.kafka.common.security"
+PROPERTIES = f"""
+listeners=PLAINTEXT://127.0.0.1:{{port}},CONTROLLER://127.0.0.1:{{controller}},SASL://127.0.0.1:%d,TLS://localhost:%d
+advertised.listeners=PLAINTEXT://127.0.0.1:{{port}},SASL://127.0.0.1:%d,TLS://localhost:%d
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SASL:SASL_PLAINTEXT,TLS:SSL
+inter.broker.listener.name=PLAINTEXT
+sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-512,OAUTHBEARER
+listener.name.sasl.plain.sasl.jaas.config={MODULES}.plain.PlainLoginModule required user_ann="hidden-plain";
+listener.name.sasl.scram-sha-512.sasl.jaas.config={MODULES}.scram.ScramLoginModule required;
+listener.name.sasl.oauthbearer.sasl.jaas.config={MODULES}.oauthbearer.OAuthBearerLoginModule required \
+unsecuredLoginStringClaim_sub="broker";
+listener.name.tls.ssl.client.auth=required
+listener.name.tls.ssl.keystore.type=PEM
+listener.name.tls.ssl.keystore.location=%s/broker.pem
+listener.name.tls.ssl.truststore.type=PEM
+listener.name.tls.ssl.truststore.location=%s/ca.pem
+"""
+
+
+@pytest.fixture(scope="module")
+def pems(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("pems")
+
+    def openssl(*arguments: str) -> None:
+        subprocess.run(["openssl", *arguments], cwd=folder, check=True, capture_output=True)
+
+    new = ("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
+    openssl(*new, "-x509", "-keyout", "ca.key", "-out", "ca.pem", "-days", "1", "-subj", "/CN=test authority")
+    for name, extension in (("broker", "subjectAltName=DNS:localhost"), ("client", "extendedKeyUsage=clientAuth")):
+        openssl(*new, "-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", f"/CN={name}")
+        (folder / f"{name}.ext").write_text(extension, encoding="utf-8")
+        openssl(
+            "x509", "-req", "-in", f"{name}.csr", "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial",
+            "-days", "1", "-out", f"{name}.crt", "-extfile", f"{name}.ext",
+        )  # fmt: skip
+        parts = [(folder / f"{name}.{end}").read_text(encoding="utf-8") for end in ("key", "crt")]
+        (folder / f"{name}.pem").write_text("".join(parts), encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def ports(tmp_path_factory: pytest.TempPathFactory, pems: Path) -> Iterator[tuple[int, int]]:
+    """Ports of a broker's listeners with SASL and with mTLS."""
+    sasl, tls = free_port(), free_port()
+    try:
+        more = PROPERTIES % (sasl, tls, sasl, tls, pems, pems)
+        broker = KafkaBroker(tmp_path_factory.mktemp("kafka"), more)
+    except TurnoutError as missing:
+        pytest.skip(f"no Kafka broker: {missing}")
+    with broker as started:
+        admin = AdminClient({"bootstrap.servers": started.servers})
+        info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
+        given = UserScramCredentialUpsertion("bob", info, b"hidden-scram")
+        admin.alter_user_scram_credentials([given])["bob"].result(10)
+        yield sasl, tls
+
+
+def use(options: KafkaOptions) -> None:
+    """Publish something, which takes a connection with these options."""
+    with KafkaAdmin(options) as admin:
+        admin.create_topic("secured", 1, {})
+    with KafkaProducer(options) as producer:
+        producer.publish(KafkaMessages(["secured"], [b"x"], [None]), lambda index, reason: pytest.fail(str(reason)))
+        assert producer.flush().stored == 1
+
+
+LOGINS = {
+    "PLAIN": f'{MODULES}.plain.PlainLoginModule required username="ann" password="hidden-plain";',
+    "SCRAM-SHA-512": f'{MODULES}.scram.ScramLoginModule required username="bob" password="hidden-scram";',
+    "OAUTHBEARER": f'{MODULES}.oauthbearer.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub="eve";',
+}
+
+
+@pytest.mark.parametrize("mechanism", LOGINS)
+def test_logins(ports: tuple[int, int], mechanism: str) -> None:
+    """Each mechanism logs in with what Java's clients have."""
+    security = {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": mechanism,
+        "sasl.jaas.config": LOGINS[mechanism],
+    }
+
+    use(KafkaOptions.of(f"127.0.0.1:{ports[0]}", security))
+
+
+@pytest.mark.parametrize(("mechanism", "user"), [("PLAIN", "ann"), ("SCRAM-SHA-512", "bob")])
+def test_a_wrong_password(ports: tuple[int, int], mechanism: str, user: str) -> None:
+    """It is told at once, with the address and without the password; nothing waits for its patience to end."""
+    security = {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": mechanism,
+        "sasl.username": user,
+        "sasl.password": "hidden-wrong",
+    }
+    options = KafkaOptions.of(f"127.0.0.1:{ports[0]}", security, timeout=3.0)
+
+    with KafkaAdmin(options) as admin, pytest.raises(StreamError) as refused:
+        admin.topics()
+    with KafkaProducer(options) as producer:
+        producer.publish(KafkaMessages(["secured"], [b"x"], [None]), lambda index, reason: None)
+        with pytest.raises(StreamError):
+            producer.flush()
+
+    assert refused.value.code == 401
+    assert "hidden" not in str(refused.value)
+
+
+def test_both_certificates(ports: tuple[int, int], pems: Path) -> None:
+    """The broker is checked against the authority, and checks the client; without a certificate there is no way in."""
+    security = {
+        "security.protocol": "SSL",
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": f"{pems}/ca.pem",
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": f"{pems}/client.pem",
+    }
+
+    use(KafkaOptions.of(f"localhost:{ports[1]}", security))
+    bare = {name: value for name, value in security.items() if "keystore" not in name}
+    with (
+        KafkaAdmin(KafkaOptions.of(f"localhost:{ports[1]}", bare, timeout=3.0)) as admin,
+        pytest.raises(TurnoutError, match=f"localhost:{ports[1]}"),
+    ):
+        admin.topics()

@@ -1,0 +1,101 @@
+"""What a Kafka cluster is asked without Spark, by a real broker."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from tests.integration.kafka_broker import KafkaBroker
+from tests.kafka.conftest import broker, options  # noqa: F401 - fixtures
+from tests.kafka.test_producer import refusing, values
+
+from turnout.embedded.nats_server import free_port
+from turnout.engine import Messages
+from turnout.engine.messages import RECORDS
+from turnout.errors import ConnectionLostError, StreamError
+from turnout.kafka.admin import KafkaAdmin
+from turnout.kafka.options import KafkaOptions
+from turnout.kafka.producer import KafkaMessages, KafkaProducer
+from turnout.routes.endpoints import KafkaSink, KafkaSource
+from turnout.runtime.endpoints import adapter_of
+from turnout.runtime.endpoints.adapter import StreamEnd
+from turnout.runtime.kafka_publisher import KafkaSinkOptions
+
+pytestmark = pytest.mark.kafka
+
+
+def source(servers: str, topics: str) -> KafkaSource:
+    return KafkaSource.model_validate({"format": "kafka", "servers": servers, "topics": topics})
+
+
+def messages(topic: str, rows: list[dict[str, object]]) -> Messages:
+    count = len(rows)
+    nulls = dict.fromkeys(RECORDS.names)
+    records = pa.RecordBatch.from_pylist([{**nulls, **row} for row in rows], schema=RECORDS)
+    ids = pa.nulls(count, pa.string())
+    return Messages(pa.array([topic] * count), ids, np.zeros(count, np.int8), np.arange(count), records)
+
+
+def test_lag(broker: KafkaBroker, options: KafkaOptions) -> None:  # noqa: F811
+    """The bounds of each partition, and the age of the record that is next; a record without a usable time has none."""
+    with KafkaAdmin(options) as admin:
+        admin.create_topic("lagging", 2, {})
+    now = time.time()
+    with KafkaProducer(options) as producer:
+        times = [int((now - 100) * 1000), int((now - 50) * 1000), 1_790_000_000_000_000_000]
+        batch = KafkaMessages(["lagging"] * 3, [b"x"] * 3, [None] * 3, None, times, [1, 1, 1])
+        producer.publish(batch, refusing)
+        producer.flush()
+
+    adapter = adapter_of(source(broker.servers, "lagging"))
+    with adapter.session() as session:
+        assert session.ends(adapter.endpoint) == {"lagging:0": StreamEnd(0, 0), "lagging:1": StreamEnd(0, 3)}
+        assert session.age("lagging:1", 1, now) == pytest.approx(50, abs=1)
+        assert session.age("lagging:1", 2, now) is None
+        assert session.age("lagging:0", 0, now) is None
+
+
+def test_checks(broker: KafkaBroker) -> None:  # noqa: F811
+    """A cluster that answers, a topic that is not there, and a cluster that is away are told apart."""
+    adapter_of(source(broker.servers, "any")).ping()
+    with pytest.raises(StreamError, match="there is no topic 'absent'"):
+        adapter_of(source(broker.servers, "absent")).source_streams()
+    with pytest.raises(ConnectionLostError, match=r"no server of 127.0.0.1:\d+ answers"):
+        adapter_of(source(f"127.0.0.1:{free_port()}", "any")).ping()
+
+
+def test_partitions_of_messages(broker: KafkaBroker, options: KafkaOptions) -> None:  # noqa: F811
+    """As in the record, or by a header; a partition that is not there is refused, and the others are stored."""
+    with KafkaAdmin(options) as admin:
+        for topic in ("by.record", "by.header"):
+            admin.create_topic(topic, 3, {})
+    rows: list[dict[str, object]] = [
+        {"value": b"a", "partition": 2, "headers": [{"key": "city", "value": b"Oulu"}]},
+        {"value": b"b", "partition": 5, "headers": [{"key": "city", "value": b"Oulu"}]},
+        {"value": b"c", "partition": 0, "headers": None},
+    ]
+    refused: dict[int, StreamError] = {}
+
+    def sink(by: str) -> KafkaSink:
+        return KafkaSink.model_validate({"format": "kafka", "servers": broker.servers, "partitionBy": by})
+
+    adapter_of(sink("record")).send(messages("by.record", rows), refused.__setitem__, "")
+    stored = adapter_of(sink("header:city")).send(messages("by.header", rows[:2]), refusing, "")
+
+    assert list(refused) == [1]
+    assert "has 3 partitions, and the record is of partition 5" in str(refused[1])
+    assert [values(options, "by.record", number) for number in range(3)] == [[b"c"], [], [b"a"]]
+    assert stored.stored == 2
+    assert sorted(values(options, "by.header", number) for number in range(3)) == [[], [], [b"a", b"b"]]
+
+
+def test_limits_of_batches() -> None:
+    """A producer's batches are no larger than the smallest record that a topic takes."""
+    from turnout.runtime.kafka_limits import KafkaLimits
+
+    sink = KafkaSinkOptions(KafkaOptions.of("a:1"))
+
+    assert sink.with_limits(KafkaLimits(1 << 20, {"low": 5000}, 900_000)).client.properties["batch.size"] == "5000"
+    assert sink.with_limits(KafkaLimits(1 << 20)).client.properties["batch.size"] == "1000000"

@@ -1,0 +1,181 @@
+"""The streaming source over a real broker, without a JVM of Spark's."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+from tests.integration.kafka_broker import KafkaBroker
+from tests.kafka.test_producer import refusing
+
+from turnout.errors import StreamError, TurnoutError
+from turnout.kafka.admin import KafkaAdmin
+from turnout.kafka.options import KafkaOptions
+from turnout.kafka.producer import KafkaMessages, KafkaProducer
+from turnout.runtime.kafka_source import KafkaSourceOptions
+from turnout.spark.formats.kafka.reading import KafkaSplit
+from turnout.spark.formats.kafka.stream import KafkaStreamReader
+
+pytestmark = pytest.mark.kafka
+ALL = ReadAllAvailable()
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaOptions]:
+    try:
+        broker = KafkaBroker(tmp_path_factory.mktemp("kafka"))
+    except TurnoutError as missing:
+        pytest.skip(f"no Kafka broker: {missing}")
+    with broker as started:
+        yield KafkaOptions.of(started.servers)
+
+
+def fill(client: KafkaOptions, topic: str, count: int, partitions: int = 1) -> None:
+    with KafkaAdmin(client) as admin:
+        admin.create_topic(topic, partitions, {})
+    with KafkaProducer(client) as producer:
+        numbers = [n % partitions for n in range(count)]
+        producer.publish(KafkaMessages([topic] * count, [b"x"] * count, [None] * count, None, None, numbers), refusing)
+        producer.flush()
+
+
+def delete(client: KafkaOptions, topic: str) -> None:
+    admin = AdminClient({"bootstrap.servers": client.servers[0]})
+    admin.delete_topics([topic])[topic].result(10)
+
+
+def spans(reader: KafkaStreamReader, start: dict, end: dict) -> list[str]:
+    return [str(part.span) for part in reader.partitions(start, end) if isinstance(part, KafkaSplit)]
+
+
+def test_micro_batches(client: KafkaOptions) -> None:
+    """They follow each other within the limit, and one that is planned again after a restart has the same splits."""
+    fill(client, "two", 30, 2)
+    options = KafkaSourceOptions(client, ("two",), max_records=20, partitions=2)
+    reader = KafkaStreamReader(options)
+    start = reader.initialOffset()
+
+    first = reader.latestOffset(start, ReadMaxRows(20))
+    second = reader.latestOffset(first, ReadMaxRows(20))
+
+    assert spans(reader, start, first) == ["two:0[0, 10)", "two:1[0, 10)"]
+    assert spans(reader, first, second) == ["two:0[10, 15)", "two:1[10, 15)"]
+    assert reader.latestOffset(second, ReadMaxRows(20)) == second
+    assert reader.reportLatestOffset() == {"two": {"0": 15, "1": 15}}
+    fill(client, "two", 10, 2)
+    again = KafkaStreamReader(KafkaSourceOptions(client, ("two",), start="latest", partitions=7))
+    assert spans(again, again.initialOffset(), first) == ["two:0[0, 10)", "two:1[0, 10)"]
+
+
+def test_a_checkpoint_of_sparks_connector(client: KafkaOptions) -> None:
+    """An offset without ids is gone on with; from then on the topic's id is known."""
+    fill(client, "before", 5)
+
+    end = KafkaStreamReader(KafkaSourceOptions(client, ("before",))).latestOffset({"before": {"0": 3}}, ALL)
+
+    assert end["before"] == {"0": 5}
+    assert end[":ids"].keys() == {"before"}
+    assert ":from" not in end
+
+
+def test_a_topic_that_is_made_anew(client: KafkaOptions, caplog: pytest.LogCaptureFixture) -> None:
+    """Its offsets fit, and its first records would be passed over: it is told by its id, and read as a whole."""
+    fill(client, "anew", 5)
+    reader = KafkaStreamReader(KafkaSourceOptions(client, ("anew",)))
+    done = reader.latestOffset(reader.initialOffset(), ALL)
+    delete(client, "anew")
+
+    with pytest.raises(StreamError, match="there is no topic 'anew'"):
+        reader.latestOffset(done, ALL)
+    fill(client, "anew", 11)
+    with pytest.raises(StreamError, match="the topic 'anew' was deleted and made anew"):
+        reader.latestOffset(done, ALL)
+    lenient = KafkaStreamReader(KafkaSourceOptions(client, ("anew",), fail_on_data_loss=False))
+    with caplog.at_level(logging.WARNING):
+        end = lenient.latestOffset(done, ALL)
+
+    assert spans(lenient, done, end) == ["anew:0[0, 11)"]
+    assert "made anew" in caplog.text
+
+
+def test_a_topic_that_is_made_anew_while_it_is_read(client: KafkaOptions) -> None:
+    """A task sees after its read that the records are not those that were planned."""
+    fill(client, "meanwhile", 5)
+    options = KafkaSourceOptions(client, ("meanwhile",))
+    reader = KafkaStreamReader(options)
+    start = reader.initialOffset()
+    [split] = reader.partitions(start, reader.latestOffset(start, ALL))
+    assert isinstance(split, KafkaSplit)
+    assert sum(batch.num_rows for batch in split.reader(options).batches_with_stream()) == 5
+    delete(client, "meanwhile")
+    fill(client, "meanwhile", 9)
+
+    with pytest.raises(StreamError, match="made anew"):
+        list(split.reader(options).batches_with_stream())
+
+
+def test_records_that_are_gone(client: KafkaOptions) -> None:
+    """Records that limits have removed before they were read are told before the micro-batch, or stepped over."""
+    fill(client, "cut", 10)
+    reader = KafkaStreamReader(KafkaSourceOptions(client, ("cut",)))
+    start = reader.initialOffset()
+    admin = AdminClient({"bootstrap.servers": client.servers[0]})
+    [removed] = admin.delete_records([TopicPartition("cut", 0, 4)]).values()
+    removed.result(10)
+
+    with pytest.raises(StreamError, match="no longer has the offsets 0 to 3"):
+        reader.latestOffset(start, ALL)
+    with pytest.raises(StreamError, match="no longer has the offsets 10 to 29"):
+        reader.latestOffset({"cut": {"0": 30}}, ALL)
+    lenient = KafkaStreamReader(KafkaSourceOptions(client, ("cut",), fail_on_data_loss=False))
+    assert spans(lenient, start, lenient.latestOffset(start, ALL)) == ["cut:0[4, 10)"]
+
+
+def test_new_partitions(client: KafkaOptions) -> None:
+    """A partition that comes later is read from its first record, wherever the route began."""
+    fill(client, "grown", 4)
+    reader = KafkaStreamReader(KafkaSourceOptions(client, ("grown",), start="latest"))
+    start = reader.initialOffset()
+    admin = AdminClient({"bootstrap.servers": client.servers[0]})
+    admin.create_partitions([NewPartitions("grown", 2)])["grown"].result(10)
+    with KafkaProducer(client) as producer:
+        while producer.partition_count("grown") < 2:
+            producer._partitions.clear()
+        producer.publish(KafkaMessages(["grown"], [b"x"], [None], None, None, [1]), refusing)
+        producer.flush()
+
+    assert spans(reader, start, reader.latestOffset(start, ALL)) == ["grown:1[0, 1)"]
+
+
+def test_a_pause_and_an_end(client: KafkaOptions, tmp_path: Path) -> None:
+    """While the file is there nothing is new; a run of what there is does not read what comes later."""
+    fill(client, "paused", 4)
+    pause = tmp_path / "pause"
+    reader = KafkaStreamReader(KafkaSourceOptions(client, ("paused",), pause_file=str(pause)))
+    start = reader.initialOffset()
+    pause.touch()
+    assert reader.latestOffset(start, ALL) == start
+    pause.unlink()
+    reader.prepareForTriggerAvailableNow()
+    fill(client, "paused", 3)
+
+    end = reader.latestOffset(start, ALL)
+
+    assert spans(reader, start, end) == ["paused:0[0, 4)"]
+    assert reader.latestOffset(end, ALL) == end
+
+
+def test_topics_by_a_pattern(client: KafkaOptions) -> None:
+    """Topics that match are read, those that come later too."""
+    fill(client, "day.1", 2)
+    reader = KafkaStreamReader(KafkaSourceOptions(client, pattern=r"day\.\d"))
+    start = reader.initialOffset()
+    fill(client, "day.2", 3)
+    fill(client, "days", 3)
+
+    assert spans(reader, start, reader.latestOffset(start, ALL)) == ["day.1:0[0, 2)", "day.2:0[0, 3)"]
