@@ -72,7 +72,6 @@ def test_create_from_json(turnout):
         (["--has", "a", "--to", "d"], "--has: expected name=value, found 'a'"),
         (["k:v", "--to", "d", "--meta", "x"], "--meta: expected name=value"),
         (["--body", "{"], "--body: not JSON"),
-        (["--body", "{}", "--to", "d"], "leave --to, --meta and --id out"),
         (["--body", "{}", "--to", "d"], "leave the options for its parts out"),
         (["k:v", "--to", "d", "--store", "redis://x"], "no store is named 'redis://x'"),
         (["k:v", "--to", "d", "--store", "grpc://"], "names no host"),

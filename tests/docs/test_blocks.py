@@ -65,6 +65,7 @@ HERE = {
     ("encodings.md", "proto"),
     ("encodings.md", "yaml"),
     ("from-sigma.md", "yaml"),
+    ("kafka.md", "yaml"),
     ("routes.md", "yaml"),
     ("server.md", "sh"),
     ("server.md", "yaml"),
@@ -107,3 +108,12 @@ def test_the_chain_of_the_page_on_transforms() -> None:
     route += 'sink: {format: nats, servers: "nats://127.0.0.1", stream: null}\n'
 
     assert len(Route.parse(route + block.text, {}).chain.stages) == 2
+
+
+def test_the_routes_of_the_page_on_kafka(tmp_path: Path) -> None:
+    """They are read as routes, the second one with a file of authorities."""
+    authorities = tmp_path / "ca.pem"
+    authorities.write_text("-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n", encoding="utf-8")
+    texts = [block.text.replace("/etc/kafka/ca.pem", str(authorities)) for block in blocks("kafka.md", "yaml")]
+
+    assert [Route.parse(text, {}).name for text in texts] == ["orders", "secured"]

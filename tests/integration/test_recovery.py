@@ -264,7 +264,7 @@ def test_the_jvm_is_killed(streams: Streams, tmp_path: Path) -> None:
         assert jvm is not None
         jvm.kill()
         code = switch.wait(60)
-    lines = [line for line in switch.said().splitlines() if not line.startswith("batch ")]
+    lines = [line for line in switch.said().splitlines() if line.startswith("turnout: ")]
 
     assert code == 1
     assert lines == [

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from types import TracebackType
@@ -22,6 +24,8 @@ TopicPartition: TypeAlias = tuple[str, int]
 
 _TOPICS_AT_ONCE: Final = 500
 _EXISTS: Final = "TOPIC_ALREADY_EXISTS"
+_LEADERLESS: Final = ("NOT_LEADER_FOR_PARTITION", "LEADER_NOT_AVAILABLE")
+_PAUSE_SECONDS: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +100,7 @@ class KafkaAdmin:
 
     def topics(self) -> list[str]:
         """Return the names of all topics that may be seen, without the brokers' own."""
-        with kafka_errors("the topics cannot be listed", self._options, self._watch):
+        with self._errors("the topics cannot be listed"):
             found = self._client.list_topics(timeout=self._options.timeout)
         self._watch.heard()
         return sorted(name for name in found.topics if not name.startswith("__"))
@@ -172,7 +176,7 @@ class KafkaAdmin:
         return RecordLimits(own, min(others, default=None))
 
     def create_topic(self, name: str, partitions: int, config: Mapping[str, str], replicas: int = -1) -> bool:
-        """Create a topic; return False if it exists.
+        """Create a topic and wait until it can be seen; return False if it exists.
 
         Args:
             name: of the topic.
@@ -191,6 +195,10 @@ class KafkaAdmin:
             if failure.args[0].name() == _EXISTS:
                 return False
             raise_error(f"the topic {name!r} cannot be created", failure.args[0], self._options, self._watch, failure)
+        # Brokers learn of a topic one after the other.
+        give_up = time.monotonic() + self._options.timeout
+        while not self.existing([name]) and time.monotonic() < give_up:
+            time.sleep(_PAUSE_SECONDS)
         return True
 
     # -- requests
@@ -208,16 +216,36 @@ class KafkaAdmin:
         committed = self._options.isolation == "read_committed"
         isolation = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
         wanted = {Place(topic, number): which for topic, number in partitions}
-        futures = self._asked(lambda: self._client.list_offsets(wanted, isolation_level=isolation, **self._times))
-        found = {}
-        for place, future in futures.items():
-            what = f"the offsets of partition {place.partition} of the topic {place.topic!r} cannot be listed"
-            found[place.topic, place.partition] = int(self._answer(what, future).offset)
+        found: dict[TopicPartition, int] = {}
+        give_up = time.monotonic() + self._options.timeout
+        while wanted:
+            ask = partial(self._client.list_offsets, wanted, isolation_level=isolation, **self._times)
+            moved = {}
+            for place, future in self._asked(ask).items():
+                what = f"the offsets of partition {place.partition} of the topic {place.topic!r} cannot be listed"
+                if _has_no_leader(future, self._options) and time.monotonic() < give_up:
+                    moved[place] = which
+                else:
+                    found[place.topic, place.partition] = int(self._answer(what, future).offset)
+            if wanted := moved:
+                time.sleep(_PAUSE_SECONDS)
         return found
 
     def _asked(self, ask: Callable[[], Mapping[Any, Future[Any]]]) -> Mapping[Any, Future[Any]]:
-        with kafka_errors("the cluster cannot be asked", self._options, self._watch):
+        with self._errors("the cluster cannot be asked"):
             return ask()
+
+    @contextmanager
+    def _errors(self, what: str) -> Iterator[None]:
+        """Raise librdkafka's errors as turnout's, with the reason that it has reported by itself."""
+        from confluent_kafka import KafkaException
+
+        with kafka_errors(what, self._options, self._watch):
+            try:
+                yield
+            except KafkaException:
+                self._client.poll(0)
+                raise
 
     def _answer(self, what: str, future: Future[Any], *, missing: object = ...) -> Any:
         """Wait for an answer; *missing*, if given, stands for what does not exist."""
@@ -235,6 +263,17 @@ class KafkaAdmin:
             raise_error(what, error, self._options, self._watch, failure)
         self._watch.heard()
         return answer
+
+
+def _has_no_leader(future: Future[Any], options: KafkaOptions) -> bool:
+    """Return whether a partition's leader is being chosen or has moved: asking again helps."""
+    from confluent_kafka import KafkaException
+
+    try:
+        failure = future.exception(options.timeout * 2)
+    except FutureTimeoutError:
+        return False
+    return isinstance(failure, KafkaException) and failure.args[0].name() in _LEADERLESS
 
 
 def _id_text(topic_id: Any) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, NoReturn
@@ -25,6 +26,9 @@ _DENIED: Final = ("_AUTHENTICATION", "_SSL", "SASL_AUTHENTICATION_FAILED", "UNSU
 _MISSING: Final = ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION", "UNKNOWN_TOPIC_ID", "_NOENT")
 _PREFETCHED_KBYTES: Final = 32 << 10
 """Most kilobytes of records that a consumer holds in advance; the last response to a fetch comes on top."""
+
+_STATE: Final = re.compile(r" \(after \d+ms in state \w+\)")
+"""Part of librdkafka's texts that says nothing to a user."""
 
 _UNHEARD: Final = logging.Logger("librdkafka", logging.CRITICAL + 1)
 """Logger for what librdkafka would write to the standard error: the `ErrorWatch` is told the same."""
@@ -199,7 +203,7 @@ def raise_error(
     reported = error
     if watch is not None and watch.last is not None and error.name() in _AWAY:
         reported = watch.last
-    text = f"{what}: {shortened(reported.str(), 300)} ({reported.name()})"
+    text = f"{what}: {shortened(_STATE.sub('', reported.str()), 300)} ({reported.name()})"
     if reported.name() in _DENIED:
         raise StreamError(f"{text}, at {', '.join(options.servers)}", code=401) from cause
     if reported.name() in _AWAY:

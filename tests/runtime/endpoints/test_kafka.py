@@ -85,7 +85,7 @@ def test_partitions_of_messages(broker: KafkaBroker, options: KafkaOptions) -> N
     stored = adapter_of(sink("header:city")).send(messages("by.header", rows[:2]), refusing, "")
 
     assert list(refused) == [1]
-    assert "has 3 partitions, and the record is of partition 5" in str(refused[1])
+    assert "has the partitions 0 to 2, and its record is of 5" in str(refused[1])
     assert [values(options, "by.record", number) for number in range(3)] == [[b"c"], [], [b"a"]]
     assert stored.stored == 2
     assert sorted(values(options, "by.header", number) for number in range(3)) == [[], [], [b"a", b"b"]]
