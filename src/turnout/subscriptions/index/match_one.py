@@ -33,6 +33,8 @@ _MOST_TREES = 4_096
 _MOST_PROGRAMS = 4_096
 """Maximum number of programs whose checks are kept as tuples, which are read faster than arrays."""
 
+_EQUAL: Final = EQUAL << 1
+
 _OF_FACTS: Final = (EQUAL << 1, EQUAL << 1 | 1, MANY << 1, MANY << 1 | 1)
 
 _Check: TypeAlias = tuple[int, int, int]
@@ -146,7 +148,8 @@ class Single:
 
     def _found(self, message: _Message) -> list[_Range]:
         """Return the entries that the message finds."""
-        probed, entries_at, has_ways = self._probed, self._entries_at, self._segment.has_ways
+        probed, entries_at, ways_at = self._probed, self._entries_at, self._ways_at
+        has_ways = self._segment.has_ways
         metadata, by_fact = message.metadata, message.literals
         ranges: list[_Range] = self._always.copy()
         for key in metadata if len(metadata) < len(probed) else probed:
@@ -164,12 +167,14 @@ class Single:
                     begin, end = entries_at[literal], entries_at[literal + 1]
                     if begin < end:
                         ranges.append((begin, end))
+                    if has_ways and ways_at[literal] < ways_at[literal + 1]:
+                        self._add_paired(literals, message, ranges)
                 else:
                     literals, entries = self._hits[fact].get(value) or self._hit(fact, value, message)
                     by_fact[fact] = literals
                     ranges += entries
-                if has_ways and literals:
-                    self._add_paired(literals, message, ranges)
+                    if has_ways and literals:
+                        self._add_paired(literals, message, ranges)
         return ranges
 
     def _add_paired(self, literals: tuple[int, ...], message: _Message, ranges: list[_Range]) -> None:
@@ -194,6 +199,8 @@ class Single:
 
     def _verified(self, ranges: list[_Range], message: _Message) -> list[int]:
         """Return the subscriptions of the entries whose checks are all true."""
+        if not self._keeps_programs:
+            return self._verified_each(ranges, message)
         program_of, subscription_of, true = self._program_of, self._subscription_of, self._true
         verdicts: dict[int, bool] = {}
         subscriptions: list[int] = []
@@ -203,6 +210,34 @@ class Single:
                 verdict = verdicts.get(program)
                 if verdict is None:
                     verdict = verdicts[program] = true(program, message)
+                if verdict:
+                    subscriptions.append(subscription_of[entry])
+        return subscriptions
+
+    def _verified_each(self, ranges: list[_Range], message: _Message) -> list[int]:
+        """Return what `_verified` does, in less time where few entries share a program."""
+        program_of, subscription_of, checks_at = self._program_of, self._subscription_of, self._checks_at
+        op, a, b, by_fact = self._op, self._a, self._b, message.literals
+        subscriptions: list[int] = []
+        last, verdict = -1, False
+        for begin, end in ranges:
+            for entry in range(begin, end):
+                program = program_of[entry]
+                if program != last:
+                    last = program
+                    check, checks_end = checks_at[program], checks_at[program + 1]
+                    if check < checks_end and op[check] == _EQUAL:
+                        # Mostly it is the only one, and false.
+                        fact = a[check]
+                        literals = by_fact.get(fact)
+                        if literals is None:
+                            literals = self._literals_of(fact, message)
+                        verdict = b[check] in literals
+                        check += 1
+                    else:
+                        verdict = True
+                    if verdict and check < checks_end:
+                        verdict = self._true(program, message)
                 if verdict:
                     subscriptions.append(subscription_of[entry])
         return subscriptions
@@ -362,6 +397,9 @@ class _Keys:
         while place < end and keys[place] != key:
             place += 1
         begun = place
+        if place < end and keys[end - 1] == key:
+            # Mostly the rest of a bucket is one number, however often.
+            place = end
         while place < end and keys[place] == key:
             place += 1
         return (self._first + begun, self._first + place) if begun < place else _NONE
