@@ -13,9 +13,12 @@ from tests.integration.kafka_broker import KafkaBroker
 
 from turnout.conditions import parse
 from turnout.errors import StreamError, TurnoutError
+from turnout.history import dead_letters
 from turnout.kafka.admin import KafkaAdmin
 from turnout.kafka.options import KafkaOptions
 from turnout.kafka.producer import KafkaMessages, KafkaProducer
+from turnout.kafka.reader import PartitionRange, RangeReader
+from turnout.routes import Route
 from turnout.subscriptions import Subscription, open_store
 
 pytestmark = pytest.mark.kafka
@@ -67,6 +70,20 @@ class Scene:
     def write(self, text: str) -> str:
         self.file.write_text(text, encoding="utf-8")
         return str(self.file)
+
+    def run(self, turnout: Any) -> dict[str, int]:  # noqa: F811
+        """Run the route until its topics are read; the counts."""
+        code, out, err = turnout("run", str(self.file), "--json", "--master", "local[2]")
+        assert code == 0, err[-3000:]
+        counts: dict[str, int] = json.loads(out)["counts"]
+        return counts
+
+    def rows(self, topic: str) -> list[dict[str, Any]]:
+        """The records of a topic with one partition."""
+        with KafkaAdmin(self.options) as admin:
+            ends = admin.ends([(topic, 0)])[topic, 0]
+        reader = RangeReader(self.options, PartitionRange(topic, 0, ends.first, ends.next))
+        return [row for batch in reader.batches() for row in batch.to_pylist()]
 
     def publish(self, *values: bytes | dict[str, object], topic: str | None = None, partition: int = 0) -> None:
         texts = [value if isinstance(value, bytes) else json.dumps(value).encode() for value in values]
@@ -167,3 +184,76 @@ def test_tap(broker: KafkaBroker, tmp_path: Path, turnout: Any) -> None:  # noqa
     assert tapped("--from", "earliest", "--stage", "via", "--where", "city:Espoo") == [("tapped:1", 1, "changed")]
     code, _, err = turnout("tap", str(scene.file), "--from", "2")
     assert (code, "2 is no place in Kafka, where each partition has offsets of its own" in err) == (2, True)
+
+
+def test_redrive(broker: KafkaBroker, tmp_path: Path, turnout: Any) -> None:  # noqa: F811
+    """A dead letter has its origin and key; redriven, it is delivered once, and a note among the letters says so."""
+    scene = Scene(broker, tmp_path, "redriven")
+    scene.publish({"n": 1, "city": "Oulu"}, {"n": "x", "city": "Oulu"}, b"{", partition=1)
+    counts = scene.run(turnout)
+    assert (counts["delivered"], counts["dead_lettered"]) == (1, 2)
+
+    route = Route.load(scene.file)
+    letters = dead_letters.read(route)
+    origins = {(one.record.topic, one.record.partition, one.record.offset, one.record.key) for one in letters}
+    assert origins == {("redriven", 1, 1, b"k1"), ("redriven", 1, 2, b"k2")}
+    code, _, err = turnout("redrive", str(scene.file), "--delete")
+    assert (code, "Kafka deletes no single records" in err) == (2, True), err
+
+    scene.write(scene.text.replace("n:int32", "n:string"))
+    code, out, err = turnout("redrive", str(scene.file), "--json")
+
+    report = json.loads(out)
+    assert (code, report["outcomes"], report["stored"]) == (1, {"delivered": 1, "failed": 1}, 1), err
+    assert [(row["key"], row["offset"]) for row in scene.rows("redriven.oulu")] == [(b"k0", 0), (b"k1", 1)]
+    (left,) = dead_letters.read(Route.load(scene.file))
+    assert (left.record.offset, left.tries) == (2, 1)
+    report = json.loads(turnout("redrive", str(scene.file), "--json")[1])
+    assert (report["letters"], report["outcomes"]) == (1, {"failed": 1})
+
+
+def test_replay_diff_and_analyze(broker: KafkaBroker, tmp_path: Path, turnout: Any) -> None:  # noqa: F811
+    """History goes through the present route: delivered anew, compared with another version, and counted."""
+    scene = Scene(broker, tmp_path, "again")
+    scene.publish(*[{"n": number, "city": "Oulu" if number % 2 else "Espoo"} for number in range(10)])
+    scene.publish(*[{"n": number, "city": "Oulu"} for number in range(5)], partition=1)
+    start = '{"again:0": 4, "again:1": 0}'
+
+    code, out, err = turnout("replay", str(scene.file), "--from", start, "--json", "--master", "local[2]")
+    assert code == 0, err
+    replayed = json.loads(out)
+    assert [(one["stream"], one["start"], one["end"]) for one in replayed["replay"]["ranges"]] == [
+        ("again:0", 4, 10),
+        ("again:1", 0, 5),
+    ]
+    assert (replayed["counts"]["read"], replayed["counts"]["delivered"], replayed["conserved"]) == (11, 8, True)
+    rows = scene.rows("again.oulu")
+    assert len(rows) == 8
+    assert all(any(header["key"] == "Turnout-Replay" for header in row["headers"]) for row in rows)
+
+    other = tmp_path / "other.yaml"
+    other.write_text(scene.text.replace('"static.value": turnout', '"static.value": other'), encoding="utf-8")
+    code, out, err = turnout("diff", str(scene.file), str(other), "--from", start, "--json", "--master", "local[2]")
+    assert code == 0, err
+    assert json.loads(out)["totals"]["records"] == 11
+
+    arguments = ("subscriptions", "analyze", "--against", str(scene.file), "--from", start, "--json")
+    here, tasks = (json.loads(turnout(*arguments, *more)[1]) for more in ((), ("--spark", "--master", "local[2]")))
+    assert here["traffic"] == tasks["traffic"]
+    assert (here["traffic"]["records"], here["traffic"]["matches"]) == (11, 8)
+
+
+def test_lineage(broker: KafkaBroker, tmp_path: Path, turnout: Any) -> None:  # noqa: F811
+    """A delivered record leads back to its record and its subscription."""
+    scene = Scene(broker, tmp_path, "traced")
+    scene.write(scene.text.replace(f'servers: "{broker.servers}"}}', f'servers: "{broker.servers}", lineage: true}}'))
+    scene.publish({"n": 1, "city": "Espoo"}, {"n": 2, "city": "Oulu"}, partition=1)
+    scene.run(turnout)
+
+    code, out, err = turnout("lineage", "traced.oulu:0:0", "--route", str(scene.file), "--json")
+
+    assert code == 0, err
+    found = json.loads(out)
+    assert (found["record"]["place"], found["subscription"]["id"], found["gaps"]) == ("traced:1:1", "oulu", [])
+    code, _, err = turnout("lineage", "traced.oulu:0", "--route", str(scene.file))
+    assert (code, "expected TOPIC:PARTITION:OFFSET, as in delivered:0:17" in err) == (2, True)

@@ -118,12 +118,13 @@ class KafkaSource(_Kafka, Source):
         topic, _, numbers = position.strip().partition(":")
         partition, _, offset = numbers.partition(":")
         number, at = decimal(partition, _LARGEST_PARTITION), decimal(offset, LARGEST_SEQUENCE)
-        if number is None or at is None or not self._reads(topic):
+        if number is None or at is None or not self.reads(topic):
             read = ", ".join(listed(self.topics)) if self.topic_pattern is None else self.topic_pattern
             raise ValueError(f"expected TOPIC:PARTITION:OFFSET with a topic of {read}; found {position!r}")
         return f"{topic}:{number}", at
 
-    def _reads(self, topic: str) -> bool:
+    def reads(self, topic: str) -> bool:
+        """Return True if the topic is one of the source's."""
         if self.topic_pattern is None:
             return topic in listed(self.topics)
         return JavaRegex.of(self.topic_pattern).matches(topic)
