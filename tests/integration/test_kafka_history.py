@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +85,7 @@ class Scene:
         reader = RangeReader(self.options, PartitionRange(topic, 0, ends.first, ends.next))
         return [row for batch in reader.batches() for row in batch.to_pylist()]
 
-    def publish(self, *values: bytes | dict[str, object], topic: str | None = None, partition: int = 0) -> None:
+    def publish(self, *values: bytes | Mapping[str, object], topic: str | None = None, partition: int = 0) -> None:
         texts = [value if isinstance(value, bytes) else json.dumps(value).encode() for value in values]
         count = len(texts)
         times = [1_700_000_000_000 + 1000 * number for number in range(count)]

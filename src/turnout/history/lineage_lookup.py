@@ -36,8 +36,8 @@ def walk(message: str, route: Route | None = None, *, server: str | None = None,
         git: look for the commit that had the route's file as it was.
 
     Raises:
-        ConfigError: neither route nor server is given, or the route has no sink of NATS or Kafka; the text is no position, or the
-            message says nothing of how it was made; git is asked for and does not know the file.
+        ConfigError: neither route nor server is given, or the route has no sink of NATS or Kafka; the text is no
+            position, or the message says nothing of how it was made; git is asked for and does not know the file.
         StreamError: the message is not there.
         ConnectionLostError: a server cannot be reached.
     """

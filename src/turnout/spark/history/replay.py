@@ -68,8 +68,8 @@ def replay(route: Route, spark: SparkSession, *, dry_run: bool = False, **option
     """Deliver a route's history again through the present route.
 
     Messages have the ids that a run would give them with the replay's behind: within the duplicate window of the sink's
-    stream a replay that is interrupted and goes on, or is made again, stores nothing twice. Kafka has no such window, and
-    gets the last part of a replay that was killed again. Each has the header
+    stream a replay that is interrupted and goes on, or is made again, stores nothing twice. Kafka has no such window:
+    it gets the last part of a replay that was killed again. Each has the header
     ``Turnout-Replay``. What fails is counted, and not set aside once more.
 
     Args:
