@@ -60,9 +60,11 @@ class Scene:
         self.text = ROUTE.format(name=name, servers=broker.servers, work=work)
         self.write(self.text)
         with KafkaAdmin(self.options) as admin:
-            admin.create_topic(name, 2, {})
+            # Their records are from 2023.
+            kept = {"retention.ms": "-1"}
+            admin.create_topic(name, 2, kept)
             for topic in (f"{name}.oulu", f"{name}.dead"):
-                admin.create_topic(topic, 1, {})
+                admin.create_topic(topic, 1, kept)
         store = open_store(f"sqlite:///{work}/{name}.db")
         store.create(Subscription([f"{name}.oulu"], parse("city:Oulu"), id="oulu"))
         store.close()
