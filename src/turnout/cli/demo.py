@@ -43,19 +43,28 @@ def register(app: typer.Typer) -> None:
         live: Annotated[
             bool, typer.Option("--live", help="Publish 2,000 a second, and print how long each takes to be delivered.")
         ] = False,
+        kafka: Annotated[
+            bool,
+            typer.Option("--kafka", help="From Avro records in Kafka into Kafka, exactly once; needs Maven."),
+        ] = False,
         seconds: Annotated[int | None, typer.Option(min=1, help="With --live: publish for so long.")] = None,
         as_json: AsJson = False,
     ) -> None:
         """Run the main job on real servers and real data: 336,776 flights past 10,000 subscriptions."""
         if seconds is not None and not live:
             raise typer.BadParameter("it goes with --live", param_hint="--seconds")
+        if kafka and (live or console):
+            raise typer.BadParameter("it goes with neither --live nor --console", param_hint="--kafka")
         if live and console:
             raise typer.BadParameter("it shows no console", param_hint="--live")
         shown = "console" if console else "live" if live else ""
         try:
-            result = _demo(
-                limit, subscriptions, keep=keep, master=master, as_json=as_json, shown=shown, seconds=seconds
-            )
+            if kafka:
+                result = _kafka(limit, subscriptions, keep=keep, master=master, as_json=as_json)
+            else:
+                result = _demo(
+                    limit, subscriptions, keep=keep, master=master, as_json=as_json, shown=shown, seconds=seconds
+                )
         except ModuleNotFoundError as missing:
             raise MissingExtraError("demo", missing.name or "pyspark") from missing
         if not result.conserved:
@@ -94,6 +103,28 @@ def _demo(
         if shown:
             return _run_and_show(demo, master, stop, screen, as_json=as_json)
         with run_display(screen, "flights") as display:
+            result = demo.run(master=master, stop=stop, on_progress=display)
+    _tell(screen, result, as_json=as_json)
+    return result
+
+
+def _kafka(limit: int | None, subscriptions: int, *, keep: bool, master: str, as_json: bool) -> DemoResult:
+    """Run the demo on a broker and a registry of its own."""
+    from turnout.demo.kafka_year import KafkaDemo
+    from turnout.runtime.java import find_java
+    from turnout.startup import block_pandas_import
+
+    block_pandas_import()
+    screen = console(quiet=as_json)
+    screen.print(f"{find_java()}", soft_wrap=True)
+    work = _KEPT if keep else lasting_folder("demo") / "work"
+    with stop_on_signals() as stop, KafkaDemo(work, limit=limit, generated=subscriptions, keep=keep) as demo:
+        screen.print(f"broker at {demo.broker.servers}, schema registry at {demo.registry.url}", soft_wrap=True)
+        with loading(screen, "publishing flights", demo.total) as advance:
+            demo.publish(advance, stop)
+        demo.subscribe()
+        screen.print(f"{demo.subscriptions:,} subscriptions stored; starting Spark ({master})")
+        with run_display(screen, "flights-kafka") as display:
             result = demo.run(master=master, stop=stop, on_progress=display)
     _tell(screen, result, as_json=as_json)
     return result
