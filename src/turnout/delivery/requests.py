@@ -21,7 +21,7 @@ _AGENT: Final = f"turnout/{__version__}"
 _JSON: Final = re.compile(r"application/(?:[^;]+\+)?json\s*(?:;.*)?")
 _SPEC: Final = "1.0"
 _TYPE: Final = "turnout.delivery"
-_UNSAFE: Final = " \"%"
+_UNSAFE: Final = ' "%'
 
 
 def message_id(msg_id: str, position: str) -> str:
