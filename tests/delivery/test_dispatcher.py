@@ -173,7 +173,7 @@ def test_limits(nats_server: NatsServer, answer: Any, status: int | None, error:
         ([], None, "127.0.0.1 is no public address"),
         ([], "http://localhost:1/", "localhost: 127.0.0.1 is no public address"),
         ([], "https://[::ffff:169.254.169.254]/", "::ffff:169.254.169.254 is no public address"),
-        ([], "http://2130706433/", "is no public address"),
+        ([], "http://2130706433/", "not a canonical IPv4 address"),
         ([], "http://1.1.1.1/", "1.1.1.1 is in no allowed network, and is reached by https:// alone"),
     ],
 )

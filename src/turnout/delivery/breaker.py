@@ -47,7 +47,7 @@ class Breaker:
         self._failures += 1
         if not self._limit or self._failures < self._limit:
             return
-        if self.is_open and self._opens_at - now < self._pause:
+        if self.is_open and self._opens_at - now <= self._pause:
             # A request that was under way when it opened says nothing new.
             return
         self.is_open = True

@@ -87,7 +87,7 @@ class Dispatcher:
         self._loop = asyncio.get_running_loop()
         self._held: dict[int, Delivery] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._timed: set[int] = set()
+        self._timers: dict[int, asyncio.TimerHandle] = {}
         self._space = asyncio.Event()
         self._ordered_from = 0.0
         self._failure: asyncio.Future[None] = self._loop.create_future()
@@ -191,12 +191,17 @@ class Dispatcher:
         while (delivery := lane.take(now)) is not None:
             self._spawn(self._attempt(lane, delivery))
         wait = lane.wait(now)
-        if wait and id(lane) not in self._timed:
-            self._timed.add(id(lane))
-            self._loop.call_later(wait, self._pump_again, lane)
+        if not wait:
+            return
+        timer = self._timers.get(id(lane))
+        if timer is not None and timer.when() <= now + wait:
+            return
+        if timer is not None:
+            timer.cancel()
+        self._timers[id(lane)] = self._loop.call_at(now + wait, self._pump_again, lane)
 
     def _pump_again(self, lane: Lane) -> None:
-        self._timed.discard(id(lane))
+        self._timers.pop(id(lane), None)
         self._pump(lane)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
