@@ -19,7 +19,7 @@ from turnout.routes import Route
 from turnout.subscriptions import Subscription, open_store
 from turnout.subscriptions.webhooks import delivery_subject
 
-SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"  # noqa: S105 - the published example
+SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 
 Answer = Callable[["Request"], "web.Response | Awaitable[web.Response]"]
 

@@ -16,7 +16,7 @@ from standardwebhooks import Webhook
 from turnout.delivery.signatures import Signer
 from turnout.routes.webhooks import secret_bytes
 
-SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"  # noqa: S105 - the published example
+SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 
 
 def test_published_vector() -> None:
