@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -17,6 +18,7 @@ from turnout.delivery.service import deliver, opened_streams
 from turnout.nats.jetstream import connect
 from turnout.routes import Route
 from turnout.subscriptions import Subscription, open_store
+from turnout.subscriptions.delivery import DeliverySettings
 from turnout.subscriptions.webhooks import delivery_subject
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
@@ -79,9 +81,8 @@ class Hooks:
         self.allow = ["127.0.0.0/8"]
 
     @property
-    def route(self) -> Route:
-        import json
-
+    def document(self) -> dict[str, Any]:
+        """The route as a document."""
         webhooks = {
             "stream": self.name,
             "subject": f"{self.name}-out",
@@ -90,18 +91,20 @@ class Hooks:
             "endpoints": {"e": self.endpoint},
         }
         nats = {"format": "nats", "servers": self.server}
-        document = {
+        return {
             "name": self.name,
             "source": {**nats, "stream": "S"},
             "subscriptions": {"store": self.store_url},
             "webhooks": webhooks,
             "sink": nats,
         }
-        return Route.parse(json.dumps(document))
+
+    @property
+    def route(self) -> Route:
+        """The route."""
+        return Route.parse(json.dumps(self.document))
 
     def subscribe(self, id_: str, **delivery: Any) -> None:
-        from turnout.subscriptions.delivery import DeliverySettings
-
         settings = DeliverySettings.from_mapping(delivery)
         self.store.create(Subscription(["d"], "a:1", id=id_, delivery=settings))
 
