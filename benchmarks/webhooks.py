@@ -29,7 +29,7 @@ from turnout.subscriptions import open_store
 from turnout.subscriptions.webhooks import delivery_subject
 
 BODY = b'{"text": "%b"}' % (b"x" * 1_010)
-SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"  # noqa: S105 - the published example
+SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 CONCURRENCY = 64
 _SETUP = Setup("new", None, 1)
 _STORE = "memory://bench-webhooks"
@@ -45,7 +45,7 @@ def cases(options: Options) -> Iterator[Case]:
             yield Case("the HTTP client alone", lambda: _posted(url, count))
 
 
-def _dispatched(url: str, count: int) -> Result:
+def _dispatched(url: str, count: int) -> Iterator[Result]:
     with tempfile.TemporaryDirectory(prefix="turnout-bench-") as folder, NatsServer(Path(folder)) as server:
         route = _route(server.url, url)
         open_store(_STORE).close()
@@ -59,7 +59,7 @@ def _dispatched(url: str, count: int) -> Result:
         counts = asyncio.run(deliver(route, threading.Event(), drain=True))
         spent = time.perf_counter() - begun
         assert counts.delivered == count
-        return _result("signed requests of 1 KB", count, spent, cpu_seconds() - cpu)
+        yield _result("signed requests of 1 KB", count, spent, cpu_seconds() - cpu)
 
 
 async def _with_streams(route: Route) -> None:
@@ -80,7 +80,7 @@ def _route(server: str, url: str) -> Route:
     return Route.parse(text, {})
 
 
-def _posted(url: str, count: int) -> Result:
+def _posted(url: str, count: int) -> Iterator[Result]:
     async def post() -> None:
         networks = WebhooksPart(allow=["127.0.0.0/8"]).networks
         async with Client(networks) as client:
@@ -96,7 +96,7 @@ def _posted(url: str, count: int) -> Result:
     cpu, begun = cpu_seconds(), time.perf_counter()
     asyncio.run(post())
     spent = time.perf_counter() - begun
-    return _result("the HTTP client alone", count, spent, cpu_seconds() - cpu)
+    yield _result("the HTTP client alone", count, spent, cpu_seconds() - cpu)
 
 
 def _result(case: str, count: int, spent: float, cpu: float) -> Result:

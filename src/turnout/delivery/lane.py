@@ -19,7 +19,7 @@ _BURST_SECONDS = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where a lane's requests go.
+    """Receiver of a lane's requests.
 
     Attributes:
         destination: as the subscription has it.

@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from turnout import __version__
+from turnout._built import version as __version__
 from turnout.delivery.signatures import Signer
 from turnout.nats.protocol.headers import Headers
 from turnout.subscriptions.delivery import DeliverySettings
