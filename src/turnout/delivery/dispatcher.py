@@ -165,13 +165,15 @@ class Dispatcher:
         """Wait for space in a lane that makes progress; return False for a full one that makes none."""
         most = max(2 * lane.settings.concurrency, min(1_024, _HELD // (len(self._lanes) + 1)))
         while lane.held >= most:
-            left = lane.progressed + _STALLED_SECONDS - self._loop.time()
-            if left <= 0 or lane.breaker.is_open:
+            if lane.is_stalled or lane.breaker.is_open:
                 return False
+            progressed = lane.progressed
             self._space.clear()
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(left):
+                async with asyncio.timeout(_STALLED_SECONDS):
                     await self._space.wait()
+            # Time alone says nothing: this process may have been busy with other things.
+            lane.is_stalled = lane.progressed == progressed
         return True
 
     async def _park(self, lane: Lane, delivery: Delivery) -> None:
@@ -234,7 +236,8 @@ class Dispatcher:
             response = await self._post(lane, delivery)
         now = self._loop.time()
         lane.under_way -= 1
-        lane.progressed = now
+        lane.progressed += 1
+        lane.is_stalled = False
         if response.is_success or response.status == _GONE:
             lane.breaker.succeeded()
         else:

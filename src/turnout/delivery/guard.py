@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Sequence
+from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 
 from aiohttp import ThreadedResolver
@@ -13,6 +14,8 @@ from yarl import URL
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
 
+_REMEMBERED = 10_000
+_UNKNOWN = ""
 _NAT64 = IPv6Network("64:ff9b::/96")
 
 
@@ -35,6 +38,7 @@ class AddressGuard:
 
     def __init__(self, allowed: Sequence[Network] = ()) -> None:
         self._allowed = tuple(allowed)
+        self._known: dict[tuple[str, bool], str | None] = {}
 
     def problem(self, text: str, *, encrypted: bool = True) -> str | None:
         """Return the reason that an address is not reached; None if it is.
@@ -43,6 +47,15 @@ class AddressGuard:
             text: the address.
             encrypted: False for a request without TLS, which leads to allowed networks alone.
         """
+        known = self._known.get((text, encrypted), _UNKNOWN)
+        if known != _UNKNOWN:
+            return known
+        if len(self._known) >= _REMEMBERED:
+            self._known.clear()
+        self._known[text, encrypted] = problem = self._checked(text, encrypted)
+        return problem
+
+    def _checked(self, text: str, encrypted: bool) -> str | None:
         address = ip_address(text.partition("%")[0])
         inner = _embedded(address)
         if any(one in network for network in self._allowed for one in (address, inner) if one is not None):
@@ -54,11 +67,16 @@ class AddressGuard:
     def url_problem(self, url: URL) -> str | None:
         """Return the reason that a URL with an address as its host is not requested; None for names, too."""
         host = url.host or ""
-        try:
-            ip_address(host.partition("%")[0])
-        except ValueError:
-            return None
-        return self.problem(host, encrypted=url.scheme == "https")
+        return self.problem(host, encrypted=url.scheme == "https") if _is_address(host) else None
+
+
+@lru_cache(10_000)
+def _is_address(host: str) -> bool:
+    try:
+        ip_address(host.partition("%")[0])
+    except ValueError:
+        return False
+    return True
 
 
 def _embedded(address: Address) -> IPv4Address | None:

@@ -64,7 +64,8 @@ class Lane:
         parked: sequences that the server holds back until their time.
         under_way: number of requests.
         held: number of deliveries in memory, those under way and in chains included.
-        progressed: time of the last response, or of the first request.
+        progressed: number of requests that have ended.
+        is_stalled: True if none has ended for some time, and the lane is full.
     """
 
     endpoint: Endpoint
@@ -73,7 +74,8 @@ class Lane:
     parked: set[int] = field(default_factory=set)
     under_way: int = 0
     held: int = 0
-    progressed: float = 0.0
+    progressed: int = 0
+    is_stalled: bool = False
     breaker: Breaker = field(init=False)
     _ready: deque[Delivery | str] = field(default_factory=deque)
     _chains: dict[str, list[tuple[int, Delivery]]] = field(default_factory=dict)
@@ -126,8 +128,6 @@ class Lane:
         if self.settings.rate:
             self._next = max(self._next, now - _BURST_SECONDS) + 1 / self.settings.rate
         self.breaker.sent(now)
-        if not self.under_way:
-            self.progressed = now
         self.under_way += 1
         return delivery
 
