@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 from base64 import b64encode
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from aiohttp import web
 from standardwebhooks import Webhook
 
+from tests.certificates import make_certificates
 from tests.delivery.receiver import SECRET, Hooks, Receiver, Request
 from turnout.delivery.service import opened_streams
 from turnout.embedded import NatsServer
@@ -308,3 +311,48 @@ def test_breaker(nats_server: NatsServer) -> None:
 
     settings = {"concurrency": 2, "breakerFailures": 2, "breakerPause": 0.2, "retry": [0.1] * 20}
     run(nats_server, lambda _: web.Response(status=503 if broken[0] else 200), work, delivery=settings)
+
+
+def test_isolation(nats_server: NatsServer) -> None:
+    """Endpoints that hang, with more messages than are kept in memory, hold up no other: those get everything first."""
+    release, others = asyncio.Event(), [0]
+
+    async def answer(request: Request) -> web.Response:
+        if request.path.startswith("/hangs"):
+            await release.wait()
+        else:
+            others[0] += 1
+            if others[0] == 10 * 50:
+                release.set()
+        return web.Response()
+
+    async def work(hooks: Hooks, receiver: Receiver) -> None:
+        address = receiver.url.removesuffix("/in")
+        for number in range(5):
+            await hooks.publish(*(b"%d" % n for n in range(1_500)), to=f"{address}/hangs/{number}")
+        for number in range(10):
+            await hooks.publish(*(b"%d" % n for n in range(50)), to=f"{address}/works/{number}")
+        counts = await hooks.deliver(150)
+        assert counts.delivered == 5 * 1_500 + 10 * 50
+
+    run(nats_server, answer, work)
+
+
+def test_certificates_are_verified(nats_server: NatsServer, tmp_path: Path) -> None:
+    """An endpoint whose certificate nobody known has signed gets no request."""
+    made = make_certificates(tmp_path)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(made / "server.pem", made / "server.key")
+
+    async def work(hooks: Hooks, _: Receiver) -> None:
+        server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0, ssl=context)
+        async with server:
+            hooks.subscribe("s", retry=[])
+            hooks.allow = ["127.0.0.0/8", "::1/128"]
+            url = f"https://localhost:{server.sockets[0].getsockname()[1]}/"
+            await hooks.publish(b"1", to=url, subscription="s")
+            await hooks.deliver()
+        ((_, headers),) = await hooks.dead()
+        assert "CERTIFICATE_VERIFY_FAILED" in headers["Turnout-Attempts"]
+
+    run(nats_server, fine, work)
