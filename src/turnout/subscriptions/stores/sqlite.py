@@ -113,7 +113,8 @@ class SqliteStore(StoreBase):
         with self._file.writing() as connection:
             revision = _next_revision(connection)
             while chunk:
-                self._remove(connection, chunk, revision)
+                with paused_gc():
+                    self._remove(connection, chunk, revision)
                 chunk = list(islice(distinct, _CHUNK))
 
     def _remove(
