@@ -253,10 +253,9 @@ def test_a_bulk_deletion_whose_writer_died(url, monkeypatch, step, retention):
         assert store.revision() == (5 if done else 4)
         assert sorted(changes.deleted_ids) == (ids[:2_300] if done else [])
         assert [one.id for one in store.snapshot()] == ["next", *(ids[2_300:] if done else ids)]
-        assert set(store.changes(2).deleted_ids) == set(changes.deleted_ids) - {"s0000"}
         assert "s0000" in store.changes(1).deleted_ids
         if not retention:
-            assert len(store.as_of(3)) == 2_400
+            assert len(list(store.as_of(3))) == 2_400
             assert [entry.action for entry in store.history(ids[1])] == ["created", "deleted"][: 1 + done]
         # The names are free again, and the list of the dead writer concerns nobody.
         delete_many(store, ["next"])
