@@ -18,6 +18,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import grpc
@@ -124,9 +125,9 @@ def _bulk(folder: Path, size: int, operations: int) -> Iterator[Result]:
                     store.delete(id_)
             singles["delete"].append(operations / seconds())
     for name, found in rates.items():
-        yield Result(
-            f"sqlite {name} many", size, tuple(found), Setup("new", size, 1), "one by one", tuple(singles[name])
-        )
+        ratio = median(found) / median(singles[name])
+        extra = {"one_by_one_per_second": median(singles[name])}
+        yield Result(f"sqlite {name} many", size, tuple(found), Setup("new", size, 1), "one by one", ratio, extra=extra)
 
 
 def _operations(name: str, store: Store, operations: int) -> Iterator[Result]:

@@ -261,6 +261,7 @@ def test_a_bulk_deletion_whose_writer_died(url, monkeypatch, step, retention):
         delete_many(store, ["next"])
         store.create_many(subscription(id=id_) for id_ in (ids[:2_300] if done else ["next"]))
         assert len(store.snapshot()) == (2_400 if done else 2_401)
+        assert isinstance(store, MongoStore)
         assert store._states.count_documents({}) == 2
 
 
