@@ -74,6 +74,7 @@ def _access(access: Access) -> Iterator[str]:
         yield f"    {anchor.anchor}: {_count(anchor.terms, 'term')}{traffic}"
     yield from _part("verified for every record", access.always, len(access.always))
     yield from _part("verified for every record with a key", access.by_presence, len(access.by_presence))
+    yield from _part("expensive: 20 ms and more for one record", access.expensive, len(access.expensive))
 
 
 def _traffic(traffic: Traffic) -> Iterator[str]:

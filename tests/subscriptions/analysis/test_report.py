@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.conditions.strategies import conditions, messages
 from turnout.conditions import all_of, evaluate, kiwi, parse
 from turnout.subscriptions import Matcher, Subscription
-from turnout.subscriptions.analysis import AnchorTraffic, Catalogue, analysis_of, candidates
+from turnout.subscriptions.analysis import AnchorTraffic, Catalogue, analysis_of, candidates, cost
 from turnout.subscriptions.analysis.cost import access_of
 
 
@@ -186,3 +186,20 @@ def test_what_is_found_by_the_presence_of_a_key_alone() -> None:
     access = analysis_of(Catalogue(subscription(id_, text) for id_, text in texts.items())).access
 
     assert access.by_presence == ("expression", "not this", "wildcards")
+
+
+def test_many_tests_under_one_anchor_are_expensive(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not those that a second literal finds, and not one test that many subscriptions share."""
+    monkeypatch.setattr(cost, "EXPENSIVE_MS", 0.2)
+    numbers = range(60)
+    texts = {
+        **{f"tested {n}": f"kind:x AND NOT msg:a*{n}?c" for n in numbers},
+        **{f"spread {n}": f"kind:{n} AND NOT msg:a*{n}?c" for n in numbers},
+        **{f"shared {n}": "kind:y AND NOT msg:a*?c" for n in numbers},
+        **{f"second {n}": f"kind:z AND user:{n} AND NOT msg:a*{n}?c" for n in numbers},
+    }
+    terms = Catalogue(subscription(id_, text) for id_, text in texts.items()).terms()
+    few = {id_: own for id_, own in terms.items() if not id_.startswith(("tested 1", "tested 2"))}
+
+    assert access_of(terms, 1).expensive == tuple(sorted(f"tested {n}" for n in numbers))
+    assert access_of(few, 1).expensive == ()

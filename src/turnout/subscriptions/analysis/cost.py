@@ -6,12 +6,18 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from heapq import nsmallest
 
-from turnout.conditions import Compare, Leaf, evaluate
+from turnout.conditions import Compare, Leaf, evaluate, leaves
 from turnout.conditions.anchor import ALWAYS, Anchor, Kind, lookups_of, prober
-from turnout.conditions.check import check_of
+from turnout.conditions.check import Check, check_of
 from turnout.conditions.terms import Term, is_verified_always
 from turnout.subscriptions.analysis.findings import Access, HotAnchor
 from turnout.subscriptions.index.literals import kind_of, parts_of
+
+EXPENSIVE_MS = 20.0
+"""Milliseconds to verify everything under an anchor for one record, above which its subscriptions are expensive."""
+
+_TEST_MS, _TERM_MS = 0.004, 0.0002
+"""Milliseconds for a test of a value in Python, each different one once, and for the rest of a term."""
 
 Terms = Mapping[str, Sequence[Term]]
 """Subscription → its disjoint terms."""
@@ -147,7 +153,29 @@ def access_of(terms: Terms, hottest: int, traffic: AnchorTraffic | None = None) 
         for anchor in chosen
     )
     by_presence = sorted(id_ for id_, own in terms.items() if any(map(_is_found_by_presence, own)))
-    return Access(len(size), size.total(), shown, tuple(always), tuple(by_presence))
+    return Access(len(size), size.total(), shown, tuple(always), tuple(by_presence), _expensive(terms))
+
+
+def _expensive(terms: Terms) -> tuple[str, ...]:
+    """Return the sorted ids of the subscriptions under anchors with more to verify than `EXPENSIVE_MS` for a record."""
+    verified: Counter[Anchor] = Counter()
+    tests: defaultdict[Anchor, set[Check]] = defaultdict(set)
+    for own in terms.values():
+        for term in own:
+            if not any(_has_lookup(leaf) for leaf in term.checks if not leaf.negated):
+                verified[term.access] += 1
+                rest = () if term.rest is None else leaves(term.rest)
+                checks = [check_of(leaf) for leaf in (*term.checks, *rest) if not _has_lookup(leaf)]
+                tests[term.access].update(check._replace(negated=False) for check in checks)
+    expensive = {
+        anchor for anchor, count in verified.items() if count * _TERM_MS + len(tests[anchor]) * _TEST_MS > EXPENSIVE_MS
+    }
+    return tuple(sorted(id_ for id_, own in terms.items() if any(term.access in expensive for term in own)))
+
+
+def _has_lookup(leaf: Leaf) -> bool:
+    """Return True if the index decides the leaf without a test of the value."""
+    return isinstance(leaf, Compare) or kind_of(check_of(leaf)) is not None
 
 
 def _is_found_by_presence(term: Term) -> bool:

@@ -75,6 +75,7 @@ class Access:
         hottest: those with the most terms, or the most that was verified in vain.
         always: the subscriptions that every message has to be verified for.
         by_presence: those that every message with some key has to be verified for.
+        expensive: those under anchors with so much to verify that one message takes more than 20 ms, by estimate.
     """
 
     anchors: int
@@ -82,6 +83,7 @@ class Access:
     hottest: tuple[HotAnchor, ...]
     always: tuple[str, ...]
     by_presence: tuple[str, ...]
+    expensive: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
