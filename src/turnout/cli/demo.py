@@ -44,6 +44,10 @@ def register(app: typer.Typer) -> None:
         live: Annotated[
             bool, typer.Option("--live", help="Publish 2,000 a second, and print how long each takes to be delivered.")
         ] = False,
+        kafka: Annotated[
+            bool,
+            typer.Option("--kafka", help="From Avro records in Kafka into Kafka, exactly once; needs Maven."),
+        ] = False,
         seconds: Annotated[int | None, typer.Option(min=1, help="With --live: publish for so long.")] = None,
         webhooks: Annotated[
             bool, typer.Option("--webhooks", help="Post to a local endpoint that fails one request in ten.")
@@ -53,15 +57,20 @@ def register(app: typer.Typer) -> None:
         """Run the main job on real servers and real data: 336,776 flights past 10,000 subscriptions."""
         if seconds is not None and not live:
             raise typer.BadParameter("it goes with --live", param_hint="--seconds")
+        if kafka and (live or console or webhooks):
+            raise typer.BadParameter("it goes with none of --live, --console, --webhooks", param_hint="--kafka")
         if live and console:
             raise typer.BadParameter("it shows no console", param_hint="--live")
         if webhooks and (live or console):
             raise typer.BadParameter("it goes with neither --live nor --console", param_hint="--webhooks")
         shown = "webhooks" if webhooks else "console" if console else "live" if live else ""
         try:
-            is_complete = _demo(
-                limit, subscriptions, keep=keep, master=master, as_json=as_json, shown=shown, seconds=seconds
-            )
+            if kafka:
+                is_complete = _kafka(limit, subscriptions, keep=keep, master=master, as_json=as_json)
+            else:
+                is_complete = _demo(
+                    limit, subscriptions, keep=keep, master=master, as_json=as_json, shown=shown, seconds=seconds
+                )
         except ModuleNotFoundError as missing:
             raise MissingExtraError("demo", missing.name or "pyspark") from missing
         if not is_complete:
@@ -134,6 +143,28 @@ def _deliver(demo: WebhookDemo, result: DemoResult, stop: threading.Event, scree
         soft_wrap=True,
     )
     return False
+
+
+def _kafka(limit: int | None, subscriptions: int, *, keep: bool, master: str, as_json: bool) -> bool:
+    """Run the demo on a broker and a registry of its own."""
+    from turnout.demo.kafka_year import KafkaDemo
+    from turnout.runtime.java import find_java
+    from turnout.startup import block_pandas_import
+
+    block_pandas_import()
+    screen = console(quiet=as_json)
+    screen.print(f"{find_java()}", soft_wrap=True)
+    work = _KEPT if keep else lasting_folder("demo") / "work"
+    with stop_on_signals() as stop, KafkaDemo(work, limit=limit, generated=subscriptions, keep=keep) as demo:
+        screen.print(f"broker at {demo.broker.servers}, schema registry at {demo.registry.url}", soft_wrap=True)
+        with loading(screen, "publishing flights", demo.total) as advance:
+            demo.publish(advance, stop)
+        demo.subscribe()
+        screen.print(f"{demo.subscriptions:,} subscriptions stored; starting Spark ({master})")
+        with run_display(screen, "flights-kafka") as display:
+            result = demo.run(master=master, stop=stop, on_progress=display)
+    _tell(screen, result, as_json=as_json)
+    return result.conserved
 
 
 def _run_and_show(demo: Demo, master: str, stop: threading.Event, screen: Console, *, as_json: bool) -> DemoResult:

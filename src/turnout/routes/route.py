@@ -166,6 +166,20 @@ class Route:
             raise RouteError(sorted(mistakes, key=lambda mistake: mistake.line or 0), what=heading)
         return replace(route, file=file, digest=digest_of(text))
 
+    def source_with_history(self, option: str = "source") -> Source:
+        """The source, of which records can be read again.
+
+        Args:
+            option: what asks for it, to be named in the error.
+
+        Raises:
+            ConfigError: the source keeps no history.
+        """
+        if self.source.keeps_history:
+            return self.source
+        problem = f"expected format nats or kafka, whose history is kept, found {self.source.format}"
+        raise ConfigError([Mistake(option, problem)])
+
     def nats_source(self, option: str = "source") -> NatsSource:
         """The source, of which history can be read.
 
