@@ -176,7 +176,7 @@ def test_limits(nats_server: NatsServer, answer: Any, status: int | None, error:
         ([], None, "127.0.0.1 is no public address"),
         ([], "http://localhost:1/", "localhost: 127.0.0.1 is no public address"),
         ([], "https://[::ffff:169.254.169.254]/", "::ffff:169.254.169.254 is no public address"),
-        ([], "http://2130706433/", "not a canonical IPv4 address"),
+        ([], "http://2130706433/", "is no address in its usual form"),
         ([], "http://1.1.1.1/", "1.1.1.1 is in no allowed network, and is reached by https:// alone"),
     ],
 )
@@ -356,3 +356,25 @@ def test_certificates_are_verified(nats_server: NatsServer, tmp_path: Path) -> N
         assert "CERTIFICATE_VERIFY_FAILED" in headers["Turnout-Attempts"]
 
     run(nats_server, fine, work)
+
+
+def test_server_restarts(tmp_path: Path) -> None:
+    """A restart of nats-server ends no dispatcher, and every message arrives."""
+
+    async def answer(request: Request) -> web.Response:
+        await asyncio.sleep(0.01)
+        return web.Response(status=503 if request.number % 10 == 0 else 200)
+
+    async def work(hooks: Hooks, receiver: Receiver) -> None:
+        bodies = [b"%d" % number for number in range(600)]
+        await hooks.publish(*bodies)
+        delivering = asyncio.create_task(hooks.deliver(150))
+        while len(receiver.requests) < 100:
+            await asyncio.sleep(0.01)
+        await asyncio.to_thread(server.restart)
+        counts = await delivering
+        assert counts.dead == 0
+        assert set(receiver.bodies) == set(bodies)
+
+    with NatsServer(tmp_path) as server:
+        run(server, answer, work, delivery={"retry": [0.1] * 20})

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ipaddress import ip_network
 
 import pytest
+from yarl import URL
 
 from turnout.delivery.guard import AddressGuard
 
@@ -44,6 +45,13 @@ def test_public(address: str) -> None:
     """Public addresses are reached with TLS, and only then."""
     assert AddressGuard().problem(address) is None
     assert AddressGuard().problem(address, encrypted=False) is not None
+
+
+@pytest.mark.parametrize("host", ["127.1", "2130706433", "0177.0.0.1", "127.0.0.1", "[::1]", "[::ffff:127.0.0.1]"])
+def test_hosts_that_are_addresses(host: str) -> None:
+    """A URL whose host is an address, also in an unusual form, is judged before the request."""
+    assert AddressGuard().url_problem(URL(f"https://{host}/", encoded=True)) is not None
+    assert AddressGuard().url_problem(URL("https://a1.example/", encoded=True)) is None
 
 
 @pytest.mark.parametrize("address", ["10.1.2.3", "::ffff:10.1.2.3"])

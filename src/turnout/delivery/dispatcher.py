@@ -183,7 +183,8 @@ class Dispatcher:
         delay = min(max(waiting, least), most)
         lane.parked.add(delivery.sequence)
         self.counts.parked += 1
-        await delivery.message.nak(delay * random.uniform(0.75, 1.25))  # noqa: S311 - spreads load, hides nothing
+        with contextlib.suppress(TurnoutError, OSError):
+            await delivery.message.nak(delay * random.uniform(0.75, 1.25))  # noqa: S311 - spreads load, hides nothing
 
     # -- from lanes to endpoints
 
@@ -309,6 +310,11 @@ class Dispatcher:
         self._pump(lane)
 
     async def _overflow(self, lane: Lane, delivery: Delivery) -> None:
+        # Without an answer of the server the message comes again.
+        with contextlib.suppress(TurnoutError, OSError):
+            await self._discard(lane, delivery)
+
+    async def _discard(self, lane: Lane, delivery: Delivery) -> None:
         attempts = await self._log.of(delivery.sequence)
         lane.parked.discard(delivery.sequence)
         await self._give_up(None, delivery, attempts, f"{lane.settings.max_waiting:,} messages wait for the endpoint")
@@ -336,8 +342,10 @@ class Dispatcher:
         """Tell the server that deliveries in memory are worked on."""
         while True:
             await asyncio.sleep(ACK_WAIT_SECONDS / 3)
-            for delivery in list(self._held.values()):
-                await delivery.message.in_progress()
+            # Without a connection they come again, and are recognized.
+            with contextlib.suppress(TurnoutError, OSError):
+                for delivery in list(self._held.values()):
+                    await delivery.message.in_progress()
 
     async def _refresh(self) -> None:
         while True:

@@ -12,7 +12,7 @@ from turnout.delivery.client import Client
 from turnout.delivery.dispatcher import DeliveryCounts, Dispatcher
 from turnout.delivery.settings import Lanes
 from turnout.delivery.streams import DeliveryStreams
-from turnout.errors import ConfigError, Mistake
+from turnout.errors import ConfigError, ConnectionLostError, Mistake, StreamError
 from turnout.nats.jetstream import connect
 from turnout.routes import Route
 from turnout.routes.endpoints import NatsSink
@@ -81,7 +81,7 @@ async def deliver(
             try:
                 while not stop.is_set() and not running.done():
                     await asyncio.wait([running], timeout=_POLL_SECONDS)
-                    if drain and not dispatcher.held and await streams.is_drained():
+                    if drain and not dispatcher.held and await _is_drained(streams):
                         break
             finally:
                 running.cancel()
@@ -89,3 +89,11 @@ async def deliver(
             if not running.cancelled():
                 running.result()
             return dispatcher.counts
+
+
+async def _is_drained(streams: DeliveryStreams) -> bool:
+    """Return True if no delivery waits; False if that is unknown for now."""
+    try:
+        return await streams.is_drained()
+    except (StreamError, ConnectionLostError):
+        return False
