@@ -352,7 +352,7 @@ def test_certificates_are_verified(nats_server: NatsServer, tmp_path: Path) -> N
             url = f"https://localhost:{server.sockets[0].getsockname()[1]}/"
             await hooks.publish(b"1", to=url, subscription="s")
             await hooks.deliver()
-        ((_, headers),) = await hooks.dead()
+        ((_body, headers),) = await hooks.dead()
         assert "CERTIFICATE_VERIFY_FAILED" in headers["Turnout-Attempts"]
 
     run(nats_server, fine, work)
