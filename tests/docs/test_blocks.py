@@ -22,6 +22,7 @@ RUN_BY = {
     "diff.md": "tests/cli/test_diff.py",
     "explain.md": "tests/cli/test_documentation.py",
     "feeds.md": "tests/cli/test_feed.py",
+    "webhooks.md": "tests/delivery/test_dispatcher.py",
     "frames.md": "tests/spark/test_notebook.py",
     "from-connect.md": "tests/cli/test_documentation.py",
     "from-nats-mappings.md": "tests/cli/test_documentation.py",

@@ -18,6 +18,7 @@ from turnout.routes.endpoints import NatsSource, Sink, Source
 from turnout.routes.health import HealthPart
 from turnout.routes.reader import RouteReader
 from turnout.routes.variables import Variables
+from turnout.routes.webhooks import WebhooksPart
 from turnout.routes.yaml_text import YamlText, decoded
 from turnout.secrets import masked_url
 from turnout.subjects import MappingTable
@@ -48,6 +49,7 @@ class Route:
         subscriptions: the store of subscriptions; None sends every record to the sink under its own topic.
         unmatched: what happens to a record that no subscription wants: drop, pass or deadLetter.
         sinks: name → sink. The first is where destinations without a sink's name go.
+        webhooks: how messages for HTTP endpoints are stored and delivered; None for no webhooks.
         dead_letter: where failing records go; None drops them, counted.
         trigger: when micro-batches start.
         health: shares of lost records above which a server shows the route as unhealthy.
@@ -87,6 +89,7 @@ class Route:
     cluster: str | None = None
     subscriptions: SubscriptionsPart | None = None
     unmatched: str = "drop"
+    webhooks: WebhooksPart | None = None
     dead_letter: DeadLetterPart | None = None
     trigger: TriggerPart = field(default_factory=TriggerPart)
     health: HealthPart = field(default_factory=HealthPart)

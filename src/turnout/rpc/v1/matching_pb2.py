@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from turnout.rpc.v1 import subscriptions_pb2 as turnout_dot_rpc_dot_v1_dot_subscriptions__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dturnout/rpc/v1/matching.proto\x12\x18turnout.subscriptions.v1\x1a\"turnout/rpc/v1/subscriptions.proto\"\xa5\x01\n\x0cMatchRequest\x12\x46\n\x08metadata\x18\x01 \x03(\x0b\x32\x34.turnout.subscriptions.v1.MatchRequest.MetadataEntry\x12\x0f\n\x07\x65xplain\x18\x02 \x01(\x08\x12\x0b\n\x03tag\x18\x03 \x01(\t\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"`\n\rMatchResponse\x12\x30\n\x07matches\x18\x01 \x03(\x0b\x32\x1f.turnout.subscriptions.v1.Match\x12\x10\n\x08revision\x18\x02 \x01(\x04\x12\x0b\n\x03tag\x18\x03 \x01(\t\"\x89\x01\n\x05Match\x12\x17\n\x0fsubscription_id\x18\x01 \x01(\t\x12\x14\n\x0c\x64\x65stinations\x18\x02 \x03(\t\x12\x15\n\rcondition_ids\x18\x03 \x03(\t\x12:\n\x0b\x65xplanation\x18\x04 \x01(\x0b\x32%.turnout.subscriptions.v1.Explanation\"\xa4\x01\n\x0e\x45xplainRequest\x12\x17\n\x0fsubscription_id\x18\x01 \x01(\t\x12H\n\x08metadata\x18\x02 \x03(\x0b\x32\x36.turnout.subscriptions.v1.ExplainRequest.MetadataEntry\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xa3\x01\n\x0f\x45xplainResponse\x12\x0f\n\x07matched\x18\x01 \x01(\x08\x12:\n\x0b\x65xplanation\x18\x02 \x01(\x0b\x32%.turnout.subscriptions.v1.Explanation\x12\x31\n\tcondition\x18\x03 \x01(\x0b\x32\x1e.subscriptions.ConditionOutput\x12\x10\n\x08inactive\x18\x04 \x01(\t\"\x89\x01\n\x0b\x45xplanation\x12\x14\n\x0c\x63ondition_id\x18\x01 \x01(\t\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\r\n\x05holds\x18\x03 \x01(\x08\x12\x0e\n\x06reason\x18\x04 \x01(\t\x12\x37\n\x08\x63hildren\x18\x05 \x03(\x0b\x32%.turnout.subscriptions.v1.Explanation\"\x1d\n\x0cWatchRequest\x12\r\n\x05since\x18\x01 \x01(\x04\"{\n\x07\x43hanges\x12\x10\n\x08revision\x18\x01 \x01(\x04\x12,\n\x07\x63reated\x18\x02 \x03(\x0b\x32\x1b.subscriptions.Subscription\x12\x13\n\x0b\x64\x65leted_ids\x18\x03 \x03(\t\x12\r\n\x05reset\x18\x04 \x01(\x08\x12\x0c\n\x04more\x18\x05 \x01(\x08\"!\n\x12\x43reateManyResponse\x12\x0b\n\x03ids\x18\x01 \x03(\t\"\x11\n\x0fRevisionRequest\"$\n\x10RevisionResponse\x12\x10\n\x08revision\x18\x01 \x01(\x04\"\x1f\n\x0e\x43hangesRequest\x12\r\n\x05since\x18\x01 \x01(\x12\"\x11\n\x0fSnapshotRequest\";\n\x0b\x41sOfRequest\x12\x12\n\x08revision\x18\x01 \x01(\x12H\x00\x12\x0e\n\x04time\x18\x02 \x01(\x12H\x00\x42\x08\n\x06moment\"7\n\x0bPastRequest\x12\x10\n\x08revision\x18\x01 \x01(\x04\x12\x0f\n\x02id\x18\x02 \x01(\tH\x00\x88\x01\x01\x42\x05\n\x03_id\"\x0f\n\rBirthsRequest\"=\n\nBirthsPart\x12/\n\x06\x62irths\x18\x01 \x03(\x0b\x32\x1f.turnout.subscriptions.v1.Birth\"A\n\x05\x42irth\x12\n\n\x02id\x18\x01 \x01(\t\x12\x10\n\x08revision\x18\x02 \x01(\x04\x12\x11\n\x04time\x18\x03 \x01(\x12H\x00\x88\x01\x01\x42\x07\n\x05_time\"\x1c\n\x0eHistoryRequest\x12\n\n\x02id\x18\x01 \x01(\t\"\xa2\x01\n\nAuditEntry\x12\x10\n\x08revision\x18\x01 \x01(\x04\x12\x11\n\x04time\x18\x02 \x01(\x12H\x00\x88\x01\x01\x12\r\n\x05\x61\x63tor\x18\x03 \x01(\t\x12+\n\x06\x62\x65\x66ore\x18\x04 \x01(\x0b\x32\x1b.subscriptions.Subscription\x12*\n\x05\x61\x66ter\x18\x05 \x01(\x0b\x32\x1b.subscriptions.SubscriptionB\x07\n\x05_time\"T\n\x0cSnapshotPart\x12\x10\n\x08revision\x18\x01 \x01(\x04\x12\x32\n\rsubscriptions\x18\x02 \x03(\x0b\x32\x1b.subscriptions.Subscription2\xfe\x02\n\x08Matching\x12X\n\x05Match\x12&.turnout.subscriptions.v1.MatchRequest\x1a\'.turnout.subscriptions.v1.MatchResponse\x12\x62\n\x0bMatchStream\x12&.turnout.subscriptions.v1.MatchRequest\x1a\'.turnout.subscriptions.v1.MatchResponse(\x01\x30\x01\x12^\n\x07\x45xplain\x12(.turnout.subscriptions.v1.ExplainRequest\x1a).turnout.subscriptions.v1.ExplainResponse\x12T\n\x05Watch\x12&.turnout.subscriptions.v1.WatchRequest\x1a!.turnout.subscriptions.v1.Changes0\x01\x32\xfd\x05\n\x07Storage\x12Y\n\nCreateMany\x12\x1b.subscriptions.Subscription\x1a,.turnout.subscriptions.v1.CreateManyResponse(\x01\x12\x61\n\x08Revision\x12).turnout.subscriptions.v1.RevisionRequest\x1a*.turnout.subscriptions.v1.RevisionResponse\x12[\n\nGetChanges\x12(.turnout.subscriptions.v1.ChangesRequest\x1a!.turnout.subscriptions.v1.Changes0\x01\x12\x62\n\x0bGetSnapshot\x12).turnout.subscriptions.v1.SnapshotRequest\x1a&.turnout.subscriptions.v1.SnapshotPart0\x01\x12Y\n\x04\x41sOf\x12%.turnout.subscriptions.v1.AsOfRequest\x1a*.turnout.subscriptions.v1.RevisionResponse\x12Z\n\x07GetPast\x12%.turnout.subscriptions.v1.PastRequest\x1a&.turnout.subscriptions.v1.SnapshotPart0\x01\x12\\\n\tGetBirths\x12\'.turnout.subscriptions.v1.BirthsRequest\x1a$.turnout.subscriptions.v1.BirthsPart0\x01\x12^\n\nGetHistory\x12(.turnout.subscriptions.v1.HistoryRequest\x1a$.turnout.subscriptions.v1.AuditEntry0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dturnout/rpc/v1/matching.proto\x12\x18turnout.subscriptions.v1\x1a\"turnout/rpc/v1/subscriptions.proto\"\xa5\x01\n\x0cMatchRequest\x12\x46\n\x08metadata\x18\x01 \x03(\x0b\x32\x34.turnout.subscriptions.v1.MatchRequest.MetadataEntry\x12\x0f\n\x07\x65xplain\x18\x02 \x01(\x08\x12\x0b\n\x03tag\x18\x03 \x01(\t\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"`\n\rMatchResponse\x12\x30\n\x07matches\x18\x01 \x03(\x0b\x32\x1f.turnout.subscriptions.v1.Match\x12\x10\n\x08revision\x18\x02 \x01(\x04\x12\x0b\n\x03tag\x18\x03 \x01(\t\"\x89\x01\n\x05Match\x12\x17\n\x0fsubscription_id\x18\x01 \x01(\t\x12\x14\n\x0c\x64\x65stinations\x18\x02 \x03(\t\x12\x15\n\rcondition_ids\x18\x03 \x03(\t\x12:\n\x0b\x65xplanation\x18\x04 \x01(\x0b\x32%.turnout.subscriptions.v1.Explanation\"\xa4\x01\n\x0e\x45xplainRequest\x12\x17\n\x0fsubscription_id\x18\x01 \x01(\t\x12H\n\x08metadata\x18\x02 \x03(\x0b\x32\x36.turnout.subscriptions.v1.ExplainRequest.MetadataEntry\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xa3\x01\n\x0f\x45xplainResponse\x12\x0f\n\x07matched\x18\x01 \x01(\x08\x12:\n\x0b\x65xplanation\x18\x02 \x01(\x0b\x32%.turnout.subscriptions.v1.Explanation\x12\x31\n\tcondition\x18\x03 \x01(\x0b\x32\x1e.subscriptions.ConditionOutput\x12\x10\n\x08inactive\x18\x04 \x01(\t\"\x89\x01\n\x0b\x45xplanation\x12\x14\n\x0c\x63ondition_id\x18\x01 \x01(\t\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\r\n\x05holds\x18\x03 \x01(\x08\x12\x0e\n\x06reason\x18\x04 \x01(\t\x12\x37\n\x08\x63hildren\x18\x05 \x03(\x0b\x32%.turnout.subscriptions.v1.Explanation\"\x1d\n\x0cWatchRequest\x12\r\n\x05since\x18\x01 \x01(\x04\"{\n\x07\x43hanges\x12\x10\n\x08revision\x18\x01 \x01(\x04\x12,\n\x07\x63reated\x18\x02 \x03(\x0b\x32\x1b.subscriptions.Subscription\x12\x13\n\x0b\x64\x65leted_ids\x18\x03 \x03(\t\x12\r\n\x05reset\x18\x04 \x01(\x08\x12\x0c\n\x04more\x18\x05 \x01(\x08\"!\n\x12\x43reateManyResponse\x12\x0b\n\x03ids\x18\x01 \x03(\t\" \n\x11\x44\x65leteManyRequest\x12\x0b\n\x03ids\x18\x01 \x03(\t\"#\n\x12\x44\x65leteManyResponse\x12\r\n\x05\x63ount\x18\x01 \x01(\x04\"\x11\n\x0fRevisionRequest\"$\n\x10RevisionResponse\x12\x10\n\x08revision\x18\x01 \x01(\x04\"\x1f\n\x0e\x43hangesRequest\x12\r\n\x05since\x18\x01 \x01(\x12\"\x11\n\x0fSnapshotRequest\";\n\x0b\x41sOfRequest\x12\x12\n\x08revision\x18\x01 \x01(\x12H\x00\x12\x0e\n\x04time\x18\x02 \x01(\x12H\x00\x42\x08\n\x06moment\"7\n\x0bPastRequest\x12\x10\n\x08revision\x18\x01 \x01(\x04\x12\x0f\n\x02id\x18\x02 \x01(\tH\x00\x88\x01\x01\x42\x05\n\x03_id\"\x0f\n\rBirthsRequest\"=\n\nBirthsPart\x12/\n\x06\x62irths\x18\x01 \x03(\x0b\x32\x1f.turnout.subscriptions.v1.Birth\"A\n\x05\x42irth\x12\n\n\x02id\x18\x01 \x01(\t\x12\x10\n\x08revision\x18\x02 \x01(\x04\x12\x11\n\x04time\x18\x03 \x01(\x12H\x00\x88\x01\x01\x42\x07\n\x05_time\"\x1c\n\x0eHistoryRequest\x12\n\n\x02id\x18\x01 \x01(\t\"\xa2\x01\n\nAuditEntry\x12\x10\n\x08revision\x18\x01 \x01(\x04\x12\x11\n\x04time\x18\x02 \x01(\x12H\x00\x88\x01\x01\x12\r\n\x05\x61\x63tor\x18\x03 \x01(\t\x12+\n\x06\x62\x65\x66ore\x18\x04 \x01(\x0b\x32\x1b.subscriptions.Subscription\x12*\n\x05\x61\x66ter\x18\x05 \x01(\x0b\x32\x1b.subscriptions.SubscriptionB\x07\n\x05_time\"T\n\x0cSnapshotPart\x12\x10\n\x08revision\x18\x01 \x01(\x04\x12\x32\n\rsubscriptions\x18\x02 \x03(\x0b\x32\x1b.subscriptions.Subscription2\xfe\x02\n\x08Matching\x12X\n\x05Match\x12&.turnout.subscriptions.v1.MatchRequest\x1a\'.turnout.subscriptions.v1.MatchResponse\x12\x62\n\x0bMatchStream\x12&.turnout.subscriptions.v1.MatchRequest\x1a\'.turnout.subscriptions.v1.MatchResponse(\x01\x30\x01\x12^\n\x07\x45xplain\x12(.turnout.subscriptions.v1.ExplainRequest\x1a).turnout.subscriptions.v1.ExplainResponse\x12T\n\x05Watch\x12&.turnout.subscriptions.v1.WatchRequest\x1a!.turnout.subscriptions.v1.Changes0\x01\x32\xe8\x06\n\x07Storage\x12Y\n\nCreateMany\x12\x1b.subscriptions.Subscription\x1a,.turnout.subscriptions.v1.CreateManyResponse(\x01\x12i\n\nDeleteMany\x12+.turnout.subscriptions.v1.DeleteManyRequest\x1a,.turnout.subscriptions.v1.DeleteManyResponse(\x01\x12\x61\n\x08Revision\x12).turnout.subscriptions.v1.RevisionRequest\x1a*.turnout.subscriptions.v1.RevisionResponse\x12[\n\nGetChanges\x12(.turnout.subscriptions.v1.ChangesRequest\x1a!.turnout.subscriptions.v1.Changes0\x01\x12\x62\n\x0bGetSnapshot\x12).turnout.subscriptions.v1.SnapshotRequest\x1a&.turnout.subscriptions.v1.SnapshotPart0\x01\x12Y\n\x04\x41sOf\x12%.turnout.subscriptions.v1.AsOfRequest\x1a*.turnout.subscriptions.v1.RevisionResponse\x12Z\n\x07GetPast\x12%.turnout.subscriptions.v1.PastRequest\x1a&.turnout.subscriptions.v1.SnapshotPart0\x01\x12\\\n\tGetBirths\x12\'.turnout.subscriptions.v1.BirthsRequest\x1a$.turnout.subscriptions.v1.BirthsPart0\x01\x12^\n\nGetHistory\x12(.turnout.subscriptions.v1.HistoryRequest\x1a$.turnout.subscriptions.v1.AuditEntry0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -58,32 +58,36 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_CHANGES']._serialized_end=1128
   _globals['_CREATEMANYRESPONSE']._serialized_start=1130
   _globals['_CREATEMANYRESPONSE']._serialized_end=1163
-  _globals['_REVISIONREQUEST']._serialized_start=1165
-  _globals['_REVISIONREQUEST']._serialized_end=1182
-  _globals['_REVISIONRESPONSE']._serialized_start=1184
-  _globals['_REVISIONRESPONSE']._serialized_end=1220
-  _globals['_CHANGESREQUEST']._serialized_start=1222
-  _globals['_CHANGESREQUEST']._serialized_end=1253
-  _globals['_SNAPSHOTREQUEST']._serialized_start=1255
-  _globals['_SNAPSHOTREQUEST']._serialized_end=1272
-  _globals['_ASOFREQUEST']._serialized_start=1274
-  _globals['_ASOFREQUEST']._serialized_end=1333
-  _globals['_PASTREQUEST']._serialized_start=1335
-  _globals['_PASTREQUEST']._serialized_end=1390
-  _globals['_BIRTHSREQUEST']._serialized_start=1392
-  _globals['_BIRTHSREQUEST']._serialized_end=1407
-  _globals['_BIRTHSPART']._serialized_start=1409
-  _globals['_BIRTHSPART']._serialized_end=1470
-  _globals['_BIRTH']._serialized_start=1472
-  _globals['_BIRTH']._serialized_end=1537
-  _globals['_HISTORYREQUEST']._serialized_start=1539
-  _globals['_HISTORYREQUEST']._serialized_end=1567
-  _globals['_AUDITENTRY']._serialized_start=1570
-  _globals['_AUDITENTRY']._serialized_end=1732
-  _globals['_SNAPSHOTPART']._serialized_start=1734
-  _globals['_SNAPSHOTPART']._serialized_end=1818
-  _globals['_MATCHING']._serialized_start=1821
-  _globals['_MATCHING']._serialized_end=2203
-  _globals['_STORAGE']._serialized_start=2206
-  _globals['_STORAGE']._serialized_end=2971
+  _globals['_DELETEMANYREQUEST']._serialized_start=1165
+  _globals['_DELETEMANYREQUEST']._serialized_end=1197
+  _globals['_DELETEMANYRESPONSE']._serialized_start=1199
+  _globals['_DELETEMANYRESPONSE']._serialized_end=1234
+  _globals['_REVISIONREQUEST']._serialized_start=1236
+  _globals['_REVISIONREQUEST']._serialized_end=1253
+  _globals['_REVISIONRESPONSE']._serialized_start=1255
+  _globals['_REVISIONRESPONSE']._serialized_end=1291
+  _globals['_CHANGESREQUEST']._serialized_start=1293
+  _globals['_CHANGESREQUEST']._serialized_end=1324
+  _globals['_SNAPSHOTREQUEST']._serialized_start=1326
+  _globals['_SNAPSHOTREQUEST']._serialized_end=1343
+  _globals['_ASOFREQUEST']._serialized_start=1345
+  _globals['_ASOFREQUEST']._serialized_end=1404
+  _globals['_PASTREQUEST']._serialized_start=1406
+  _globals['_PASTREQUEST']._serialized_end=1461
+  _globals['_BIRTHSREQUEST']._serialized_start=1463
+  _globals['_BIRTHSREQUEST']._serialized_end=1478
+  _globals['_BIRTHSPART']._serialized_start=1480
+  _globals['_BIRTHSPART']._serialized_end=1541
+  _globals['_BIRTH']._serialized_start=1543
+  _globals['_BIRTH']._serialized_end=1608
+  _globals['_HISTORYREQUEST']._serialized_start=1610
+  _globals['_HISTORYREQUEST']._serialized_end=1638
+  _globals['_AUDITENTRY']._serialized_start=1641
+  _globals['_AUDITENTRY']._serialized_end=1803
+  _globals['_SNAPSHOTPART']._serialized_start=1805
+  _globals['_SNAPSHOTPART']._serialized_end=1889
+  _globals['_MATCHING']._serialized_start=1892
+  _globals['_MATCHING']._serialized_end=2274
+  _globals['_STORAGE']._serialized_start=2277
+  _globals['_STORAGE']._serialized_end=3149
 # @@protoc_insertion_point(module_scope)

@@ -189,8 +189,11 @@ class NodeLiterals:
         present = literals != 0
         return np.count_nonzero(present, axis=1), literals[present]
 
-    def of_number(self, number: float) -> tuple[int, ...]:
-        """Return the literals of one number."""
-        leaf = bisect_right(self._cuts_view, number) + self._size
+    def leaf_of(self, number: float) -> int:
+        """Return the node of the cell that a number, which is not NaN, is in."""
+        return bisect_right(self._cuts_view, number) + self._size
+
+    def of_leaf(self, leaf: int) -> tuple[int, ...]:
+        """Return the literals of a cell, by its node."""
         literals = self._literals_view
         return tuple([literal for shift in self._shift_list if (literal := literals[leaf >> shift])])
