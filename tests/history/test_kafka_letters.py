@@ -1,0 +1,149 @@
+"""Dead letters in a Kafka topic that is kept in memory: read, redriven, and noted in their partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Self
+
+import pyarrow as pa
+import pytest
+
+from turnout.engine import Messages, Program
+from turnout.errors import ConfigError
+from turnout.history import dead_letters, letter_box
+from turnout.history.redrive import redrive
+from turnout.kafka.producer import KafkaMessages
+from turnout.kafka.reader import SCHEMA
+from turnout.records.published import Published
+from turnout.routes import Route
+from turnout.runtime.endpoints.adapter import StreamEnd
+from turnout.runtime.endpoints.kafka import KafkaAdapter
+
+TEXT = """
+name: r
+source: {format: kafka, servers: "k:9092", topics: in}
+value: {format: json}
+transforms: [{name: number, type: Cast$Value, spec: "n:int32"}]
+mappings: {"in": out}
+sink: {format: kafka, servers: "k:9092"}
+deadLetter: {topic: dead}
+errors: {tolerance: all}
+"""
+
+
+class Cluster:
+    """Records of partitions, in memory."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, list[dict[str, Any]]] = {"in:0": [], "dead:0": [], "dead:1": [], "out:0": []}
+
+    def add(self, stream: str, key: bytes | None, value: bytes | None, headers: Any = None) -> None:
+        topic, _, number = stream.rpartition(":")
+        place = {"topic": topic, "partition": int(number), "offset": len(self.rows[stream])}
+        row = {**dict.fromkeys(SCHEMA.names), **place, "key": key, "value": value, "headers": headers}
+        self.rows[stream].append(row)
+
+    def batch(self, stream: str, start: int = 0, end: int | None = None) -> pa.RecordBatch:
+        return pa.RecordBatch.from_pylist(self.rows[stream][start:end], schema=SCHEMA)
+
+
+class Memory:
+    """History of some topics."""
+
+    def __init__(self, cluster: Cluster, topic: str) -> None:
+        self._cluster = cluster
+        self.streams: Sequence[str] = [stream for stream in cluster.rows if stream.startswith(f"{topic}:")]
+
+    def bounds(self, stream: str) -> StreamEnd:
+        return StreamEnd(0, len(self._cluster.rows[stream]))
+
+    def resolve(self, stream: str, place: object) -> int:
+        return 0 if place == "earliest" else self.bounds(stream).next
+
+    def read(self, stream: str, start: int, end: int) -> Iterator[pa.RecordBatch]:
+        yield self._cluster.batch(stream, start, end)
+
+
+class Producer:
+    """Publishes to the cluster in memory."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def publish(self, messages: KafkaMessages, _refuse: object) -> None:
+        assert messages.headers is not None
+        assert messages.partitions is not None
+        headers = [{"key": name, "value": value} for name, value in messages.headers[0] or ()]
+        stream = f"{messages.topics[0]}:{messages.partitions[0]}"
+        self._cluster.add(stream, messages.keys[0], messages.values[0], headers)
+
+    def flush(self) -> Published:
+        return Published()
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    """A cluster with two letters of the route, in two partitions, at the same offset."""
+    made = Cluster()
+
+    @contextmanager
+    def history(of: Any) -> Iterator[Memory]:
+        yield Memory(made, of.topic if isinstance(of, letter_box.LetterBox) else "in")
+
+    def send(_adapter: object, messages: Messages, _refuse: object, _name: str) -> Published:
+        columns = (messages.column(part).to_pylist() for part in ("key", "value"))
+        for topic, key, value in zip(messages.topics.to_pylist(), *columns, strict=True):
+            made.add(f"{topic}:0", key, value)
+        return Published(stored=len(messages))
+
+    monkeypatch.setattr(letter_box.LetterBox, "history", history)
+    monkeypatch.setattr(letter_box, "KafkaProducer", lambda _options: Producer(made))
+    monkeypatch.setattr(KafkaAdapter, "history", history)
+    monkeypatch.setattr(KafkaAdapter, "send", send)
+    monkeypatch.setattr(KafkaAdapter, "ping", lambda _: None)
+    monkeypatch.setattr(KafkaAdapter, "source_streams", lambda _: None)
+    made.add("in:0", b"a", b'{"n": "x"}')
+    made.add("in:0", b"b", b"{")
+    result = Program.of(Route.parse(TEXT, {})).run(made.batch("in:0"), None)
+    letters = result.messages
+    parts = (letters.column(part).to_pylist() for part in ("key", "value", "headers"))
+    for number, row in enumerate(zip(*parts, strict=True)):
+        made.add(f"dead:{number}", *row)
+    return made
+
+
+def test_redrive(cluster: Cluster) -> None:
+    """Marks are of a partition's own letters; what is delivered has key and value of the record, once."""
+    route = Route.parse(TEXT, {})
+    letters = dead_letters.read(route)
+    assert [(one.stream, one.sequence, one.record.offset, one.record.key) for one in letters] == [
+        ("dead:0", 0, 0, b"a"),
+        ("dead:1", 0, 1, b"b"),
+    ]
+    mended = Route.parse(TEXT.replace("n:int32", "n:string"), {})
+
+    report = redrive(mended, letters)
+
+    assert report.outcomes == {"delivered": 1, "failed": 1}
+    assert [(row["key"], row["value"]) for row in cluster.rows["out:0"]] == [(b"a", b'{"n":"x"}')]
+    assert [len(cluster.rows[stream]) for stream in ("dead:0", "dead:1")] == [2, 2]
+    (left,) = dead_letters.read(mended)
+    assert (left.stream, left.tries) == ("dead:1", 1)
+    assert [one.done for one in dead_letters.read(mended, done=True)] == [True, False]
+
+
+def test_letters_cannot_be_deleted(cluster: Cluster) -> None:
+    """This is said before anything is delivered."""
+    route = Route.parse(TEXT, {})
+
+    with pytest.raises(ConfigError, match="Kafka deletes no single records"):
+        redrive(route, dead_letters.read(route), delete=True)
+
+    assert cluster.rows["out:0"] == []
