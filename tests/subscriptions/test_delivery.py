@@ -31,7 +31,6 @@ def test_settings_come_back_from_their_mapping_and_their_pickle():
         "breakerFailures": 0,
         "breakerPause": 1,
         "format": "cloudevents-batched",
-        "batch": 20,
         "headers": {"X-Shard": "7"},
     }
     settings = DeliverySettings.from_mapping(written)
@@ -52,7 +51,6 @@ def test_settings_come_back_from_their_mapping_and_their_pickle():
         ({"timeout": float("nan")}, "timeout: expected a duration from 0.001 to 3600 seconds, found nan"),
         ({"orderBy": "account"}, "orderBy: expected value.PATH or header.NAME, found 'account'"),
         ({"ordered": True, "orderBy": "value.a"}, "orderBy: ordered puts all messages in one order already"),
-        ({"batch": 2}, "batch: standard has one message in a request"),
         ({"headers": {"Authorization": "Bearer x"}}, "headers: Authorization holds a secret"),
         ({"headers": {"X-A": "a\r\nX-B: b"}}, "headers: X-A: expected a text of at most 4,096 visible ASCII"),
         ({"headers": {"Content-Length": "1"}}, "headers: Content-Length is set by turnout"),
@@ -70,6 +68,6 @@ def test_mistakes_name_the_setting_the_value_and_the_expectation(mapping, messag
 def test_all_mistakes_come_in_one_message():
     """Several wrong settings are listed together."""
     with pytest.raises(ConfigError) as refused:
-        DeliverySettings.from_mapping({"rate": 0, "batch": 0, "jitter": 2})
+        DeliverySettings.from_mapping({"rate": 0, "concurrency": 0, "jitter": 2})
 
-    assert [mistake.path for mistake in refused.value.mistakes] == ["jitter", "rate", "batch"]
+    assert [mistake.path for mistake in refused.value.mistakes] == ["jitter", "rate", "concurrency"]

@@ -15,7 +15,7 @@ from turnout.secrets import is_secret
 from turnout.suggestions import guesses
 
 BodyFormat = Literal["standard", "cloudevents-binary", "cloudevents-structured", "cloudevents-batched"]
-"""Form of a request: the message's bytes as they are, or as a CloudEvent in one of its three HTTP modes."""
+"""Form of a request: the message's bytes as they are, or a CloudEvent in one of three modes; a batch has one event."""
 
 MAX_RETRIES: Final = 50
 MAX_HEADERS: Final = 32
@@ -52,7 +52,6 @@ class DeliverySettings:
         breaker_failures: consecutive failures that open the circuit breaker; 0 for no breaker.
         breaker_pause: seconds until an open breaker lets one request pass as a probe; doubles with each failed probe.
         format: form of the body.
-        batch: most messages of a request; more than 1 only for ``cloudevents-batched``.
         headers: additional headers of each request; no secrets, which belong to an endpoint.
 
     >>> DeliverySettings.from_mapping({"retry": ["1s", 60], "orderBy": "value.account"}).to_mapping()
@@ -77,7 +76,6 @@ class DeliverySettings:
     breaker_failures: int = 10
     breaker_pause: float = 30.0
     format: BodyFormat = "standard"
-    batch: int = 1
     headers: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -243,8 +241,6 @@ def check_header(name: object, text: object) -> None:
 def _contradictions(settings: DeliverySettings) -> Iterator[Mistake]:
     if settings.ordered and settings.order_by is not None:
         yield Mistake("orderBy", "ordered puts all messages in one order already: one of the two has to go")
-    if settings.batch > 1 and settings.format != "cloudevents-batched":
-        yield Mistake("batch", f"{settings.format} has one message in a request; cloudevents-batched has several")
 
 
 _OPTIONS: Final[Mapping[str, _Option]] = {
@@ -261,6 +257,5 @@ _OPTIONS: Final[Mapping[str, _Option]] = {
     "breaker_failures": _Option("breakerFailures", _whole(0, 1_000_000)),
     "breaker_pause": _Option("breakerPause", _seconds(0.001, MONTH)),
     "format": _Option("format", _format),
-    "batch": _Option("batch", _whole(1, 1_000)),
     "headers": _Option("headers", _headers),
 }
