@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from turnout.conditions import Condition
 from turnout.subscriptions.expiry import Expiry, ExpiryClock
 from turnout.subscriptions.index.anchor_costs import Costs
-from turnout.subscriptions.index.arrays import EQUAL, HOLDS, LIMITS, MANY, ONE_OF, TREE, Arrays, Head
+from turnout.subscriptions.index.arrays import EQUAL, HOLDS, JUST_ONE, LIMITS, MANY, ONE_OF, TREE, Arrays, Head
 from turnout.subscriptions.index.buckets import Ints, Longs, Places, arranged, expanded, mixed
 from turnout.subscriptions.index.clauses import Clauses
 from turnout.subscriptions.index.cost_model import NOTHING, Prices, Unions, cheapest
@@ -29,7 +29,7 @@ HOT = 12
 _LEAST_WAY = 2
 """Minimum number of entries that share a second fact for an additional look-up to pay off."""
 
-_ORDER = {EQUAL: 0, ONE_OF: 1, LIMITS: 2, MANY: 3, HOLDS: 4, TREE: 5}
+_ORDER = {EQUAL: 0, ONE_OF: 1, JUST_ONE: 1, LIMITS: 2, MANY: 3, HOLDS: 4, TREE: 5}
 """Order of checks: the cheapest and most selective first."""
 
 NEVER = np.iinfo(np.int64).max
