@@ -8,6 +8,7 @@ from turnout.conditions import Condition, leaves
 from turnout.engine import Program
 from turnout.engine.metadata import texts_of
 from turnout.history.masked_views import check_condition
+from turnout.records.multivalued import readable_texts
 from turnout.routes import Route
 from turnout.runtime.endpoints import adapter_of
 from turnout.server.errors import ConflictError
@@ -69,5 +70,5 @@ def trial_of(route: Route, condition: Condition, count: int, *, masked: bool = F
         streams, sequences = batch.column("stream"), batch.column("offset")
         for row in rows[-_HITS:]:
             at = int(alive[row])
-            hits.append(Hit(f"{streams[at].as_py()}:{sequences[at].as_py()}", texts_of(columns, row)))
+            hits.append(Hit(f"{streams[at].as_py()}:{sequences[at].as_py()}", readable_texts(texts_of(columns, row))))
     return Trial(records, gone, matched, tuple(reversed(hits[-_HITS:])))

@@ -47,6 +47,20 @@ def values_at(metadata: Metadata, key: str) -> tuple[str, ...]:
     return (texts,) if isinstance(texts, str) else texts
 
 
+def single_texts(metadata: Metadata) -> dict[str, str]:
+    """Return metadata with the first of several values.
+
+    >>> single_texts({"sku": ("A1", "B2"), "city": "Oulu"})
+    {'sku': 'A1', 'city': 'Oulu'}
+    """
+    return {key: texts if isinstance(texts, str) else texts[0] for key, texts in metadata.items()}
+
+
+def readable_texts(metadata: Metadata) -> dict[str, str]:
+    """Return metadata with one text under each key, for people to read; see `text_at`."""
+    return {key: text for key in metadata if (text := text_at(metadata, key)) is not None}
+
+
 def text_at(metadata: Metadata, key: str) -> str | None:
     """Return the text under a key for people to read: of several values, that of an array of JSON.
 
