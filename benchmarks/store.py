@@ -18,6 +18,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import grpc
@@ -50,6 +51,7 @@ def cases(options: Options) -> Iterator[Case]:
     with tempfile.TemporaryDirectory(prefix="turnout-bench-") as folder:
         yield Case("sqlite", lambda: _sqlite(Path(folder), size, operations))
         yield Case("grpc", lambda: _grpc(Path(folder), size, operations))
+        yield Case("bulk", lambda: _bulk(Path(folder), size, operations // 4))
         yield Case("changes", lambda: _changes(Path(folder), size, operations // 10))
 
 
@@ -98,6 +100,34 @@ def _sqlite(folder: Path, size: int, operations: int) -> Iterator[Result]:
         with clock() as seconds:
             delete_many(store, ids)
         yield Result("sqlite bulk delete", len(ids), (len(ids) / seconds(),), bulk)
+
+
+def _bulk(folder: Path, size: int, operations: int) -> Iterator[Result]:
+    """Creation and deletion of many as one change, beside the same one at a time, by turns in one file."""
+    rolls = random.Random(13)
+    rates: dict[str, list[float]] = {"create": [], "delete": []}
+    singles: dict[str, list[float]] = {"create": [], "delete": []}
+    with open_store(f"sqlite:///{folder}/turns.db") as store:
+        for seed in range(3):
+            new, few = list(generated_subscriptions(size, seed)), list(generated_subscriptions(operations, seed))
+            with clock() as seconds:
+                ids = store.create_many(new)
+            rates["create"].append(size / seconds())
+            with clock() as seconds:
+                own = [store.create(one) for one in few]
+            singles["create"].append(operations / seconds())
+            rolls.shuffle(ids)
+            with clock() as seconds:
+                delete_many(store, ids)
+            rates["delete"].append(size / seconds())
+            with clock() as seconds:
+                for id_ in own:
+                    store.delete(id_)
+            singles["delete"].append(operations / seconds())
+    for name, found in rates.items():
+        ratio = median(found) / median(singles[name])
+        extra = {"one_by_one_per_second": median(singles[name])}
+        yield Result(f"sqlite {name} many", size, tuple(found), Setup("new", size, 1), "one by one", ratio, extra=extra)
 
 
 def _operations(name: str, store: Store, operations: int) -> Iterator[Result]:

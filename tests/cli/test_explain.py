@@ -192,7 +192,7 @@ def test_subscriptions_as_they_were(turnout, route) -> None:
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        ((), "give one of --record STREAM:SEQ, --file FILE and --stdin"),
+        ((), "give one of --record PLACE, --file FILE and --stdin"),
         (("--stdin", "--record", "EXPLAINED:1"), "give one of"),
         (("--record", "EXPLAINED"), "with a stream of EXPLAINED, as in EXPLAINED:17; found 'EXPLAINED'"),
         (("--record", "OTHER:1"), "with a stream of EXPLAINED, as in EXPLAINED:17; found 'OTHER:1'"),

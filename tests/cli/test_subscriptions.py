@@ -15,6 +15,7 @@ from contextlib import contextmanager
 import grpc
 import pytest
 
+from turnout.cli import subscriptions
 from turnout.rpc.v1 import kiwi_tree_pb2, kiwi_tree_pb2_grpc
 
 pytestmark = pytest.mark.subscriptions
@@ -121,6 +122,17 @@ def test_delete_from_a_file(turnout, tmp_path):
     assert (rest[0], rest[2]) == (0, "2 deleted\n")
     assert turnout("subscriptions", "delete")[0] == 2
     assert turnout("subscriptions", "delete", "a", "--ids", str(file))[0] == 2
+
+
+def test_delete_in_batches(turnout, monkeypatch):
+    """Each batch is whole or not at all, and an error says how many are deleted for good."""
+    monkeypatch.setattr(subscriptions, "_BATCH", 2)
+    ids = [created(turnout, "--has", f"k=v{n}", "--to", "d") for n in range(6)]
+    failed = turnout("subscriptions", "delete", "--ids", "-", stdin="\n".join([*ids[:3], "nobody", *ids[4:]]))
+    done = turnout("subscriptions", "delete", "--ids", "-", stdin="\n".join([*ids[2:], ids[2]]))
+
+    assert (failed[0], failed[2]) == (1, "2 deleted before that\nturnout: no subscription has the id 'nobody'\n")
+    assert (done[0], done[2]) == (0, "4 deleted\n")
 
 
 def test_search(turnout):

@@ -18,6 +18,7 @@ from turnout.routes.document import (
 )
 from turnout.routes.endpoints import FileSink, FileSource, KafkaSink, KafkaSource, NatsSink, NatsSource, Part
 from turnout.routes.health import HealthPart
+from turnout.routes.webhooks import WebhookEndpoint, WebhooksPart
 
 ROUTES = {block.text.partition("\n")[0].split()[1]: block.text for block in blocks("complete-route.md", "yml")}
 _LINE = re.compile(r"^( *)(?:# )?([A-Za-z]+):")
@@ -54,6 +55,8 @@ def keys(text: str, *path: str) -> set[str]:
         (DeadLetterPart, [("complete-nats", "deadLetter")]),
         (ErrorsPart, [("complete-nats", "errors")]),
         (TriggerPart, [("complete-nats", "trigger")]),
+        (WebhooksPart, [("complete-nats", "webhooks")]),
+        (WebhookEndpoint, [("complete-nats", "webhooks", "endpoints", "billing")]),
         (HealthPart, [("complete-nats", "health")]),
     ],
     ids=lambda value: value.__name__ if isinstance(value, type) else "",

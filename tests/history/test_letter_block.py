@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from turnout.engine import Program
 from turnout.engine.sample_records import SampleRecord, record_batch
-from turnout.history.dead_letters import DeadLetter, LetterBox, of_messages
+from turnout.history.dead_letters import DeadLetter, of_messages
+from turnout.history.letter_box import LetterBox
 from turnout.history.redrive import redrive
 from turnout.routes import Route
 

@@ -10,13 +10,13 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import psutil
 import pytest
 from tests.integration.routes import Streams, wait_for, write_route
 from tests.integration.stepped_clock import stepped_clock
-from tests.integration.switch import running
+from tests.integration.switch import Switch, running
 
 from turnout.conditions import kiwi
 from turnout.errors import RunError, StreamError
@@ -50,6 +50,12 @@ def publish(streams: Streams, first: int, last: int) -> None:
 
 def books(streams: Streams) -> Counter[int]:
     return Counter(json.loads(row["value"])["n"] for row in streams.delivered())
+
+
+def _report(switch: Switch) -> Any:
+    """The document that a run with ``--json`` prints at its end, behind its lines on standard error."""
+    said = switch.said()
+    return json.loads(said[said.index("{\n") :])
 
 
 def empty(*names: str) -> Callable[[Path], None]:
@@ -182,7 +188,7 @@ def test_a_clock_that_is_set_for_all_processes(streams: Streams, tmp_path: Path)
                     time.sleep(0.7)
             switch.process.terminate()
             code = switch.wait(60)
-    report = json.loads(switch.said())
+    report = _report(switch)
 
     assert code == 0
     assert report["counts"]["messages"] == 150
@@ -284,7 +290,7 @@ def test_sigterm_to_all_processes(spark: SparkSession, streams: Streams, tmp_pat
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.terminate()
         code = switch.wait(60)
-    report = json.loads(switch.said())
+    report = _report(switch)
     at_the_stop = streams.stored(streams.sink)
 
     assert code == 0

@@ -92,6 +92,17 @@ def test_bulks(store, monkeypatch, bound):
     assert len(store.snapshot()) == 0
 
 
+def test_bulks_of_ids(store, monkeypatch):
+    """A bulk of too many ids is RESOURCE_EXHAUSTED, and none of them is deleted."""
+    ids = store.create_many(subscription() for _ in range(4))
+    monkeypatch.setattr(storage, "MAX_BULK", 3)
+    with pytest.raises(StoreUnavailableError, match="RESOURCE_EXHAUSTED: a bulk has at most 3 ids"):
+        store.delete_many(ids)
+    store.delete_many(ids[:3])
+
+    assert len(store.snapshot()) == 1
+
+
 def test_explained_matches(server, store, monkeypatch):
     """More matches than are explained at once are RESOURCE_EXHAUSTED; without explanations they are given."""
     monkeypatch.setattr(matching, "MAX_EXPLAINED", 2)

@@ -192,6 +192,30 @@ def test_rules_apply_to_bulk(store):
     assert len(store.snapshot()) == 0
 
 
+def test_bulk_deletion_in_parts(store, client):
+    """More ids than one message has are deleted as one change, which matching sees at once."""
+    ids = store.create_many(subscription(id=f"s{number}") for number in range(6_000))
+    store.delete_many([*ids[1:], ids[1]])
+
+    assert store.revision() == 2
+    assert [match.subscription_id for match in client.match({"subject": "orders"})] == ids[:1]
+
+
+def test_a_bulk_deletion_that_breaks_off(server, store):
+    """Of a stream with fewer ids than announced nothing is deleted; nor of one with an id that cannot be."""
+    store.create(subscription(id="a"))
+    with grpc.insecure_channel(f"127.0.0.1:{server.port}") as channel:
+        request = matching_pb2.DeleteManyRequest(ids=["a"])
+        with pytest.raises(grpc.RpcError, match="the stream broke off: 1 of 2"):
+            StorageStub(channel).DeleteMany(iter([request]), timeout=10, metadata=[("turnout-count", "2")])
+    with pytest.raises(SubscriptionInvalidError, match="at most 256"):
+        store.delete_many(["a", "x" * 300])
+    with pytest.raises(SubscriptionNotFoundError, match="'b'"):
+        store.delete_many(["a", "b"])
+
+    assert store.read("a").id == "a"
+
+
 def test_nobody_there(settings):
     """A server that cannot be reached is an error that a retry may cure."""
     with (

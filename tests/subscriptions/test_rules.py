@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.subscriptions.test_service import subscribed
-from turnout.conditions import Condition, all_of, any_of, kiwi, not_
+from turnout.conditions import Condition, Group, Kiwi, Logic, all_of, any_of, kiwi, not_, parse
 from turnout.errors import SubscriptionInvalidError
 from turnout.subscriptions import Subscription
-from turnout.subscriptions.rules import MAX_LEAVES, MAX_NESTING, check
+from turnout.subscriptions.rules import MAX_LEAVES, MAX_NESTING, RULES, check, is_plain
 
 
 def test_every_broken_rule_is_named():
@@ -46,3 +48,35 @@ def test_bounds():
     check(Subscription(["d"], deep))
     with pytest.raises(SubscriptionInvalidError, match=f"nest {MAX_NESTING + 1} deep"):
         check(Subscription(["d"], all_of(deep, kiwi("k", "v"))))
+
+
+_TEXTS = st.one_of(
+    st.sampled_from(["", "d", "a.b", "x*", "*" * 9, ".", "a..b", "q w", "\ud800", "ä", "v" * 200]), st.text(max_size=4)
+)
+_LEAVES = st.one_of(
+    st.builds(
+        lambda key, pattern, negated: Kiwi(key or "k", pattern, negated=negated), _TEXTS, st.just("v"), st.booleans()
+    ),
+    st.sampled_from(
+        [kiwi("k", "*" * 9 + "a"), not_(kiwi("k", "v")), kiwi("k", "v"), parse("n>5"), parse("a:1 AND b:2")]
+    ),
+)
+_CONDITIONS = st.one_of(
+    _LEAVES, st.builds(Group, st.sampled_from(Logic), st.lists(_LEAVES, min_size=1, max_size=3), st.booleans())
+)
+
+
+@given(st.lists(_TEXTS, max_size=3), _CONDITIONS, st.dictionaries(_TEXTS, _TEXTS, max_size=2), _TEXTS)
+def test_a_plain_subscription_keeps_every_rule(destinations, condition, metadata, id_):
+    """The quick test lets nothing pass that a rule refuses."""
+    subscription = Subscription(destinations, condition, metadata, id_)
+    problems = [problem for rule in RULES for problem in rule(subscription)]
+
+    assert not (is_plain(subscription) and problems)
+
+
+def test_usual_subscriptions_are_plain():
+    """The quick test is of use: leaves and flat groups of them pass it."""
+    assert is_plain(Subscription(["d.e"], kiwi("k", "v*"), {"owner": "desk"}))
+    assert is_plain(subscribed(kiwi("a", "1"), not_(kiwi("b", "2"))))
+    assert not is_plain(subscribed(not_(kiwi("a", "1")), not_(kiwi("b", "2"))))

@@ -11,7 +11,7 @@ import pytest
 
 from tests.contracts.store import subscription
 from turnout.conditions import all_of, kiwi, not_
-from turnout.errors import StoreUnavailableError, SubscriptionInvalidError
+from turnout.errors import StoreUnavailableError, SubscriptionInvalidError, SubscriptionNotFoundError
 from turnout.subscriptions import Subscription, open_store
 from turnout.subscriptions.kiwi_tree import KiwiTree
 from turnout.subscriptions.live_matcher import LiveMatcher
@@ -83,6 +83,18 @@ def test_a_locked_pair(service, trees, store):
 
     trees.complete.unlock_create("a", "x")
     service.create(subscribed(kiwi("a", "x", tree=True)))
+
+
+def test_a_bulk_deletion_releases_its_patterns(service, trees, store):
+    """Patterns that only deleted subscriptions used are released; of a refused bulk none is."""
+    ids = [service.create(subscribed(kiwi("a", pattern, tree=True))) for pattern in ("x", "x", "y", "z")]
+    with pytest.raises(SubscriptionNotFoundError, match="'nobody'"):
+        service.delete_many([*ids, "nobody"])
+    assert len(trees.complete.pairs()) == 3
+    assert service.delete_many([*ids[1:], ids[1]]) == 3
+
+    assert trees.complete.pairs() == [("a", "x")]
+    assert [one.id for one in store.snapshot()] == ids[:1]
 
 
 def test_delete_goes_on_where_a_pair_is_locked(service, trees, store):

@@ -48,6 +48,31 @@ public class KafkaHost {
         }
     }
 
+    /** A record of a sink that keeps its partition where a transform of sources names none. */
+    private static final class LooseRecord extends SinkRecord {
+        LooseRecord(
+            String topic, int partition, Schema keySchema, Object key, Schema valueSchema, Object value, long offset,
+            Long timestamp, TimestampType type, Iterable<Header> headers) {
+            super(topic, partition, keySchema, key, valueSchema, value, offset, timestamp, type, headers);
+        }
+
+        @Override
+        public SinkRecord newRecord(
+            String topic, Integer partition, Schema keySchema, Object key, Schema valueSchema, Object value,
+            Long timestamp) {
+            return newRecord(topic, partition, keySchema, key, valueSchema, value, timestamp, headers().duplicate());
+        }
+
+        @Override
+        public SinkRecord newRecord(
+            String topic, Integer partition, Schema keySchema, Object key, Schema valueSchema, Object value,
+            Long timestamp, Iterable<Header> headers) {
+            int kept = partition == null ? kafkaPartition() : partition;
+            return new LooseRecord(
+                topic, kept, keySchema, key, valueSchema, value, kafkaOffset(), timestamp, timestampType(), headers);
+        }
+    }
+
     public static void main(String[] arguments) throws Exception {
         PrintStream out = new PrintStream(System.out, false, StandardCharsets.UTF_8);
         BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
@@ -168,7 +193,7 @@ public class KafkaHost {
         Schema key = schema(given.get("key").get("schema"));
         Schema value = schema(given.get("value").get("schema"));
         JsonNode timestamp = given.get("timestamp");
-        return new SinkRecord(
+        return new LooseRecord(
             given.get("topic").asText(), given.get("partition").asInt(), key, value(key, given.get("key").get("value")),
             value, value(value, given.get("value").get("value")), given.get("offset").asLong(),
             timestamp.isNull() ? null : timestamp.asLong(), TimestampType.CREATE_TIME, headers);

@@ -130,9 +130,75 @@ def _events(*connectors: str) -> Iterator[tuple[str, Json]]:
     yield "no event", event("mysql", "c") | {"value": other}
 
 
+_OUTBOX = {
+    "id": _TEXT, "aggregatetype": _NO_TEXT, "aggregateid": _NO_TEXT, "type": _TEXT, "payload": _NO_TEXT,
+    "version": _plain("int32", optional=True), "shard": _plain("int32", optional=True), "count": _plain("int32"),
+    "made": _plain("int64", optional=True, name="io.debezium.time.MicroTimestamp"),
+    "nanos": _plain("int64", optional=True, name="io.debezium.time.NanoTimestamp"),
+    "millis": _plain("int64", optional=True, name="io.debezium.time.Timestamp"),
+    "bare": _plain("int64", optional=True),
+}  # fmt: skip
+_MESSAGE: Json = {
+    "id": "da8d6de6", "aggregatetype": "Order", "aggregateid": "17", "type": "OrderCreated", "payload": '{"total": 20}',
+    "version": 2, "shard": 3, "count": 5, "made": 1559033904863123, "nanos": -1, "millis": 1559033904863, "bare": 5,
+}  # fmt: skip
+_PAYLOADS = {
+    "a null": None,
+    "blank": "  ",
+    "a text": "plain",
+    "broken JSON": '{"a": ',
+    "numbers": '{"a": 1, "b": 3000000000, "c": 1.5, "d": 1e3, "e": -2147483648}',
+    "nested": '{"a": {"b": {"c": true}}, "list": [{"x": 1}, {"y": "z", "x": 2}], "no": []}',
+    "nulls": '{"a": null, "b": [1, null, 2], "c": {"d": null}}',
+    "nulls alone": '{"a": [null]}',
+    "mixed": '{"a": [1, "x"]}',
+    "mixed numbers": '{"a": [1, 2.5]}',
+    "arrays": '{"a": [[1], [2, 3]]}',
+    "empty": "{}",
+}
+
+
+def outbox(op: str = "c", *, before: Json | None = None, after: Json | None = None) -> Json:
+    """An event of an outbox table as a sink record."""
+    record = event("postgresql", op, before=None, after=None)
+    row = _struct("server.public.outbox.Value", _OUTBOX, optional=True)
+    envelope = record["value"]["schema"]
+    for field in envelope["fields"]:
+        if field["name"] in ("before", "after"):
+            field["schema"] = row
+    envelope["name"] = "server.public.outbox.Envelope"
+    record["value"]["value"].update({"before": before, "after": after, "transaction": None})
+    key = {"schema": _struct("server.public.outbox.Key", {"id": _TEXT}), "value": {"id": "da8d6de6"}}
+    return {**record, "topic": "server.public.outbox", "key": key}
+
+
+def _outbox_events(*, payloads: bool) -> Iterator[tuple[str, Json]]:
+    """Yield events of an outbox; with *payloads* one for each kind of JSON text."""
+    yield "inserted", outbox(after=_MESSAGE)
+    if payloads:
+        for name, payload in _PAYLOADS.items():
+            yield f"payload {name}", outbox(after={**_MESSAGE, "payload": payload})
+        return
+    yield "read in a snapshot", outbox("r", after=_MESSAGE)
+    yield "updated", outbox("u", before=_MESSAGE, after=_MESSAGE)
+    yield "deleted", outbox("d", before=_MESSAGE)
+    yield "truncated", outbox("t")
+    yield "no topic", outbox(after={**_MESSAGE, "aggregatetype": None})
+    yield (
+        "no key, no payload, no times",
+        outbox(
+            after={**_MESSAGE, **dict.fromkeys(("aggregateid", "payload", "made", "nanos", "millis", "bare", "shard"))}
+        ),
+    )
+    yield "a tombstone", outbox("d") | {"value": {"schema": None, "value": None}}
+    yield "no event", dict(_events("mysql"))["no event"]
+
+
 _STATE = {"type": _PACKAGE + "ExtractNewRecordState"}
 _ROUTER = {"type": _PACKAGE + "ByLogicalTableRouter", "topic.regex": "(.*)customers(.*)"}
 _TO = {**_ROUTER, "topic.replacement": "$1customers_all_shards"}
+_EVENTS = {"type": _PACKAGE + "outbox.EventRouter"}
+_PLACED = "table.fields.additional.placement"
 _ADDED = "op,table,lsn,source.ts_ms,pos,ts_ms"
 CONFIGS: dict[str, dict[str, Json]] = {
     "ExtractNewRecordState": {
@@ -155,6 +221,53 @@ CONFIGS: dict[str, dict[str, Json]] = {
         "routed by a number": {**_STATE, "route.by.field": "id"},
         "routed by a null": {**_STATE, "route.by.field": "name", "delete.tombstone.handling.mode": "rewrite"},
         "nulls stay": {**_STATE, "delete.tombstone.handling.mode": "rewrite", "replace.null.with.default": "false"},
+    },
+    "EventRouter": {
+        "as by default": _EVENTS,
+        "other columns": {
+            **_EVENTS, "table.field.event.id": "type", "table.field.event.key": "id",
+            "table.field.event.payload": "type", "route.by.field": "id",
+            "route.topic.replacement": "out.${routedByValue}",
+        },
+        "another topic": {**_EVENTS, "route.topic.regex": "O(.*)", "route.topic.replacement": "o$1"},
+        "no match": {**_EVENTS, "route.topic.regex": "x"},
+        "microseconds": {**_EVENTS, "table.field.event.timestamp": "made"},
+        "nanoseconds": {**_EVENTS, "table.field.event.timestamp": "nanos"},
+        "milliseconds": {**_EVENTS, "table.field.event.timestamp": "millis"},
+        "no unit": {**_EVENTS, "table.field.event.timestamp": "bare"},
+        "a text as the time": {**_EVENTS, "table.field.event.timestamp": "type"},
+        "no such time": {**_EVENTS, "table.field.event.timestamp": "nothing"},
+        "headers": {**_EVENTS, _PLACED: "type:header,count:header:n, shard:partition"},
+        "an envelope": {**_EVENTS, _PLACED: "type:envelope:eventType,count:envelope,id:header:again"},
+        "a version": {**_EVENTS, _PLACED: "type:envelope:kind", "table.field.event.schema.version": "version"},
+        "a column that is missing": {**_EVENTS, _PLACED: "nothing:header"},
+        "one that may be missing": {
+            **_EVENTS, _PLACED: "nothing:header,none:envelope,type:envelope:kind",
+            "table.field.additional.missing": "ignore",
+        },
+        "a partition that is a text": {**_EVENTS, _PLACED: "type:partition"},
+        "no such key": {**_EVENTS, "table.field.event.key": "nothing"},
+        "no such id": {**_EVENTS, "table.field.event.id": "nothing"},
+        "no such payload": {**_EVENTS, "table.field.event.payload": "nothing"},
+        "no such route": {**_EVENTS, "route.by.field": "nothing"},
+        "routed by a number": {**_EVENTS, "route.by.field": "count"},
+        "an empty payload is a tombstone": {**_EVENTS, "route.tombstone.on.empty.payload": "true"},
+        "the same in an envelope": {
+            **_EVENTS, "route.tombstone.on.empty.payload": "true", _PLACED: "type:envelope:kind"
+        },
+        "updates fail": {**_EVENTS, "table.op.invalid.behavior": "fatal"},
+        "a bad treatment": {**_EVENTS, "table.op.invalid.behavior": "ignore"},
+        "a bad placement": {**_EVENTS, _PLACED: "type"},
+        "a bad expression": {**_EVENTS, "route.topic.regex": "("},
+        "payloads as they are": _EVENTS,
+        "payloads expanded": {**_EVENTS, "table.expand.json.payload": "true"},
+        "payloads expanded, with nulls": {
+            **_EVENTS, "table.expand.json.payload": "true", "table.json.payload.null.behavior": "optional_bytes"
+        },
+        "payloads expanded in an envelope": {
+            **_EVENTS, "table.expand.json.payload": "true", _PLACED: "type:envelope:kind",
+            "route.tombstone.on.empty.payload": "true",
+        },
     },
     "ByLogicalTableRouter": {
         "to one topic": _TO,
@@ -181,7 +294,11 @@ def made_vectors(host: DebeziumHost, name: str) -> list[Json]:
     made = []
     for shows, config in CONFIGS[name].items():
         both = shows in ("as by default", "added fields", "to one topic")
-        for kind, record in _events("postgresql", *(["mysql"] if both else [])):
+        if name == "EventRouter":
+            records = _outbox_events(payloads=shows.startswith("payloads"))
+        else:
+            records = _events("postgresql", *(["mysql"] if both else []))
+        for kind, record in records:
             expect = host.answers(config, record)
             vector = {"name": f"{shows}; {kind}", "basis": f"Debezium {VERSION}", "schemaless": False, "config": config}
             made.append({**vector, "record": None if "config_error" in expect else record, "expect": expect})

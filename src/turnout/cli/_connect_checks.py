@@ -100,8 +100,8 @@ class _Probing:
         with closing(adapter_of(source).probe(_SECONDS)) as probe:
             reached = self._attempt("source", probe.reach)
             yield reached
-            for name in source.streams if reached.ok else ():
-                yield self._attempt(f"stream {name}", partial(self._read, probe, name))
+            for name in probe.streams() if reached.ok else ():
+                yield self._attempt(f"{probe.noun} {name}", partial(self._read, probe, name))
 
     def _read(self, probe: EndpointProbe, stream: str) -> str:
         batches, detail = probe.latest(stream, self.records)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 def analyze(
     against: Annotated[
-        Path | None, typer.Option(help="A route whose NATS source's records are matched.", dir_okay=False)
+        Path | None, typer.Option(help="A route whose source's records are matched: NATS or Kafka.", dir_okay=False)
     ] = None,
     begin: Annotated[str, typer.Option("--from", help="Where to begin: a sequence or a time.")] = "earliest",
     end: Annotated[str | None, typer.Option("--to", help="Where to end, not included; default: the end.")] = None,

@@ -27,6 +27,7 @@ COMMANDS: Final[Mapping[str, CommandEntry]] = {
         ("bench", "bench", "Measure turnout on this machine, and a baseline in the same minutes."),
         ("check", "check", "Read a route and report all its mistakes, without running it."),
         ("ctl", "ctl", "List, pause and watch the routes of a running server."),
+        ("deliver", "deliver", "Post the messages for webhooks, signed and with retries, until interrupted."),
         ("demo", "demo", "Run the main job on real servers and real data: 336,776 flights past 10,000 subscriptions."),
         ("diff", "diff", "Compare two versions of a route over the same stored records; nothing is published."),
         ("explain", "explain", "Show what a route does with one record: stages, mapping, subscriptions, deliveries."),

@@ -6,7 +6,7 @@ import json
 import threading
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -22,6 +22,7 @@ from turnout.private_files import lasting_folder
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from turnout.demo.webhooks import WebhookDemo
     from turnout.demo.year import Demo, DemoResult
     from turnout.records.types import Fields
 
@@ -43,22 +44,36 @@ def register(app: typer.Typer) -> None:
         live: Annotated[
             bool, typer.Option("--live", help="Publish 2,000 a second, and print how long each takes to be delivered.")
         ] = False,
+        kafka: Annotated[
+            bool,
+            typer.Option("--kafka", help="From Avro records in Kafka into Kafka, exactly once; needs Maven."),
+        ] = False,
         seconds: Annotated[int | None, typer.Option(min=1, help="With --live: publish for so long.")] = None,
+        webhooks: Annotated[
+            bool, typer.Option("--webhooks", help="Post to a local endpoint that fails one request in ten.")
+        ] = False,
         as_json: AsJson = False,
     ) -> None:
         """Run the main job on real servers and real data: 336,776 flights past 10,000 subscriptions."""
         if seconds is not None and not live:
             raise typer.BadParameter("it goes with --live", param_hint="--seconds")
+        if kafka and (live or console or webhooks):
+            raise typer.BadParameter("it goes with none of --live, --console, --webhooks", param_hint="--kafka")
         if live and console:
             raise typer.BadParameter("it shows no console", param_hint="--live")
-        shown = "console" if console else "live" if live else ""
+        if webhooks and (live or console):
+            raise typer.BadParameter("it goes with neither --live nor --console", param_hint="--webhooks")
+        shown = "webhooks" if webhooks else "console" if console else "live" if live else ""
         try:
-            result = _demo(
-                limit, subscriptions, keep=keep, master=master, as_json=as_json, shown=shown, seconds=seconds
-            )
+            if kafka:
+                is_complete = _kafka(limit, subscriptions, keep=keep, master=master, as_json=as_json)
+            else:
+                is_complete = _demo(
+                    limit, subscriptions, keep=keep, master=master, as_json=as_json, shown=shown, seconds=seconds
+                )
         except ModuleNotFoundError as missing:
             raise MissingExtraError("demo", missing.name or "pyspark") from missing
-        if not result.conserved:
+        if not is_complete:
             raise typer.Exit(FAILED)
 
 
@@ -71,7 +86,8 @@ def _demo(
     as_json: bool,
     shown: str,
     seconds: int | None = None,
-) -> DemoResult:
+) -> bool:
+    """Run the demo; return False if records are missing, or deliveries."""
     from turnout.demo.year import Demo
     from turnout.embedded import find_nats_server
     from turnout.runtime.java import find_java
@@ -82,7 +98,12 @@ def _demo(
     screen.print(f"{find_java()}", soft_wrap=True)
     screen.print(f"nats-server: {find_nats_server()}", soft_wrap=True)
     work = _KEPT if keep else lasting_folder("demo") / "work"
-    with stop_on_signals() as stop, Demo(work, limit=limit, generated=subscriptions, keep=keep) as demo:
+    kind: type[Demo] = Demo
+    if shown == "webhooks":
+        from turnout.demo.webhooks import WebhookDemo
+
+        kind = WebhookDemo
+    with stop_on_signals() as stop, kind(work, limit=limit, generated=subscriptions, keep=keep) as demo:
         screen.print(f"serving at {demo.server.url}, JetStream store in {work}", soft_wrap=True)
         if shown != "live":
             with loading(screen, "publishing flights", demo.total) as advance:
@@ -90,13 +111,60 @@ def _demo(
         demo.subscribe()
         screen.print(f"{demo.subscriptions:,} subscriptions stored; starting Spark ({master})")
         if shown == "live":
-            return _run_live(demo, seconds, master, stop, screen, as_json=as_json)
-        if shown:
-            return _run_and_show(demo, master, stop, screen, as_json=as_json)
+            return _run_live(demo, seconds, master, stop, screen, as_json=as_json).conserved
+        if shown == "console":
+            return _run_and_show(demo, master, stop, screen, as_json=as_json).conserved
         with run_display(screen, "flights") as display:
             result = demo.run(master=master, stop=stop, on_progress=display)
+        if shown == "webhooks":
+            return _deliver(cast("WebhookDemo", demo), result, stop, screen, as_json=as_json)
     _tell(screen, result, as_json=as_json)
-    return result
+    return result.conserved
+
+
+def _deliver(demo: WebhookDemo, result: DemoResult, stop: threading.Event, screen: Console, *, as_json: bool) -> bool:
+    """Deliver what the run has stored, and compare it with what the endpoint received."""
+    screen.print(f"delivering {result.ledger.messages:,} messages; the endpoint fails one request in ten")
+    hooks = demo.deliver(stop)
+    _tell(screen, result, as_json=as_json, more={"webhooks": hooks.as_dict()})
+    received, counts = hooks.receiver, hooks.counts
+    screen.print(
+        f"{received.requests:,} requests, {received.refused:,} of them refused and {counts.delivered:,} taken: "
+        f"{len(received.ids):,} of {len(hooks.expected):,} messages",
+        soft_wrap=True,
+    )
+    if result.conserved and hooks.is_complete:
+        screen.print("every match received, signatures verified")
+        return True
+    screen.print(
+        f"MESSAGES ARE MISSING: {len(hooks.expected - received.ids):,} not received, "
+        f"{received.unverified:,} requests with a wrong signature",
+        style="bold red",
+        soft_wrap=True,
+    )
+    return False
+
+
+def _kafka(limit: int | None, subscriptions: int, *, keep: bool, master: str, as_json: bool) -> bool:
+    """Run the demo on a broker and a registry of its own."""
+    from turnout.demo.kafka_year import KafkaDemo
+    from turnout.runtime.java import find_java
+    from turnout.startup import block_pandas_import
+
+    block_pandas_import()
+    screen = console(quiet=as_json)
+    screen.print(f"{find_java()}", soft_wrap=True)
+    work = _KEPT if keep else lasting_folder("demo") / "work"
+    with stop_on_signals() as stop, KafkaDemo(work, limit=limit, generated=subscriptions, keep=keep) as demo:
+        screen.print(f"broker at {demo.broker.servers}, schema registry at {demo.registry.url}", soft_wrap=True)
+        with loading(screen, "publishing flights", demo.total) as advance:
+            demo.publish(advance, stop)
+        demo.subscribe()
+        screen.print(f"{demo.subscriptions:,} subscriptions stored; starting Spark ({master})")
+        with run_display(screen, "flights-kafka") as display:
+            result = demo.run(master=master, stop=stop, on_progress=display)
+    _tell(screen, result, as_json=as_json)
+    return result.conserved
 
 
 def _run_and_show(demo: Demo, master: str, stop: threading.Event, screen: Console, *, as_json: bool) -> DemoResult:

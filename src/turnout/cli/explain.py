@@ -26,7 +26,8 @@ def register(app: typer.Typer) -> None:
     def explain(
         route: RouteFile,
         record: Annotated[
-            str | None, typer.Option(metavar="STREAM:SEQ", help="A message of the route's NATS source.")
+            str | None,
+            typer.Option(metavar="PLACE", help="A record: STREAM:SEQ, or TOPIC:PARTITION:OFFSET of Kafka."),
         ] = None,
         file: Annotated[
             Path | None, typer.Option(help="A JSON file with the record's topic, value …", dir_okay=False)
@@ -51,7 +52,7 @@ def register(app: typer.Typer) -> None:
         from turnout.subscriptions.index import Index
 
         if (record is not None) + (file is not None) + stdin != 1:
-            raise ConfigError([Mistake("record", "give one of --record STREAM:SEQ, --file FILE and --stdin")])
+            raise ConfigError([Mistake("record", "give one of --record PLACE, --file FILE and --stdin")])
         loaded = loaded_route(route, timeout)
         batch = _stored(loaded, record) if record is not None else _written_record(loaded, file)
         subscriptions = list(subscriptions_of(loaded, as_of))
@@ -82,7 +83,7 @@ def _stored(route: Route, place: str) -> Any:
     """Return a message of the route's source, as a run reads it."""
     from turnout.runtime.endpoints import adapter_of
 
-    if not route.source.streams:
+    if not route.source.keeps_history:
         raise ConfigError([Mistake("--record", f"the route's source is {route.source.format}: give --file")])
     try:
         stream, sequence = route.source.message(place)

@@ -22,10 +22,13 @@ def register(app: typer.Typer) -> None:
 
     @app.command("lineage")
     def lineage(
-        message: Annotated[str, typer.Argument(metavar="STREAM:SEQ", help="The delivered message.")],
+        message: Annotated[
+            str, typer.Argument(metavar="PLACE", help="The delivered message: STREAM:SEQ or TOPIC:PARTITION:OFFSET.")
+        ],
         route: Annotated[Path | None, typer.Option(help="The route that delivered it.", dir_okay=False)] = None,
         server: Annotated[
-            str | None, typer.Option(metavar="URL", help="Where the message is; without it, the route's NATS sinks.")
+            str | None,
+            typer.Option(metavar="URL", help="Where the message is, nats:// or kafka://; or the route's sinks."),
         ] = None,
         git: Annotated[bool, typer.Option("--git", help="Find the commit with the route as it was then.")] = False,
         timeout: StoreTimeout = None,

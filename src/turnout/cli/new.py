@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -35,14 +36,14 @@ def register(app: typer.Typer) -> None:
         ] = None,
         to: Annotated[str | None, typer.Option(metavar="ADDRESS", help="Where messages go.")] = None,
         folder: Annotated[Path, typer.Option(metavar="DIR", help="Where the files go.")] = Path(),
-        sample: Annotated[int, typer.Option(min=0, help="How many records of the stream to look at.")] = 100,
+        sample: Annotated[int, typer.Option(min=0, help="How many records of a stream or topic to look at.")] = 100,
         yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing: take what would be proposed.")] = False,
         force: Annotated[bool, typer.Option("--force", help="Overwrite existing files.")] = False,
         as_json: Annotated[bool, typer.Option("--json", help="Ask nothing, and print JSON.")] = False,
     ) -> None:
         """Write NAME.yaml with a word to each part, NAME.test.yaml and compose.yaml.
 
-        Of a stream of NATS the latest records say what the values are.
+        Of a stream of NATS, and of topics of Kafka, the latest records say what the values are.
 
         turnout new orders --from nats://127.0.0.1:4222/ORDERS --to nats://127.0.0.1:4222 --yes
         """
@@ -89,7 +90,7 @@ class _Answers:
         from turnout.routes.drafts import SampledStream, Starter, route_name, sink_of, source_of
 
         reading = source_of(self._answer(source, "Where records come from", _FROM))
-        sampled = self._look(reading, sample) if reading["format"] == "nats" else SampledStream()
+        sampled = self._look(reading, sample) if reading["format"] in ("nats", "kafka") else SampledStream()
         near = reading["servers"] if reading["format"] == "nats" else "nats://127.0.0.1:4222"
         writing = sink_of(self._answer(to, "Where messages go", near))
         taken = self._look(writing, 0).subjects if "stream" in writing else ()
@@ -110,19 +111,23 @@ class _Answers:
 
     def _look(self, end: dict[str, Any], sample: int) -> SampledStream:
         from turnout.routes.drafts import SampledMessage, SampledStream
-        from turnout.routes.endpoints import NatsSource
-        from turnout.runtime.endpoints.nats_probe import NatsProbe
+        from turnout.routes.endpoints import KafkaSource, NatsSource
+        from turnout.runtime.endpoints import adapter_of
 
-        probe = NatsProbe(NatsSource.model_validate({**end, "format": "nats"}), _SECONDS)
+        model = KafkaSource if end["format"] == "kafka" else NatsSource
+        source = model.model_validate(end)
+        names = end["stream"] if end["format"] == "nats" else end["topics"]
+        subjects: tuple[str, ...] = ()
         try:
-            probe.reach()
-            batches = probe.latest(end["stream"], sample)[0] if sample else []
-            subjects = tuple(probe.subjects(end["stream"]))
+            with closing(adapter_of(source).probe(_SECONDS)) as probe:
+                probe.reach()
+                streams = probe.streams()
+                batches = [one for name in streams for one in probe.latest(name, sample)[0]] if sample else []
+                subjects = tuple(subject for name in streams for subject in probe.subjects(name))
         except TurnoutError as failure:
-            self.note(f"the stream {end['stream']} was not looked at: {failure}")
+            what = "the stream" if end["format"] == "nats" else "the topic"
+            self.note(f"{what} {names} was not looked at: {failure}")
             return SampledStream()
-        finally:
-            probe.close()
         rows = [row for batch in batches for row in batch.select(["topic", "value"]).to_pylist()]
         return SampledStream(subjects, tuple(SampledMessage(row["topic"], row["value"] or b"") for row in rows))
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _SHOWN = 20
 """This many subscriptions are shown with their numbers."""
 
-_PLACE = "a sequence, an ISO time, earliest, latest or {stream: sequence}"
+_PLACE = "a sequence, an ISO time, earliest, latest or {stream: sequence}, {topic:partition: offset}"
 
 
 def replay(

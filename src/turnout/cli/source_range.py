@@ -1,22 +1,19 @@
-"""The records of a route's NATS source between two places, as a run reads them."""
+"""The records of a route's source between two places, as a run reads them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from turnout.nats.wire import Connection, Range
-from turnout.nats.wire.per_filter_reader import reader_of
-from turnout.nats.wire.positions import place_of, resolve, state_of
-from turnout.nats.wire.read_strategy import observer_strategy
-from turnout.nats.wire.records import with_stream
+from turnout.nats.wire.positions import place_of
+from turnout.runtime.endpoints import adapter_of
 
 if TYPE_CHECKING:
     from turnout.routes import Route
 
 
 def records_between(route: Route, begin: str, end: str | None, option: str = "--against") -> Iterator[Any]:
-    """The record batches from one place up to, not including, another, of each of the source's streams.
+    """The record batches from one place up to, not including, another, of each of the source's streams or partitions.
 
     Args:
         route: whose source is read.
@@ -25,16 +22,15 @@ def records_between(route: Route, begin: str, end: str | None, option: str = "--
         option: what to name where the route has no such source.
 
     Raises:
-        ConfigError: for a place that is none, and for another source than NATS.
+        ConfigError: for a place that is none, and for a source that keeps no history.
         StreamError: a stream is not there, or may not be read.
     """
-    source = route.nats_source(option)
+    source = route.source_with_history(option)
     first, last = place_of("--from", begin), place_of("--to", "latest" if end is None else end)
-    with Connection.open(source.connection) as connection:
-        for stream in source.streams:
-            state = state_of(connection, stream)
-            start, stop = (min(resolve(connection, stream, bound), state.next) for bound in (first, last))
-            span = Range(stream, start, stop, source.filters)
-            if span.end > span.start:
-                for batch in reader_of(connection, span, observer_strategy(state)).batches():
-                    yield with_stream(batch, stream)
+    with adapter_of(source).history() as history:
+        for stream in history.streams:
+            held = history.bounds(stream)
+            start, stop = (min(history.resolve(stream, bound), held.next) for bound in (first, last))
+            start = max(start, held.first)
+            if stop > start:
+                yield from history.read(stream, start, stop)

@@ -18,7 +18,7 @@ from turnout.cli.serve import serve
 from turnout.cli.stores import StoreTimeout, StoreUrl, opened_store, store_url_of
 from turnout.cli.subscription_changes import Delivery, Expires, ExpiresBy, history, pause, resume, settings_of, update
 from turnout.cli.token import token
-from turnout.errors import SubscriptionInvalidError
+from turnout.errors import SubscriptionInvalidError, TurnoutError
 from turnout.terminal import escaped_json, json_text, printable_lines
 
 if TYPE_CHECKING:
@@ -30,6 +30,9 @@ Pairs = Annotated[list[str] | None, typer.Argument(help="The message's metadata:
 Body = Annotated[str | None, typer.Option("--message", help="The metadata as a JSON object, or - for standard input.")]
 Limit = Annotated[int, typer.Option(min=1, help="Results of one page.")]
 Cursor = Annotated[str, typer.Option(help="The last id of the page before.")]
+
+_BATCH = 100_000
+"""Ids that are deleted as one change: what the service takes at once."""
 
 
 def register(app: typer.Typer) -> None:
@@ -118,14 +121,21 @@ def delete(
     store: StoreUrl = None,
     timeout: StoreTimeout = None,
 ) -> None:
-    """Delete subscriptions: all of them, or none if one does not exist (in MongoDB and services, those before it)."""
+    """Delete subscriptions: all of them, or none if one does not exist; more than 100,000 in batches of so many."""
     if bool(ids) == (id_file is not None):
         raise SubscriptionInvalidError("give the ids as arguments, or a file of them with --ids: one of both")
     from turnout.subscriptions.store import delete_many
 
-    chosen = ids or [line.rstrip("\r\n") for line in id_file or () if line.strip()]
+    lines = (line.rstrip("\r\n") for line in id_file or () if line.strip())
+    chosen = list(dict.fromkeys(ids or lines))
     with opened_store(store, timeout) as opened:
-        delete_many(opened, chosen)
+        for start in range(0, len(chosen), _BATCH):
+            try:
+                delete_many(opened, chosen[start : start + _BATCH])
+            except TurnoutError:
+                if start:
+                    typer.echo(f"{start:,} deleted before that", err=True)
+                raise
     shown = [f"deleted {id_}" for id_ in chosen] if ids else [f"{len(chosen):,} deleted"]
     typer.echo(printable_lines(shown), err=True)
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _RATE = 10.0
 """This many live records a second a person can follow."""
 
-_PLACE = "a sequence, an ISO time or earliest"
+_PLACE = "a sequence, an ISO time, earliest, or {topic:partition: offset}"
 
 
 def register(app: typer.Typer) -> None:

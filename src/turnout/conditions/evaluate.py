@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import lru_cache, singledispatch
 from ipaddress import ip_address, ip_network
+from math import nan
 
 from turnout.conditions.model import Cidr, Compare, Condition, Exists, Group, Kiwi, Leaf, Logic, Operator, Regex
 from turnout.conditions.pattern import fold, lexemes, pattern_matcher
@@ -101,6 +103,18 @@ def _(leaf: Regex, value: str) -> bool:
 def parsed_number(value: str) -> float | None:
     """The number that a value is, None if it is none; white space around it is not forgiven."""
     return float(value) if _NUMBER.fullmatch(value) else None
+
+
+def parsed_numbers(values: Sequence[str]) -> list[float]:
+    """The number that each value is, NaN for one that is none; in less time than one after another.
+
+    >>> parsed_numbers(["7", "-1e3", " 7", "nan"])
+    [7.0, -1000.0, nan, nan]
+    """
+    is_number = _NUMBER.fullmatch
+    if all(map(is_number, values)):
+        return list(map(float, values))
+    return [float(value) if is_number(value) else nan for value in values]
 
 
 def address_text(value: str) -> str | None:

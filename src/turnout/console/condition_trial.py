@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from turnout.conditions import Condition, leaves
 from turnout.engine import Program
 from turnout.engine.metadata import texts_of
+from turnout.engine.origin import origins
 from turnout.history.masked_views import check_condition
 from turnout.records.multivalued import readable_texts
 from turnout.routes import Route
@@ -44,16 +45,16 @@ class Trial:
 
 
 def trial_of(route: Route, condition: Condition, count: int, *, masked: bool = False) -> Trial:
-    """Try a condition on the last *count* sequences of each stream of a route's source, after its transforms.
+    """Try a condition on the last *count* sequences of each stream or partition of a route, after its transforms.
 
     Raises:
         ConfigError: with *masked*, the condition looks at what the route masks.
-        ConflictError: the source is no stream.
+        ConflictError: the source keeps no history.
         StreamError: a stream is not there.
         ConnectionLostError: the server is away.
     """
-    if not route.source.streams:
-        raise ConflictError(f"route {route.name} does not read a stream: it has no last records to try")
+    if not route.source.keeps_history:
+        raise ConflictError(f"route {route.name} does not read a stream or topics: it has no last records to try")
     if masked:
         check_condition(route, len(route.chain.stages), condition)
     program = Program.of(route)
@@ -67,8 +68,8 @@ def trial_of(route: Route, condition: Condition, count: int, *, masked: bool = F
         columns = program.metadata.columns(transformed, alive, keys)
         rows = index.match(columns, len(alive)).rows.tolist()
         records, gone, matched = records + len(batch), gone + len(batch) - len(alive), matched + len(rows)
-        streams, sequences = batch.column("stream"), batch.column("offset")
+        places = origins(batch)
         for row in rows[-_HITS:]:
             at = int(alive[row])
-            hits.append(Hit(f"{streams[at].as_py()}:{sequences[at].as_py()}", readable_texts(texts_of(columns, row))))
+            hits.append(Hit(str(places[at]), readable_texts(texts_of(columns, row))))
     return Trial(records, gone, matched, tuple(reversed(hits[-_HITS:])))

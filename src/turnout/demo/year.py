@@ -35,14 +35,14 @@ class Ledger:
     Attributes:
         source: messages of the stream FLIGHTS.
         messages: messages of the stream DELIVERIES.
-        delivered: different source records among these, told apart by their message ids.
+        delivered: different source records among these, told apart by their message ids; None in Kafka, which has none.
         dead: messages of the stream DEAD.
         destinations: the subjects with the most deliveries, and how many each has.
     """
 
     source: int
     messages: int
-    delivered: int
+    delivered: int | None
     dead: int
     destinations: tuple[tuple[str, int], ...]
 
@@ -55,7 +55,7 @@ class Ledger:
             ("records dead-lettered", counts.dead_lettered, "messages in DEAD", self.dead),
         )
         for ours, our_number, theirs, their_number in pairs:
-            if our_number != their_number:
+            if their_number is not None and our_number != their_number:
                 yield f"{ours}: {our_number:,}, but {theirs}: {their_number:,}"
 
 

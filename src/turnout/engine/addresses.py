@@ -9,7 +9,8 @@ from turnout.routes import Route
 from turnout.routes.endpoints import Sink
 from turnout.routes.reader import DEFAULT_SINK
 from turnout.subjects.index import SourceIndex
-from turnout.subscriptions.destinations import FEED, Rights, problem_of
+from turnout.subscriptions.destinations import FEED, MAX_BYTES, Rights, problem_of
+from turnout.subscriptions.webhooks import delivery_subject, is_url, is_webhook, webhook_problem
 
 FEED_ALONE: Final = -1
 """In the place of a sink's index: the subscription's feed has the message, and no sink gets it."""
@@ -26,11 +27,13 @@ class Address:
         sink: its index among the route's sinks; `FEED_ALONE` for the subscription's feed.
         topic: what it is called there.
         problem: why nothing can be sent there; None where something can.
+        webhook: endpoint of a delivery, whose topic depends on the subscription; None for other destinations.
     """
 
     sink: int
     topic: str | None
     problem: str | None = None
+    webhook: str | None = None
 
 
 class Addresses:
@@ -43,6 +46,8 @@ class Addresses:
     def __init__(self, route: Route) -> None:
         self.sinks = list(route.sinks)
         self.named = self.sinks != [DEFAULT_SINK]
+        self._webhooks = route.webhooks
+        self.renames = self.named or route.webhooks is not None
         self._has_feeds = route.subscriptions is not None and route.subscriptions.feeds
         self._endpoints = list(route.sinks.values())
         self._rights = [
@@ -64,10 +69,31 @@ class Addresses:
             if destination == FEED:
                 problem = None if self._has_feeds else "is the subscription's feed, and the route stores no feeds"
                 address = Address(0 if problem else FEED_ALONE, None, problem)
+            elif is_url(destination) or (self._webhooks is not None and is_webhook(destination)):
+                address = self._webhook(destination, problem or webhook_problem(destination))
             else:
                 address = Address(0, destination, problem) if problem else self._resolved(destination)
             self._destinations[destination] = address
         return address
+
+    def _webhook(self, destination: str, problem: str | None) -> Address:
+        webhooks = self._webhooks
+        if webhooks is None:
+            return Address(0, destination, problem or "is a webhook, and the route has no webhooks block")
+        sink = self.sinks.index(webhooks.sink) if webhooks.sink is not None else 0
+        subject = delivery_subject(webhooks.subject, destination, "")
+        return Address(sink, subject, problem or self._problem(sink, subject, is_delivery=True), destination)
+
+    def of_delivery(self, destination: str, subscription: str) -> Address:
+        """Return the address of a destination; in the topic of a delivery to a webhook is the subscription."""
+        address = self.of(destination)
+        if address.webhook is None or address.problem or self._webhooks is None:
+            return address
+        topic = delivery_subject(self._webhooks.subject, address.webhook, subscription)
+        if len(topic) > MAX_BYTES:
+            problem = f"cannot be delivered: with the subscription's id the subject has {len(topic):,} bytes"
+            return Address(address.sink, topic, problem)
+        return Address(address.sink, topic)
 
     def of_topic(self, topic: str | None) -> Address:
         """Return the address of a record that keeps its own topic; sinks of files accept any topic, also none."""
@@ -95,7 +121,7 @@ class Addresses:
         sink, topic = self.split(text)
         return Address(sink, topic, self._problem(sink, topic))
 
-    def _problem(self, index: int, topic: str) -> str | None:
+    def _problem(self, index: int, topic: str, *, is_delivery: bool = False) -> str | None:
         sink, rights = self._endpoints[index], self._rights[index]
         if not sink.topics_are_addresses:
             # The name of a topic is a value in a file; who may write which is all that can be asked.
@@ -103,11 +129,21 @@ class Addresses:
         problem = sink.topic_problem(topic)
         if problem is None and self._takes_dead_letters(sink, topic):
             problem = "is not allowed: the route's dead letters go there, and nothing else"
+        if problem is None and not is_delivery and self._takes_deliveries(index, topic):
+            problem = "is not allowed: deliveries to webhooks go there, and nothing else"
         problem = problem or rights.refusal(topic)
         stored = self._stored[index]
         if problem is None and stored is not None and stored.first(topic, topic.split(".")) is None:
             return "is stored by no stream"
         return problem
+
+    def _takes_deliveries(self, index: int, topic: str) -> bool:
+        """Return True if a message there could pass for a delivery to a webhook, or for a dead one."""
+        webhooks = self._webhooks
+        if webhooks is None or not topic.startswith((f"{webhooks.subject}.", f"{webhooks.dead_subject}.")):
+            return False
+        sink = self._endpoints[self.sinks.index(webhooks.sink) if webhooks.sink is not None else 0]
+        return sink is self._endpoints[index] or sink.shares_letters_with(self._endpoints[index])
 
     def _takes_dead_letters(self, sink: Sink, topic: str) -> bool:
         """Return True if a message there could pass for one of the route's dead letters."""

@@ -140,7 +140,7 @@ class Fanout:
         self._learn(sent, numbers, first)
         suffixes = _taken([self._suffixes[number] for number in numbers], pair_codes)
         sinks = None
-        if self._addresses.named:
+        if self._addresses.renames:
             known = [self._known[number] for number in numbers]
             topics = _taken([address.topic for address in known], pair_codes)
             sinks = np.array([address.sink for address in known], np.int8)[pair_codes]
@@ -178,8 +178,8 @@ class Fanout:
         for at, subscription_id, destination in zip(missing, ids, destinations, strict=True):
             number = numbers[at]
             self._suffixes[number] = f":{chained(subscription_id, destination, seed=self._seed):X}"
-            address = self._addresses.of(destination)
-            if self._addresses.named or address.problem:
+            address = self._addresses.of_delivery(destination, subscription_id)
+            if self._addresses.renames or address.problem:
                 self._known[number] = address
             self._topics[number & 0xFFFFFFFF] = destination
             if address.sink == FEED_ALONE:

@@ -8,20 +8,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Self
 
-from turnout.engine.addresses import Addresses
 from turnout.engine.dead_letters import DESTINATION, LEFT_OUT, ORIGIN, SUBSCRIPTION
 from turnout.engine.messages import VALUE_LEFT_OUT
 from turnout.engine.reserved import CONNECT_PREFIX
 from turnout.engine.sample_records import Header, SampleRecord
-from turnout.errors import ConfigError, Mistake, StreamError
 from turnout.history.letter_block import CONNECTOR, TRIES, LetterHeaders
-from turnout.nats.wire import Connection, Range, streams_of
-from turnout.nats.wire.per_filter_reader import RangeReader, reader_of
-from turnout.nats.wire.positions import Place, place_of, resolve, state_of
-from turnout.nats.wire.read_strategy import observer_strategy
-from turnout.records.types import Fields
+from turnout.history.letter_box import LetterBox
+from turnout.nats.wire.positions import Place, place_of
+from turnout.records.types import ArrowBatch, Fields
 from turnout.routes import Route
-from turnout.routes.endpoints import NatsSink
 from turnout.untrusted import LARGEST_SEQUENCE, JsonObject, decimal, is_whole
 
 _LARGEST_INT: Final = (1 << 31) - 1
@@ -33,11 +28,11 @@ class DeadLetter:
     """Record, or single delivery of a record, that was set aside.
 
     Attributes:
-        stream: where the letter lies.
+        stream: where the letter lies; in Kafka ``topic:partition``.
         sequence: its own there.
         message_id: its own; "" for none.
         stored: when it was set aside, in microseconds since 1970.
-        record: as it was read: its own position and headers. Its key is not in a letter from NATS, its time in none.
+        record: as it was read: its own position and headers. Its key is not in a letter in NATS, its time in none.
         whole: whether the letter has the value and every header; some are too large, or cannot be written.
         stage: where it failed, as Connect names stages; None for a record that no subscription wanted.
         reason: the first one.
@@ -74,25 +69,29 @@ class DeadLetter:
         stream: str,
         sources: Sequence[str] = (),
         secret: str | None = None,
+        *,
+        with_key: bool = False,
     ) -> Self:
         """Read a letter.
 
         Args:
-            row: the message as `turnout.nats.wire` reads it, its timestamp as a number.
+            row: the message as a history reads it, its timestamp as a number.
             headers: its headers.
             stream: where it lies.
             sources: the streams that the record may be from; none where the route reads something else.
             secret: the route's.
+            with_key: its key is the record's, as in Kafka, and not the letter's id.
         """
         block = headers.block
         verified = headers.sealed(secret, row["value"])
-        id_ = (row["key"] or b"").decode("utf-8", "replace")
+        id_ = "" if with_key else (row["key"] or b"").decode("utf-8", "replace")
         offset = _number(block.get(f"{CONNECT_PREFIX}offset"))
         # The seal covers the origin, and not the letter's own id.
         origin = f"{block[ORIGIN]}:" if verified and secret is not None else id_
         record = SampleRecord(
             topic=block.get(f"{CONNECT_PREFIX}topic", ""),
             value=row["value"],
+            key=row["key"] if with_key else None,
             headers=headers.own,
             partition=_number(block.get(f"{CONNECT_PREFIX}partition"), _LARGEST_INT) or 0,
             offset=offset,
@@ -103,7 +102,7 @@ class DeadLetter:
             stream,
             row["offset"],
             id_,
-            row["timestamp"],
+            row["timestamp"] or 0,
             record,
             VALUE_LEFT_OUT not in block and LEFT_OUT not in block,
             block.get(f"{CONNECT_PREFIX}stage"),
@@ -126,57 +125,6 @@ def _stream_of(origin: str, offset: int | None, sources: Sequence[str]) -> str |
     """Return a record's stream: the one in a letter id ``STREAM:SEQUENCE:…``, else the only source."""
     named = origin.partition(f":{offset}:")[0]
     return named if named in sources else sources[0] if len(sources) == 1 else None
-
-
-@dataclass(frozen=True, slots=True)
-class LetterBox:
-    """Streams and topics that hold a route's dead letters.
-
-    Attributes:
-        sink: index of the sink among the route's.
-        endpoint: the sink.
-        topic: of the letters.
-        stream: that holds them.
-        secret: seals letters and notes; None for a route without one.
-    """
-
-    sink: int
-    endpoint: NatsSink
-    topic: str
-    stream: str
-    secret: str | None = field(default=None, repr=False)
-
-    @classmethod
-    def of(cls, route: Route) -> Self:
-        """Return the letter box of a route.
-
-        Raises:
-            ConfigError: the route sets nothing aside, or not into NATS, or without saying why.
-            StreamError: no stream takes the letters.
-            ConnectionLostError: the server cannot be reached.
-        """
-        part = route.dead_letter
-        if part is None:
-            raise ConfigError([Mistake("deadLetter", f"the route {route.name} has none: it sets nothing aside")])
-        if not part.context_headers:
-            problem = "is false: without these headers nobody knows which record a letter is"
-            raise ConfigError([Mistake("deadLetter.contextHeaders", problem)])
-        sink, topic = Addresses(route).split(part.topic)
-        endpoint = list(route.sinks.values())[sink]
-        if not isinstance(endpoint, NatsSink):
-            problem = f"expected a sink of format nats, whose letters can be read again, found {endpoint.format}"
-            raise ConfigError([Mistake("deadLetter.topic", problem)])
-        stream = endpoint.stream
-        if stream is None:
-            with Connection.open(endpoint.connection) as connection:
-                stream = next(iter(streams_of(connection, topic)), None)
-        if stream is None:
-            raise StreamError(f"no stream takes the dead letters of {route.name}, on {topic!r}", code=404)
-        return cls(sink, endpoint, topic, stream, part.secret)
-
-    def connection(self) -> Connection:
-        """A connection to the server of the letters."""
-        return Connection.open(self.endpoint.connection)
 
 
 def read(
@@ -205,18 +153,20 @@ def read(
     """
     box = LetterBox.of(route)
     bounds = place_of("start", start), place_of("end", end)
-    with box.connection() as connection:
-        first, last = (resolve(connection, box.stream, bound) for bound in bounds)
-        state = state_of(connection, box.stream)
-        span = Range(box.stream, first, state.next, (box.topic,))
-        rows = _rows(reader_of(connection, span, observer_strategy(state)))
-        letters = of_messages(rows, route, box)
-    before = (letter for letter in letters if letter.sequence < last)
+    rows, limits = [], {}
+    with box.history() as history:
+        for stream in history.streams:
+            first, limits[stream] = (history.resolve(stream, bound) for bound in bounds)
+            held = history.bounds(stream)
+            # Notes follow the letters that they are of.
+            rows += list(_rows(history.read(stream, max(first, held.first), held.next)))
+    letters = of_messages(rows, route, box)
+    before = (letter for letter in letters if letter.sequence < limits[letter.stream])
     return [letter for letter in before if (done or not letter.done) and is_wanted(letter, stage, reason)]
 
 
-def _rows(reader: RangeReader) -> Iterator[JsonObject]:
-    for batch in reader.batches():
+def _rows(batches: Iterator[ArrowBatch]) -> Iterator[JsonObject]:
+    for batch in batches:
         at = batch.schema.get_field_index("timestamp")
         yield from batch.set_column(at, "timestamp", batch.column(at).cast("int64")).to_pylist()
 
@@ -225,55 +175,59 @@ def of_messages(rows: Iterable[Fields], route: Route, box: LetterBox) -> list[De
     """Return a route's letters among the messages on their topic, with the marks of its notes.
 
     Args:
-        rows: the messages as `turnout.nats.wire` reads them, their timestamps as numbers; others may be among them.
+        rows: the messages as a history reads them, their timestamps as numbers; others may be among them.
         route: the route.
         box: where the messages are.
     """
     sources = route.source.streams
-    letters, noted = [], _Noted(box.stream)
+    letters, noted = [], _Noted(box)
     for row in rows:
         headers = LetterHeaders.of(row)
         if headers.block.get(CONNECTOR) != route.name:
             continue
         if not headers.are_of_note:
-            letters.append(DeadLetter.of(row, headers, box.stream, sources, box.secret))
+            stream = box.stream_of(row)
+            letters.append(DeadLetter.of(row, headers, stream, sources, box.secret, with_key=box.in_kafka))
         elif headers.sealed(box.secret, row["value"]):
             noted.add(row["value"])
     return [noted.of(letter) for letter in letters]
 
 
 class _Noted:
-    """Marks of redrives among dead letters, by sequence.
+    """Marks of redrives among dead letters, by stream and sequence.
 
     Args:
-        stream: of the letters. A note of another one, or of letters that lie there since, says nothing: it is a copy.
+        box: where the letters are. A note of another stream, or of letters that lie there since, says nothing: it is a
+            copy.
     """
 
-    def __init__(self, stream: str) -> None:
-        self._stream = stream
-        self._done: dict[int, int] = {}
-        self._tries: dict[int, tuple[int, int]] = {}
+    def __init__(self, box: LetterBox) -> None:
+        self._box = box
+        self._done: dict[tuple[str, int], int] = {}
+        self._tries: dict[tuple[str, int], tuple[int, int]] = {}
 
-    def add(self, body: bytes) -> None:
+    def add(self, body: bytes | None) -> None:
         """Add the marks of a note; an invalid note is ignored."""
         try:
-            note = json.loads(body)
+            note = json.loads(body or b"")
             until = _whole(note.get("until", LARGEST_SEQUENCE))
+            stream = note.get("stream", self._box.stream)
             done = [_whole(sequence) for sequence in note["delivered"]]
             tries = {_whole(decimal(key)): _whole(count, _LARGEST_INT - 1) for key, count in note["failed"].items()}
-            if note.get("stream", self._stream) != self._stream:
+            if not self._box.holds(stream):
                 return
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             return
         for sequence in done:
-            self._done[sequence] = max(until, self._done.get(sequence, 0))
+            self._done[stream, sequence] = max(until, self._done.get((stream, sequence), 0))
         for sequence, count in tries.items():
-            self._tries[sequence] = max((count, until), self._tries.get(sequence, (0, 0)))
+            self._tries[stream, sequence] = max((count, until), self._tries.get((stream, sequence), (0, 0)))
 
     def of(self, letter: DeadLetter) -> DeadLetter:
         """Return a letter with its marks."""
-        done = letter.stored <= self._done.get(letter.sequence, -1)
-        noted, until = self._tries.get(letter.sequence, (0, 0))
+        place = letter.stream, letter.sequence
+        done = letter.stored <= self._done.get(place, -1)
+        noted, until = self._tries.get(place, (0, 0))
         tries = max(letter.tries, noted) if letter.stored <= until else letter.tries
         # There may be thousands, of which few were ever redriven.
         return replace(letter, tries=tries, done=done) if done or tries != letter.tries else letter

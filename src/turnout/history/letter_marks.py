@@ -6,11 +6,11 @@ import json
 import re
 from collections.abc import Sequence
 
-from turnout.engine.letter_seal import SEAL, seal
 from turnout.engine.sample_records import Header
 from turnout.errors import StreamError
-from turnout.history.dead_letters import DeadLetter, LetterBox
+from turnout.history.dead_letters import DeadLetter
 from turnout.history.letter_block import CONNECTOR, REDRIVEN, TRIES
+from turnout.history.letter_box import LetterBox
 from turnout.nats.wire import Connection, Publisher
 from turnout.routes import Route
 
@@ -36,26 +36,26 @@ def mark(
     """
     if not delivered and not failed:
         return
+    if not delete:
+        for stream in dict.fromkeys(letter.stream for letter in (*delivered, *failed)):
+            _note(route, box, stream, *([one for one in some if one.stream == stream] for some in (delivered, failed)))
+        return
     with box.connection() as connection:
-        if not delete:
-            _note(connection, route, box, delivered, failed)
-            return
         with Publisher(connection) as publisher:
             for letter in failed:
                 _rewrite(publisher, box, letter)
-    with box.connection() as connection:
         for letter in (*delivered, *failed):
             _delete(connection, letter)
 
 
 def _note(
-    connection: Connection, route: Route, box: LetterBox, delivered: Sequence[DeadLetter], failed: Sequence[DeadLetter]
+    route: Route, box: LetterBox, stream: str, delivered: Sequence[DeadLetter], failed: Sequence[DeadLetter]
 ) -> None:
     body = {
         "delivered": [letter.sequence for letter in delivered],
         "failed": {str(letter.sequence): letter.tries + 1 for letter in failed},
         # A copy of the note says nothing of letters that have these sequences in another stream, or later.
-        "stream": box.stream,
+        "stream": stream,
         "until": max(letter.stored for letter in (*delivered, *failed)),
     }
     headers: list[Header] = [
@@ -63,8 +63,7 @@ def _note(
         # By this a route's letters, and what is said of them, are told from those of others on the topic.
         (CONNECTOR, route.name.encode()),
     ]
-    with Publisher(connection) as publisher:
-        _publish(publisher, box, headers, json.dumps(body).encode())
+    box.add(headers, json.dumps(body).encode(), stream)
 
 
 def _rewrite(publisher: Publisher, box: LetterBox, letter: DeadLetter) -> None:
@@ -74,23 +73,7 @@ def _rewrite(publisher: Publisher, box: LetterBox, letter: DeadLetter) -> None:
     # With the sequence no other letter gets this id, whatever ids others publish with: a copy that the server takes for
     # one that it has would be lost, as the letter is deleted after it.
     id_ = f"{first}:{TRIES}:{tries}:{letter.sequence}"
-    _publish(publisher, box, headers, letter.record.value or b"", id_, sealed=letter.verified)
-
-
-def _publish(
-    publisher: Publisher,
-    box: LetterBox,
-    headers: Sequence[Header],
-    value: bytes,
-    message_id: str | None = None,
-    *,
-    sealed: bool = True,
-) -> None:
-    """Publish a message among the letters, with the route's seal where the route has a secret."""
-    written = [(name, raw or b"") for name, raw in headers]
-    if sealed and box.secret is not None:
-        written.append((SEAL, seal(box.secret, headers, value).encode()))
-    publisher.publish(box.topic, value, written, message_id=message_id)
+    box.publish(publisher, headers, letter.record.value or b"", id_, sealed=letter.verified)
 
 
 def _delete(connection: Connection, letter: DeadLetter) -> None:

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Final
 
 from turnout.engine import Program
 from turnout.errors import ConfigError, Mistake, StreamError, TurnoutError
 from turnout.history.lineage_model import Lineage, Made, MatchedSubscription, RouteThen, SourceRecord, cause_of
 from turnout.history.versions_in_git import versions_of
 from turnout.nats.protocol.positions import stream_and_sequence
-from turnout.nats.wire import Connection, ConnectionOptions, stored_message
-from turnout.nats.wire.records import with_stream
 from turnout.records.types import ArrowBatch
 from turnout.routes import Route, digest_of
-from turnout.routes.endpoints import NatsSink
+from turnout.routes.endpoints import KafkaSink, NatsSink, Sink, Source
 from turnout.routes.yaml_text import decoded
+from turnout.runtime.endpoints import adapter_of
 from turnout.subscriptions import Subscription
 from turnout.subscriptions.as_of import snapshot_of
+from turnout.untrusted import LARGEST_SEQUENCE, decimal
+
+_KAFKA: Final = "kafka://"
+_FORMS: Final = {"nats": "STREAM:SEQ, as in DELIVERED:17", "kafka": "TOPIC:PARTITION:OFFSET, as in delivered:0:17"}
 
 
 def walk(message: str, route: Route | None = None, *, server: str | None = None, git: bool = False) -> Lineage:
@@ -26,21 +30,19 @@ def walk(message: str, route: Route | None = None, *, server: str | None = None,
     What cannot be found out is a gap of the lineage, and no error.
 
     Args:
-        message: ``STREAM:SEQUENCE``.
+        message: ``STREAM:SEQUENCE``, or ``TOPIC:PARTITION:OFFSET``.
         route: that delivered it, as it is now.
-        server: where the message is; if not given, the servers of the route's NATS sinks.
+        server: where the message is; if not given, the servers of the route's sinks. One of Kafka begins with ``kafka://``.
         git: look for the commit that had the route's file as it was.
 
     Raises:
-        ConfigError: neither route nor server is given, or the route has no NATS sink; the text is no position, or the
-            message says nothing of how it was made; git is asked for and does not know the file.
+        ConfigError: neither route nor server is given, or the route has no sink of NATS or Kafka; the text is no
+            position, or the message says nothing of how it was made; git is asked for and does not know the file.
         StreamError: the message is not there.
         ConnectionLostError: a server cannot be reached.
     """
-    position = stream_and_sequence(message)
-    if position is None:
-        raise ConfigError([Mistake("message", f"expected STREAM:SEQ, as in DELIVERED:17, found {message!r}")])
-    delivered = SourceRecord.of(position[0], _read(_sinks(route, server), *position))
+    sinks = _sinks(route, server)
+    delivered = _delivered(sinks, message)
     walked = Lineage(delivered, Made.of(delivered))
     then = route
     if route is not None:
@@ -72,49 +74,74 @@ def _route_then(present: Route, origin: Made, git: bool) -> tuple[Route | None, 
     return then, RouteThen(name, same)
 
 
-def _sinks(route: Route | None, server: str | None) -> list[ConnectionOptions]:
-    """Return the connection options of the servers that may have the message."""
+def _sinks(route: Route | None, server: str | None) -> list[NatsSink | KafkaSink]:
+    """Return sinks of the servers that may have the message."""
     if server is not None:
-        return [ConnectionOptions.of(server)]
+        return [_sink_at(server)]
     if route is None:
         raise ConfigError([Mistake("lineage", "give a route, a server or both: where to look for the message")])
-    sinks = [sink for sink in route.sinks.values() if isinstance(sink, NatsSink)]
+    sinks = [sink for sink in route.sinks.values() if isinstance(sink, NatsSink | KafkaSink)]
     if not sinks:
-        raise ConfigError([Mistake("route", f"{route.name} has no sink of the format nats: give the server")])
-    return [sink.connection for sink in sinks]
+        raise ConfigError([Mistake("route", f"{route.name} has no sink of the format nats or kafka: give the server")])
+    return sinks
 
 
-def _read(servers: Sequence[ConnectionOptions], stream: str, sequence: int) -> ArrowBatch:
-    """A message from the first of some servers that has it."""
-    for number, options in enumerate(servers, start=1):
+def _sink_at(server: str) -> NatsSink | KafkaSink:
+    if server.startswith(_KAFKA):
+        return KafkaSink.model_validate({"format": "kafka", "servers": server.removeprefix(_KAFKA)})
+    return NatsSink.model_validate({"format": "nats", "servers": server})
+
+
+def _delivered(sinks: Sequence[NatsSink | KafkaSink], message: str) -> SourceRecord:
+    """Return the message from the first of some sinks that has it.
+
+    Raises:
+        ConfigError: the text is no position in any of them.
+    """
+    places = [(sink, place) for sink in sinks if (place := _place_in(sink, message)) is not None]
+    if not places:
+        forms = {sink.format: _FORMS[sink.format] for sink in sinks}
+        raise ConfigError([Mistake("message", f"expected {' or '.join(forms.values())}, found {message!r}")])
+    for number, (sink, place) in enumerate(places, start=1):
         try:
-            with Connection.open(options) as connection:
-                return stored_message(connection, stream, sequence)
+            return SourceRecord.of(place[0], adapter_of(sink).record_at(*place))
         except StreamError:
-            if number == len(servers):
+            if number == len(places):
                 raise
     raise AssertionError("there is a server to ask")
+
+
+def _place_in(sink: NatsSink | KafkaSink, message: str) -> tuple[str, int] | None:
+    if isinstance(sink, NatsSink):
+        return stream_and_sequence(message)
+    topic, _, numbers = message.partition(":")
+    partition, _, offset = numbers.partition(":")
+    known = topic and decimal(partition, LARGEST_SEQUENCE) is not None and decimal(offset, LARGEST_SEQUENCE) is not None
+    return (f"{topic}:{int(partition)}", int(offset)) if known else None
 
 
 def _record(origin: Made, route: Route | None, server: str | None) -> tuple[SourceRecord, ArrowBatch]:
     """Return the source record that the message's lineage headers name.
 
     Raises:
-        TurnoutError: it is not in a stream, or not there any more, or cannot be read.
+        TurnoutError: it is not in a stream or topic, or not there any more, or cannot be read.
     """
-    position = origin.stream_position()
-    if position is None:
-        raise ConfigError([Mistake("source", "it is not from a stream of NATS")], what="cannot be read")
-    stream, sequence = position
-    if route is not None and route.source.streams:
-        if stream not in route.source.streams:
+    if route is not None and route.source.keeps_history:
+        source: Source | Sink = route.source
+        try:
+            place = route.source.message(origin.source)
+        except ValueError:
             # The header may be of another publisher, and name any stream that the route's user may read.
-            raise ConfigError([Mistake("source", "the route does not read this stream")], what="is not read")
-        options = route.nats_source().connection
+            problem = "the route does not read this stream or topic"
+            raise ConfigError([Mistake("source", problem)], what="is not read") from None
     else:
-        options = ConnectionOptions.from_mapping({"servers": server or ""})
-    batch = _read([options], stream, sequence)
-    return SourceRecord.of(stream, batch), with_stream(batch, stream)
+        source = _sink_at(server or "")
+        found = _place_in(source, origin.source)
+        if found is None:
+            raise ConfigError([Mistake("source", "it is not from a stream or topic there")], what="cannot be read")
+        place = found
+    batch = adapter_of(source).record_at(*place)
+    return SourceRecord.of(place[0], batch), batch
 
 
 def _with_subscription(walked: Lineage, route: Route, batch: ArrowBatch) -> Lineage:

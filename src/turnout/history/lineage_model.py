@@ -10,7 +10,6 @@ from turnout.conditions import format_condition
 from turnout.engine import Program
 from turnout.engine.lineage import REVISION, ROUTE, SOURCE
 from turnout.errors import ConfigError, Mistake
-from turnout.nats.protocol.positions import stream_and_sequence
 from turnout.records.text import readable
 from turnout.records.types import ArrowBatch
 from turnout.subscriptions import Subscription
@@ -22,10 +21,10 @@ _ID = "Nats-Msg-Id"
 
 @dataclass(frozen=True, slots=True)
 class SourceRecord:
-    """Stored message of a stream.
+    """Stored message of a stream or topic.
 
     Attributes:
-        place: ``stream:sequence``.
+        place: ``stream:sequence``, or ``topic:partition:offset``.
         value: as text; what is none, with a mark in its place.
     """
 
@@ -40,9 +39,9 @@ class SourceRecord:
         """The only record of a batch."""
         (row,) = batch.to_pylist()
         headers = tuple((header["key"], readable(header["value"])) for header in row["headers"] or ())
-        return cls(
-            f"{stream}:{row['offset']}", row["topic"], row["timestamp"].isoformat(), headers, readable(row["value"])
-        )
+        # A record of Kafka may have no time, or none that a date can be.
+        written = "" if row["timestamp"] is None else row["timestamp"].isoformat()
+        return cls(f"{stream}:{row['offset']}", row["topic"], written, headers, readable(row["value"]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +74,6 @@ class Made:
         name, _, digest = headers[ROUTE].rpartition("@")
         revision = headers.get(REVISION, "")
         return cls(name, digest, decimal(revision, LARGEST_SEQUENCE), headers[SOURCE])
-
-    def stream_position(self) -> tuple[str, int] | None:
-        """Return stream and sequence of the record; None if it is not from a stream."""
-        # A record of Kafka is TOPIC:PARTITION:OFFSET.
-        return stream_and_sequence(self.source) if self.source.count(":") == 1 else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +156,8 @@ def cause_of(
 ) -> tuple[bool, Subscription | None]:
     """Check if the route makes the message of the record, and for which subscription.
 
-    The message is known by its id, which is made of route, subscription and destination; one without, by its topic.
+    The message is known by its id, which is made of route, subscription and destination; one without, as in Kafka, by
+    its topic: of several subscriptions with that destination it is the first.
 
     Args:
         program: of the route as it was.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,11 +13,15 @@ from turnout.history.dead_letters import DeadLetter
 from turnout.nats.wire import Connection, PullReader, Range, stored_message
 from turnout.records.types import ArrowBatch
 from turnout.routes import Route
+from turnout.routes.endpoints import KafkaSource
+from turnout.runtime.endpoints import adapter_of
 from turnout.untrusted import JsonObject
 
 _FORBIDDEN, _GONE = 403, 404
 _FEW = 20
 """At most this many messages are asked for one by one."""
+_FAR = 10_000
+"""Offsets of Kafka that lie further apart than this are read by connections of their own."""
 _SPARSE = 150
 """Messages are requested one by one if at most one in this many is needed: a request takes as long as reading two
 hundred."""
@@ -26,17 +30,57 @@ hundred."""
 def originals(route: Route, letters: Sequence[DeadLetter]) -> list[SampleRecord]:
     """The record of each letter.
 
-    A letter from NATS lacks the record's key (its message id) and its time, and of a large record the value: the
-    source's stream is asked for the message, and where that is gone the letter is all there is.
+    A letter in NATS lacks the record's key (its message id) and its time, and of a large record the value: the
+    source's stream, or topic, is asked for the record, and where that is gone the letter is all there is.
 
     Raises:
         ConnectionLostError: the server of the source cannot be reached.
     """
+    if letters and isinstance(route.source, KafkaSource):
+        return _of_topics(route.source, [letter.record for letter in letters])
     if not letters or not route.source.streams:
         return [letter.record for letter in letters]
     with Connection.open(route.nats_source().connection) as connection:
         stored = _Stored(connection, [letter.record for letter in letters])
         return [stored.original(letter.record) or letter.record for letter in letters]
+
+
+def _of_topics(source: KafkaSource, records: Sequence[SampleRecord]) -> list[SampleRecord]:
+    """Return records as their partitions have them; those that are gone, or of no topic of the source, as given."""
+    wanted: dict[str, set[int]] = {}
+    for record in records:
+        if record.offset is not None and source.reads(record.topic):
+            wanted.setdefault(f"{record.topic}:{record.partition}", set()).add(record.offset)
+    found: dict[tuple[str, int], JsonObject] = {}
+    with adapter_of(source).history() as history:
+        for stream in wanted.keys() & set(history.streams):
+            held = history.bounds(stream)
+            for start, end in _runs(offset for offset in wanted[stream] if held.first <= offset < held.next):
+                for batch in history.read(stream, start, end):
+                    chosen = batch.filter(pc.is_in(batch.column("offset"), value_set=pa.array(list(wanted[stream]))))
+                    found |= {(stream, row["offset"]): row for row in _rows(chosen)}
+    return [_of_row(found.get((f"{one.topic}:{one.partition}", one.offset or 0)), None) or one for one in records]
+
+
+def _runs(offsets: Iterable[int]) -> Iterator[tuple[int, int]]:
+    """Yield ranges that have these offsets, without the larger gaps between them."""
+    start = last = None
+    for offset in sorted(offsets):
+        if start is None or last is None or offset - last > _FAR:
+            if start is not None and last is not None:
+                yield start, last + 1
+            start = offset
+        last = offset
+    if start is not None and last is not None:
+        yield start, last + 1
+
+
+def _of_row(row: JsonObject | None, stream: str | None) -> SampleRecord | None:
+    if row is None:
+        return None
+    headers = tuple((header["key"], header["value"]) for header in row["headers"] or ())
+    place = row["partition"], row["offset"], row["timestamp"]
+    return SampleRecord(row["topic"], row["value"], row["key"], headers, *place, stream)
 
 
 class _Stored:
@@ -84,17 +128,7 @@ class _Stored:
         # A stream of the same name may have been created again.
         if row is None or row["topic"] != record.topic:
             return None
-        headers = tuple((header["key"], header["value"]) for header in row["headers"] or ())
-        return SampleRecord(
-            row["topic"],
-            row["value"],
-            row["key"],
-            headers,
-            row["partition"],
-            row["offset"],
-            row["timestamp"],
-            record.stream,
-        )
+        return _of_row(row, record.stream)
 
     def _asked(self, stream: str, sequence: int) -> JsonObject | None:
         try:

@@ -14,8 +14,9 @@ from turnout.engine import Messages, Program
 from turnout.engine.outcome import Outcome
 from turnout.engine.sample_records import SampleRecord, record_batch
 from turnout.engine.trace import Trace
-from turnout.errors import SubscriptionNotFoundError
-from turnout.history.dead_letters import DeadLetter, LetterBox
+from turnout.errors import ConfigError, Mistake, SubscriptionNotFoundError
+from turnout.history.dead_letters import DeadLetter
+from turnout.history.letter_box import LetterBox
 from turnout.history.letter_marks import mark
 from turnout.history.original_records import originals
 from turnout.history.sending import Sinks
@@ -121,12 +122,13 @@ def redrive(
     """Put dead letters through the route as it is now, without Spark, and deliver what passes.
 
     Each record has its own position again, as its letter tells it, so that its messages have the ids that they would
-    have had: a second redrive stores nothing twice within the duplicate window of the sink's stream. The letter of a
-    single delivery goes to its subscription alone: to its destination if the subscription still has it, else to those
+    have had: a second redrive stores nothing twice within the duplicate window of the sink's stream. Kafka has none: a
+    redrive that is killed before its note delivers again. The letter of a single delivery goes to its subscription
+    alone: to its destination if the subscription still has it, else to those
     that it has instead. A letter that fails again keeps its first reason.
 
     Args:
-        route: the route; the sinks that letters go to now are NATS.
+        route: the route; the sinks that letters go to now are NATS or Kafka.
         letters: of `turnout.history.dead_letters.read`.
         dry_run: deliver nothing and note nothing, and say what would pass.
         delete: delete letters that are delivered in place of noting that they are, see `turnout.history.letter_marks`.
@@ -136,6 +138,7 @@ def redrive(
         index: of the subscriptions to match with, where somebody keeps one: a store of millions need not be read.
 
     Raises:
+        ConfigError: *delete* is asked for, and the letters are in Kafka.
         TurnoutError: servers or the store cannot be reached, or refuse what has to be done; what was delivered by then
             is delivered, and a second redrive does no harm.
     """
@@ -190,6 +193,9 @@ class _Redrive:
         self._program = Program.of(route)
         self._index = index
         self._box = LetterBox.of(route)
+        if delete and self._box.in_kafka:
+            problem = "Kafka deletes no single records; without it, a note says which letters are delivered"
+            raise ConfigError([Mistake("--delete", problem)])
         self._sinks = Sinks(route)
         self._dry_run = dry_run
         self._delete = delete

@@ -124,7 +124,7 @@ def plan_replay(
         StreamError: a stream does not exist.
         ConnectionLostError: a server cannot be reached.
     """
-    source = route.nats_source()
+    source = route.source_with_history()
     condition = parse(where) if isinstance(where, str) else where
     request = {
         "route": route.name,

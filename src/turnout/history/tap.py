@@ -60,7 +60,7 @@ class Tapped:
     """Record at one stage of a route.
 
     Attributes:
-        stream: where it was read.
+        stream: where it was read; of Kafka ``topic:partition``.
         sequence: likewise.
         stage: ``source``, the name of a transform, ``mapped`` or ``delivered``.
         outcome: of a transform ``changed``, ``unchanged``, ``filtered`` or ``failed``; of the source ``read`` or
@@ -129,7 +129,7 @@ def taps(
     masks later is hidden. Subscriptions are those that the store has when this begins.
 
     Args:
-        route: whose way; its source is NATS.
+        route: whose way; its source is NATS or Kafka.
         stage: one of `stages_of`.
         where: only records that meet this condition there, over the metadata as it is at that stage.
         start: where to begin; what comes from now on if not given.
@@ -142,7 +142,7 @@ def taps(
         index: of the subscriptions to match with, where somebody keeps one: a store of millions need not be read.
 
     Raises:
-        ConfigError: there is no such stage, or the source is not NATS.
+        ConfigError: there is no such stage, or the source keeps no history.
         ConditionError: *where* cannot be read.
         TurnoutError: the server or the store cannot be reached.
     """
@@ -157,7 +157,7 @@ def taps(
         index = _index(route)
     tap = _Tap(route, stage, condition, index, unmasked=unmasked)
     pace = _Pace(rate, stop or threading.Event(), live=start is None)
-    newest = None if pace.allowed is None else _SEARCHED if condition or route.nats_source().filters else _SAMPLE
+    newest = None if pace.allowed is None else _SEARCHED if condition or route.source.filters else _SAMPLE
     return _limited(_tapped(tap, parts(route, start, end, pace.stop, newest=newest), pace), limit, pace.stop)
 
 

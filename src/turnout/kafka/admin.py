@@ -36,11 +36,13 @@ class TopicInfo:
         name: of the topic.
         id: that tells it from an earlier topic of the same name (KIP-516); None where the brokers are older than that.
         partitions: numbers of its partitions, in order.
+        writable: whether this user may write to it; None where brokers do not say.
     """
 
     name: str
     id: str | None
     partitions: tuple[int, ...]
+    writable: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,17 +122,21 @@ class KafkaAdmin:
     def existing(self, topics: Iterable[str]) -> dict[str, TopicInfo]:
         """Return those of the topics that exist."""
         from confluent_kafka import TopicCollection
+        from confluent_kafka.admin import AclOperation
 
         names, described = list(topics), {}
         for begin in range(0, len(names), _TOPICS_AT_ONCE):
             part = names[begin : begin + _TOPICS_AT_ONCE]
-            ask = partial(self._client.describe_topics, TopicCollection(part), **self._times)
+            collection = TopicCollection(part)
+            ask = partial(self._client.describe_topics, collection, include_authorized_operations=True, **self._times)
             futures = self._asked(ask)
             for name, future in futures.items():
                 answer = self._answer(f"the topic {name!r} cannot be described", future, missing=None)
                 if answer is not None:
                     partitions = tuple(sorted(partition.id for partition in answer.partitions))
-                    described[name] = TopicInfo(name, _id_text(answer.topic_id), partitions)
+                    allowed = answer.authorized_operations
+                    writable = AclOperation.WRITE in allowed if allowed else None
+                    described[name] = TopicInfo(name, _id_text(answer.topic_id), partitions, writable)
         return described
 
     def ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, PartitionEnds]:
@@ -174,6 +180,19 @@ class KafkaAdmin:
             else:
                 own[resource.name] = int(settings["max.message.bytes"].value)
         return RecordLimits(own, min(others, default=None))
+
+    def creates_topics(self) -> bool | None:
+        """Return True if brokers create a topic for its first record; None if they may not be asked."""
+        from confluent_kafka.admin import ConfigResource, ResourceType
+
+        nodes = self._answer("the cluster cannot be described", self._client.describe_cluster(**self._times)).nodes
+        asked = ConfigResource(ResourceType.BROKER, str(nodes[0].id))
+        try:
+            future = self._asked(lambda: self._client.describe_configs([asked], **self._times))[asked]
+            settings = self._answer("the settings of the brokers cannot be described", future)
+        except StreamError:
+            return None
+        return str(settings["auto.create.topics.enable"].value).lower() == "true"
 
     def create_topic(self, name: str, partitions: int, config: Mapping[str, str], replicas: int = -1) -> bool:
         """Create a topic and wait until it can be seen; return False if it exists.

@@ -12,6 +12,7 @@ from turnout.records.paths import parse_path
 from turnout.routes.endpoints import AnySink, AnySource, Part
 from turnout.routes.health import HealthPart
 from turnout.routes.values import StoreUrl, interval
+from turnout.routes.webhooks import WebhooksPart
 from turnout.transforms import ErrorPolicy
 
 _POLICYS = {"predicates": "failed_predicates"}
@@ -147,6 +148,7 @@ class RouteDocument(Part):
             ``deadLetter``.
         sink: where messages go.
         sinks: name → sink; a destination ``name:topic`` chooses one, others go to the first.
+        webhooks: how messages for HTTP endpoints are stored, and delivered by ``turnout deliver``.
         dead_letter: where records go that fail.
         errors: what a failing record does to the run.
         trigger: when micro-batches start; as soon as there are records if not given.
@@ -167,6 +169,7 @@ class RouteDocument(Part):
     unmatched: Literal["drop", "pass", "deadLetter"] | None = None
     sink: AnySink | None = None
     sinks: dict[str, AnySink] | None = None
+    webhooks: WebhooksPart | None = None
     dead_letter: DeadLetterPart | None = None
     errors: ErrorsPart | None = None
     trigger: TriggerPart = Field(default_factory=TriggerPart)

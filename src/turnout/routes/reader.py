@@ -85,6 +85,7 @@ class RouteReader:
         self._fields(checked, chain, (key.schema, value.schema), self._unread(transforms, converters))
         self._dead_letter(checked)
         self._feeds(checked)
+        self._webhooks(checked)
         self._transactions(checked)
         self._spark(checked)
         sinks = checked.sinks if checked.sinks is not None else {DEFAULT_SINK: checked.sink}
@@ -99,6 +100,7 @@ class RouteReader:
             cluster=checked.cluster,
             subscriptions=files.subscriptions(checked.subscriptions),
             unmatched=checked.unmatched or "drop",
+            webhooks=checked.webhooks,
             dead_letter=checked.dead_letter or _connectors_dead_letter(chain.errors),
             trigger=checked.trigger,
             health=checked.health,
@@ -219,6 +221,23 @@ class RouteReader:
         """Check that the source has one stream, whose sequences are the order of the feeds."""
         if checked.subscriptions is not None and checked.subscriptions.feeds and len(checked.source.streams) != 1:
             self.add(("subscriptions", "feeds"), "feeds need a source of format nats with one stream")
+
+    def _webhooks(self, checked: RouteDocument) -> None:
+        """Check that deliveries have subscriptions, and a sink of format nats that stores each of them once."""
+        if checked.webhooks is None:
+            return
+        sinks: Mapping[str, Sink | None] = checked.sinks or {DEFAULT_SINK: checked.sink}
+        name = checked.webhooks.sink
+        if name is not None and name not in sinks:
+            self.add(("webhooks", "sink"), f"found {name!r}, expected one of {', '.join(sinks)}")
+            return
+        sink = sinks[name] if name is not None else next(iter(sinks.values()))
+        if not isinstance(sink, NatsSink):
+            self.add(("webhooks",), f"needs a sink of format nats for its deliveries, found {sink and sink.format}")
+        elif not sink.with_ids:
+            self.add(("webhooks",), "needs a sink that stores each message once, found messageId: none")
+        if checked.subscriptions is None:
+            self.add(("webhooks",), "needs subscriptions, whose destinations are webhooks")
 
     def _transactions(self, checked: RouteDocument) -> None:
         """Check that a repeated micro-batch has the same splits, if a sink has each of them in a transaction."""

@@ -18,6 +18,7 @@ from turnout.routes.endpoints import NatsSource, Sink, Source
 from turnout.routes.health import HealthPart
 from turnout.routes.reader import RouteReader
 from turnout.routes.variables import Variables
+from turnout.routes.webhooks import WebhooksPart
 from turnout.routes.yaml_text import YamlText, decoded
 from turnout.secrets import masked_url
 from turnout.subjects import MappingTable
@@ -48,6 +49,7 @@ class Route:
         subscriptions: the store of subscriptions; None sends every record to the sink under its own topic.
         unmatched: what happens to a record that no subscription wants: drop, pass or deadLetter.
         sinks: name → sink. The first is where destinations without a sink's name go.
+        webhooks: how messages for HTTP endpoints are stored and delivered; None for no webhooks.
         dead_letter: where failing records go; None drops them, counted.
         trigger: when micro-batches start.
         health: shares of lost records above which a server shows the route as unhealthy.
@@ -87,6 +89,7 @@ class Route:
     cluster: str | None = None
     subscriptions: SubscriptionsPart | None = None
     unmatched: str = "drop"
+    webhooks: WebhooksPart | None = None
     dead_letter: DeadLetterPart | None = None
     trigger: TriggerPart = field(default_factory=TriggerPart)
     health: HealthPart = field(default_factory=HealthPart)
@@ -162,6 +165,20 @@ class Route:
             ]
             raise RouteError(sorted(mistakes, key=lambda mistake: mistake.line or 0), what=heading)
         return replace(route, file=file, digest=digest_of(text))
+
+    def source_with_history(self, option: str = "source") -> Source:
+        """The source, of which records can be read again.
+
+        Args:
+            option: what asks for it, to be named in the error.
+
+        Raises:
+            ConfigError: the source keeps no history.
+        """
+        if self.source.keeps_history:
+            return self.source
+        problem = f"expected format nats or kafka, whose history is kept, found {self.source.format}"
+        raise ConfigError([Mistake(option, problem)])
 
     def nats_source(self, option: str = "source") -> NatsSource:
         """The source, of which history can be read.

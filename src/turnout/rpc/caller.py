@@ -60,6 +60,7 @@ NEEDS: dict[tuple[str, str], Right] = {
     (_MATCHING, "Explain"): Right.READ,
     (_MATCHING, "Watch"): Right.READ,
     (_STORAGE, "CreateMany"): Right.WRITE,
+    (_STORAGE, "DeleteMany"): Right.WRITE,
     (_STORAGE, "Revision"): Right.READ,
     (_STORAGE, "GetChanges"): Right.READ,
     (_STORAGE, "GetSnapshot"): Right.READ,

@@ -240,7 +240,11 @@ def check_message(request: object) -> None:
         raise RefusedError(grpc.StatusCode.INVALID_ARGUMENT, f"not a message of this method: {request.problem}")
 
 
-_STREAMS = (("turnout.subscriptions.v1.Matching", "Watch"), ("turnout.subscriptions.v1.Storage", "CreateMany"))
+_STREAMS = (
+    ("turnout.subscriptions.v1.Matching", "Watch"),
+    ("turnout.subscriptions.v1.Storage", "CreateMany"),
+    ("turnout.subscriptions.v1.Storage", "DeleteMany"),
+)
 
 
 def _refuse(pool: BoundedPool, _request: object, _call: object) -> Never:

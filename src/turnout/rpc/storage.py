@@ -24,8 +24,8 @@ from turnout.subscriptions.store import creations_of, history_of, view_as_of
 from turnout.subscriptions.store_threads import STORE_SECONDS
 
 COUNT_KEY = "turnout-count"
-"""The metadata by which a client says how many subscriptions its stream has. To gRPC for Python a stream that breaks
-off may look like one that ends; by this number it is told from one."""
+"""The metadata by which a client says how many subscriptions or ids its stream has. To gRPC for Python a stream that
+breaks off may look like one that ends; by this number it is told from one."""
 
 
 class StorageServicer(_Servicer):
@@ -53,6 +53,19 @@ class StorageServicer(_Servicer):
         if ids:
             self._tenants.changed()
         return pb.CreateManyResponse(ids=ids)
+
+    def DeleteMany(  # noqa: N802
+        self, request_iterator: Iterable[pb.DeleteManyRequest], context: CallContext
+    ) -> pb.DeleteManyResponse:
+        """Delete all subscriptions or none. A stream that breaks off raises here, before anything is deleted."""
+        with self._bulks:
+            ids = list(_bounded_ids(request_iterator))
+            _check_count(context, len(ids))
+            with within(STORE_SECONDS):
+                count = self._tenants.service(context.caller).delete_many(ids)
+        if count:
+            self._tenants.changed()
+        return pb.DeleteManyResponse(count=count)
 
     def Revision(self, request: pb.RevisionRequest, context: CallContext) -> pb.RevisionResponse:  # noqa: ARG002, N802
         """The present revision."""
@@ -123,3 +136,14 @@ def _bounded(messages: Iterable[subscriptions_pb2.Subscription]) -> Iterator[Sub
                 f"a bulk has at most {MAX_BULK} subscriptions and {MAX_BULK_BYTES} bytes: send it in parts",
             )
         yield subscription_from(message)
+
+
+def _bounded_ids(parts: Iterable[pb.DeleteManyRequest]) -> Iterator[str]:
+    """The ids of a stream, which ends where there are too many."""
+    count = 0
+    for part in parts:
+        count += len(part.ids)
+        if count > MAX_BULK:
+            problem = f"a bulk has at most {MAX_BULK} ids: send it in parts"
+            raise RefusedError(grpc.StatusCode.RESOURCE_EXHAUSTED, problem)
+        yield from part.ids

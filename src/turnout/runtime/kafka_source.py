@@ -40,6 +40,7 @@ class KafkaSourceOptions:
         client: options of the client.
         topics: to read; empty with a *pattern*.
         pattern: Java regular expression of the topics; None with *topics*.
+        only: the one partition of the only topic to read; None for all.
         start: of a query without a checkpoint, or of a bounded read.
         end: of a run that does all there is, or of a bounded read.
         max_records: the most offsets in one micro-batch; None for no limit.
@@ -52,6 +53,7 @@ class KafkaSourceOptions:
     client: KafkaOptions
     topics: tuple[str, ...] = ()
     pattern: str | None = None
+    only: int | None = None
     start: KafkaPlace = "earliest"
     end: KafkaPlace = "latest"
     max_records: int | None = None
@@ -72,6 +74,7 @@ class KafkaSourceOptions:
             source.client,
             listed(source.topics),
             source.topic_pattern,
+            None,
             place_of(source.start),
             place_of("latest" if source.end is None else source.end),
             source.max_records_per_trigger,
@@ -286,6 +289,8 @@ def planned_between(options: KafkaSourceOptions) -> list[PartitionRange]:
         infos = options.found_topics(admin)
         if options.pattern is None:
             infos = admin.describe(options.topics)
+        if options.only is not None:
+            infos = {name: replace(info, partitions=(options.only,)) for name, info in infos.items()}
         ends = admin.ends(partitions_of(infos))
         begins = resolved(admin, options.start, infos, ends)
         stops = resolved(admin, options.end, infos, ends)

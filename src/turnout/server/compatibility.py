@@ -88,6 +88,11 @@ _WORK = (
     ("cluster", "cluster", _STATELESS),
     ("unmatched", "unmatched", _STATELESS),
     ("sinks", "sink", "what was delivered stays where it is, the next micro-batch goes to the new sink"),
+    (
+        "webhooks",
+        "webhooks",
+        "a delivery that waits keeps its subject; a dispatcher started anew has the new block",
+    ),
     ("dead_letter", "deadLetter", _STATELESS),
     ("trigger", "trigger", "it says when micro-batches start, and not what they hold"),
     ("health", "health", "it says what the server shows, and nothing of what a record goes through"),

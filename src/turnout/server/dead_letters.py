@@ -7,10 +7,10 @@ from collections.abc import Iterable
 
 from turnout.engine.sample_records import SampleRecord
 from turnout.errors import StreamError
-from turnout.history.dead_letters import DeadLetter, LetterBox, is_wanted, read
+from turnout.history.dead_letters import DeadLetter, is_wanted, read
+from turnout.history.letter_box import LetterBox
 from turnout.history.masked_views import masked_letter
 from turnout.history.masking import hidden_anywhere
-from turnout.nats.wire.positions import state_of
 from turnout.records.text import readable
 from turnout.routes import Route
 from turnout.server.errors import ConflictError
@@ -34,9 +34,7 @@ def newest(route: Route, *, done: bool = False) -> list[DeadLetter]:
     """
     _check(route)
     box = LetterBox.of(route)
-    with box.connection() as connection:
-        begin = max(1, state_of(connection, box.stream).next - REACH)
-    return read(route, start=begin, done=done)[::-1]
+    return read(route, start=box.newest(REACH), done=done)[::-1]
 
 
 def visible(
@@ -67,10 +65,14 @@ def letter_at(route: Route, sequence: int) -> DeadLetter:
 
     Raises:
         ConflictError: the route sets nothing aside.
-        StreamError: there is none, with code 404.
+        StreamError: there is none, with code 404; or several partitions of Kafka have one, with code 409.
     """
     _check(route)
-    letters = read(route, start=sequence, end=sequence + 1, done=True)
+    box = LetterBox.of(route)
+    letters = read(route, start=box.at(sequence), end=box.at(sequence + 1), done=True)
+    if len(letters) > 1:
+        streams = ", ".join(letter.stream for letter in letters)
+        raise StreamError(f"several partitions have a dead letter {sequence}: {streams}", code=409)
     if not letters or letters[0].sequence != sequence:
         raise StreamError(f"route {route.name} has no dead letter {sequence}", code=404)
     return letters[0]

@@ -20,6 +20,7 @@ _BATCH = "when a micro-batch has ended; since the server began"
 _END = "when a micro-batch has ended"
 _LOOK = "every 2 s, at the servers of NATS; no other source tells"
 _ASKED = "when it is asked for"
+_POSTED = "when a request has ended; since the server began"
 _LOSS = "every 15 s, from the counts of each minute"
 
 
@@ -83,6 +84,14 @@ MEASURES: Final = {
         Measure(
             "turnout_route_batch_seconds", "histogram", _ROUTE, "seconds",
             "How long micro-batches took, from the first record to the last acknowledgement.", _BATCH,
+        ),
+        Measure(
+            "turnout_route_webhook_messages_total", "counter", ("route", "outcome"), "messages",
+            "Messages for webhooks: delivered, or dead after their last attempt.", _POSTED,
+        ),
+        Measure(
+            "turnout_route_webhook_requests_total", "counter", ("route", "outcome"), "requests",
+            "Requests to webhooks: taken with a 2xx, or failed.", _POSTED,
         ),
         Measure("turnout_route_up", "gauge", _ROUTE, "0 or 1", "Whether the route runs.", _ASKED),
         Measure(

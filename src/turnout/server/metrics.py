@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from prometheus_client import (
     GC_COLLECTOR,
@@ -58,6 +58,10 @@ class Metrics:
     ) -> None:
         """Register metrics of the routes, their lag, losses and task slots, which are read at each scrape."""
         self.registry.register(_Routes(entries, lag, losses, slots, self._seconds))
+
+    def watch_webhooks(self, totals: Callable[[], Mapping[str, Mapping[str, int]]]) -> None:
+        """Register metrics of deliveries over HTTP, which are read at each scrape."""
+        self.registry.register(_Webhooks(totals))
 
     def add(self, registry: CollectorRegistry) -> None:
         """Add the metrics of another registry: the subscriptions service's."""
@@ -126,6 +130,24 @@ class _Routes:
                 seconds.add_metric((entry.name,), lag.seconds)
         yield records
         yield seconds
+
+
+class _Webhooks:
+    """Collector of the metrics of deliveries over HTTP."""
+
+    def __init__(self, totals: Callable[[], Mapping[str, Mapping[str, int]]]) -> None:
+        self._totals = totals
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metrics of all routes with webhooks."""
+        messages = MEASURES["turnout_route_webhook_messages_total"].family()
+        requests = MEASURES["turnout_route_webhook_requests_total"].family()
+        for route, counts in self._totals().items():
+            for outcome in ("delivered", "dead"):
+                messages.add_metric((route, outcome), counts.get(outcome, 0))
+            requests.add_metric((route, "taken"), counts.get("delivered", 0))
+            requests.add_metric((route, "failed"), counts.get("failed", 0))
+        yield from (messages, requests)
 
 
 def _counters(entries: list[RouteEntry]) -> Iterator[Metric]:

@@ -39,16 +39,18 @@ def batch_of(route: Route, record: Mapping[str, object]) -> ArrowBatch:
 
 
 def batch_at(route: Route, place: str) -> ArrowBatch:
-    """Return a record of the route's source, by ``STREAM:SEQ``, or by sequence alone if it has one stream.
+    """Return a record of the route's source, by ``STREAM:SEQ`` or ``TOPIC:PARTITION:OFFSET``.
+
+    A sequence alone suffices if the source has one stream.
 
     Raises:
         ConfigError: it is no such place.
-        ConflictError: the source is no stream.
+        ConflictError: the source keeps no history.
         StreamError: there is no such message.
         ConnectionLostError: the server is away.
     """
     source = route.source
-    if not source.streams:
+    if not source.keeps_history:
         raise ConflictError(f"route {route.name} does not read a stream: give the record itself")
     try:
         stream, sequence = source.message(place)

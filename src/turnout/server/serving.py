@@ -26,6 +26,7 @@ from turnout.server.activity_recorder import Recorder
 from turnout.server.app import build_app, guarded
 from turnout.server.config import ServerConfig
 from turnout.server.connections import LimitedProtocol
+from turnout.server.deliveries import WebhookDeliveries
 from turnout.server.events import Events
 from turnout.server.grpc import grpc_settings, tenants_of
 from turnout.server.health import Health
@@ -166,6 +167,9 @@ class RouteServer:
         self._resources.callback(self.routes.close)
         survey = Survey(self.routes.entries, observer=recorder.lagged)
         self._resources.callback(survey.close)
+        webhooks = WebhookDeliveries(self._known_versions)
+        self._resources.callback(webhooks.close)
+        metrics.watch_webhooks(webhooks.totals)
         losses = LossWatch(state, self.routes.entries, self.config.health)
         metrics.watch(self.routes.entries, survey.lag, losses.report, self.routes.slots)
         tenants = subscriptions[1] if subscriptions else None
@@ -183,6 +187,7 @@ class RouteServer:
         app = self._guarded_app(self.parts, authenticator)
         self.routes.look()
         survey.start()
+        webhooks.start()
         self._in_thread("turnout-watch", lambda: self._keep_looking(recorder, losses))
         self._serve_http(app, listening, events)
 
@@ -196,6 +201,10 @@ class RouteServer:
             entrance=self._pages(unguarded, authenticator) if self._pages else Entrance(),
             bodies=Bodies(self.config.limits.buffered_bytes),
         )
+
+    def _known_versions(self) -> dict[str, Route]:
+        """Return the routes that run, or would run, by name."""
+        return {entry.name: entry.version.route for entry in self.routes.entries() if entry.version is not None}
 
     def _listen(self) -> socket.socket:
         address = self.config.address

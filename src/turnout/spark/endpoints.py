@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Final
 
@@ -12,6 +12,7 @@ from turnout.routes.endpoints import Endpoint, Sink, Source
 from turnout.routes.endpoints.formats import adapter_class, format_of
 
 if TYPE_CHECKING:
+    from turnout.history.ranges import StreamRange
     from turnout.routes import Route
     from turnout.runtime.kafka_limits import KafkaLimits
     from turnout.runtime.publishing import PublishingOptions
@@ -81,6 +82,16 @@ class SparkEndpoint:
 
         Raises:
             ConfigError: the source does not know such places.
+        """
+        raise NotImplementedError
+
+    def part(self, spark: SparkSession, range_: StreamRange, filters: Sequence[str]) -> DataFrame:
+        """Return a range of one stream, or partition, as splits.
+
+        Args:
+            spark: where.
+            range_: of the stream.
+            filters: subjects to read, if only some are.
         """
         raise NotImplementedError
 

@@ -1,7 +1,8 @@
 """Destinations: what a text must be for a message to be sent there, and which of them one may reach.
 
-A destination is a subject without wildcards, ``sink:subject`` where a route has several named sinks, or ``feed:`` for
-the subscription's feed alone. Whether a stream takes the subject is known only to the server.
+A destination is a subject without wildcards, ``sink:subject`` where a route has several named sinks, a webhook
+(`turnout.subscriptions.webhooks`), or ``feed:`` for the subscription's feed alone. Whether a stream takes the subject
+is known only to the server.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from dataclasses import dataclass, replace
 from turnout.errors import ConfigError, Mistake, SubscriptionInvalidError
 from turnout.subjects import is_valid, matches
 from turnout.subscriptions.model import Subscription
+from turnout.subscriptions.webhooks import is_url, webhook_problem
 
 FEED = "feed:"
 """Destination of a subscription whose messages are read from its feed, and sent nowhere."""
@@ -42,6 +44,8 @@ def problem_of(destination: str) -> str | None:
             return f"cannot be published to: it has {size:,} bytes, at most {MAX_BYTES:,} are taken"
     if destination == FEED or (_SUBJECT.fullmatch(destination) and ":" not in destination):
         return None
+    if is_url(destination):
+        return webhook_problem(destination)
     head, colon, rest = destination.partition(":")
     problem = _problem(destination, 0)
     if problem is None and colon:

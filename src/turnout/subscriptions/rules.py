@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from turnout.conditions import Condition, Group, Kiwi, Regex, leaves
 from turnout.conditions.pattern import ANY, parse_pattern
 from turnout.errors import SubscriptionInvalidError
-from turnout.subscriptions.destinations import problems_of
+from turnout.subscriptions.destinations import problem_of, problems_of
 from turnout.subscriptions.model import Subscription
 
 MAX_ID = 256
@@ -170,6 +170,42 @@ def check(subscription: Subscription) -> None:
     Raises:
         SubscriptionInvalidError: the message has every broken rule, each with its place.
     """
+    if is_plain(subscription):
+        return
     problems = [problem for rule in RULES for problem in rule(subscription)]
     if problems:
         raise SubscriptionInvalidError("; ".join(problems))
+
+
+_PLAIN_TEXT = 256
+"""Characters of all texts of a plain subscription: no more than any of them may have."""
+
+
+def is_plain(subscription: Subscription) -> bool:
+    """Return True for a small subscription of patterns that surely keeps all rules, as most do that are imported.
+
+    False says nothing: the rules decide.
+    """
+    root = subscription.condition
+    children = root.children if type(root) is Group else (root, None)
+    if root.negated or len(children) < 2:
+        return False
+    texts = _texts(subscription)
+    promised = False
+    for leaf in children:
+        if type(leaf) is Kiwi:
+            texts += leaf.key, leaf.pattern
+            promised = promised or not leaf.negated
+        elif leaf is not None:
+            return False
+    text = "".join(texts)
+    return (
+        promised
+        and len(text) <= _PLAIN_TEXT
+        and text.isascii()
+        and text.count("*") <= MAX_STARS
+        and 0 < len(subscription.destinations) <= MAX_DESTINATIONS
+        and len(children) <= MAX_LEAVES
+        and len(set(children)) == len(children)
+        and not any(map(problem_of, subscription.destinations))
+    )

@@ -15,7 +15,7 @@ from turnout.subscriptions.kiwi_tree import PairNotFoundError, PatternRegistry
 from turnout.subscriptions.model import ConditionMatch, Page, Subscription
 from turnout.subscriptions.quotas import Quota, UsageCounter
 from turnout.subscriptions.rules import check, check_id
-from turnout.subscriptions.store import Store, history_of
+from turnout.subscriptions.store import Store, delete_many, history_of
 
 _USUAL = Rights()
 
@@ -126,8 +126,7 @@ class SubscriptionService:
             for leaf in pairs:
                 _insist(trees.of(leaf), leaf)
         except BaseException:
-            for id_ in ids:
-                self.store.delete(id_)
+            delete_many(self.store, ids)
             raise
         return ids
 
@@ -191,6 +190,22 @@ class SubscriptionService:
         if deleted is not None and self._kiwi_trees is not None:
             for leaf in _tree_leaves([deleted]):
                 self._release(self._kiwi_trees.of(leaf), leaf)
+
+    def delete_many(self, ids: Iterable[str]) -> int:
+        """Delete all subscriptions, or none if one does not exist; return their number. See `delete`.
+
+        A store that is no `BulkStore` deletes one after the other, up to the first that does not exist.
+        """
+        distinct = list(dict.fromkeys(ids))
+        for id_ in distinct:
+            check_id(id_)
+        trees = self._kiwi_trees
+        patterns = [] if trees is None else _tree_leaves(map(self.store.read, distinct))
+        delete_many(self.store, distinct)
+        if trees is not None:
+            for leaf in patterns:
+                self._release(trees.of(leaf), leaf)
+        return len(distinct)
 
     def _release(self, registry: PatternRegistry, leaf: Kiwi) -> None:
         """Remove a pair that no subscription uses; keep it if this cannot be determined now."""

@@ -16,6 +16,7 @@ from turnout.transforms.cast import Cast
 from turnout.transforms.cloud_event import CloudEvent
 from turnout.transforms.drop import Drop
 from turnout.transforms.drop_headers import DropHeaders
+from turnout.transforms.event_router import EventRouter
 from turnout.transforms.extract_field import ExtractField
 from turnout.transforms.extract_new_record_state import ExtractNewRecordState
 from turnout.transforms.extract_topic import ExtractTopic
@@ -59,6 +60,7 @@ TRANSFORMS: Mapping[str, type[Transform]] = MappingProxyType(
             CloudEvent,
             Drop,
             DropHeaders,
+            EventRouter,
             ExtractField,
             ExtractNewRecordState,
             ExtractTopic,

@@ -221,3 +221,23 @@ def test_settings_of_a_subscription(client: TestClient) -> None:
     assert match() == 1
     assert patch(expires={"at": "soon"}).status_code == 422
     assert "delivery.timeout" in patch(delivery={"timeout": -1}).json()["detail"]
+
+
+def test_many_at_once(client: TestClient) -> None:
+    """A bulk is one change, whole or not at all, and matching sees it at once."""
+    bodies = [{"id": f"s{n}", "destinations": ["d"], "condition_text": f"a:{n}"} for n in range(300)]
+    created = client.post("/v1/subscriptions/create-many", json={"subscriptions": bodies})
+    again = client.post("/v1/subscriptions/create-many", json={"subscriptions": [{**bodies[0], "id": "n"}, bodies[1]]})
+    wrong = client.post("/v1/subscriptions/create-many", json={"subscriptions": [bodies[0], {"destinations": []}]})
+    missing = client.post("/v1/subscriptions/delete-many", json={"ids": ["s1", "nobody"]})
+    deleted = client.post("/v1/subscriptions/delete-many", json={"ids": [*(f"s{n}" for n in range(299)), "s0"]})
+    found = client.get("/v1/subscriptions").json()
+
+    assert (created.status_code, created.json()["ids"]) == (201, [body["id"] for body in bodies])
+    assert (again.status_code, wrong.status_code, missing.status_code) == (409, 422, 404)
+    assert "nobody" in missing.text
+    assert (deleted.status_code, deleted.json()) == (200, {"deleted": 299})
+    assert [(one["id"], one["revision"]) for one in found["items"]] == [("s299", 1)]
+    matched = client.post("/v1/subscriptions/match", json={"message": {"a": "299"}}).json()
+    assert [one["subscription_id"] for one in matched["matches"]] == ["s299"]
+    assert client.get("/v1/subscriptions/s5/history").json()["entries"][-1]["revision"] == matched["revision"] == 2

@@ -27,6 +27,7 @@ from turnout.errors import (
 )
 from turnout.subscriptions import Subscription, open_store
 from turnout.subscriptions.deadline import within
+from turnout.subscriptions.store import delete_many
 from turnout.subscriptions.stores import mongo
 from turnout.subscriptions.stores._mongo_clock import ServerClock
 from turnout.subscriptions.stores._mongo_driver import error_of
@@ -227,6 +228,72 @@ def test_a_delete_that_was_begun(url, store, monkeypatch):
 
         assert changes.deleted_ids == ("a",)
         assert [subscription.id for subscription in changes.created] == ["c"]
+
+
+@pytest.mark.parametrize("retention", ["", "&retention=0s"])
+@pytest.mark.parametrize("step", ["insert_one", "hold", "_commit"])
+def test_a_bulk_deletion_whose_writer_died(url, monkeypatch, step, retention):
+    """The next writer ends it if the list of ids was complete; else nothing was deleted. Never is a part of it gone."""
+    ids = [f"s{number:04}" for number in range(2_400)]
+    with open_store(url + retention) as store:
+        store.create_many(subscription(id=id_) for id_ in ids)
+        store.delete("s0000")
+        store.create(subscription(id="s0000"))
+    killed = subprocess.run(
+        [sys.executable, "-c", _DYING, url + retention, step, *ids[:2_300]], timeout=60, check=False
+    )
+    assert killed.returncode == -9
+
+    with open_store(url + retention) as store:
+        _advance(monkeypatch, 60)
+        store.create(subscription(id="next"))
+        changes = store.changes(3)
+        done = step != "insert_one"
+
+        assert store.revision() == (5 if done else 4)
+        assert sorted(changes.deleted_ids) == (ids[:2_300] if done else [])
+        assert [one.id for one in store.snapshot()] == ["next", *(ids[2_300:] if done else ids)]
+        assert "s0000" in store.changes(1).deleted_ids
+        if not retention:
+            assert len(list(store.as_of(3))) == 2_400
+            assert [entry.action for entry in store.history(ids[1])] == ["created", "deleted"][: 1 + done]
+        # The names are free again, and the list of the dead writer concerns nobody.
+        delete_many(store, ["next"])
+        store.create_many(subscription(id=id_) for id_ in (ids[:2_300] if done else ["next"]))
+        assert len(store.snapshot()) == (2_400 if done else 2_401)
+        assert isinstance(store, MongoStore)
+        assert store._states.count_documents({}) == 2
+
+
+_DYING = textwrap.dedent(
+    """
+    import os, signal, sys
+    from turnout.subscriptions import open_store
+
+    url, step, *ids = sys.argv[1:]
+    store = open_store(url)
+    holder = {"insert_one": store._bulk._states, "hold": store._turns, "_commit": store}[step]
+    work, calls = getattr(holder, step), []
+
+    def dies(*arguments):
+        calls.append(arguments)
+        # "hold" is called before each chunk: one of three is done.
+        if len(calls) == (2 if step == "hold" else 1):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return work(*arguments)
+
+    if step == "insert_one":
+        class States:
+            find, find_one, insert_many = work.__self__.find, work.__self__.find_one, work.__self__.insert_many
+            delete_one, delete_many, insert_one = work.__self__.delete_one, work.__self__.delete_many, dies
+
+        store._bulk._states = States
+    else:
+        setattr(holder, step, dies)
+    store.delete_many(ids)
+    """
+)
+"""Deletes in bulk, and is killed when it comes to a step."""
 
 
 def test_an_update_that_was_begun(url, store, monkeypatch):

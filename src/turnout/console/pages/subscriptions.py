@@ -185,5 +185,5 @@ def _search(subscriptions: Subscriptions, query: dict[str, str], cursor: str) ->
 def _matching_routes(parts: Parts) -> list[str]:
     """Return the routes with records to try a condition on; routes that match subscriptions are first."""
     routes = [entry.version.route for entry in parts.routes.entries() if entry.version is not None]
-    readable = [route for route in routes if route.source.streams]
+    readable = [route for route in routes if route.source.keeps_history]
     return [route.name for route in sorted(readable, key=lambda route: (route.subscriptions is None, route.name))]

@@ -16,9 +16,9 @@ router = page_router()
 @router.get("/tap")
 def tap(request: Request, parts: PartsDep, _: Reads, route: str = "") -> HTMLResponse:
     versions = [(entry.name, entry.version) for entry in parts.routes.entries()]
-    names = [name for name, version in versions if version and version.route.source.streams]
+    names = [name for name, version in versions if version and version.route.source.keeps_history]
     stages: tuple[str, ...] = ()
     if route:
         chosen = route_of(parts.routes.entry(route))
-        stages = stages_of(chosen) if chosen.source.streams else ()
+        stages = stages_of(chosen) if chosen.source.keeps_history else ()
     return page(request, "tap.html", names=names, route=route, stages=stages)

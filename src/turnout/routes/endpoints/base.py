@@ -59,6 +59,11 @@ class Source(Endpoint):
     """Options of every source, and its abilities; the defaults are those of a format without streams."""
 
     @property
+    def keeps_history(self) -> bool:
+        """True if records can be read again by their positions."""
+        return bool(self.streams)
+
+    @property
     def streams(self) -> tuple[str, ...]:
         """Names of the streams, whose history can be read by sequence; empty for formats without streams."""
         return ()

@@ -14,10 +14,13 @@ from turnout.routes.endpoints.base import Endpoint, Sink, Source
 from turnout.routes.values import Brokers, JavaPattern, KafkaStart, KafkaTopics, listed
 from turnout.transforms.java.regex import JavaRegex
 from turnout.transforms.java.regex_characters import JavaRegexError
+from turnout.untrusted import LARGEST_SEQUENCE, decimal
 
 _TOPIC = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}")
 _OWN_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 
+
+_LARGEST_PARTITION: Final = (1 << 31) - 1
 
 _CLIENT: Final = "kafka."
 """Beginning of the options that are properties of Kafka's client."""
@@ -100,6 +103,31 @@ class KafkaSource(_Kafka, Source):
         if (self.topics is None) == (self.topic_pattern is None):
             raise ValueError("needs exactly one of topics and topicPattern")
         return self
+
+    @property
+    def keeps_history(self) -> bool:
+        """True: records can be read again by topic, partition and offset."""
+        return True
+
+    def message(self, position: str) -> tuple[str, int]:
+        """Return the partition, as ``topic:partition``, and the offset named by TOPIC:PARTITION:OFFSET.
+
+        Raises:
+            ValueError: it names no record of these topics.
+        """
+        topic, _, numbers = position.strip().partition(":")
+        partition, _, offset = numbers.partition(":")
+        number, at = decimal(partition, _LARGEST_PARTITION), decimal(offset, LARGEST_SEQUENCE)
+        if number is None or at is None or not self.reads(topic):
+            read = ", ".join(listed(self.topics)) if self.topic_pattern is None else self.topic_pattern
+            raise ValueError(f"expected TOPIC:PARTITION:OFFSET with a topic of {read}; found {position!r}")
+        return f"{topic}:{number}", at
+
+    def reads(self, topic: str) -> bool:
+        """Return True if the topic is one of the source's."""
+        if self.topic_pattern is None:
+            return topic in listed(self.topics)
+        return JavaRegex.of(self.topic_pattern).matches(topic)
 
     def returned_by(self, sink: Sink, patterns: tuple[str, ...]) -> Callable[[str], bool] | None:
         """Return a test for topics of a sink in the same cluster; None for another sink."""

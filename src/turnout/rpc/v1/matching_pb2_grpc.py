@@ -246,6 +246,11 @@ class StorageStub:
                 request_serializer=turnout_dot_rpc_dot_v1_dot_subscriptions__pb2.Subscription.SerializeToString,
                 response_deserializer=turnout_dot_rpc_dot_v1_dot_matching__pb2.CreateManyResponse.FromString,
                 _registered_method=True)
+        self.DeleteMany = channel.stream_unary(
+                '/turnout.subscriptions.v1.Storage/DeleteMany',
+                request_serializer=turnout_dot_rpc_dot_v1_dot_matching__pb2.DeleteManyRequest.SerializeToString,
+                response_deserializer=turnout_dot_rpc_dot_v1_dot_matching__pb2.DeleteManyResponse.FromString,
+                _registered_method=True)
         self.Revision = channel.unary_unary(
                 '/turnout.subscriptions.v1.Storage/Revision',
                 request_serializer=turnout_dot_rpc_dot_v1_dot_matching__pb2.RevisionRequest.SerializeToString,
@@ -289,6 +294,13 @@ class StorageServicer:
 
     def CreateMany(self, request_iterator, context):
         """Store all of them or none, with the ids that they have, new ones where they have none.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteMany(self, request_iterator, context):
+        """Delete all of them or none, as one change; NOT_FOUND where one is not there. An id may come several times.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -350,6 +362,11 @@ def add_StorageServicer_to_server(servicer, server):
                     servicer.CreateMany,
                     request_deserializer=turnout_dot_rpc_dot_v1_dot_subscriptions__pb2.Subscription.FromString,
                     response_serializer=turnout_dot_rpc_dot_v1_dot_matching__pb2.CreateManyResponse.SerializeToString,
+            ),
+            'DeleteMany': grpc.stream_unary_rpc_method_handler(
+                    servicer.DeleteMany,
+                    request_deserializer=turnout_dot_rpc_dot_v1_dot_matching__pb2.DeleteManyRequest.FromString,
+                    response_serializer=turnout_dot_rpc_dot_v1_dot_matching__pb2.DeleteManyResponse.SerializeToString,
             ),
             'Revision': grpc.unary_unary_rpc_method_handler(
                     servicer.Revision,
@@ -415,6 +432,33 @@ class Storage:
             '/turnout.subscriptions.v1.Storage/CreateMany',
             turnout_dot_rpc_dot_v1_dot_subscriptions__pb2.Subscription.SerializeToString,
             turnout_dot_rpc_dot_v1_dot_matching__pb2.CreateManyResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteMany(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_unary(
+            request_iterator,
+            target,
+            '/turnout.subscriptions.v1.Storage/DeleteMany',
+            turnout_dot_rpc_dot_v1_dot_matching__pb2.DeleteManyRequest.SerializeToString,
+            turnout_dot_rpc_dot_v1_dot_matching__pb2.DeleteManyResponse.FromString,
             options,
             channel_credentials,
             insecure,

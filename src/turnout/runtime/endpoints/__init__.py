@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from turnout.routes.endpoints import Endpoint
 from turnout.routes.endpoints.formats import adapter_class, format_of
-from turnout.runtime.endpoints.adapter import EndpointAdapter, EndpointProbe, SourceSession, StreamEnd
+from turnout.runtime.endpoints.adapter import EndpointAdapter, EndpointProbe, SourceHistory, SourceSession, StreamEnd
 
-__all__ = ["EndpointAdapter", "EndpointProbe", "SourceSession", "StreamEnd", "adapter_of"]
+__all__ = ["EndpointAdapter", "EndpointProbe", "SourceHistory", "SourceSession", "StreamEnd", "adapter_of"]
 
 
 def adapter_of(endpoint: Endpoint) -> EndpointAdapter:

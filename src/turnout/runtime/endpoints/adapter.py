@@ -11,10 +11,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
 from turnout.errors import ConfigError, Mistake
 
 if TYPE_CHECKING:
+    from threading import Event
+
     import pyarrow as pa
 
     from turnout.engine import Messages
+    from turnout.nats.wire.positions import Place
     from turnout.records.published import Published, Refuse
+    from turnout.records.types import ArrowBatch
     from turnout.routes.endpoints import Endpoint, Source
     from turnout.runtime.endpoints.changes import Change
     from turnout.runtime.endpoints.source_streams import SourceStreams
@@ -52,8 +56,59 @@ class SourceSession(Protocol):
         """
 
 
+class SourceHistory(Protocol):
+    """Reading of a source's history beside its runs, over one connection.
+
+    Attributes:
+        streams: names of the streams of NATS; of Kafka the partitions, each as ``topic:partition``.
+    """
+
+    @property
+    def streams(self) -> Sequence[str]:
+        """Names of what has sequences, or offsets, of its own."""
+
+    def bounds(self, stream: str) -> StreamEnd:
+        """Return the bounds of a stream now.
+
+        Raises:
+            StreamError: it does not exist.
+            ConnectionLostError: the server has gone.
+        """
+
+    def resolve(self, stream: str, place: Place) -> int:
+        """Return the sequence in a stream that a place means now.
+
+        Raises:
+            ConfigError: it means none there.
+            StreamError: the stream does not exist.
+            ConnectionLostError: the server has gone.
+        """
+
+    def read(self, stream: str, start: int, end: int) -> Iterator[ArrowBatch]:
+        """Yield the records from *start* up to, not including, *end*, as a run reads them.
+
+        Raises:
+            StreamError: the stream does not exist, or may not be read.
+            ConnectionLostError: the server has gone.
+        """
+
+    def count(self, stream: str, start: int, end: int, filters: Sequence[str]) -> int:
+        """Return about how many records a range holds, on the subjects *filters* if given.
+
+        Raises:
+            StreamError: the stream does not exist.
+            ConnectionLostError: the server has gone.
+        """
+
+    def wait(self, positions: Mapping[str, int], stop: Event) -> None:
+        """Wait for a moment, or until there is a record at one of these positions, or *stop* is set."""
+
+
 class EndpointProbe:
     """Checks of one endpoint for ``turnout check --connect``, which change nothing."""
+
+    noun: ClassVar[str] = "stream"
+    """Word for what `streams` names."""
 
     def reach(self) -> str:
         """Contact a server, and return what was found.
@@ -63,6 +118,14 @@ class EndpointProbe:
         """
         raise NotImplementedError
 
+    def streams(self) -> Sequence[str]:
+        """Return the names of the streams, or topics, of the source whose latest records can be read; none by default.
+
+        Raises:
+            TurnoutError: the server cannot be asked.
+        """
+        return ()
+
     def latest(self, stream: str, count: int) -> tuple[list[pa.RecordBatch], str]:
         """Return the latest messages of a stream of the source, and a summary.
 
@@ -70,6 +133,10 @@ class EndpointProbe:
             TurnoutError: the stream does not exist, or may not be read.
         """
         raise NotImplementedError
+
+    def subjects(self, stream: str) -> Sequence[str]:  # noqa: ARG002 - of NATS
+        """Return the subjects that a stream captures; none by default."""
+        return ()
 
     def sink_checks(self, topics: Sequence[str]) -> Iterator[tuple[str, CheckOutput]]:  # noqa: ARG002
         """Yield more checks of a sink that can be reached, each with its name; none by default.
@@ -200,6 +267,16 @@ class EndpointAdapter:
             ConnectionLostError: no server answers.
         """
         raise self._without("source", "streams")
+
+    def history(self) -> AbstractContextManager[SourceHistory]:
+        """Open a connection to read the source's history.
+
+        Raises:
+            ConfigError: the source keeps none.
+            ConnectionLostError: no server answers.
+            StreamError: a stream does not exist.
+        """
+        raise self._without("source", "history")
 
     def record_at(self, stream: str, sequence: int) -> pa.RecordBatch:  # noqa: ARG002 - for formats with streams
         """Return a message of a stream as a record batch, as a run reads it.

@@ -8,18 +8,22 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Final, cast
 
 from turnout.errors import ConfigError, Mistake
-from turnout.kafka.admin import KafkaAdmin
+from turnout.kafka.admin import KafkaAdmin, TopicInfo
 from turnout.kafka.options import KafkaOptions
 from turnout.kafka.reader import PartitionRange, RangeReader
 from turnout.routes.endpoints import KafkaSink, KafkaSource
 from turnout.routes.values import listed
 from turnout.runtime.endpoints.adapter import EndpointAdapter, EndpointProbe, Start, StreamEnd, time_of
 from turnout.runtime.endpoints.changes import Change, other_changes, server_changes, unsafe_change
+from turnout.runtime.endpoints.kafka_history import KafkaHistory, hasty
+from turnout.runtime.endpoints.kafka_probe import KafkaProbe
 from turnout.runtime.kafka_publisher import KafkaSinkOptions
 from turnout.runtime.kafka_source import KafkaSourceOptions, partitions_of
 from turnout.untrusted import decimal, is_whole
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from turnout.engine import Messages
     from turnout.records.published import Published, Refuse
     from turnout.runtime.endpoints.source_streams import SourceStreams
@@ -62,7 +66,7 @@ class KafkaAdapter(EndpointAdapter):
 
     def probe(self, seconds: float) -> EndpointProbe:
         """Return a check of the cluster and its topics."""
-        return _ClusterProbe(self, seconds)
+        return KafkaProbe(self.endpoint, seconds)
 
     # Before a run
 
@@ -104,6 +108,41 @@ class KafkaAdapter(EndpointAdapter):
         """Open a connection with short timeouts."""
         with self._asked() as admin:
             yield KafkaSession(admin, self.endpoint.client)
+
+    @contextmanager
+    def history(self) -> Iterator[KafkaHistory]:
+        """Open a connection to read the partitions; those of a pattern's topics as they are now."""
+        with KafkaAdmin(self.endpoint.client) as admin:
+            yield self._history_of(admin, self.endpoint.client)
+
+    def record_at(self, stream: str, sequence: int) -> pa.RecordBatch:
+        """Return the record at an offset of ``topic:partition``."""
+        client = hasty(self.endpoint.client, _SECONDS)
+        with KafkaAdmin(client) as admin:
+            return KafkaHistory(admin, client, [stream.rpartition(":")[0]]).record_at(stream, sequence)
+
+    def last_records(self, count: int) -> Iterator[pa.RecordBatch]:
+        """Yield the records at the last *count* offsets of each partition."""
+        client = hasty(self.endpoint.client, _SECONDS)
+        with KafkaAdmin(client) as admin:
+            history = self._history_of(admin, client)
+            for stream in history.streams:
+                end = history.bounds(stream)
+                if (start := max(end.first, end.next - count)) < end.next:
+                    yield from history.read(stream, start, end.next)
+
+    def sample(self, count: int) -> Iterator[pa.RecordBatch]:
+        """Yield the last records of each partition, about *count* in all."""
+        with self._asked() as admin:
+            partitions = len(partitions_of(self._topics(admin)))
+        yield from self.last_records(max(1, count // max(1, partitions)))
+
+    def _topics(self, admin: KafkaAdmin) -> dict[str, TopicInfo]:
+        return KafkaSourceOptions.of(self._source).found_topics(admin)
+
+    def _history_of(self, admin: KafkaAdmin, client: KafkaOptions) -> KafkaHistory:
+        source = self._source
+        return KafkaHistory(admin, client, listed(source.topics) or sorted(self._topics(admin)))
 
     # Messages
 
@@ -152,22 +191,6 @@ class KafkaSession:
             written = batch.column("timestamp")[0].as_py()
             return None if written is None else max(0.0, now - written.timestamp())
         return None
-
-
-class _ClusterProbe(EndpointProbe):
-    """Check that brokers answer, and that the topics of a source exist."""
-
-    def __init__(self, adapter: KafkaAdapter, seconds: float) -> None:
-        self._adapter = adapter
-        self._seconds = seconds
-
-    def reach(self) -> str:
-        endpoint = self._adapter.endpoint
-        with self._adapter._asked(self._seconds) as admin:  # noqa: SLF001 - the same module's
-            found = admin.topics()
-            if isinstance(endpoint, KafkaSource) and endpoint.topics is not None:
-                admin.describe(listed(endpoint.topics))
-        return f"{', '.join(endpoint.client.servers)} answers; {len(found)} topics can be seen"
 
 
 def _wrong_offsets(start: Mapping[str, object]) -> Iterator[Mistake]:

@@ -10,10 +10,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 
 from turnout.errors import ConfigError, ConnectionLostError, Mistake, StreamError
 from turnout.nats.protocol.options import CONNECTION_OPTIONS
-from turnout.nats.wire import Connection, Range, sample, stored_message, stream_info
-from turnout.nats.wire.per_filter_reader import reader_of
-from turnout.nats.wire.positions import resolve, state_of
-from turnout.nats.wire.read_strategy import observer_strategy
+from turnout.nats.wire import Connection, sample, stored_message, stream_info
+from turnout.nats.wire.positions import resolve
 from turnout.nats.wire.records import with_stream
 from turnout.routes.endpoints import NatsSink, NatsSource
 from turnout.runtime.endpoints.adapter import (
@@ -24,6 +22,7 @@ from turnout.runtime.endpoints.adapter import (
     time_of,
 )
 from turnout.runtime.endpoints.changes import Change, other_changes, safe_change, server_changes, unsafe_change
+from turnout.runtime.endpoints.nats_history import NatsHistory
 from turnout.runtime.endpoints.nats_probe import NatsProbe
 from turnout.runtime.endpoints.source_streams import SourceStreams
 from turnout.runtime.sink_options import SinkOptions
@@ -169,6 +168,13 @@ class NatsAdapter(EndpointAdapter):
         with self._opened() as connection:
             yield NatsSession(connection)
 
+    @contextmanager
+    def history(self) -> Iterator[NatsHistory]:
+        """Open a connection to read the streams."""
+        source = self._source
+        with Connection.open(source.connection) as connection:
+            yield NatsHistory(connection, source.streams, source.filters)
+
     def record_at(self, stream: str, sequence: int) -> pa.RecordBatch:
         """Return a message of a stream."""
         with self._opened() as connection:
@@ -178,13 +184,11 @@ class NatsAdapter(EndpointAdapter):
         """Yield the last sequences of each stream."""
         source = self._source
         with self._opened() as connection:
-            for stream, end in NatsSession(connection).ends(source).items():
-                span = Range(stream, max(end.first, end.next - count), end.next, source.filters)
-                if span.start >= span.end:
-                    continue
-                strategy = observer_strategy(state_of(connection, stream))
-                for batch in reader_of(connection, span, strategy).batches():
-                    yield with_stream(batch, stream)
+            history = NatsHistory(connection, source.streams, source.filters)
+            for stream in source.streams:
+                end = history.bounds(stream)
+                if (start := max(end.first, end.next - count)) < end.next:
+                    yield from history.read(stream, start, end.next)
 
     # Messages
 

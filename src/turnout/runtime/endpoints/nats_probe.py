@@ -79,6 +79,10 @@ class NatsProbe(EndpointProbe):
 
     # Reading
 
+    def streams(self) -> Sequence[str]:
+        """Return the source's streams."""
+        return self._source.streams
+
     def latest(self, stream: str, count: int) -> tuple[list[pa.RecordBatch], str]:
         """Return the latest messages of a stream as record batches, read as a run reads them, and a summary.
 

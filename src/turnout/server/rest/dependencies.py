@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Annotated
@@ -88,9 +88,24 @@ class Subscriptions:
         with self._changing():
             self.service.delete(id_)
 
-    def _check(self, subscription: Subscription) -> None:
+    def create_many(self, subscriptions: Sequence[Subscription]) -> list[str]:
+        """Store all subscriptions or none; their ids.
+
+        Raises:
+            HTTPException: the caller may not name one of their destinations.
+        """
+        self._check(*subscriptions)
+        with self._changing():
+            return self.service.create_many(subscriptions)
+
+    def delete_many(self, ids: Sequence[str]) -> int:
+        """Forget all subscriptions or none; their number."""
+        with self._changing():
+            return self.service.delete_many(ids)
+
+    def _check(self, *subscriptions: Subscription) -> None:
         try:
-            self.caller.check_destinations([subscription])
+            self.caller.check_destinations(subscriptions)
         except RefusedError as refused:
             raise HTTPException(403, refused.details) from None
 

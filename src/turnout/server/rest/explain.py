@@ -26,7 +26,7 @@ class ExplainForm(RequestForm):
     record: dict[str, object] | None = Field(
         default=None, description="topic, key, value, headers (name: text), timestamp, partition, offset"
     )
-    at: str | None = Field(default=None, description="stream:sequence of a message in the route's source")
+    at: str | None = Field(default=None, description="stream:sequence or topic:partition:offset in the route's source")
     subscription: str | None = Field(default=None, description="the id of one of which to say why it does not want it")
 
     @model_validator(mode="after")

@@ -28,6 +28,8 @@ IfRevision = Annotated[
 ]
 
 _MOST_PAIRS = 1000
+_MOST_TOGETHER = 100_000
+"""Subscriptions or ids of one request; its body has a limit of its own."""
 _STORED: dict[int | str, dict[str, object]] = {404: {}, 503: {}}
 """There may be no store, and it may be away."""
 
@@ -135,6 +137,30 @@ class SubscriptionForm(RequestForm):
 
     def _with_settings(self, destinations: list[str], condition: Condition) -> Subscription:
         return Subscription(destinations, condition, self.metadata, self.id, enabled=self.enabled, **_settings(self))
+
+
+class SubscriptionsForm(RequestForm):
+    """New subscriptions, stored as one change."""
+
+    subscriptions: list[SubscriptionForm] = Field(max_length=_MOST_TOGETHER)
+
+
+class IdsForm(RequestForm):
+    """Ids of subscriptions; one that is repeated counts once."""
+
+    ids: list[StrictStr] = Field(max_length=_MOST_TOGETHER, examples=[["desk", "depot"]])
+
+
+class IdsModel(BaseModel):
+    """Ids of new subscriptions, in the order of the request."""
+
+    ids: list[str]
+
+
+class DeletedModel(BaseModel):
+    """Number of deleted subscriptions."""
+
+    deleted: int
 
 
 def _settings(form: SubscriptionForm | SubscriptionChange) -> dict[str, Any]:
@@ -310,6 +336,20 @@ def create(form: SubscriptionForm, subscriptions: SubscriptionsDep, _: Writes, r
     id_ = subscriptions.create(form.subscription())
     response.headers["Location"] = f"/v1/subscriptions/{quote(id_, safe='')}"
     return _model(subscriptions.service.read(id_))
+
+
+@router.post(
+    "/create-many", status_code=201, summary="Store many subscriptions, or none", responses={409: {}, **_STORED}
+)
+@writes_store
+def create_many(form: SubscriptionsForm, subscriptions: SubscriptionsDep, _: Writes) -> IdsModel:
+    return IdsModel(ids=subscriptions.create_many([one.subscription() for one in form.subscriptions]))
+
+
+@router.post("/delete-many", summary="Delete many subscriptions, or none", responses=_STORED)
+@writes_store
+def delete_many(form: IdsForm, subscriptions: SubscriptionsDep, _: Writes) -> DeletedModel:
+    return DeletedModel(deleted=subscriptions.delete_many(form.ids))
 
 
 @router.post("/match", summary="Every subscription that matches a message", responses=_STORED)

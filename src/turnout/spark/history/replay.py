@@ -15,6 +15,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from turnout.engine.counts import Counts
+from turnout.history.ranges import StreamRange
 from turnout.history.replay_plan import ReplayPlan, plan_replay
 from turnout.history.replay_state import ReplayState, claimed
 from turnout.private_files import scratch_folder
@@ -23,7 +24,7 @@ from turnout.runtime.failure_log import log_failures
 from turnout.runtime.java_failures import run_error
 from turnout.runtime.preflight import with_stored_topics
 from turnout.runtime.progress import Progress
-from turnout.spark.endpoints import activate
+from turnout.spark.endpoints import activate, endpoint_of
 from turnout.spark.formats.nats.source import register
 from turnout.spark.history.rehearsal import DELIVERIES, Rehearsal, counted, deliveries_of
 from turnout.spark.running.matching import RunMatching
@@ -34,9 +35,6 @@ from turnout.spark.workers.map_in_arrow import map_in_arrow
 
 AT_ONCE = 500_000
 """This many sequences are delivered between two looks at the clock, the caller's wishes, and the state file."""
-
-_STREAMING = frozenset({"startingOffsets", "maxRecordsPerTrigger", "maxBytesPerTrigger", "pollWait", "ackConsumer"})
-_FILTERS = frozenset({"filterSubject", "filterSubjects"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +68,12 @@ def replay(route: Route, spark: SparkSession, *, dry_run: bool = False, **option
     """Deliver a route's history again through the present route.
 
     Messages have the ids that a run would give them with the replay's behind: within the duplicate window of the sink's
-    stream a replay that is interrupted and goes on, or is made again, stores nothing twice. Each has the header
+    stream a replay that is interrupted and goes on, or is made again, stores nothing twice. Kafka has no such window:
+    it gets the last part of a replay that was killed again. Each has the header
     ``Turnout-Replay``. What fails is counted, and not set aside once more.
 
     Args:
-        route: whose history, and through what it goes; its source is NATS.
+        route: whose history, and through what it goes; its source is NATS or Kafka.
         spark: where.
         dry_run: deliver nothing, and say what would be delivered.
         **options: what `turnout.history.replay_plan.plan_replay` takes: ``start``, ``end``, ``subscriptions``,
@@ -165,12 +164,7 @@ def _stage_of(plan: ReplayPlan, spark: SparkSession, folder: Path) -> Iterator[S
 
 def _rows(plan: ReplayPlan, spark: SparkSession, stream: str, start: int, end: int) -> DataFrame:
     """A part of a stream, each row a split of it."""
-    left_out = _STREAMING | _FILTERS
-    options = {name: text for name, text in plan.route.nats_source().options().items() if name not in left_out}
-    options |= {"stream": stream, "startingOffsets": str(start), "endingOffsets": str(end), "splits": "true"}
-    if plan.filters:
-        options["filterSubjects"] = ",".join(plan.filters)
-    return spark.read.format("nats").options(**options).load()
+    return endpoint_of(plan.route.source).part(spark, StreamRange(stream, start, end, 0), plan.filters)
 
 
 def _deliver(plan: ReplayPlan, rows: DataFrame, stage: SparkStage) -> Counts:

@@ -59,7 +59,7 @@ def traffic_in_tasks(
     """Compute `turnout.history.traffic.traffic_of` with the range split over Spark's tasks.
 
     Args:
-        route: whose records, and through what they go; its source is NATS. Nothing is sent.
+        route: whose records, and through what they go; its source is NATS or Kafka. Nothing is sent.
         spark: where.
         snapshot: the subscriptions.
         anchors: of the same subscriptions; is told what was looked up, and what of it matched.
@@ -67,12 +67,12 @@ def traffic_in_tasks(
         end: the place after the last record, ``latest`` if not given.
 
     Raises:
-        ConfigError: the route has no subscriptions, or reads something else than NATS, or a place is none.
+        ConfigError: the route has no subscriptions, or its source keeps no history, or a place is none.
         ConnectionLostError: the server cannot be reached.
         StreamError: the stream does not exist.
         RunError: the job failed.
     """
-    source = route.nats_source()
+    source = route.source_with_history()
     if route.subscriptions is None:
         raise ConfigError(
             [Mistake("subscriptions", f"the route {route.name} has none, expected a store to match with")]

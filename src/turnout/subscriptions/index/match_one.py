@@ -33,10 +33,15 @@ _MOST_TREES = 4_096
 _MOST_PROGRAMS = 4_096
 """Maximum number of programs whose checks are kept as tuples, which are read faster than arrays."""
 
+_EQUAL: Final = EQUAL << 1
+
 _OF_FACTS: Final = (EQUAL << 1, EQUAL << 1 | 1, MANY << 1, MANY << 1 | 1)
 
 _Check: TypeAlias = tuple[int, int, int]
 """Operation, times two, one more if it is negated; what it looks at; and the literal, set, limits, test or tree."""
+
+_Node: TypeAlias = tuple[int, int, int, bool, int, int]
+"""Index in its tree, that of its parent, operation, whether it is negated, what it looks at and with what."""
 
 _Metadata: TypeAlias = Mapping[str, str]
 _Literals: TypeAlias = tuple[int, ...] | frozenset[int]
@@ -54,6 +59,8 @@ _NONE: Final[_Range] = (0, 0)
 
 _Hit: TypeAlias = tuple[tuple[int, ...], tuple[_Range, ...]]
 """Literals of a value, and ranges of their entries."""
+
+_NO_HIT: Final[_Hit] = ((), ())
 
 _Probe: TypeAlias = tuple[int, Callable[[str], str] | None, Callable[[str], int | None] | None]
 """A fact that entries are found by, the function from a value to its text (None if that is the value), and the function
@@ -121,7 +128,7 @@ class Single:
 
     def _begin(self) -> None:
         """Begin with nothing remembered."""
-        self._hits: list[dict[str, _Hit]] = [{} for _ in self._facts]
+        self._hits: list[dict[str | int, _Hit]] = [{} for _ in self._facts]
         self._pairs: dict[int, _Range] = {}
         self._members: dict[int, bool] = {}
         self._known = 0
@@ -151,7 +158,8 @@ class Single:
 
     def _found(self, message: _Message) -> list[_Range]:
         """Return the entries that the message finds."""
-        probed, entries_at, has_ways = self._probed, self._entries_at, self._segment.has_ways
+        probed, entries_at, ways_at = self._probed, self._entries_at, self._ways_at
+        has_ways = self._segment.has_ways
         metadata, by_fact = message.metadata, message.literals
         ranges: list[_Range] = self._always.copy()
         for key in metadata if len(metadata) < len(probed) else probed:
@@ -169,12 +177,14 @@ class Single:
                     begin, end = entries_at[literal], entries_at[literal + 1]
                     if begin < end:
                         ranges.append((begin, end))
+                    if has_ways and ways_at[literal] < ways_at[literal + 1]:
+                        self._add_paired(literals, message, ranges)
                 else:
                     literals, entries = self._hits[fact].get(value) or self._hit(fact, value, message)
                     by_fact[fact] = literals
                     ranges += entries
-                if has_ways and literals:
-                    self._add_paired(literals, message, ranges)
+                    if has_ways and literals:
+                        self._add_paired(literals, message, ranges)
         return ranges
 
     def _add_paired(self, literals: _Literals, message: _Message, ranges: list[_Range]) -> None:
@@ -199,6 +209,8 @@ class Single:
 
     def _verified(self, ranges: list[_Range], message: _Message) -> list[int]:
         """Return the subscriptions of the entries whose checks are all true."""
+        if not self._keeps_programs:
+            return self._verified_each(ranges, message)
         program_of, subscription_of, true = self._program_of, self._subscription_of, self._true
         verdicts: dict[int, bool] = {}
         subscriptions: list[int] = []
@@ -212,6 +224,34 @@ class Single:
                     subscriptions.append(subscription_of[entry])
         return subscriptions
 
+    def _verified_each(self, ranges: list[_Range], message: _Message) -> list[int]:
+        """Return what `_verified` does, in less time where few entries share a program."""
+        program_of, subscription_of, checks_at = self._program_of, self._subscription_of, self._checks_at
+        op, a, b, by_fact = self._op, self._a, self._b, message.literals
+        subscriptions: list[int] = []
+        last, verdict = -1, False
+        for begin, end in ranges:
+            for entry in range(begin, end):
+                program = program_of[entry]
+                if program != last:
+                    last = program
+                    check, checks_end = checks_at[program], checks_at[program + 1]
+                    if check < checks_end and op[check] == _EQUAL:
+                        # Mostly it is the only one, and false.
+                        fact = a[check]
+                        literals = by_fact.get(fact)
+                        if literals is None:
+                            literals = self._literals_of(fact, message)
+                        verdict = b[check] in literals
+                        check += 1
+                    else:
+                        verdict = True
+                    if verdict and check < checks_end:
+                        verdict = self._true(program, message)
+                if verdict:
+                    subscriptions.append(subscription_of[entry])
+        return subscriptions
+
     def _prefiltered(self, ranges: list[_Range], message: _Message) -> list[int]:
         """Return what `_verified` does, in less time for many entries."""
         subscriptions, programs, true = self._prefilter.remaining(ranges, lambda key: self._number(key, message))
@@ -221,21 +261,35 @@ class Single:
 
     def _hit(self, fact: int, value: str, message: _Message) -> _Hit:
         """Look a value up under a fact of many texts, and cache what is found."""
-        literals = self._looked_up(fact, value, message)
-        at = self._entries_at
-        ranges = [(at[literal], at[literal + 1]) for literal in literals]
-        hit = literals, tuple([(begin, end) for begin, end in ranges if begin < end])
+        if fact in self._nodes:
+            return self._node_hit(fact, self._number(self._key_of_fact[fact], message))
+        hit = self._with_entries(self._looked_up(fact, value))
         if len(value) <= _LONG_VALUE:
             self._hits[fact][value] = hit
             self._known += 1
         return hit
 
-    def _looked_up(self, fact: int, value: str, message: _Message) -> tuple[int, ...]:
-        """Return the literals that a fact of many texts makes of a value of the message."""
+    def _node_hit(self, fact: int, number: float) -> _Hit:
+        """Look a number up under a fact of nodes, and cache what is found for all numbers of its cell."""
+        if isnan(number):
+            return _NO_HIT
+        nodes = self._nodes[fact]
+        leaf = nodes.leaf_of(number)
+        hit = self._hits[fact].get(leaf)
+        if hit is None:
+            hit = self._hits[fact][leaf] = self._with_entries(nodes.of_leaf(leaf))
+            self._known += 1
+        return hit
+
+    def _with_entries(self, literals: tuple[int, ...]) -> _Hit:
+        """Return literals with the ranges of their entries."""
+        at = self._entries_at
+        ranges = [(at[literal], at[literal + 1]) for literal in literals]
+        return literals, tuple([(begin, end) for begin, end in ranges if begin < end])
+
+    def _looked_up(self, fact: int, value: str) -> tuple[int, ...]:
+        """Return the literals that a fact of many texts makes of a value."""
         kind = self._facts[fact][1]
-        if fact in self._nodes:
-            number = self._number(self._key_of_fact[fact], message)
-            return () if isnan(number) else self._nodes[fact].of_number(number)
         if fact in self._scanners:
             return self._scanners[fact].find_one(encoded(fold(value) if kind.fold else value))
         find = self._segment.find_one
@@ -326,24 +380,31 @@ class Single:
 
     def _tree(self, tree: int, message: _Message) -> bool:
         """Evaluate a tree. Nodes follow their parents, so that every child is known when walking backwards."""
-        op, a, b, parents = self._nodes_of_tree(tree)
-        count = [0] * len(op)
+        nodes = self._nodes_of_tree(tree)
+        by_fact = message.literals
+        count = [0] * len(nodes)
         true = False
-        for node in range(len(op) - 1, -1, -1):
-            kind = op[node] >> 1
-            within = a[node] <= count[node] <= b[node]
-            true = within if kind == GROUP else self._holds(kind, a[node], b[node], message)
-            true = true != bool(op[node] & 1)
-            count[node - parents[node]] += true
+        for node, parent, kind, negated, a, b in nodes:
+            if kind in (EQUAL, MANY):
+                literals = by_fact.get(a)
+                if literals is None:
+                    literals = self._literals_of(a, message)
+                true = (b in literals) != negated
+            elif kind == GROUP:
+                true = (a <= count[node] <= b) != negated
+            else:
+                true = self._holds(kind, a, b, message) != negated
+            if true:
+                count[parent] += 1
         return true
 
-    def _read_tree(self, tree: int) -> tuple[list[int], ...]:
-        """Return the operations of a tree's nodes, what they look at, and how far before each its parent is."""
+    def _read_tree(self, tree: int) -> list[_Node]:
+        """Return the nodes of a tree, the last one first."""
         arrays = self._segment.arrays
         nodes = slice(arrays.tree_at[tree], arrays.tree_at[tree + 1])
-        return tuple(
-            column[nodes].tolist() for column in (arrays.node_op, arrays.node_a, arrays.node_b, arrays.node_parent)
-        )
+        columns = (arrays.node_op, arrays.node_a, arrays.node_b, arrays.node_parent)
+        read = enumerate(zip(*(column[nodes].tolist() for column in columns), strict=True))
+        return [(node, node - before, op >> 1, bool(op & 1), a, b) for node, (op, a, b, before) in read][::-1]
 
 
 class _Keys:
@@ -369,6 +430,9 @@ class _Keys:
         while place < end and keys[place] != key:
             place += 1
         begun = place
+        if place < end and keys[end - 1] == key:
+            # Mostly the rest of a bucket is one number, however often.
+            place = end
         while place < end and keys[place] == key:
             place += 1
         return (self._first + begun, self._first + place) if begun < place else _NONE

@@ -156,6 +156,8 @@ class Answers:
     def __init__(self, subscriptions: Sequence[Subscription]) -> None:
         self._subscriptions = subscriptions
         self.known: list[Answer | None] = [None] * len(subscriptions)
+        # Now: the first match of a large index would wait for it.
+        self._id_list = [subscription.id for subscription in subscriptions]
 
     def __len__(self) -> int:
         return len(self.known)
@@ -178,14 +180,9 @@ class Answers:
         return [ids[number] for number in numbers]
 
     @cached_property
-    def _id_list(self) -> list[str]:
-        """Ids of all subscriptions, without the subscription between the number and the id."""
-        return [subscription.id for subscription in self._subscriptions]
-
-    @cached_property
     def ids(self) -> NDArray[np.object_]:
         """Ids of all subscriptions, as an array that resolves a whole batch of matches in one call."""
-        return objects([subscription.id for subscription in self._subscriptions])
+        return objects(self._id_list)
 
     @cached_property
     def destinations(self) -> NDArray[np.object_]:

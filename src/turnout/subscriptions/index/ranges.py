@@ -191,9 +191,12 @@ class NodeLiterals:
         present = literals != 0
         return np.count_nonzero(present, axis=1), literals[present]
 
-    def of_number(self, number: float) -> tuple[int, ...]:
-        """Return the literals of one number."""
-        leaf = bisect_right(self._cuts_view, number) + self._size
+    def leaf_of(self, number: float) -> int:
+        """Return the node of the cell that a number, which is not NaN, is in."""
+        return bisect_right(self._cuts_view, number) + self._size
+
+    def of_leaf(self, leaf: int) -> tuple[int, ...]:
+        """Return the literals of a cell, by its node."""
         literals = self._literals_view
         return tuple([literal for shift in self._shift_list if (literal := literals[leaf >> shift])])
 
@@ -203,7 +206,7 @@ class NodeLiterals:
         An interval between two of them has one above its lower bound, and one below its upper bound. A cell of a single
         number is no such interval: it stands for being equal to the number.
         """
-        found = {literal for number in numbers for literal in self.of_number(number)}
+        found = {literal for number in numbers for literal in self.of_leaf(self.leaf_of(number))}
         first, last = (bisect_right(self._cuts_view, number) for number in (numbers[0], numbers[-1]))
         for shift in self._shift_list if first < last else ():
             own = self._literals[(first + self._size) >> shift : ((last + self._size) >> shift) + 1]

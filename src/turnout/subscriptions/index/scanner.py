@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import pairwise, starmap
+from sys import byteorder
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +21,9 @@ from turnout.subscriptions.index.buckets import Ints, Longs, Places, expanded
 _BEGIN, _END, _BETWEEN = b"\xff", b"\xfe", b"\xfd"
 _RUN = 3
 """Bytes of a text that are looked for first."""
+
+_WORD = 4
+"""Bytes of a text that are looked for first in a single value."""
 
 _MOST_BYTES = 1 << 20
 """Bytes of values that are searched at a time, roughly: each takes some 50 bytes of memory meanwhile."""
@@ -208,20 +212,34 @@ class Scanner:
 
     @cached_property
     def _by_run(self) -> list[dict[tuple[int, ...], list[tuple[bytes, int]]]]:
-        """Texts with their literals by run, for runs of one byte, of two, and of three."""
+        """Texts with their literals by run, for texts of one byte, of two, and of three."""
         numbers = self._literals.tolist()
         tables = []
         for table in self._tables:
             by_run: defaultdict[tuple[int, ...], list[tuple[bytes, int]]] = defaultdict(list)
-            for text, offset in zip(table.texts.tolist(), table.offsets.tolist(), strict=True):
+            for text in table.texts.tolist():
                 raw = self._texts[text]
-                by_run[tuple(raw[offset : offset + table.length])].append((raw, numbers[text]))
+                if len(raw) < _WORD:
+                    by_run[tuple(raw)].append((raw, numbers[text]))
             tables.append(dict(by_run))
         return tables
 
+    @cached_property
+    def _by_word(self) -> dict[int, list[tuple[bytes, int]]]:
+        """Longer texts with their literals by the four bytes that have their run, as the machine's number."""
+        numbers = self._literals.tolist()
+        by_word: defaultdict[int, list[tuple[bytes, int]]] = defaultdict(list)
+        table = self._tables[-1]
+        for text, offset in zip(table.texts.tolist(), table.offsets.tolist(), strict=True):
+            raw = self._texts[text]
+            if len(raw) >= _WORD:
+                first = min(offset, len(raw) - _WORD)
+                by_word[int.from_bytes(raw[first : first + _WORD], byteorder)].append((raw, numbers[text]))
+        return dict(by_word)
+
     def prepare(self) -> None:
         """Prepare the search of single values, which otherwise the first one waits for."""
-        _ = self._by_run
+        _ = self._by_run, self._by_word
 
     def find_one(self, value: bytes) -> tuple[int, ...]:
         """Return the literals in one value, each once."""
@@ -229,6 +247,12 @@ class Scanner:
             return tuple(self.find([value])[1].tolist())
         data = _BEGIN + value + _END
         found: list[int] = []
+        if (by_word := self._by_word) and len(data) >= _WORD:
+            view, words = memoryview(data), by_word.keys()
+            known_words: set[int] = set()
+            for start in range(min(_WORD, len(data) - _WORD + 1)):
+                known_words |= words & view[start : len(data) - (len(data) - start) % _WORD].cast("I")
+            found = [literal for word in known_words for text, literal in by_word[word] if text in data]
         for length, by_run in enumerate(self._by_run, 1):
             if by_run:
                 runs = zip(*(data[start:] for start in range(length)), strict=False)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turnout.conditions.check import Check, passes
-from turnout.conditions.evaluate import parsed_number
+from turnout.conditions.evaluate import parsed_numbers
 from turnout.conditions.pattern import fold
 from turnout.subscriptions.index.buckets import GrowingArray, Ints, Longs, Places, indices_of
 from turnout.subscriptions.index.facts import encoded_all, hashes_of, probes_of, taker
@@ -205,7 +205,7 @@ class Tables:
         numbers = self._numbers[key]
         if len(numbers) < size:
             new = self.books[key].texts[len(numbers) : size]
-            numbers.extend(np.array([_number(text) for text in new], np.float64))
+            numbers.extend(np.array(parsed_numbers(new), np.float64))
         return numbers.values
 
     def verdicts(self, pairs: Longs, keys: Places) -> NDArray[np.bool_]:
@@ -229,8 +229,3 @@ class Tables:
         test, code = pair >> 32, pair & 0xFFFFFFFF
         check: Check = self._check(key, test)
         return code != 0 and passes(check, self.books[key].texts[code])
-
-
-def _number(text: str) -> float:
-    number = parsed_number(text)
-    return float("nan") if number is None else number

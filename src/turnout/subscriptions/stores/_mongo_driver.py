@@ -12,14 +12,14 @@ from turnout.subscriptions.deadline import remaining
 
 try:
     import pymongo
-    from pymongo import MongoClient, errors
+    from pymongo import MongoClient, ReplaceOne, errors
     from pymongo.uri_parser import parse_uri
 except ModuleNotFoundError as missing:
     if missing.name != "pymongo":
         raise
     raise MissingExtraError("mongo", "pymongo") from missing
 
-__all__ = ["MongoClient", "error_of", "errors", "in_time", "parse_uri", "soon", "translated"]
+__all__ = ["MongoClient", "ReplaceOne", "error_of", "errors", "in_time", "parse_uri", "soon", "translated"]
 
 _FOREVER = float("inf")
 _SOON_SECONDS = 2.0

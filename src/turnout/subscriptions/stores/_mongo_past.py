@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from turnout.clocks import TrustedClock
@@ -55,6 +55,21 @@ class MongoPast:
             key = f"{died}"
             archived = {"_id": key, "id": document["_id"], "died": died, "born": document["revision"]}
             self._gone.replace_one({"_id": key}, {**archived, "document": plain(document)}, upsert=True)
+
+    def archive_many(self, documents: Iterable[Mapping[str, Any]], died: int) -> None:
+        """Remember documents that are going; those that are remembered at this revision already are overwritten."""
+        archived = [
+            {"_id": f"{died}:{id_}", "id": id_, "died": died, "born": one["revision"], "document": plain(one)}
+            for one in documents
+            for id_ in (one["_id"],)
+        ]
+        if archived and self._retention:
+            self._gone.delete_many({"_id": {"$in": [one["_id"] for one in archived]}})
+            self._gone.insert_many(archived, ordered=False)
+
+    def drop_uncommitted(self, revision: int) -> None:
+        """Forget what a dead writer has left under a revision that never was."""
+        self._gone.delete_many({"died": {"$gte": revision}})
 
     def forget(self) -> None:
         """Drop what is older than the retention; see `turnout.subscriptions.stores._sqlite_past.forget`."""

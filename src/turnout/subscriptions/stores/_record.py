@@ -12,22 +12,43 @@ from collections.abc import Callable, Iterator, Sequence
 from sys import intern
 from typing import Any
 
-from turnout.conditions import Condition, Group, Logic, encode
+import msgspec
+
+from turnout.conditions import Condition, Group, Kiwi, Logic, encode
 from turnout.conditions.fields import KINDS
 from turnout.subscriptions.model import Subscription
 from turnout.subscriptions.settings import settings_from_mapping, settings_to_mapping
 
+_text = json.encoder.encode_basestring
+_KIWIS = frozenset(kind.name for kind in KINDS.values() if kind.leaf is Kiwi)
 _dumps = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False).encode
 
 
 def encode_record(subscription: Subscription, make: Callable[[], str]) -> str:
     """Return the subscription as text, without the id, which the row has; nodes without an id get one."""
-    condition = encode(subscription.condition)
-    _name_nodes(condition, make)
-    parts = [subscription.destinations, condition, dict(subscription.metadata)]
+    destinations = ",".join(map(_text, subscription.destinations))
+    metadata = ",".join([f"{_text(name)}:{_text(value)}" for name, value in subscription.metadata.items()])
     # Most have none but the defaults, as all of earlier versions.
     settings = settings_to_mapping(subscription)
-    return _dumps([*parts, settings] if settings else parts)
+    rest = f",{_dumps(settings)}" if settings else ""
+    return f"[[{destinations}],{_node(subscription.condition, make)},{{{metadata}}}{rest}]"
+
+
+def _node(condition: Condition, make: Callable[[], str]) -> str:
+    """Return a node as the text of `encode`'s JSON. Written at once, it takes a third of the time of dicts."""
+    if type(condition) is Group:
+        negated = '"not":true,' if condition.negated else ""
+        children = ",".join([_node(child, make) for child in condition.children])
+        head = f'"id":{_text(condition.id or make())},{negated}"logic":"{condition.logic.value}"'
+        return f'{{"groupCondition":{{{head},"group":[{children}]}}}}'
+    if type(condition) is Kiwi and not condition.ignore_case:
+        name = "kiwiTreeCondition" if condition.tree else "kiwiCondition"
+        head = f'"id":{_text(condition.id or make())},' + ('"not":true,' if condition.negated else "")
+        partial = ',"partial":true' if condition.partial else ""
+        return f'{{"{name}":{{{head}"key":{_text(condition.key)},"pattern":{_text(condition.pattern)}{partial}}}}}'
+    encoded = encode(condition)
+    _name_nodes(encoded, make)
+    return _dumps(encoded)
 
 
 def _name_nodes(condition: dict[str, Any], make: Callable[[], str]) -> None:
@@ -40,6 +61,34 @@ def _name_nodes(condition: dict[str, Any], make: Callable[[], str]) -> None:
             _name_nodes(child, make)
 
 
+def lookup_rows(
+    rows: Sequence[tuple[str, str, int]],
+) -> tuple[set[tuple[str, str, bool, str]], list[tuple[str, str, str]]]:
+    """Return what records of id, record and revision are looked up by, without making subscriptions of them.
+
+    Returns:
+        Key, pattern, partial flag and id of each kiwi leaf; name, value and id of each pair of metadata.
+    """
+    leaves: set[tuple[str, str, bool, str]] = set()
+    pairs: list[tuple[str, str, str]] = []
+    for (id_, _, _), (_, condition, metadata, *_) in zip(rows, _parsed(rows), strict=True):
+        pairs += [(name, value, id_) for name, value in metadata.items()]
+        nodes = [condition]
+        while nodes:
+            ((name, body),) = nodes.pop().items()
+            if name in _KIWIS:
+                leaves.add((body["key"], body["pattern"], body.get("partial", False), id_))
+            elif name == "groupCondition":
+                nodes += body["group"]
+    return leaves, pairs
+
+
+def _parsed(rows: Sequence[tuple[str, str, int]]) -> list[list[Any]]:
+    """Return the JSON of records, with one call of the parser for all of them."""
+    parsed: list[list[Any]] = msgspec.json.decode(f"[{','.join([record for _, record, _ in rows])}]")
+    return parsed
+
+
 def decode_record(id: str, record: str, revision: int) -> Subscription:  # noqa: A002 - the field's own name
     """The subscription that `encode_record` was given, with its ids."""
     return _subscription(id, json.loads(record), revision)
@@ -47,8 +96,7 @@ def decode_record(id: str, record: str, revision: int) -> Subscription:  # noqa:
 
 def decode_records(rows: Sequence[tuple[str, str, int]]) -> Iterator[Subscription]:
     """Decode rows of id, record and revision like `decode_record`, with one parser for all of them."""
-    parsed = json.loads(f"[{','.join(record for _, record, _ in rows)}]")
-    for (id_, _, revision), parts in zip(rows, parsed, strict=True):
+    for (id_, _, revision), parts in zip(rows, _parsed(rows), strict=True):
         yield _subscription(id_, parts, revision)
 
 

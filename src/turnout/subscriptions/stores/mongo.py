@@ -31,6 +31,7 @@ from turnout.subscriptions.snapshot import Snapshot
 from turnout.subscriptions.store import MAX_LIMIT, Store, StoreBase
 from turnout.subscriptions.stores._document import document_of, leaf_id_of, leaf_token, pair_token, subscription_of
 from turnout.subscriptions.stores._mongo_clock import ServerClock
+from turnout.subscriptions.stores._mongo_deletions import Deletions
 from turnout.subscriptions.stores._mongo_driver import MongoClient, errors, in_time, parse_uri, soon, translated
 from turnout.subscriptions.stores._mongo_past import MongoPast
 from turnout.subscriptions.stores._mongo_turns import TOO_SLOW, Turn, Turns
@@ -98,6 +99,7 @@ class MongoStore(StoreBase):
         self._turns = Turns(self._states, self._clock)
         gone, moments = database[f"{table}_past"], database[f"{table}_moments"]
         self._past = MongoPast(gone, moments, self._states, retention, self._clock)
+        self._bulk = Deletions(self._subscriptions, self._deleted, self._states, self._past)
         try:
             with translated(), _notice(uri):
                 self._prepare()
@@ -199,6 +201,18 @@ class MongoStore(StoreBase):
             self._bury(document, turn.revision)
             self._subscriptions.delete_one({"_id": id})
 
+    def delete_many(self, ids: Iterable[str]) -> None:
+        """See `BulkStore.delete_many`. One that fails because the server went away may be done all the same."""
+        distinct = list(dict.fromkeys(ids))
+        if not distinct:
+            return
+        with self._turn() as turn:
+            self._bulk.begin(distinct, turn.revision)
+            for chunk in self._bulk.listed():
+                self._turns.hold(turn)
+                self._bulk.remove(chunk, turn.revision)
+            self._count_deletions(len(distinct))
+
     def _bury(self, document: Mapping[str, Any], revision: int) -> None:
         """Remember a version that ends with a revision."""
         id_ = document["_id"]
@@ -207,10 +221,14 @@ class MongoStore(StoreBase):
         born = min(document["revision"], before["born"]) if before else document["revision"]
         self._past.archive(document, revision)
         self._deleted.replace_one({"_id": id_}, {"_id": id_, "born": born, "died": revision}, upsert=True)
-        if self._deletions % _PRUNE_EVERY == 0:
+        self._count_deletions(1)
+
+    def _count_deletions(self, count: int) -> None:
+        """Prune old deletions before the first one of this process, and once for every so many."""
+        before, self._deletions = self._deletions, self._deletions + count
+        if before == 0 or before // _PRUNE_EVERY != self._deletions // _PRUNE_EVERY:
             self._forget_old_deletions()
             self._past.forget()
-        self._deletions += 1
 
     def search_by_condition(
         self, key: str, pattern: str, partial: bool = False, *, limit: int = 100, cursor: str = "", prefix: str = ""
@@ -364,6 +382,11 @@ class MongoStore(StoreBase):
     def _recover(self) -> int:
         """Tidy up after a writer that died in its turn, if one did; the revision that is visible then."""
         revision = self._state().revision
+        bulk = self._bulk.begun(revision)
+        if bulk is not None:
+            for chunk in self._bulk.listed():
+                self._bulk.remove(chunk, bulk)
+            return self._end(bulk)
         update = self._updates.begun(revision)
         if update is not None:
             self._bury(update["previous"], update["revision"])

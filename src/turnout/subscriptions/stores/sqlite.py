@@ -17,7 +17,7 @@ from turnout.subscriptions.past import Creation, Moment, PastStore
 from turnout.subscriptions.snapshot import Snapshot
 from turnout.subscriptions.store import MAX_LIMIT, Store, StoreBase
 from turnout.subscriptions.stores import _sqlite_past as past
-from turnout.subscriptions.stores._record import decode_record, decode_records, encode_record, id_maker
+from turnout.subscriptions.stores._record import decode_record, decode_records, encode_record, id_maker, lookup_rows
 from turnout.subscriptions.stores._sqlite_file import SqliteAddress, SqliteFile
 from turnout.subscriptions.tenants import TenantStore, prefix_end
 
@@ -113,7 +113,8 @@ class SqliteStore(StoreBase):
         with self._file.writing() as connection:
             revision = _next_revision(connection)
             while chunk:
-                self._remove(connection, chunk, revision)
+                with paused_gc():
+                    self._remove(connection, chunk, revision)
                 chunk = list(islice(distinct, _CHUNK))
 
     def _remove(
@@ -309,15 +310,15 @@ def _delete(connection: sqlite3.Connection, ids: list[str], revision: int) -> li
     if len(rows) != len(ids):
         found = {row[0] for row in rows}
         raise SubscriptionNotFoundError(next(id_ for id_ in ids if id_ not in found))
-    deleted = list(decode_records(rows))
+    leaf_rows, metadata_rows = lookup_rows(rows)
     connection.execute(f"DELETE FROM subscription WHERE id IN ({marks})", ids)  # noqa: S608 - as above
     connection.executemany(
         "DELETE FROM leaf WHERE (key, pattern, partial, id) = (?, ?, ?, ?)",
-        sorted(row for subscription in deleted for row in _leaf_rows(subscription.id, subscription)),
+        sorted(leaf_rows),
     )
     connection.executemany(
         "DELETE FROM metadata WHERE (name, value, id) = (?, ?, ?)",
-        sorted(row for subscription in deleted for row in _metadata_rows(subscription.id, subscription)),
+        sorted(metadata_rows),
     )
     # A reused id keeps its first creation revision, so that readers of that time still see the deletion.
     connection.executemany(

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, Final, cast
 
 from pyspark.sql import DataFrame, SparkSession
 
-from turnout.errors import ConfigError, ConnectionLostError, Mistake, StreamError
+from turnout.errors import ConfigError, ConnectionLostError, StreamError
 from turnout.kafka.admin import KafkaAdmin
 from turnout.kafka.control import CONFIG, PARTITIONS
 from turnout.routes.endpoints import KafkaSink, KafkaSource
+from turnout.runtime.endpoints.kafka_history import no_single_offset, offsets_by_topic
 from turnout.runtime.kafka_limits import KafkaLimits
 from turnout.runtime.kafka_publisher import KafkaSinkOptions
 from turnout.runtime.kafka_source import KafkaPlace, KafkaSourceOptions, place_of
@@ -19,6 +21,7 @@ from turnout.spark.endpoints import ReadOptions, SparkEndpoint
 from turnout.spark.formats.kafka.source import FORMAT, OPTIONS, KafkaDataSource
 
 if TYPE_CHECKING:
+    from turnout.history.ranges import StreamRange
     from turnout.nats.wire.positions import Place
     from turnout.spark.history.recorded import RecordSpan
 
@@ -57,6 +60,14 @@ class KafkaEndpoint(SparkEndpoint):
         """Return the splits of a span."""
         settings = KafkaSourceOptions.of(cast("KafkaSource", self.endpoint))
         bounded = replace(settings, start=_bound("from", span.start), end=_bound("to", span.end))
+        return _splits(spark, bounded, streaming=False)
+
+    def part(self, spark: SparkSession, range_: StreamRange, filters: Sequence[str]) -> DataFrame:  # noqa: ARG002 - NATS
+        """Return a range of one partition."""
+        topic, _, number = range_.stream.rpartition(":")
+        start, end = ({topic: {number: offset}} for offset in (range_.start, range_.end))
+        settings = KafkaSourceOptions.of(cast("KafkaSource", self.endpoint))
+        bounded = replace(settings, topics=(topic,), pattern=None, only=int(number), start=start, end=end)
         return _splits(spark, bounded, streaming=False)
 
     # Sink
@@ -113,9 +124,8 @@ def _splits(spark: SparkSession, settings: KafkaSourceOptions, *, streaming: boo
 def _bound(side: str, position: Place) -> KafkaPlace:
     """Return an end of a span as a place in topics."""
     if isinstance(position, int):
-        problem = f"{position} is no place in Kafka, where each partition has offsets of its own: give a time"
-        raise ConfigError([Mistake(side, problem)], what="bad range")
-    return place_of(position)
+        raise ConfigError([no_single_offset(side, position)], what="bad range")
+    return offsets_by_topic(position) if isinstance(position, Mapping) else place_of(position)
 
 
 def _tell_ignored(names: tuple[str, ...]) -> None:

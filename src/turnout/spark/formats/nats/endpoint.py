@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, cast
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar, Final, cast
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -14,7 +15,14 @@ from turnout.spark.formats.nats.source import register
 from turnout.spark.session.latency import low_latency_source, waiting_source
 
 if TYPE_CHECKING:
+    from turnout.history.ranges import StreamRange
     from turnout.spark.history.recorded import RecordSpan
+
+_OF_RUNS: Final = frozenset(
+    {"startingOffsets", "maxRecordsPerTrigger", "maxBytesPerTrigger", "pollWait", "ackConsumer"}
+    | {"filterSubject", "filterSubjects"}
+)
+"""Options of a source that a range of its history does without."""
 
 
 class NatsEndpoint(SparkEndpoint):
@@ -49,6 +57,15 @@ class NatsEndpoint(SparkEndpoint):
         """Return the splits of a span."""
         register(spark)
         options = span.options_of(self.endpoint) | {"startingOffsets": span.begin, "endingOffsets": span.limit}
+        return spark.read.format("nats").options(**options).option("splits", "true").load()
+
+    def part(self, spark: SparkSession, range_: StreamRange, filters: Sequence[str]) -> DataFrame:
+        """Return a range of one stream."""
+        register(spark)
+        options = {name: text for name, text in self.endpoint.options().items() if name not in _OF_RUNS}
+        options |= {"stream": range_.stream, "startingOffsets": str(range_.start), "endingOffsets": str(range_.end)}
+        if filters:
+            options["filterSubjects"] = ",".join(filters)
         return spark.read.format("nats").options(**options).option("splits", "true").load()
 
     def write(self, messages: DataFrame, message_id: str) -> None:

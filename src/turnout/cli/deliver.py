@@ -1,0 +1,63 @@
+"""``turnout deliver --route FILE``: post the deliveries of a route's webhooks."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from turnout.cli.options import AsJson
+from turnout.cli.signals import stop_on_signals
+from turnout.cli.stores import StoreTimeout, loaded_route
+from turnout.terminal import json_text
+
+
+def deliver(
+    route: Annotated[Path, typer.Option(dir_okay=False, help="The YAML file of the route, with a webhooks block.")],
+    drain: Annotated[bool, typer.Option("--drain", help="End when nothing waits, failed deliveries included.")] = False,
+    redrive: Annotated[
+        bool, typer.Option("--redrive", help="Move the dead letters back among the deliveries, and end.")
+    ] = False,
+    enable: Annotated[
+        list[str] | None,
+        typer.Option(metavar="DESTINATION", help="Send requests again to an endpoint that answered 410, and end."),
+    ] = None,
+    timeout: StoreTimeout = None,
+    as_json: AsJson = False,
+) -> None:
+    """Post the messages for webhooks, signed and with retries, until interrupted."""
+    from turnout.delivery.service import deliver as delivered
+    from turnout.delivery.service import opened_streams
+
+    loaded = loaded_route(route, timeout)
+
+    async def moved() -> int:
+        async with opened_streams(loaded) as streams:
+            return await streams.redrive()
+
+    async def enabled(destinations: list[str]) -> list[str]:
+        async with opened_streams(loaded) as streams:
+            log = await streams.attempts()
+            return [one for one in destinations if await log.enable(one)]
+
+    if redrive or enable:
+        known = asyncio.run(enabled(enable)) if enable else []
+        count = asyncio.run(moved()) if redrive else 0
+        text = f"dead letters moved: {count:,}, endpoints enabled: {len(known):,} of {len(enable or ()):,}"
+        typer.echo(json_text({"moved": count, "enabled": known}) if as_json else text)
+        if len(known) < len(enable or ()):
+            raise typer.Exit(1)
+        return
+    with stop_on_signals() as stop:
+        counts = asyncio.run(delivered(loaded, stop, drain=drain))
+    numbers = asdict(counts)
+    text = ", ".join(f"{name} {number:,}" for name, number in numbers.items())
+    typer.echo(json_text({"counts": numbers}) if as_json else text)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("deliver")(deliver)

@@ -1,0 +1,359 @@
+"""Dispatcher: takes deliveries from the stream, posts them, and acknowledges what an endpoint has taken.
+
+A message is acknowledged after its endpoint's 2xx, or when it is stored as a dead letter: at least once, with a
+``webhook-id`` that stays the same. A failed delivery without an order is given back to the server until its next
+attempt; one with an order stays in memory, and blocks those behind it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import msgspec
+
+from turnout.delivery.attempts import Attempt, AttemptLog
+from turnout.delivery.client import Client, Response
+from turnout.delivery.lane import Delivery, Lane
+from turnout.delivery.requests import message_id, order_key, request_of, signed
+from turnout.delivery.retry import delay_of, seconds_of
+from turnout.delivery.settings import Lanes
+from turnout.delivery.streams import ACK_WAIT_SECONDS, DeliveryStreams
+from turnout.errors import SubscriptionError, TurnoutError
+from turnout.nats.jetstream import Message
+from turnout.nats.protocol.headers import MESSAGE_ID
+
+ATTEMPTS: Final = "Turnout-Attempts"
+"""Header of a dead letter: its failed attempts as JSON, each with time, status and error."""
+
+REASON: Final = "Turnout-Reason"
+"""Header of a dead letter: why it was given up."""
+
+WEBHOOK_ID: Final = "Turnout-Webhook-Id"
+"""Header of a dead letter, and of what is redriven: the ``webhook-id`` of its requests."""
+
+_GONE: Final = 410
+_SERVER_SECONDS: Final = 1.0
+_HELD: Final = 8_192
+"""Deliveries in memory over all lanes, as far as lanes without an order are concerned."""
+
+_STALLED_SECONDS: Final = 0.1
+"""A full lane that had no response for so long does not hold up the others."""
+
+_PARK_SECONDS: Final = (1.0, 60.0)
+_REFRESH_SECONDS: Final = 2.0
+
+
+@dataclass(slots=True)
+class DeliveryCounts:
+    """Counts of a dispatcher.
+
+    Attributes:
+        delivered: messages that an endpoint has taken.
+        requests: requests that were sent.
+        failed: requests without a 2xx.
+        dead: messages that were given up.
+        parked: messages given back to the server, as their endpoint is slow.
+    """
+
+    delivered: int = 0
+    requests: int = 0
+    failed: int = 0
+    dead: int = 0
+    parked: int = 0
+
+
+class Dispatcher:
+    """Delivers the messages of a delivery stream.
+
+    Args:
+        streams: has them.
+        lanes: by subject.
+        client: sends requests.
+        log: of failed attempts.
+    """
+
+    def __init__(self, streams: DeliveryStreams, lanes: Lanes, client: Client, log: AttemptLog) -> None:
+        self.counts = DeliveryCounts()
+        self._streams = streams
+        self._lanes = lanes
+        self._client = client
+        self._log = log
+        self._loop = asyncio.get_running_loop()
+        self._held: dict[int, Delivery] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._timers: dict[int, asyncio.TimerHandle] = {}
+        self._space = asyncio.Event()
+        self._ordered_from = 0.0
+        self._failure: asyncio.Future[None] = self._loop.create_future()
+
+    @property
+    def held(self) -> int:
+        """Number of deliveries in memory."""
+        return len(self._held)
+
+    async def run(self) -> None:
+        """Deliver until cancelled; then give back what is not delivered.
+
+        Raises:
+            StreamError: the consumer is gone, or the server does not answer.
+        """
+        info = await self._streams.consumer.info()
+        if info.num_ack_pending:
+            # Messages of a killed dispatcher come again when their time for an acknowledgement is over.
+            self._ordered_from = self._loop.time() + ACK_WAIT_SECONDS + 2.0
+        background = [asyncio.create_task(self._beat()), asyncio.create_task(self._refresh())]
+        pulling = asyncio.create_task(self._pull())
+        try:
+            await asyncio.wait([pulling, self._failure, *background], return_when=asyncio.FIRST_COMPLETED)
+            for ended in (pulling, *background):
+                if ended.done():
+                    ended.result()
+            if self._failure.done():
+                self._failure.result()
+        finally:
+            for task in (pulling, *background, *self._tasks):
+                task.cancel()
+            await asyncio.gather(pulling, *background, *self._tasks, return_exceptions=True)
+            for delivery in self._held.values():
+                delivery.message.nak_now()
+
+    # -- from the stream into lanes
+
+    async def _pull(self) -> None:
+        async with await self._streams.messages() as messages:
+            async for message in messages:
+                found = self._lanes.known(message.subject) or await self._open(message.subject)
+                if found is None:
+                    foreign = Delivery(message, "", message.sequence)
+                    await self._give_up(None, foreign, [], "its subject has no endpoint")
+                else:
+                    await self._accept(*found, message)
+
+    async def _open(self, subject: str) -> tuple[Lane, str] | None:
+        while True:
+            try:
+                return await self._lanes.open(subject, self._ordered_from)
+            except SubscriptionError:
+                # Deliveries wait for the store, as their settings are unknown.
+                await asyncio.sleep(1.0)
+
+    async def _accept(self, lane: Lane, subscription: str, message: Message) -> None:
+        sequence = message.sequence
+        known = self._held.get(sequence)
+        if known is not None:
+            # Redelivered while it waits: the newer one has the acknowledgement that counts.
+            known.message = message
+            return
+        delivery = Delivery(message, subscription, sequence, _key(lane, message))
+        if lane.waiting - (sequence in lane.parked) >= lane.settings.max_waiting:
+            self._spawn(self._overflow(lane, delivery))
+            return
+        if delivery.key is None and not await self._has_space(lane):
+            await self._park(lane, delivery)
+            return
+        self._held[sequence] = delivery
+        lane.add(delivery)
+        self._pump(lane)
+
+    async def _has_space(self, lane: Lane) -> bool:
+        """Wait for space in a lane that makes progress; return False for a full one that makes none."""
+        most = max(2 * lane.settings.concurrency, min(1_024, _HELD // (len(self._lanes) + 1)))
+        while lane.held >= most:
+            if lane.is_stalled or lane.breaker.is_open:
+                return False
+            progressed = lane.progressed
+            self._space.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_STALLED_SECONDS):
+                    await self._space.wait()
+            # Time alone says nothing: this process may have been busy with other things.
+            lane.is_stalled = lane.progressed == progressed
+        return True
+
+    async def _park(self, lane: Lane, delivery: Delivery) -> None:
+        rate = lane.settings.rate
+        waiting = lane.waiting / rate if rate else lane.breaker.wait(self._loop.time())
+        least, most = _PARK_SECONDS
+        delay = min(max(waiting, least), most)
+        lane.parked.add(delivery.sequence)
+        self.counts.parked += 1
+        await delivery.message.nak(delay * random.uniform(0.75, 1.25))  # noqa: S311 - spreads load, hides nothing
+
+    # -- from lanes to endpoints
+
+    def _pump(self, lane: Lane) -> None:
+        """Send what a lane may send, and look again when its limits allow more."""
+        now = self._loop.time()
+        while (delivery := lane.take(now)) is not None:
+            self._spawn(self._attempt(lane, delivery))
+        wait = lane.wait(now)
+        if not wait:
+            return
+        timer = self._timers.get(id(lane))
+        if timer is not None and timer.when() <= now + wait:
+            return
+        if timer is not None:
+            timer.cancel()
+        self._timers[id(lane)] = self._loop.call_at(now + wait, self._pump_again, lane)
+
+    def _pump_again(self, lane: Lane) -> None:
+        self._timers.pop(id(lane), None)
+        self._pump(lane)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        failure = None if task.cancelled() else task.exception()
+        if failure is not None and not self._failure.done():
+            self._failure.set_exception(failure)
+
+    async def _attempt(self, lane: Lane, delivery: Delivery) -> None:
+        try:
+            response = await self._send(lane, delivery)
+            if response.is_success:
+                await self._delivered(lane, delivery)
+            else:
+                await self._failed(lane, delivery, response)
+        except (TurnoutError, OSError):
+            # The server of the stream did not answer; the client connects again.
+            self._loop.call_later(_SERVER_SECONDS, self._send_again, lane, delivery)
+
+    async def _send(self, lane: Lane, delivery: Delivery) -> Response:
+        """Send one request, and free its place in the lane."""
+        if lane.endpoint.destination in self._log.disabled:
+            response = Response(_GONE, error="not sent: the endpoint is disabled, as it answered 410")
+        else:
+            response = await self._post(lane, delivery)
+        now = self._loop.time()
+        lane.under_way -= 1
+        lane.progressed += 1
+        lane.is_stalled = False
+        if response.is_success or response.status == _GONE:
+            lane.breaker.succeeded()
+        else:
+            lane.breaker.failed(now)
+        self._pump(lane)
+        return response
+
+    async def _delivered(self, lane: Lane, delivery: Delivery) -> None:
+        await delivery.message.ack()
+        self.counts.delivered += 1
+        self._settle(lane, delivery)
+        if _may_have_failed(delivery):
+            await self._log.forget(delivery.sequence)
+
+    async def _failed(self, lane: Lane, delivery: Delivery, response: Response) -> None:
+        attempts = await self._log.of(delivery.sequence) if _may_have_failed(delivery) else []
+        attempts.append(Attempt(datetime.now(UTC), response.status, response.error))
+        self.counts.failed += 1
+        if response.status == _GONE:
+            await self._log.disable(lane.endpoint.destination)
+            await self._give_up(lane, delivery, attempts, "the endpoint answered 410, and is disabled")
+            return
+        asked = seconds_of(response.retry_after, datetime.now(UTC)) if response.retry_after else None
+        delay = delay_of(lane.settings, len(attempts), asked, random.random())  # noqa: S311 - spreads load
+        if delay is None:
+            await self._give_up(lane, delivery, attempts, f"the last of {len(attempts):,} attempts failed")
+            return
+        await self._log.keep(delivery.sequence, attempts)
+        delivery.has_failed = True
+        if delivery.key is not None:
+            self._loop.call_later(delay, self._send_again, lane, delivery)
+            return
+        lane.parked.add(delivery.sequence)
+        await delivery.message.nak(delay)
+        self._settle(lane, delivery)
+
+    def _send_again(self, lane: Lane, delivery: Delivery) -> None:
+        lane.send_again(delivery)
+        self._pump(lane)
+
+    async def _post(self, lane: Lane, delivery: Delivery) -> Response:
+        message, endpoint = delivery.message, lane.endpoint
+        if endpoint.url is None:
+            return Response(None, error=f"the route has no endpoint {endpoint.destination!r}")
+        headers, body = request_of(
+            lane.settings,
+            self._identity(delivery),
+            message.headers,
+            message.data,
+            message.timestamp,
+            delivery.subscription,
+        )
+        headers = signed(headers, endpoint.signer, body, int(datetime.now(UTC).timestamp()))
+        self.counts.requests += 1
+        settings = lane.settings
+        return await self._client.post(
+            endpoint.url, headers, body, timeout=settings.timeout, max_response=settings.max_response
+        )
+
+    def _identity(self, delivery: Delivery) -> str:
+        message = delivery.message
+        position = f"{self._streams.name}:{delivery.sequence}"
+        return message.header(WEBHOOK_ID) or message_id(message.header(MESSAGE_ID), position)
+
+    def _settle(self, lane: Lane, delivery: Delivery) -> None:
+        self._held.pop(delivery.sequence, None)
+        lane.settle(delivery)
+        self._space.set()
+        self._pump(lane)
+
+    async def _overflow(self, lane: Lane, delivery: Delivery) -> None:
+        attempts = await self._log.of(delivery.sequence)
+        lane.parked.discard(delivery.sequence)
+        await self._give_up(None, delivery, attempts, f"{lane.settings.max_waiting:,} messages wait for the endpoint")
+
+    async def _give_up(self, lane: Lane | None, delivery: Delivery, attempts: list[Attempt], reason: str) -> None:
+        """Store a dead letter, then acknowledge the delivery."""
+        message = delivery.message
+        headers = {name: values for name, values in message.headers.items() if not name.lower().startswith("nats-")}
+        headers[REASON] = [reason]
+        headers[WEBHOOK_ID] = [self._identity(delivery)]
+        headers[ATTEMPTS] = [msgspec.json.encode(attempts).decode()]
+        identity = f"dead:{self._streams.name}:{delivery.sequence}"
+        await self._streams.store_dead(message.subject, message.data, headers, identity)
+        self.counts.dead += 1
+        with contextlib.suppress(TurnoutError):
+            await message.double_ack()
+        if attempts:
+            await self._log.forget(delivery.sequence)
+        if lane is not None:
+            self._settle(lane, delivery)
+
+    # -- in the background
+
+    async def _beat(self) -> None:
+        """Tell the server that deliveries in memory are worked on."""
+        while True:
+            await asyncio.sleep(ACK_WAIT_SECONDS / 3)
+            for delivery in list(self._held.values()):
+                await delivery.message.in_progress()
+
+    async def _refresh(self) -> None:
+        while True:
+            # Without an answer the known settings hold on.
+            with contextlib.suppress(SubscriptionError):
+                await self._lanes.refresh()
+            await asyncio.sleep(_REFRESH_SECONDS)
+
+
+def _key(lane: Lane, message: Message) -> str | None:
+    if lane.settings.ordered:
+        return ""
+    order_by = lane.settings.order_by
+    # Without the key there is nothing to be in order with.
+    return (order_by and order_key(order_by, message.headers, message.data)) or None
+
+
+def _may_have_failed(delivery: Delivery) -> bool:
+    return delivery.has_failed or delivery.message.metadata.num_delivered > 1

@@ -1,0 +1,130 @@
+"""Protection against requests into private networks: addresses are checked after the resolution of names."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Sequence
+from functools import lru_cache
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
+
+from aiohttp import ThreadedResolver
+from aiohttp.abc import AbstractResolver, ResolveResult
+from yarl import URL
+
+Address = IPv4Address | IPv6Address
+Network = IPv4Network | IPv6Network
+
+_REMEMBERED = 10_000
+_UNKNOWN = ""
+_NAT64 = IPv6Network("64:ff9b::/96")
+
+
+class ForbiddenAddressError(OSError):
+    """Raised when a request would go to an address that is not allowed."""
+
+
+class AddressGuard:
+    """Decides which addresses may be reached: public ones, and those of the allowed networks.
+
+    Args:
+        allowed: networks that are reached although they are not public.
+
+    >>> guard = AddressGuard([IPv4Network("10.1.0.0/16")])
+    >>> guard.problem("10.1.2.3"), guard.problem("127.0.0.1")
+    (None, '127.0.0.1 is no public address')
+    >>> guard.problem("::ffff:169.254.169.254")
+    '::ffff:169.254.169.254 is no public address'
+    """
+
+    def __init__(self, allowed: Sequence[Network] = ()) -> None:
+        self._allowed = tuple(allowed)
+        self._known: dict[tuple[str, bool], str | None] = {}
+
+    def problem(self, text: str, *, encrypted: bool = True) -> str | None:
+        """Return the reason that an address is not reached; None if it is.
+
+        Args:
+            text: the address.
+            encrypted: False for a request without TLS, which leads to allowed networks alone.
+        """
+        known = self._known.get((text, encrypted), _UNKNOWN)
+        if known != _UNKNOWN:
+            return known
+        if len(self._known) >= _REMEMBERED:
+            self._known.clear()
+        self._known[text, encrypted] = problem = self._checked(text, encrypted)
+        return problem
+
+    def _checked(self, text: str, encrypted: bool) -> str | None:
+        address = ip_address(text.partition("%")[0])
+        inner = _embedded(address)
+        if any(one in network for network in self._allowed for one in (address, inner) if one is not None):
+            return None
+        if not _is_public(address) or (inner is not None and not _is_public(inner)):
+            return f"{text} is no public address"
+        return None if encrypted else f"{text} is in no allowed network, and is reached by https:// alone"
+
+    def url_problem(self, url: URL) -> str | None:
+        """Return the reason that a URL with an address as its host is not requested; None for names, too."""
+        host = url.host or ""
+        return self.problem(host, encrypted=url.scheme == "https") if _is_address(host) else None
+
+
+@lru_cache(10_000)
+def _is_address(host: str) -> bool:
+    try:
+        ip_address(host.partition("%")[0])
+    except ValueError:
+        return False
+    return True
+
+
+def _embedded(address: Address) -> IPv4Address | None:
+    """Return the IPv4 address that an IPv6 address leads to, by mapping, 6to4 or NAT64."""
+    if isinstance(address, IPv4Address):
+        return None
+    if address in _NAT64:
+        return IPv4Address(int(address) & 0xFFFFFFFF)
+    return address.ipv4_mapped or address.sixtofour
+
+
+def _is_public(address: Address) -> bool:
+    if isinstance(address, IPv6Address) and (address.ipv4_mapped is not None or address in _NAT64):
+        # Its embedded address says it.
+        return True
+    return address.is_global and not address.is_multicast and not address.is_reserved
+
+
+class GuardedResolver(AbstractResolver):
+    """Resolves names to the addresses that may be reached: what is connected to is what was checked.
+
+    Args:
+        guard: decides.
+        encrypted: whether requests are made with TLS.
+        resolver: resolves; the system's if not given.
+    """
+
+    def __init__(self, guard: AddressGuard, *, encrypted: bool, resolver: AbstractResolver | None = None) -> None:
+        self._guard = guard
+        self._encrypted = encrypted
+        self._resolver = resolver or ThreadedResolver()
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
+    ) -> list[ResolveResult]:
+        """Return the allowed addresses of a host.
+
+        Raises:
+            ForbiddenAddressError: it has none.
+            OSError: the name cannot be resolved.
+        """
+        found = await self._resolver.resolve(host, port, family)
+        problems = [self._guard.problem(one["host"], encrypted=self._encrypted) for one in found]
+        allowed = [one for one, problem in zip(found, problems, strict=True) if problem is None]
+        if not allowed:
+            raise ForbiddenAddressError(f"{host}: {next(filter(None, problems), 'no address')}")
+        return allowed
+
+    async def close(self) -> None:
+        """Close the resolver behind it."""
+        await self._resolver.close()

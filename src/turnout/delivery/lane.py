@@ -1,0 +1,150 @@
+"""Lane: the deliveries that wait for one endpoint under the same settings, and when the next may be sent."""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from dataclasses import dataclass, field
+
+from yarl import URL
+
+from turnout.delivery.breaker import Breaker
+from turnout.delivery.signatures import Signer
+from turnout.nats.jetstream import Message
+from turnout.subscriptions.delivery import DeliverySettings
+
+_BURST_SECONDS = 0.05
+"""Unused rate of so long may be caught up with: timers are not exact."""
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Receiver of a lane's requests.
+
+    Attributes:
+        destination: as the subscription has it.
+        url: the URL; None for a name that no endpoint of the route has.
+        signer: signs requests.
+    """
+
+    destination: str
+    url: URL | None
+    signer: Signer
+
+
+@dataclass(slots=True, eq=False)
+class Delivery:
+    """Message for one endpoint, from the stream.
+
+    Attributes:
+        message: with its acknowledgements.
+        subscription: its id, empty for none.
+        sequence: in the delivery stream.
+        key: deliveries with the same are sent one after the other; None for no order.
+        has_failed: True if there may be failed attempts of it.
+    """
+
+    message: Message
+    subscription: str
+    sequence: int
+    key: str | None = None
+    has_failed: bool = False
+
+
+@dataclass(slots=True)
+class Lane:
+    """Deliveries of one endpoint under the same settings.
+
+    Of an order key one delivery is under way at a time, the one with the lowest sequence first.
+
+    Attributes:
+        endpoint: where they go.
+        settings: of the requests.
+        not_before: time until which nothing with an order is sent, as earlier messages may still be redelivered.
+        parked: sequences that the server holds back until their time.
+        under_way: number of requests.
+        held: number of deliveries in memory, those under way and in chains included.
+        progressed: number of requests that have ended.
+        is_stalled: True if none has ended for some time, and the lane is full.
+    """
+
+    endpoint: Endpoint
+    settings: DeliverySettings
+    not_before: float = 0.0
+    parked: set[int] = field(default_factory=set)
+    under_way: int = 0
+    held: int = 0
+    progressed: int = 0
+    is_stalled: bool = False
+    breaker: Breaker = field(init=False)
+    _ready: deque[Delivery | str] = field(default_factory=deque)
+    _chains: dict[str, list[tuple[int, Delivery]]] = field(default_factory=dict)
+    _next: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.breaker = Breaker(self.settings.breaker_failures, self.settings.breaker_pause)
+
+    @property
+    def is_ordered(self) -> bool:
+        """True if a failed delivery blocks others."""
+        return self.settings.ordered or self.settings.order_by is not None
+
+    @property
+    def waiting(self) -> int:
+        """Number of messages that wait for the endpoint, failed ones included."""
+        return self.held + len(self.parked)
+
+    @property
+    def has_ready(self) -> bool:
+        """True if a delivery could be sent now, or as soon as the limits allow it."""
+        return bool(self._ready)
+
+    def add(self, delivery: Delivery) -> None:
+        """Append a delivery."""
+        self.held += 1
+        self.parked.discard(delivery.sequence)
+        if delivery.key is None:
+            self._ready.append(delivery)
+            return
+        chain = self._chains.get(delivery.key)
+        if chain is None:
+            self._chains[delivery.key] = chain = []
+            self._ready.append(delivery.key)
+        heapq.heappush(chain, (delivery.sequence, delivery))
+
+    def wait(self, now: float) -> float | None:
+        """Return the seconds until something may be sent; None if another event has to come first."""
+        if not self._ready or self.under_way >= self.settings.concurrency:
+            return None
+        start = self.not_before if self.is_ordered else 0.0
+        return max(0.0, self._next - now if self.settings.rate else 0.0, self.breaker.wait(now), start - now)
+
+    def take(self, now: float) -> Delivery | None:
+        """Remove and return the next delivery to send; None if nothing may be sent now."""
+        if self.wait(now) != 0.0:
+            return None
+        first = self._ready.popleft()
+        delivery = heapq.heappop(self._chains[first])[1] if isinstance(first, str) else first
+        if self.settings.rate:
+            self._next = max(self._next, now - _BURST_SECONDS) + 1 / self.settings.rate
+        self.breaker.sent(now)
+        self.under_way += 1
+        return delivery
+
+    def settle(self, delivery: Delivery) -> None:
+        """Forget a delivery that is done, or that the server holds; the next of its key may be sent."""
+        self.held -= 1
+        if delivery.key is None:
+            return
+        if self._chains[delivery.key]:
+            self._ready.append(delivery.key)
+        else:
+            del self._chains[delivery.key]
+
+    def send_again(self, delivery: Delivery) -> None:
+        """Let a delivery that was taken be taken again, the first of its key; until then its key is blocked."""
+        if delivery.key is None:
+            self._ready.append(delivery)
+        else:
+            heapq.heappush(self._chains[delivery.key], (delivery.sequence, delivery))
+            self._ready.append(delivery.key)

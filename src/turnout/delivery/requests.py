@@ -1,0 +1,130 @@
+"""Requests of deliveries: headers and body in the form that the settings ask for."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from base64 import b64encode
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Final
+from urllib.parse import quote
+
+import msgspec
+
+from turnout._built import version as __version__
+from turnout.delivery.signatures import Signer
+from turnout.nats.protocol.headers import Headers
+from turnout.subscriptions.delivery import DeliverySettings
+
+_AGENT: Final = f"turnout/{__version__}"
+_JSON: Final = re.compile(r"application/(?:[^;]+\+)?json\s*(?:;.*)?")
+_SPEC: Final = "1.0"
+_TYPE: Final = "turnout.delivery"
+_UNSAFE: Final = ' "%'
+
+
+def message_id(msg_id: str, position: str) -> str:
+    """Return the ``webhook-id`` of a delivery, the same for each attempt.
+
+    Args:
+        msg_id: ``Nats-Msg-Id`` of the delivery, the same when a route repeats it; empty for none.
+        position: ``STREAM:SEQUENCE``, for a delivery without one.
+
+    >>> message_id("orders:17:A", "DELIVERIES:3") == message_id("orders:17:A", "DELIVERIES:4")
+    True
+    """
+    return f"msg_{hashlib.sha256((msg_id or position).encode()).hexdigest()[:32]}"
+
+
+def request_of(
+    settings: DeliverySettings, identity: str, headers: Headers, body: bytes, stored: datetime, source: str
+) -> tuple[dict[str, str], bytes]:
+    """Return the headers and the body of a request, which every attempt has; `sign` adds the others.
+
+    Args:
+        settings: say the form.
+        identity: the ``webhook-id``.
+        headers: of the stored message.
+        body: of the stored message.
+        stored: time of the delivery.
+        source: of a CloudEvent that has none: the subscription.
+    """
+    content_type = _first(headers, "content-type") or _guessed(body)
+    own = {"User-Agent": _AGENT, "webhook-id": identity, **settings.headers}
+    if settings.format == "standard":
+        return {**own, "Content-Type": content_type}, body
+    attributes = _attributes(identity, headers, stored, source)
+    if settings.format == "cloudevents-binary":
+        named = {f"ce-{name}": quote(value, safe=_safe()) for name, value in attributes.items()}
+        return {**own, **named, "Content-Type": content_type}, body
+    event: dict[str, object] = {**attributes, "datacontenttype": content_type, **_data(content_type, body)}
+    if settings.format == "cloudevents-structured":
+        return {**own, "Content-Type": "application/cloudevents+json"}, msgspec.json.encode(event)
+    return {**own, "Content-Type": "application/cloudevents-batch+json"}, msgspec.json.encode([event])
+
+
+def signed(headers: Mapping[str, str], signer: Signer, body: bytes, seconds: int) -> dict[str, str]:
+    """Return the headers of one attempt: with its time, and its signature if there are secrets."""
+    signature = signer.signature(headers["webhook-id"], seconds, body)
+    stamped = {**headers, "webhook-timestamp": f"{seconds}"}
+    return {**stamped, "webhook-signature": signature} if signature else stamped
+
+
+def _attributes(identity: str, headers: Headers, stored: datetime, source: str) -> dict[str, str]:
+    """Return the attributes of a CloudEvent: those of its record, by their headers ``ce_NAME`` or ``ce-NAME``."""
+    own = {
+        "specversion": _SPEC,
+        "id": identity,
+        "source": f"/subscriptions/{quote(source, safe='')}",
+        "type": _TYPE,
+        "time": stored.astimezone(UTC).isoformat().replace("+00:00", "Z"),
+    }
+    for name, values in headers.items():
+        lowered = name.lower()
+        attribute = lowered[3:]
+        if lowered.startswith(("ce_", "ce-")) and attribute.isascii() and attribute.isalnum() and attribute != "data":
+            own[attribute] = values[0]
+    return {**own, "specversion": _SPEC}
+
+
+def _data(content_type: str, body: bytes) -> dict[str, object]:
+    if _JSON.fullmatch(content_type):
+        try:
+            msgspec.json.decode(body)
+        except (msgspec.DecodeError, RecursionError):
+            pass
+        else:
+            return {"data": msgspec.Raw(body)}
+    return {"data_base64": b64encode(body).decode()}
+
+
+def _safe() -> str:
+    """Return the characters of a CloudEvents header that are not percent-encoded (HTTP binding, 3.1.3.2)."""
+    return "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) not in _UNSAFE)
+
+
+def _first(headers: Headers, name: str) -> str:
+    return next((values[0] for key, values in headers.items() if key.lower() == name and values), "")
+
+
+def _guessed(body: bytes) -> str:
+    return "application/json" if body[:1] in (b"{", b"[") else "application/octet-stream"
+
+
+def order_key(order_by: str, headers: Headers, body: bytes) -> str:
+    """Return the value of an order key, ``value.PATH`` or ``header.NAME``; "" for a message without one.
+
+    >>> order_key("value.account.id", {}, b'{"account": {"id": 7}}'), order_key("header.City", {"City": ["Oulu"]}, b"")
+    ('7', 'Oulu')
+    """
+    kind, _, path = order_by.partition(".")
+    if kind == "header":
+        return next((values[0] for name, values in headers.items() if name == path and values), "")
+    try:
+        value = msgspec.json.decode(body)
+    except (msgspec.DecodeError, RecursionError):
+        return ""
+    for step in path.split("."):
+        value = value.get(step) if isinstance(value, dict) else None
+    return "" if value is None else value if isinstance(value, str) else msgspec.json.encode(value).decode()

@@ -1,0 +1,106 @@
+"""Settings and endpoints of deliveries: from the route and from the subscriptions of its store."""
+
+from __future__ import annotations
+
+import asyncio
+
+from yarl import URL
+
+from turnout.delivery.lane import Endpoint, Lane
+from turnout.delivery.signatures import Signer
+from turnout.errors import SubscriptionNotFoundError
+from turnout.routes.webhooks import WebhooksPart
+from turnout.subscriptions import Store
+from turnout.subscriptions.delivery import DeliverySettings
+from turnout.subscriptions.webhooks import delivery_address
+
+_MAX_LANES = 10_000
+_MAX_SUBJECTS = 100_000
+_DEFAULTS = DeliverySettings()
+
+
+class Lanes:
+    """Lanes by the subjects of deliveries.
+
+    Deliveries of subscriptions without settings share their endpoint's lane, and its limits.
+
+    Args:
+        webhooks: of the route.
+        store: of its subscriptions.
+    """
+
+    def __init__(self, webhooks: WebhooksPart, store: Store) -> None:
+        self._webhooks = webhooks
+        self._store = store
+        self._revision = 0
+        self._by_subject: dict[str, tuple[Lane, str]] = {}
+        self._lanes: dict[tuple[str, str, DeliverySettings], Lane] = {}
+        self._subjects_of: dict[str, list[str]] = {}
+
+    def __len__(self) -> int:
+        return len(self._lanes)
+
+    def known(self, subject: str) -> tuple[Lane, str] | None:
+        """Return the lane and the subscription of a subject; None if the store has to be asked."""
+        return self._by_subject.get(subject)
+
+    async def open(self, subject: str, not_before: float) -> tuple[Lane, str] | None:
+        """Return the lane and the subscription of a subject after asking the store; None for a foreign subject.
+
+        Raises:
+            SubscriptionError: the store does not answer.
+        """
+        address = delivery_address(self._webhooks.subject, subject)
+        if address is None:
+            return None
+        destination, subscription = address
+        own = await asyncio.to_thread(self._own, subscription) if subscription else None
+        endpoint = self._webhooks.endpoint_of(destination)
+        settings = own or (endpoint.settings if endpoint is not None else _DEFAULTS)
+        key = (destination, subscription if own is not None else "", settings)
+        lane = self._lanes.get(key)
+        if lane is None:
+            self._prune()
+            url = None if endpoint is None else URL(endpoint.url, encoded=True)
+            signer = Signer(endpoint.secrets if endpoint is not None else ())
+            lane = self._lanes[key] = Lane(Endpoint(destination, url, signer), settings, not_before)
+        if len(self._by_subject) >= _MAX_SUBJECTS:
+            self._by_subject.clear()
+            self._subjects_of.clear()
+        self._by_subject[subject] = lane, subscription
+        self._subjects_of.setdefault(subscription, []).append(subject)
+        return lane, subscription
+
+    def _own(self, subscription: str) -> DeliverySettings | None:
+        try:
+            return self._store.read(subscription).delivery
+        except SubscriptionNotFoundError:
+            # What it has matched is delivered all the same.
+            return None
+
+    def _prune(self) -> None:
+        if len(self._lanes) < _MAX_LANES:
+            return
+        idle = {key for key, lane in self._lanes.items() if not lane.held and not lane.breaker.is_open}
+        self._lanes = {key: lane for key, lane in self._lanes.items() if key not in idle}
+        self._by_subject.clear()
+        self._subjects_of.clear()
+
+    async def refresh(self) -> None:
+        """Ask the store for changes; the settings of changed subscriptions are read with their next message.
+
+        Raises:
+            SubscriptionError: the store does not answer.
+        """
+        revision = await asyncio.to_thread(self._store.revision)
+        if revision == self._revision:
+            return
+        changes = await asyncio.to_thread(self._store.changes, self._revision) if self._revision else None
+        self._revision = revision
+        if changes is None or changes.reset:
+            self._by_subject.clear()
+            self._subjects_of.clear()
+            return
+        for id_ in (*changes.deleted_ids, *(one.id for one in changes.created)):
+            for subject in self._subjects_of.pop(id_, ()):
+                self._by_subject.pop(subject, None)

@@ -1,0 +1,58 @@
+"""Signatures of requests: Standard Webhooks, "Signature scheme", symmetric (v1) and asymmetric (v1a)."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from base64 import b64encode
+from collections.abc import Callable, Sequence
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from turnout.routes.webhooks import SYMMETRIC, secret_bytes
+
+_SEED = 32
+"""Bytes of an Ed25519 private key, behind which the public key may stand."""
+
+
+class Signer:
+    """Signs requests with each of an endpoint's secrets, so that receivers may know any one of them.
+
+    Args:
+        secrets: ``whsec_…`` or ``whsk_…``.
+
+    >>> signer = Signer(["whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"])
+    >>> signer.signature("msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, b'{"test": 2432232314}')
+    'v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE='
+    """
+
+    def __init__(self, secrets: Sequence[str]) -> None:
+        self._signers = [_signer(*secret_bytes(secret)) for secret in secrets]
+
+    def signature(self, message_id: str, timestamp: int, body: bytes) -> str:
+        """Return the value of ``webhook-signature``; empty without secrets.
+
+        Args:
+            message_id: the value of ``webhook-id``.
+            timestamp: the value of ``webhook-timestamp``, in seconds since 1970.
+            body: of the request.
+        """
+        if not self._signers:
+            return ""
+        content = b"%b.%d.%b" % (message_id.encode(), timestamp, body)
+        return " ".join([sign(content) for sign in self._signers])
+
+
+def _signer(prefix: str, key: bytes) -> Callable[[bytes], str]:
+    if prefix == SYMMETRIC:
+        # The pads of the key are hashed once, and not for each request.
+        keyed = hmac.new(key, digestmod=hashlib.sha256)
+
+        def by_hmac(content: bytes) -> str:
+            digest = keyed.copy()
+            digest.update(content)
+            return f"v1,{b64encode(digest.digest()).decode()}"
+
+        return by_hmac
+    private = Ed25519PrivateKey.from_private_bytes(key[:_SEED])
+    return lambda content: f"v1a,{b64encode(private.sign(content)).decode()}"

@@ -1,0 +1,135 @@
+"""Streams of a route's deliveries: of those that wait, and of those that were given up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Self
+
+from turnout.delivery.attempts import AttemptLog
+from turnout.nats.jetstream import (
+    AckPolicy,
+    Consumer,
+    ConsumerConfig,
+    Expect,
+    JetStream,
+    Message,
+    PullMessages,
+    PullOptions,
+    RetentionPolicy,
+    Stream,
+    StreamConfig,
+)
+from turnout.nats.jetstream.errors import StreamNotFoundError
+from turnout.nats.protocol.headers import HeaderInput
+from turnout.routes.webhooks import WebhooksPart
+
+CONSUMER: Final = "turnout-deliver"
+"""Name of the durable consumer: several dispatchers share it, and each message goes to one of them."""
+
+ACK_WAIT_SECONDS: Final = 30.0
+"""Seconds after which a message of a killed dispatcher goes to another."""
+
+_DUPLICATE_WINDOW_SECONDS: Final = 3_600.0
+_OF_LETTERS: Final = ("nats-", "turnout-attempts", "turnout-reason")
+"""Headers that a redriven delivery does not have."""
+
+_REQUESTED: Final = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryStreams:
+    """Stream of deliveries with its consumer, and the stream of dead letters.
+
+    Attributes:
+        js: has them.
+        webhooks: names them.
+        consumer: of the deliveries.
+        dead: of the letters.
+    """
+
+    js: JetStream
+    webhooks: WebhooksPart
+    consumer: Consumer
+    dead: Stream
+
+    @classmethod
+    async def open(cls, js: JetStream, webhooks: WebhooksPart) -> Self:
+        """Open the streams, and make those that do not exist.
+
+        Raises:
+            StreamError: the server refuses one; another stream may have its subjects.
+        """
+        name = str(webhooks.stream)
+        waiting = await _stream(js, name, webhooks.subject, RetentionPolicy.WORK_QUEUE)
+        dead = await _stream(js, f"{name}-dead", webhooks.dead_subject, RetentionPolicy.LIMITS)
+        config = ConsumerConfig(
+            durable_name=CONSUMER,
+            ack_policy=AckPolicy.EXPLICIT,
+            ack_wait=ACK_WAIT_SECONDS,
+            max_ack_pending=-1,
+            filter_subject=f"{webhooks.subject}.>",
+        )
+        return cls(js, webhooks, await waiting.create_or_update_consumer(config), dead)
+
+    @property
+    def name(self) -> str:
+        """Name of the delivery stream."""
+        return str(self.webhooks.stream)
+
+    async def attempts(self) -> AttemptLog:
+        """Open the log of failed attempts."""
+        return await AttemptLog.open(self.js, self.name)
+
+    async def messages(self) -> PullMessages:
+        """Pull deliveries without a pause."""
+        return await self.consumer.messages(PullOptions(max_messages=_REQUESTED))
+
+    async def store_dead(self, subject: str, body: bytes, headers: HeaderInput, identity: str) -> None:
+        """Store a delivery that is given up, once.
+
+        Raises:
+            StreamError: the server does not store it.
+        """
+        where = f"{self.webhooks.dead_subject}.{subject.removeprefix(f'{self.webhooks.subject}.')}"
+        expect = Expect(stream=f"{self.name}-dead")
+        await self.js.publish(where, body, headers=headers, msg_id=identity, expect=expect)
+
+    async def is_drained(self) -> bool:
+        """Return True if no delivery waits."""
+        info = await self.consumer.info()
+        return not info.num_pending and not info.num_ack_pending
+
+    async def _move(self, letter: Message) -> None:
+        tokens = letter.subject.removeprefix(f"{self.webhooks.dead_subject}.")
+        kept = {name: values for name, values in letter.headers.items() if not name.lower().startswith(_OF_LETTERS)}
+        identity = f"redriven:{self.name}:{letter.sequence}"
+        await self.js.publish(f"{self.webhooks.subject}.{tokens}", letter.data, headers=kept, msg_id=identity)
+
+    async def redrive(self) -> int:
+        """Move all dead letters back into the delivery stream; return their number."""
+        moved = 0
+        last = (await self.dead.info()).state.last_seq
+        config = ConsumerConfig(ack_policy=AckPolicy.EXPLICIT, inactive_threshold=60.0)
+        consumer = await self.dead.create_consumer(config)
+        while letters := await consumer.fetch(500, no_wait=True, timeout=5.0):
+            for letter in letters:
+                if letter.sequence > last:
+                    return moved
+                await self._move(letter)
+                await self.dead.delete_message(letter.sequence)
+                moved += 1
+        return moved
+
+
+async def _stream(js: JetStream, name: str, subject: str, retention: RetentionPolicy) -> Stream:
+    try:
+        return await js.stream(name)
+    except StreamNotFoundError:
+        config = StreamConfig(
+            name=name,
+            subjects=[f"{subject}.>"],
+            retention=retention,
+            duplicate_window=_DUPLICATE_WINDOW_SECONDS,
+            allow_direct=True,
+        )
+        return await js.create_stream(config)

@@ -1,0 +1,119 @@
+"""The demo of webhooks: a year of flights, three subscriptions, and a local endpoint that fails one request in ten."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import threading
+from base64 import b64encode
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from turnout.conditions import parse
+from turnout.delivery.dispatcher import DeliveryCounts
+from turnout.delivery.receiver import Receiver
+from turnout.delivery.requests import message_id
+from turnout.delivery.service import deliver
+from turnout.delivery.signatures import Signer
+from turnout.demo.year import Demo
+from turnout.nats.wire import Connection, PullReader, Range, stream_info
+from turnout.routes import Route
+from turnout.routes.webhooks import SYMMETRIC, WebhookEndpoint, WebhooksPart
+from turnout.subscriptions import Subscription, open_store
+from turnout.subscriptions.delivery import DeliverySettings
+
+FAILS_EACH = 10
+_DESTINATION = "webhook:receiver"
+_STREAM = "DELIVERIES"
+_INTERESTS = {
+    "to-honolulu": "dest:HNL",
+    "united-two-hours-late": "carrier:UA AND departure_delay>=120",
+    "kennedy-to-boston": "origin:JFK AND dest:BOS",
+}
+"""Ids of the subscriptions, and their conditions."""
+
+
+@dataclass(frozen=True, slots=True)
+class WebhookResult:
+    """Outcome of the deliveries.
+
+    Attributes:
+        expected: ids of the messages that the route has stored for the endpoint.
+        receiver: with what it received.
+        counts: of the dispatcher.
+    """
+
+    expected: frozenset[str]
+    receiver: Receiver
+    counts: DeliveryCounts
+
+    @property
+    def is_complete(self) -> bool:
+        """True if exactly the stored messages were received, with right signatures."""
+        return bool(self.expected) and self.expected == self.receiver.ids and not self.receiver.unverified
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the outcome as JSON has it."""
+        return {
+            "complete": self.is_complete,
+            "expected": len(self.expected),
+            "received": len(self.receiver.ids & self.expected),
+            "refused": self.receiver.refused,
+            "unverified": self.receiver.unverified,
+            "repeated": self.receiver.repeated,
+            "dispatcher": asdict(self.counts),
+        }
+
+
+class WebhookDemo(Demo):
+    """The demo with three subscriptions, whose destination is a local endpoint.
+
+    Its methods are called as those of `Demo`, then `deliver`.
+    """
+
+    @cached_property
+    def _secret(self) -> str:
+        return f"{SYMMETRIC}{b64encode(secrets.token_bytes(32)).decode()}"
+
+    def subscribe(self) -> None:
+        """Store the subscriptions; their retries are quick, as nobody waits for hours here."""
+        quick = DeliverySettings(retry=(0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0), concurrency=32)
+        store = open_store(self.variables["SUBSCRIPTIONS"])
+        try:
+            for id_, condition in _INTERESTS.items():
+                store.create(Subscription([_DESTINATION], parse(condition), id=id_, delivery=quick))
+        finally:
+            store.close()
+        self.subscriptions = len(_INTERESTS)
+
+    def route(self) -> Route:
+        """The route, with a webhooks block; the endpoint's URL is known while it is served."""
+        return replace(super().route(), webhooks=self._webhooks("http://127.0.0.1/"))
+
+    def _webhooks(self, url: str) -> WebhooksPart:
+        endpoint = WebhookEndpoint(url=url, secrets=[self._secret])
+        return WebhooksPart(stream=_STREAM, allow=["127.0.0.1/32"], endpoints={"receiver": endpoint})
+
+    def deliver(self, stop: threading.Event) -> WebhookResult:
+        """Deliver everything that the route has stored to an endpoint that is served meanwhile.
+
+        Args:
+            stop: ends it before everything is delivered.
+        """
+        receiver = Receiver(Signer([self._secret]), FAILS_EACH)
+
+        async def delivered() -> DeliveryCounts:
+            async with receiver.serving():
+                route = replace(self.route(), webhooks=self._webhooks(receiver.url))
+                return await deliver(route, stop, drain=True)
+
+        counts = asyncio.run(delivered())
+        return WebhookResult(frozenset(self._stored()), receiver, counts)
+
+    def _stored(self) -> list[str]:
+        """Return the ``webhook-id`` of each message that the stream has for the endpoint."""
+        with Connection.open(self.server.url) as connection:
+            last = stream_info(connection, _STREAM)["state"]["last_seq"]
+            batches = PullReader(connection, Range(_STREAM, 1, last + 1)).batches()
+            return [message_id(key.decode(), "") for batch in batches for key in batch.column("key").to_pylist()]

@@ -1,0 +1,147 @@
+"""``webhooks`` of a route: where deliveries to HTTP endpoints wait, and the endpoints that have names and secrets."""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from ipaddress import IPv4Network, IPv6Network, ip_network
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, Field, field_validator
+
+from turnout.errors import ConfigError
+from turnout.routes.endpoints import Part
+from turnout.routes.values import StreamName
+from turnout.subjects import is_publishable
+from turnout.subscriptions.delivery import DeliverySettings
+from turnout.subscriptions.webhooks import NAMED, is_url, webhook_problem
+
+SYMMETRIC = "whsec_"
+"""Prefix of a secret for HMAC-SHA256 (Standard Webhooks, "v1")."""
+
+ASYMMETRIC = "whsk_"
+"""Prefix of a private key for Ed25519 (Standard Webhooks, "v1a"): 32 bytes of seed, or those and the public key."""
+
+_SIZES = {SYMMETRIC: range(24, 65), ASYMMETRIC: (32, 64)}
+
+
+def secret_bytes(secret: str) -> tuple[str, bytes]:
+    """Return the prefix and the bytes of a signing secret.
+
+    Raises:
+        ValueError: it is none; without the secret.
+    """
+    for prefix, sizes in _SIZES.items():
+        if secret.startswith(prefix):
+            try:
+                key = b64decode(secret.removeprefix(prefix), validate=True)
+            except ValueError:
+                raise ValueError(f"expected base64 behind {prefix}") from None
+            if len(key) not in sizes:
+                expected = "24 to 64" if prefix == SYMMETRIC else "32 or 64"
+                raise ValueError(f"expected {expected} bytes in base64 behind {prefix}, found {len(key):,} bytes")
+            return prefix, key
+    raise ValueError(f"expected {SYMMETRIC} (HMAC-SHA256) or {ASYMMETRIC} (Ed25519), and base64 behind it")
+
+
+def _secret(secret: str) -> str:
+    secret_bytes(secret)
+    return secret
+
+
+Secrets = Annotated[list[Annotated[str, AfterValidator(_secret)]], Field(max_length=4, repr=False)]
+
+
+class WebhookEndpoint(Part):
+    """HTTP endpoint that destinations name as ``webhook:NAME``.
+
+    Attributes:
+        url: where requests go.
+        secrets: sign each request, each with its own signature: two while one is replaced by another.
+        delivery: settings of requests for subscriptions without settings of their own.
+    """
+
+    url: str
+    secrets: Secrets = Field(default_factory=list)
+    delivery: dict[str, Any] | None = None
+
+    @field_validator("url")
+    @classmethod
+    def _url(cls, url: str) -> str:
+        problem = webhook_problem(url) if is_url(url) else "is no URL: expected https://…"
+        if problem is not None:
+            raise ValueError(problem)
+        return url
+
+    @field_validator("delivery")
+    @classmethod
+    def _delivery(cls, delivery: dict[str, Any] | None) -> dict[str, Any] | None:
+        if delivery is not None:
+            try:
+                DeliverySettings.from_mapping(delivery)
+            except ConfigError as problem:
+                raise ValueError("; ".join(map(str, problem.mistakes))) from None
+        return delivery
+
+    @property
+    def settings(self) -> DeliverySettings:
+        """Settings of requests."""
+        return DeliverySettings.from_mapping(self.delivery or {})
+
+
+class WebhooksPart(Part):
+    """Deliveries to HTTP endpoints: destinations that are URLs, or ``webhook:NAME``.
+
+    Attributes:
+        stream: the JetStream stream in which deliveries wait for ``turnout deliver``, which makes it if there is none.
+        subject: the first tokens of the deliveries' subjects.
+        sink: the name of the sink that has the stream; the first sink if not given.
+        secrets: sign requests to URLs that no endpoint has.
+        endpoints: name → endpoint.
+        allow: networks that may be reached although they are private, loopback or link-local; http:// leads to
+            these alone.
+    """
+
+    stream: StreamName = "DELIVERIES"
+    subject: str = "deliver"
+    sink: str | None = None
+    secrets: Secrets = Field(default_factory=list)
+    endpoints: dict[Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")], WebhookEndpoint] = Field(
+        default_factory=dict
+    )
+    allow: list[str] = Field(default_factory=list)
+
+    @field_validator("stream")
+    @classmethod
+    def _stream(cls, stream: str | None) -> str:
+        return stream or "DELIVERIES"
+
+    @field_validator("subject")
+    @classmethod
+    def _subject(cls, subject: str) -> str:
+        if not is_publishable(subject) or len(subject) > 100 or subject.startswith("$"):
+            raise ValueError(f"found {subject!r:.60}, expected a subject of at most 100 characters")
+        return subject
+
+    @field_validator("allow")
+    @classmethod
+    def _networks(cls, allow: list[str]) -> list[str]:
+        for text in allow:
+            ip_network(text)
+        return allow
+
+    @property
+    def networks(self) -> tuple[IPv4Network | IPv6Network, ...]:
+        """Networks that may be reached although they are not public."""
+        return tuple(map(ip_network, self.allow))
+
+    @property
+    def dead_subject(self) -> str:
+        """First tokens of the subjects of deliveries that are given up."""
+        return f"{self.subject}-dead"
+
+    def endpoint_of(self, destination: str) -> WebhookEndpoint | None:
+        """Return the endpoint of a destination; None for a name that no endpoint has."""
+        if destination.startswith(NAMED):
+            return self.endpoints.get(destination.removeprefix(NAMED))
+        named = (endpoint for endpoint in self.endpoints.values() if endpoint.url == destination)
+        return next(named, None) or WebhookEndpoint(url=destination, secrets=self.secrets)

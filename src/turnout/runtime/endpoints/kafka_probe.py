@@ -1,0 +1,105 @@
+"""Checks of a Kafka cluster that change nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from turnout.errors import StreamError
+from turnout.kafka.admin import KafkaAdmin
+from turnout.routes.endpoints import KafkaSink, KafkaSource
+from turnout.routes.values import listed
+from turnout.runtime.endpoints.adapter import CheckOutput, EndpointProbe
+from turnout.runtime.endpoints.kafka_history import KafkaHistory, hasty
+from turnout.runtime.kafka_source import KafkaSourceOptions
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_SHOWN: Final = 5
+_DENIED: Final = 403
+_NOT_FOUND: Final = 404
+
+
+class KafkaProbe(EndpointProbe):
+    """Checks of one Kafka source or sink.
+
+    Args:
+        endpoint: the source or the sink.
+        seconds: how long to wait for an answer.
+    """
+
+    noun: ClassVar[str] = "topic"
+
+    def __init__(self, endpoint: KafkaSource | KafkaSink, seconds: float) -> None:
+        self._endpoint = endpoint
+        self._client = hasty(endpoint.client, seconds)
+        self._admin: KafkaAdmin | None = None
+
+    def close(self) -> None:
+        """Close the connection, if one is open."""
+        if self._admin is not None:
+            self._admin.close()
+
+    def reach(self) -> str:
+        """Contact the brokers; the topics that a source names must exist."""
+        found = self._open.topics()
+        if isinstance(self._endpoint, KafkaSource) and self._endpoint.topics is not None:
+            self._open.describe(listed(self._endpoint.topics))
+        return f"{', '.join(self._client.servers)} answers; {len(found)} topics can be seen"
+
+    @property
+    def _open(self) -> KafkaAdmin:
+        if self._admin is None:
+            self._admin = KafkaAdmin(self._client)
+        return self._admin
+
+    def streams(self) -> Sequence[str]:
+        """Return the topics of the source."""
+        assert isinstance(self._endpoint, KafkaSource)
+        return sorted(KafkaSourceOptions.of(self._endpoint).found_topics(self._open))
+
+    def latest(self, stream: str, count: int) -> tuple[list[pa.RecordBatch], str]:
+        """Return the records at the latest offsets of a topic, about *count* over its partitions, and a summary."""
+        history = KafkaHistory(self._open, self._client, [stream])
+        share = max(1, count // len(history.streams))
+        batches, offsets = [], 0
+        for partition in history.streams:
+            end = history.bounds(partition)
+            offsets += end.next - end.first
+            if (start := max(end.first, end.next - share)) < end.next:
+                batches += list(history.read(partition, start, end.next))
+        read = sum(batch.num_rows for batch in batches)
+        found = f"{offsets:,} offsets in {len(history.streams):,} partitions, may be read"
+        return batches, f"{found}; {read:,} of the latest records were"
+
+    def sink_checks(self, topics: Sequence[str]) -> Iterator[tuple[str, CheckOutput]]:
+        """Yield the checks of the topics and of the permissions."""
+        yield "topics", lambda: self._topics_exist(topics)
+        yield "permissions", lambda: self._may_write(topics)
+
+    def _topics_exist(self, topics: Sequence[str]) -> str:
+        if not topics:
+            return "there is no topic to ask for: no record was sampled"
+        found = self._open.existing(topics)
+        missing = [topic for topic in topics if topic not in found]
+        if not missing:
+            return f"all {len(topics):,} topics of the sample and the dead letters exist"
+        creates = self._open.creates_topics()
+        if creates is False:
+            raise StreamError(f"{_some(missing)}: no such topic, and brokers create none", code=_NOT_FOUND)
+        how = "brokers create them" if creates else "whether brokers create them could not be asked"
+        return f"{_some(missing)}: not there yet; {how}"
+
+    def _may_write(self, topics: Sequence[str]) -> str:
+        found = self._open.existing(topics)
+        refused = [name for name, info in found.items() if info.writable is False]
+        if refused:
+            raise StreamError(f"the user may not write to {_some(refused)}", code=_DENIED)
+        known = [name for name, info in found.items() if info.writable is not None]
+        return f"{len(known):,} topics may be written to" if known else "no topic to ask for"
+
+
+def _some(names: Sequence[str]) -> str:
+    more = len(names) - _SHOWN
+    return ", ".join(names[:_SHOWN]) + (f" and {more:,} more" if more > 0 else "")

@@ -1,0 +1,134 @@
+"""A local HTTP endpoint that records requests, and deliveries for it in a stream of a real server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from aiohttp import web
+
+from tests.nats.jetstream.support import fresh
+from turnout.delivery.dispatcher import DeliveryCounts
+from turnout.delivery.service import deliver, opened_streams
+from turnout.nats.jetstream import connect
+from turnout.routes import Route
+from turnout.subscriptions import Subscription, open_store
+from turnout.subscriptions.delivery import DeliverySettings
+from turnout.subscriptions.webhooks import delivery_subject
+
+SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+
+Answer = Callable[["Request"], "web.Response | Awaitable[web.Response]"]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A request as it was received."""
+
+    path: str
+    headers: Mapping[str, str]
+    body: bytes
+    number: int
+
+
+@dataclass(slots=True)
+class Receiver:
+    """Endpoint at *url*; *answer* decides what it says."""
+
+    answer: Answer = lambda _: web.Response(status=204)
+    url: str = ""
+    requests: list[Request] = field(default_factory=list)
+
+    @property
+    def bodies(self) -> list[bytes]:
+        return [request.body for request in self.requests]
+
+    async def _handle(self, request: web.Request) -> web.StreamResponse:
+        seen = Request(request.path, request.headers, await request.read(), len(self.requests) + 1)
+        self.requests.append(seen)
+        said = self.answer(seen)
+        return said if isinstance(said, web.StreamResponse) else await said
+
+    @asynccontextmanager
+    async def serving(self) -> AsyncIterator[Receiver]:
+        app = web.Application()
+        app.router.add_route("*", "/{tail:.*}", self._handle)
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        self.url = f"http://127.0.0.1:{runner.addresses[0][1]}/in"
+        try:
+            yield self
+        finally:
+            await runner.cleanup()
+
+
+class Hooks:
+    """A route with webhooks on a real server, with streams of its own."""
+
+    def __init__(self, url: str, receiver: Receiver, **endpoint: Any) -> None:
+        self.name = fresh("HOOKS")
+        self.server = url
+        self.endpoint = {"url": receiver.url, "secrets": [SECRET], **endpoint}
+        self.store_url = f"memory://{self.name}"
+        self.store = open_store(self.store_url)
+        self.allow = ["127.0.0.0/8"]
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The route as a document."""
+        webhooks = {
+            "stream": self.name,
+            "subject": f"{self.name}-out",
+            "allow": self.allow,
+            "secrets": [SECRET],
+            "endpoints": {"e": self.endpoint},
+        }
+        nats = {"format": "nats", "servers": self.server}
+        return {
+            "name": self.name,
+            "source": {**nats, "stream": "S"},
+            "subscriptions": {"store": self.store_url},
+            "webhooks": webhooks,
+            "sink": nats,
+        }
+
+    @property
+    def route(self) -> Route:
+        """The route."""
+        return Route.parse(json.dumps(self.document))
+
+    def subscribe(self, id_: str, **delivery: Any) -> None:
+        settings = DeliverySettings.from_mapping(delivery)
+        self.store.create(Subscription(["d"], "a:1", id=id_, delivery=settings))
+
+    async def publish(
+        self,
+        *bodies: bytes,
+        to: str = "webhook:e",
+        subscription: str = "",
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        async with opened_streams(self.route):
+            pass
+        async with connect(self.server) as js:
+            subject = delivery_subject(f"{self.name}-out", to, subscription)
+            for number, body in enumerate(bodies):
+                await js.publish(subject, body, headers=headers, msg_id=f"{subject}:{number}:{body[:40]!r}")
+
+    async def deliver(self, seconds: float = 30.0) -> DeliveryCounts:
+        """Deliver until nothing waits."""
+        return await asyncio.wait_for(deliver(self.route, threading.Event(), drain=True), seconds)
+
+    async def dead(self) -> list[tuple[bytes, dict[str, str]]]:
+        """Dead letters: body and headers."""
+        async with opened_streams(self.route) as streams:
+            info = await streams.dead.info()
+            letters = [await streams.dead.get_message(number + 1) for number in range(info.state.last_seq)]
+            return [(letter.data, {name: values[0] for name, values in letter.headers.items()}) for letter in letters]

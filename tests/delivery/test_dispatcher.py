@@ -1,0 +1,358 @@
+"""The dispatcher with a real nats-server and a real HTTP endpoint."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import ssl
+from base64 import b64encode
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+from standardwebhooks import Webhook
+
+from tests.certificates import make_certificates
+from tests.delivery.receiver import SECRET, Hooks, Receiver, Request
+from turnout.delivery.service import opened_streams
+from turnout.embedded import NatsServer
+
+OTHER_SECRET = f"whsec_{b64encode(bytes(range(32))).decode()}"
+FAST = {"retry": [0.05, 0.05], "jitter": 0}
+
+
+def run(
+    nats_server: NatsServer,
+    answer: Callable[[Request], Any],
+    work: Callable[[Hooks, Receiver], Any],
+    **endpoint: Any,
+) -> Receiver:
+    """Do *work* with a receiver that answers so, and return the receiver."""
+    receiver = Receiver(answer)
+
+    async def all_of_it() -> None:
+        async with receiver.serving():
+            await work(Hooks(nats_server.url, receiver, **endpoint), receiver)
+
+    asyncio.run(all_of_it())
+    return receiver
+
+
+def fine(_: Request) -> web.Response:
+    return web.Response(status=204)
+
+
+def test_delivered_and_signed(nats_server: NatsServer) -> None:
+    """Every message is posted once, with signatures that the reference library verifies, by either of two secrets."""
+
+    async def work(hooks: Hooks, _: Receiver) -> None:
+        await hooks.publish(b'{"n": 1}', b"\xff\x00", headers={"Content-Type": "application/x"})
+        counts = await hooks.deliver()
+
+        assert (counts.delivered, counts.requests, counts.failed, counts.dead) == (2, 2, 0, 0)
+
+    seen = run(nats_server, fine, work, secrets=[SECRET, OTHER_SECRET]).requests
+
+    assert sorted(request.body for request in seen) == [b'{"n": 1}', b"\xff\x00"]
+    assert {request.headers["Content-Type"] for request in seen} == {"application/x"}
+    assert len({request.headers["webhook-id"] for request in seen}) == 2
+    for request in seen:
+        headers = {name.lower(): value for name, value in request.headers.items()}
+        if request.body.isascii():
+            assert Webhook(SECRET).verify(request.body, headers) == {"n": 1}
+            assert Webhook(OTHER_SECRET).verify(request.body, headers) == {"n": 1}
+
+
+def test_retried_until_taken(nats_server: NatsServer) -> None:
+    """A failed delivery is tried again under the same id, with a new signature, and others are not held up."""
+
+    async def work(hooks: Hooks, _: Receiver) -> None:
+        await hooks.publish(b"bad", *(b"%d" % number for number in range(20)))
+        counts = await hooks.deliver()
+
+        assert (counts.delivered, counts.failed, counts.dead) == (21, 2, 0)
+
+    tries: list[Request] = []
+
+    def answer(request: Request) -> web.Response:
+        if request.body == b"bad":
+            tries.append(request)
+        return web.Response(status=503 if request.body == b"bad" and len(tries) < 3 else 200)
+
+    run(nats_server, answer, work, delivery=FAST)
+
+    assert len(tries) == 3
+    assert len({request.headers["webhook-id"] for request in tries}) == 1
+
+
+def test_dead_letters_and_redrive(nats_server: NatsServer) -> None:
+    """An exhausted delivery is a dead letter that lists its attempts; redriven, it goes out under the same id."""
+    broken = [True]
+
+    async def work(hooks: Hooks, receiver: Receiver) -> None:
+        await hooks.publish(b"x", headers={"Kept": "yes"})
+        counts = await hooks.deliver()
+        ((body, headers),) = await hooks.dead()
+        attempts = json.loads(headers["Turnout-Attempts"])
+
+        assert (counts.delivered, counts.failed, counts.dead) == (0, 3, 1)
+        assert body == b"x"
+        assert headers["Kept"] == "yes"
+        assert headers["Turnout-Reason"] == "the last of 3 attempts failed"
+        assert [(one["status"], one["error"]) for one in attempts] == [(500, "no <b>")] * 3
+        assert all(one["at"] for one in attempts)
+
+        broken[0] = False
+        async with opened_streams(hooks.route) as streams:
+            assert await streams.redrive() == 1
+        assert (await hooks.deliver()).delivered == 1
+        assert len({request.headers["webhook-id"] for request in receiver.requests}) == 1
+
+    run(nats_server, lambda _: web.Response(status=500 if broken[0] else 200, text="no <b>"), work, delivery=FAST)
+
+
+def test_gone_disables(nats_server: NatsServer) -> None:
+    """After 410 an endpoint gets no request, also not from the next dispatcher, until it is enabled."""
+    broken = [True]
+
+    async def work(hooks: Hooks, receiver: Receiver) -> None:
+        await hooks.publish(b"1")
+        assert (await hooks.deliver()).dead == 1
+        await hooks.publish(b"2")
+        assert (await hooks.deliver()).dead == 1
+        assert len(receiver.requests) == 1
+
+        broken[0] = False
+        async with opened_streams(hooks.route) as streams:
+            log = await streams.attempts()
+            assert await log.enable("webhook:e")
+            assert not await log.enable("webhook:other")
+            assert await streams.redrive() == 2
+        assert (await hooks.deliver()).delivered == 2
+
+    run(nats_server, lambda _: web.Response(status=410 if broken[0] else 200), work)
+
+
+def _redirect(_: Request) -> web.Response:
+    return web.Response(status=302, headers={"Location": "http://127.0.0.1:1/"})
+
+
+async def _slow(_: Request) -> web.Response:
+    await asyncio.sleep(5)
+    return web.Response()
+
+
+@pytest.mark.parametrize(
+    ("answer", "status", "error"),
+    [
+        (_redirect, 302, ""),
+        (_slow, None, "no response within 0.2 s"),
+        (lambda _: web.Response(status=400, body=b"a" * 100_000), 400, "a" * 200),
+        (lambda _: web.Response(status=200, body=b"a" * 100_000), 200, ""),
+    ],
+)
+def test_limits(nats_server: NatsServer, answer: Any, status: int | None, error: str) -> None:
+    """Redirects are not followed, slow answers not waited for, and long ones not read to their end."""
+
+    async def work(hooks: Hooks, receiver: Receiver) -> None:
+        await hooks.publish(b"1")
+        counts = await hooks.deliver()
+        assert len(receiver.requests) == 1
+        if status == 200:
+            assert counts.delivered == 1
+            return
+        ((_, headers),) = await hooks.dead()
+        (attempt,) = json.loads(headers["Turnout-Attempts"])
+        assert (attempt["status"], attempt["error"]) == (status, error)
+
+    run(nats_server, answer, work, delivery={"retry": [], "timeout": 0.2, "maxResponse": 1000})
+
+
+@pytest.mark.parametrize(
+    ("allow", "url", "error"),
+    [
+        ([], None, "127.0.0.1 is no public address"),
+        ([], "http://localhost:1/", "localhost: 127.0.0.1 is no public address"),
+        ([], "https://[::ffff:169.254.169.254]/", "::ffff:169.254.169.254 is no public address"),
+        ([], "http://2130706433/", "not a canonical IPv4 address"),
+        ([], "http://1.1.1.1/", "1.1.1.1 is in no allowed network, and is reached by https:// alone"),
+    ],
+)
+def test_private_addresses(nats_server: NatsServer, allow: list[str], url: str | None, error: str) -> None:
+    """No request leads to a private network that is not allowed, whether by address or by name."""
+
+    async def work(hooks: Hooks, receiver: Receiver) -> None:
+        hooks.allow = allow
+        hooks.subscribe("s", retry=[])
+        await hooks.publish(b"1", to=url or receiver.url, subscription="s")
+        await hooks.deliver()
+        ((_, headers),) = await hooks.dead()
+        (attempt,) = json.loads(headers["Turnout-Attempts"])
+        assert attempt["status"] is None
+        assert error in attempt["error"]
+
+    assert run(nats_server, fine, work).requests == []
+
+
+def test_unknown_endpoint_and_foreign_subject(nats_server: NatsServer) -> None:
+    """A name that the route does not have is retried, as it may be added; a foreign subject is a dead letter."""
+
+    async def work(hooks: Hooks, _: Receiver) -> None:
+        from turnout.nats.jetstream import connect
+
+        hooks.subscribe("s", retry=[0.05])
+        await hooks.publish(b"1", to="webhook:none", subscription="s")
+        async with connect(nats_server.url) as js:
+            await js.publish(f"{hooks.name}-out.foreign", b"2")
+        counts = await hooks.deliver()
+        reasons = {headers["Turnout-Reason"] for _, headers in await hooks.dead()}
+
+        assert (counts.dead, counts.failed, counts.requests) == (2, 2, 0)
+        assert reasons == {"its subject has no endpoint", "the last of 2 attempts failed"}
+
+    run(nats_server, fine, work)
+
+
+def test_order(nats_server: NatsServer) -> None:
+    """``ordered`` blocks the queue behind a failure."""
+    tries: list[bytes] = []
+
+    async def work(hooks: Hooks, receiver: Receiver) -> None:
+        hooks.subscribe("s", ordered=True, **FAST)
+        await hooks.publish(*(b"%d" % number for number in range(10)), subscription="s")
+        assert (await hooks.deliver()).delivered == 10
+        assert list(dict.fromkeys(receiver.bodies)) == [b"%d" % number for number in range(10)]
+        assert receiver.bodies.count(b"3") == 3
+
+    def answer(request: Request) -> web.Response:
+        tries.append(request.body)
+        return web.Response(status=500 if request.body == b"3" and tries.count(b"3") < 3 else 200)
+
+    run(nats_server, answer, work)
+
+
+def test_order_by(nats_server: NatsServer) -> None:
+    """``orderBy`` blocks the messages of the same key alone."""
+    tries: list[bytes] = []
+
+    async def work(hooks: Hooks, receiver: Receiver) -> None:
+        hooks.subscribe("s", orderBy="value.k", **FAST)
+        bodies = [json.dumps({"k": key, "n": number}).encode() for number in range(5) for key in "ab"]
+        await hooks.publish(*bodies, subscription="s")
+        assert (await hooks.deliver()).delivered == 10
+        events = [json.loads(body) for body in receiver.bodies]
+        for key in "ab":
+            assert list(dict.fromkeys(event["n"] for event in events if event["k"] == key)) == [0, 1, 2, 3, 4]
+        last_b = max(index for index, event in enumerate(events) if event["k"] == "b")
+        first_a_1 = min(index for index, event in enumerate(events) if event == {"k": "a", "n": 1})
+        assert last_b < first_a_1
+
+    def answer(request: Request) -> web.Response:
+        tries.append(request.body)
+        first = b'{"k": "a", "n": 0}'
+        return web.Response(status=500 if request.body == first and tries.count(first) < 3 else 200)
+
+    run(nats_server, answer, work)
+
+
+def test_concurrency(nats_server: NatsServer) -> None:
+    """No more requests are under way than the settings allow, and as many are."""
+    now, most = [0], [0]
+
+    async def answer(_: Request) -> web.Response:
+        now[0] += 1
+        most[0] = max(most[0], now[0])
+        await asyncio.sleep(0.02)
+        now[0] -= 1
+        return web.Response()
+
+    async def work(hooks: Hooks, _: Receiver) -> None:
+        await hooks.publish(*(b"%d" % number for number in range(40)))
+        assert (await hooks.deliver()).delivered == 40
+
+    run(nats_server, answer, work, delivery={"concurrency": 4})
+
+    assert most[0] == 4
+
+
+def test_too_many_wait(nats_server: NatsServer) -> None:
+    """Messages beyond ``maxWaiting`` are dead letters, and no message is lost."""
+
+    async def work(hooks: Hooks, _: Receiver) -> None:
+        await hooks.publish(*(b"%d" % number for number in range(20)))
+        counts = await hooks.deliver()
+        assert counts.delivered + counts.dead == 20
+        assert counts.dead >= 10
+        assert {headers["Turnout-Reason"] for _, headers in await hooks.dead()} == {"5 messages wait for the endpoint"}
+
+    async def answer(_: Request) -> web.Response:
+        await asyncio.sleep(0.3)
+        return web.Response()
+
+    run(nats_server, answer, work, delivery={"concurrency": 1, "maxWaiting": 5})
+
+
+def test_breaker(nats_server: NatsServer) -> None:
+    """A dead endpoint gets probes alone, which use up few attempts; once it is back, everything arrives."""
+    broken = [True]
+
+    async def work(hooks: Hooks, receiver: Receiver) -> None:
+        await hooks.publish(*(b"%d" % number for number in range(30)))
+        delivering = asyncio.create_task(hooks.deliver())
+        await asyncio.sleep(1.0)
+        while_broken = len(receiver.requests)
+        broken[0] = False
+        counts = await delivering
+        assert counts.delivered == 30
+        assert counts.dead == 0
+        assert while_broken <= 8
+
+    settings = {"concurrency": 2, "breakerFailures": 2, "breakerPause": 0.2, "retry": [0.1] * 20}
+    run(nats_server, lambda _: web.Response(status=503 if broken[0] else 200), work, delivery=settings)
+
+
+def test_isolation(nats_server: NatsServer) -> None:
+    """Endpoints that hang, with more messages than are kept in memory, hold up no other: those get everything first."""
+    release, others = asyncio.Event(), [0]
+
+    async def answer(request: Request) -> web.Response:
+        if request.path.startswith("/hangs"):
+            await release.wait()
+        else:
+            others[0] += 1
+            if others[0] == 10 * 50:
+                release.set()
+        return web.Response()
+
+    async def work(hooks: Hooks, receiver: Receiver) -> None:
+        address = receiver.url.removesuffix("/in")
+        for number in range(5):
+            await hooks.publish(*(b"%d" % n for n in range(1_500)), to=f"{address}/hangs/{number}")
+        for number in range(10):
+            await hooks.publish(*(b"%d" % n for n in range(50)), to=f"{address}/works/{number}")
+        counts = await hooks.deliver(150)
+        assert counts.delivered == 5 * 1_500 + 10 * 50
+
+    run(nats_server, answer, work)
+
+
+def test_certificates_are_verified(nats_server: NatsServer, tmp_path: Path) -> None:
+    """An endpoint whose certificate nobody known has signed gets no request."""
+    made = make_certificates(tmp_path)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(made / "server.pem", made / "server.key")
+
+    async def work(hooks: Hooks, _: Receiver) -> None:
+        server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0, ssl=context)
+        async with server:
+            hooks.subscribe("s", retry=[])
+            hooks.allow = ["127.0.0.0/8", "::1/128"]
+            url = f"https://localhost:{server.sockets[0].getsockname()[1]}/"
+            await hooks.publish(b"1", to=url, subscription="s")
+            await hooks.deliver()
+        ((_, headers),) = await hooks.dead()
+        assert "CERTIFICATE_VERIFY_FAILED" in headers["Turnout-Attempts"]
+
+    run(nats_server, fine, work)

@@ -1,0 +1,88 @@
+"""Forms of requests: the message as it is, and CloudEvents in their HTTP modes."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import unquote
+
+import pytest
+
+from turnout.delivery.requests import message_id, order_key, request_of
+from turnout.subscriptions.delivery import BodyFormat, DeliverySettings
+
+STORED = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+HEADERS = {"ce_type": ["order.new"], "ce_subject": ['a "b" % ü'], "ce_data": ["x"], "Other": ["y"]}
+
+
+def request(format_: BodyFormat, body: bytes, headers: dict[str, list[str]] | None = None) -> tuple[Any, bytes]:
+    settings = DeliverySettings(format=format_, headers={"X-Team": "desk"})
+    return request_of(settings, "msg_1", HEADERS if headers is None else headers, body, STORED, "s 1")
+
+
+def test_standard() -> None:
+    """The body is sent as it is, with its content type, or one that its first byte suggests."""
+    headers, body = request("standard", b'{"n": 1}')
+
+    assert body == b'{"n": 1}'
+    assert headers["Content-Type"] == "application/json"
+    assert headers["X-Team"] == "desk"
+    assert headers["webhook-id"] == "msg_1"
+    assert request("standard", b"\xff")[0]["Content-Type"] == "application/octet-stream"
+    assert request("standard", b"x", {"content-type": ["text/x"]})[0]["Content-Type"] == "text/x"
+
+
+def test_binary() -> None:
+    """Attributes are headers, percent-encoded where the HTTP binding asks for it."""
+    headers, body = request("cloudevents-binary", b'{"n": 1}')
+    attributes = {name[3:]: unquote(value) for name, value in headers.items() if name.startswith("ce-")}
+
+    assert body == b'{"n": 1}'
+    assert headers["ce-subject"] == "a%20%22b%22%20%25%20%C3%BC"
+    assert attributes == {
+        "specversion": "1.0",
+        "id": "msg_1",
+        "source": "/subscriptions/s%201",
+        "type": "order.new",
+        "time": "2026-01-02T03:04:05Z",
+        "subject": 'a "b" % ü',
+    }
+
+
+@pytest.mark.parametrize(("format_", "content_type"), [("structured", "cloudevents"), ("batched", "cloudevents-batch")])
+def test_structured(format_: str, content_type: str) -> None:
+    """JSON stands in the event as it is, other bytes in base64; what claims to be JSON and is none does, too."""
+    for body, kind in ((b'{"n": 1}', "application/json"), (b"\xff\x00", "application/octet-stream"), (b"{", None)):
+        headers, sent = request(f"cloudevents-{format_}", body)  # type: ignore[arg-type]
+        decoded = json.loads(sent)
+        event = decoded[0] if format_ == "batched" else decoded
+
+        assert headers["Content-Type"] == f"application/{content_type}+json"
+        assert (event["id"], event["type"], event["specversion"]) == ("msg_1", "order.new", "1.0")
+        assert kind is None or event["datacontenttype"] == kind
+        assert (json.dumps(event["data"]).encode() if "data" in event else b64decode(event["data_base64"])) == body
+
+
+def test_ids() -> None:
+    """The id depends on the message's own id, and without one on its position."""
+    assert message_id("a", "S:1") == message_id("a", "S:2") != message_id("b", "S:1")
+    assert message_id("", "S:1") != message_id("", "S:2")
+
+
+@pytest.mark.parametrize(
+    ("order_by", "body", "expected"),
+    [
+        ("value.a.b", b'{"a": {"b": "x"}}', "x"),
+        ("value.a.b", b'{"a": {"b": [1]}}', "[1]"),
+        ("value.a.b", b'{"a": 1}', ""),
+        ("value.a", b"[" * 100_000, ""),
+        ("value.a", b"\xff", ""),
+        ("header.Other", b"", "y"),
+        ("header.None", b"", ""),
+    ],
+)
+def test_order_keys(order_by: str, body: bytes, expected: str) -> None:
+    """Keys are values of JSON fields or headers; what has none has the key ""."""
+    assert order_key(order_by, HEADERS, body) == expected
