@@ -347,7 +347,7 @@ def _checks(placed: _Placed, op: Places) -> tuple[Ints, Ints, Places]:
     skip = np.where(entries.decided, entries.row, NOTHING)
     left = np.flatnonzero((indexes != skip.take(owner)) & (indexes != placed.second_row.take(owner)))
     owner, rows = owner.take(left), entries.rows.take(indexes.take(left))
-    rank = np.array([_ORDER.get(operator, 0) for operator in range(TREE + 1)]).take(op.take(rows >> 1))
+    rank = np.array([_ORDER.get(operator, 0) for operator in range(JUST_ONE + 1)]).take(op.take(rows >> 1))
     # Negations let most through.
     order = np.lexsort((rows, (owner << 5) | (rank << 1) | (rows & 1)))
     owner, rows = owner.take(order), rows.take(order)
