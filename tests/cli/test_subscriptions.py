@@ -158,6 +158,9 @@ def test_match_and_explain(turnout):
     assert turnout("subscriptions", "match", "subject=orders 1")[1] == f"{id_}  a b\n"
     assert turnout("subscriptions", "match", "subject=orders 1", "location=Helsinki")[1] == ""
 
+    several = '{"subject": ["none", "orders"], "location": ["Oulu"]}'
+    assert turnout("subscriptions", "match", "--message", several)[1] == f"{id_}  a b\n"
+    assert "lists of texts" in turnout("subscriptions", "match", "--message", '{"subject": [1]}')[2]
     output = json.loads(turnout("subscriptions", "match", "--message", '{"subject": "orders"}', "--json")[1])
     assert [match["destinations"] for match in output["matches"]] == [["a", "b"]]
 

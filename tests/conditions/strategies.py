@@ -50,6 +50,9 @@ values = st.one_of(
 
 messages = st.dictionaries(st.sampled_from(KEYS), values, max_size=len(KEYS))
 
+_several = st.one_of(values, st.lists(values, min_size=2, max_size=5, unique=True).map(tuple))
+multivalued_messages = st.dictionaries(st.sampled_from(KEYS), _several, max_size=len(KEYS))
+
 _regexes = st.one_of(
     st.sampled_from(["^a", "b$", "(?i)aba", "a.?b", "(a|b)+1", "[^a]b", "(?i)(?:σ|é)", "ab{2}", "\\.", "(?s)a.*b"]),
     st.lists(

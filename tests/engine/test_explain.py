@@ -127,6 +127,19 @@ def test_who_wants_it_and_who_does_not() -> None:
     assert str(message.id).startswith("S:7:")
 
 
+def test_several_values_are_seen_as_an_array() -> None:
+    """A leaf says all that it saw under its key."""
+    known = {"a": Subscription(("out.a",), parse("sku:A* AND sku:C*"), id="a")}
+    wanted = 'subscriptions: {store: "memory://engine", metadata: {sku: "value.items[].sku"}}\n'
+    engine = program(SINK, DEAD, wanted, text=ROUTE.replace(', schema: "n INT, city STRING, secret STRING"', ""))
+
+    explanation = explained(engine, "a", known, topic="in.a.b", value={"items": [{"sku": "A1"}, {"sku": "B2"}]})
+
+    assert explanation.metadata == {"sku": '["A1","B2"]'}
+    assert explanation.asked is not None
+    assert [(leaf.test, leaf.value) for leaf in explanation.asked.blame or ()] == [("sku:C*", '["A1","B2"]')]
+
+
 def test_asking_about_a_record_that_was_not_matched() -> None:
     """Nobody is to blame for a record that was filtered before."""
     engine = program(SINK, DEAD, WANTED)

@@ -118,6 +118,37 @@ def test_each_subscription_gets_its_message() -> None:
     assert result.messages.records.num_rows == 3
 
 
+def test_elements_of_arrays_are_several_values() -> None:
+    """A condition on ``value.items[].sku`` is true where one element makes it true, beside records with one value."""
+    index = subscribed(
+        either=kiwi("sku", "A*"),
+        both=all_of(kiwi("sku", "A*"), kiwi("sku", "B2")),
+        without=all_of(exists("sku"), not_(kiwi("sku", "A*"))),
+        none=all_of(exists("subject"), not_(exists("sku"))),
+    )
+    values: list[Any] = [["A1", "B2"], ["C3"], [], None, ["A1", None, "A1"], ["C3", "C4"], "A1"]
+    records: list[dict[str, Any]] = [
+        {"value": {"items": own if own is None else [{"sku": sku} for sku in own]}} for own in values[:-1]
+    ]
+    records.append({"value": {"items": {"sku": values[-1]}}})
+    text = ROUTE.replace(', schema: "n INT, city STRING, secret STRING"', "")
+    wanted = 'subscriptions: {store: "memory://engine", metadata: {sku: "value.items[].sku"}}\n'
+
+    result = program(SINK, DEAD, wanted, text=text).run(batch(records), index)
+
+    found = sorted(zip(result.messages.column("offset").to_pylist(), result.messages.topics.to_pylist(), strict=True))
+    assert found == [
+        (1, "out.both"),
+        (1, "out.either"),
+        (2, "out.without"),
+        (3, "out.none"),
+        (4, "out.none"),
+        (5, "out.either"),
+        (6, "out.without"),
+        (7, "out.either"),
+    ]
+
+
 @pytest.mark.parametrize(
     ("policy", "topics", "counts"),
     [

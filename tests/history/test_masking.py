@@ -12,7 +12,7 @@ import pytest
 from turnout.engine import Program
 from turnout.engine.explain import explain
 from turnout.engine.sample_records import SampleRecord, record_batch
-from turnout.history.masked_views import masked_explanation, masked_sentence
+from turnout.history.masked_views import masked_explanation, masked_metadata, masked_sentence
 from turnout.history.masking import HIDDEN, Hidden, hidden_anywhere, hidden_by_stage
 from turnout.records import Record, Shape
 from turnout.routes import Route
@@ -87,6 +87,24 @@ def test_no_view_shows_what_is_masked_behind_a_released_transform(name: str) -> 
 
         assert SECRET in json.dumps(clear, default=str)
         assert not [part for part, content in shown.items() if SECRET in json.dumps(content, default=str)], written
+
+
+def test_elements_of_arrays_are_hidden_by_the_name_of_their_field() -> None:
+    """Also fields inside of elements, which conditions see as JSON."""
+    paths = "{card: 'value.items[].card', items: 'value.items[]', n: 'value.items[].n'}"
+    text = ROUTE.format(
+        options="type: DropHeaders, headers: Nothing", masked="card, predicate: {type: HasHeaderKey, name: A}"
+    )
+    route = Route.parse(f"{text}subscriptions: {{store: 'memory://cards', metadata: {paths}}}\n", {})
+    items = [json.dumps({"card": SECRET, "n": 1}), json.dumps({"card": "7", "n": 2})]
+    metadata = {"card": json.dumps([SECRET, "7"]), "items": json.dumps(items), "n": '["1","2"]'}
+
+    shown = masked_metadata(route, metadata)
+
+    assert SECRET not in json.dumps(shown)
+    assert shown["n"] == '["1","2"]'
+    assert [json.loads(item)["n"] for item in json.loads(shown["items"])] == [1, 2]
+    assert SECRET not in json.dumps(masked_metadata(route, {"items": items[0]}))
 
 
 def test_what_stands_in_the_place_of_an_expected_object_is_hidden() -> None:

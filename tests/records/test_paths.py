@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from turnout.records import Batch, Field, Int8, Moment, Record, Schema, Struct
-from turnout.records.paths import PathError, parse_path, texts_at
+from turnout.records.paths import EACH, PathError, element_texts_at, has_elements, parse_elements, parse_path, texts_at
 from turnout.records.schema import DATE
 
 STRING = Schema("string", optional=True)
@@ -39,6 +39,63 @@ def seen(path: str, *values: tuple[Schema | None, Any]) -> list[str | None]:
 def test_a_path_is_cut_at_its_dots(text: str, steps: tuple[str, ...]) -> None:
     """But for those between backticks."""
     assert steps == parse_path(text)
+
+
+ITEM = Schema(
+    "struct",
+    optional=True,
+    fields=(Field("sku", STRING), Field("day", DAY), Field("tags", Schema("array", True, values=STRING))),
+)
+ITEMS = Schema("struct", fields=(Field("items", Schema("array", True, values=ITEM)), Field("name", STRING)))
+TYPED_ITEMS = {
+    "items": [
+        {"sku": "A1", "day": Moment(86_400_000), "tags": ["x", "y"]},
+        None,
+        {"sku": None, "day": Moment(0), "tags": ["y", None, "z"]},
+    ],
+    "name": "n",
+}  # fmt: skip
+PLAIN_ITEMS = {
+    "items": [{"sku": "A1", "n": 1}, {"sku": "B2", "n": [2, 2.5]}, 7, {"sku": "A1"}, {"deep": {"a": [[1], [2, 3]]}}]
+}
+
+
+def elements(path: str, *values: tuple[Schema | None, Any]) -> list[Any]:
+    batch = Batch.of_records([Record("t", value, value_schema=schema) for schema, value in values])
+    return element_texts_at(batch.value, parse_elements(path), len(batch))
+
+
+@pytest.mark.parametrize(
+    ("path", "typed", "plain"),
+    [("items[].sku", "A1", ("A1", "B2")), ("items[].day", ("1970-01-02", "1970-01-01"), None),
+     ("items[].tags[]", ("x", "y", "z"), None), ("items[].n[]", None, ("1", "2", "2.5")),
+     ("items[].n", None, ("1", "[2,2.5]")),
+     ("name[]", "n", None), ("items[].deep.a[]", None, ("[1]", "[2,3]")), ("items[].deep.a[][]", None, ("1", "2", "3")),
+     ("nothing[].sku", None, None), ("items[].sku[].more", None, None)],
+)  # fmt: skip
+def test_elements_are_several_values(path: str, typed: Any, plain: Any) -> None:
+    """Nulls are none, equal ones are one, and what is no array is its own only element."""
+    wanted = [typed, None, plain, None]
+    found = elements(path, (ITEMS, TYPED_ITEMS), (ITEMS, {"items": None}), (None, PLAIN_ITEMS), (None, {"items": []}))
+    assert wanted == found
+
+
+def test_elements_of_a_struct_without_schema_around_it() -> None:
+    """Its own schema says what its elements are."""
+    assert elements("inner.items[].day", (None, {"inner": Struct(ITEMS, TYPED_ITEMS)})) == [
+        ("1970-01-02", "1970-01-01")
+    ]
+
+
+def test_elements_of_a_name_in_backticks() -> None:
+    """The brackets follow the backtick."""
+    assert elements("`a.b`[].c", (None, {"a.b": [{"c": 1}, {"c": 2}]})) == [("1", "2")]
+
+
+def test_brackets_in_backticks_are_a_name() -> None:
+    """Without backticks they stand for each element, also twice."""
+    assert parse_elements("a[][].`b[]`.`[]`.c[]") == ("a", EACH, EACH, "b[]", "[]", "c", EACH)
+    assert [has_elements(parse_elements(path)) for path in ("a.b", "`a[]`.`[]`", "a[].b")] == [False, False, True]
 
 
 def test_a_backtick_has_to_be_closed() -> None:

@@ -117,9 +117,9 @@ def test_a_mistake_names_its_line() -> None:
         ),
         (SMALL + "trigger: {availableNow: true, latency: low}", "trigger", "availableNow goes with neither"),
         (
-            SMALL + "subscriptions: {store: 'memory://x', metadata: {a: 'value.items[].sku'}}",
+            SMALL + "subscriptions: {store: 'memory://x', metadata: {a: 'value.items[0].sku'}}",
             "subscriptions.metadata",
-            "a field that is called so is written value.`items[]`.sku",
+            "a field that is called so is written value.`items[0]`.sku",
         ),
         (
             SMALL + "subscriptions: {store: 'memory://x', metadata: {b: value.n, a: value.items.0.sku}}",

@@ -21,7 +21,7 @@ from turnout.errors import (
 )
 from turnout.rpc.client import Channel, MatchingClient, RemoteStore
 from turnout.rpc.server import subscriptions_server
-from turnout.rpc.v1 import matching_pb2
+from turnout.rpc.v1 import matching_pb2, matching_pb2_grpc
 from turnout.rpc.v1.matching_pb2_grpc import StorageStub
 from turnout.subscriptions import Subscription
 
@@ -37,6 +37,37 @@ class TestRemoteStore(StoreContract, TenantHistoryContract):
 
 def ids(matches) -> set[str]:
     return {match.subscription_id for match in matches}
+
+
+def test_several_values_of_a_key(store, client):
+    """A leaf holds if it does for one of them, in each call."""
+    both = store.create(Subscription(["d"], all_of(kiwi("sku", "A*"), kiwi("sku", "B*"))))
+    message = {"sku": ["A1", "B2", "A1"], "n": 5, "none": []}
+
+    assert ids(client.match(message)) == {both}
+    assert [ids(found) for found in client.match_stream([message, {"sku": ["A1", "C3"]}, {"sku": "A1"}])] == [
+        {both},
+        set(),
+        set(),
+    ]
+    explanation = client.explain(both, {"sku": ["A1", "C3"]})
+    assert [(part.holds, part.reason) for part in explanation.children] == [
+        (True, "'sku' has 'A1', 'C3'"),
+        (False, "'sku' has 'A1', 'C3'"),
+    ]
+
+
+def test_lists_are_bounded(server):
+    """As many values are taken as keys, and a key is in one of the two maps."""
+    with grpc.insecure_channel(f"127.0.0.1:{server.port}") as channel:
+        stub = matching_pb2_grpc.MatchingStub(channel)
+        for request, problem in (
+            (matching_pb2.MatchRequest(lists={"k": matching_pb2.Values(values=map(str, range(1_001)))}), "1001 values"),
+            (matching_pb2.MatchRequest(metadata={"k": "a"}, lists={"k": matching_pb2.Values(values=["b"])}), "lists"),
+        ):
+            with pytest.raises(grpc.RpcError, match=problem) as failure:
+                stub.Match(request, timeout=10)
+            assert failure.value.code() is grpc.StatusCode.INVALID_ARGUMENT
 
 
 def test_an_older_service_tells_nothing_of_its_past():

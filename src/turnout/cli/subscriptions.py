@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any, Literal
@@ -340,7 +340,7 @@ def _service(address: str | None) -> Iterator[MatchingClient | None]:
         client.close()
 
 
-def _matches(store: str, metadata: dict[str, str]) -> list[Match]:
+def _matches(store: str, metadata: Mapping[str, object]) -> list[Match]:
     from turnout.subscriptions import Matcher
 
     with _service(store) as service:
@@ -350,14 +350,15 @@ def _matches(store: str, metadata: dict[str, str]) -> list[Match]:
         return list(Matcher.from_store(opened).match(metadata))
 
 
-def _explained(store: str, id_: str, metadata: dict[str, str]) -> Explanation:
+def _explained(store: str, id_: str, metadata: Mapping[str, object]) -> Explanation:
     from turnout.conditions import explain as explanation_of
+    from turnout.records.text import texts_of_values
 
     with _service(store) as service:
         if service is not None:
             return service.explain(id_, metadata)
     with opened_store(store) as opened:
-        return explanation_of(opened.read(id_).condition, metadata)
+        return explanation_of(opened.read(id_).condition, texts_of_values(metadata))
 
 
 def _inactive(store: str, id_: str) -> str:
@@ -410,11 +411,16 @@ def _coupled(leaves: list[Condition], logic: str) -> Condition:
     return {"and": all_of, "or": any_of, "xor": one_of}[logic](*leaves)
 
 
-def _message(pairs: list[str] | None, body: str | None) -> dict[str, str]:
-    message: dict[str, str] = {}
+def _is_texts(value: object) -> bool:
+    texts = value if isinstance(value, list) else [value]
+    return all(isinstance(text, str) for text in texts)
+
+
+def _message(pairs: list[str] | None, body: str | None) -> Mapping[str, object]:
+    message: dict[str, object] = {}
     if body is not None:
         data = json_of(body, "--message")
-        if not isinstance(data, dict) or not all(isinstance(value, str) for value in data.values()):
-            raise SubscriptionInvalidError("--message: expected a JSON object of texts")
+        if not isinstance(data, dict) or not all(map(_is_texts, data.values())):
+            raise SubscriptionInvalidError("--message: expected a JSON object of texts, or lists of texts")
         message = data
     return message | pairs_of(pairs or [], "metadata")

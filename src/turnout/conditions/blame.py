@@ -9,6 +9,7 @@ from itertools import product
 
 from turnout.conditions.evaluate import evaluate
 from turnout.conditions.model import Condition, Group, Leaf, Logic, leaves
+from turnout.records.multivalued import Metadata, text_at
 
 MAX_REPEATED = 10
 """Tests that a condition repeats are tried in every combination up to this many; beyond that one after the other."""
@@ -20,7 +21,7 @@ class SeenLeaf:
 
     Attributes:
         leaf: with its negation.
-        value: the text under its key; None where there is none.
+        value: the text under its key; None where there is none. Several values are an array of JSON.
         holds: whether the leaf is true, its negation included.
 
     >>> from turnout.conditions import parse
@@ -34,9 +35,9 @@ class SeenLeaf:
     holds: bool
 
     @classmethod
-    def of(cls, leaf: Leaf, metadata: Mapping[str, str]) -> SeenLeaf:
+    def of(cls, leaf: Leaf, metadata: Metadata) -> SeenLeaf:
         """The leaf evaluated for a message."""
-        return cls(leaf, metadata.get(leaf.key), evaluate(leaf, metadata))
+        return cls(leaf, text_at(metadata, leaf.key), evaluate(leaf, metadata))
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,7 @@ class Blame:
     exact: bool = True
 
 
-def true_leaves(condition: Condition, metadata: Mapping[str, str]) -> tuple[SeenLeaf, ...]:
+def true_leaves(condition: Condition, metadata: Metadata) -> tuple[SeenLeaf, ...]:
     """The leaves that are true of a message, negated ones included, left to right.
 
     >>> from turnout.conditions import parse
@@ -68,7 +69,7 @@ def true_leaves(condition: Condition, metadata: Mapping[str, str]) -> tuple[Seen
     return tuple(leaf for leaf in answers if leaf.holds)
 
 
-def blame(condition: Condition, metadata: Mapping[str, str]) -> Blame:
+def blame(condition: Condition, metadata: Metadata) -> Blame:
     """Return the smallest set of leaves whose change makes the condition true.
 
     Leaves with the same test are one, whatever their negations; different tests are taken to be independent of each
@@ -97,7 +98,7 @@ _Changes = tuple[Leaf, ...]
 """Tests to turn around."""
 
 
-def _each(condition: Condition, metadata: Mapping[str, str], repeated: _Changes) -> Iterator[_Changes]:
+def _each(condition: Condition, metadata: Metadata, repeated: _Changes) -> Iterator[_Changes]:
     """Yield the changes for each combination of outcomes of the repeated tests, fewest inversions first."""
     for choice in sorted(product((False, True), repeat=len(repeated)), key=sum):
         changes = _Search(metadata, dict(zip(repeated, choice, strict=True))).of(condition)
@@ -105,7 +106,7 @@ def _each(condition: Condition, metadata: Mapping[str, str], repeated: _Changes)
             yield changes
 
 
-def _one_by_one(condition: Condition, metadata: Mapping[str, str], repeated: _Changes) -> Iterator[_Changes]:
+def _one_by_one(condition: Condition, metadata: Metadata, repeated: _Changes) -> Iterator[_Changes]:
     """Yield the changes after a greedy choice for each repeated test, in two passes."""
     decided: dict[Leaf, bool] = {}
     for test in (*repeated, *repeated):
@@ -125,7 +126,7 @@ class _Search:
         decided: tests whose outcome is settled, and whether they are turned around.
     """
 
-    def __init__(self, metadata: Mapping[str, str], decided: Mapping[Leaf, bool]) -> None:
+    def __init__(self, metadata: Metadata, decided: Mapping[Leaf, bool]) -> None:
         self._metadata = metadata
         self._decided = decided
 

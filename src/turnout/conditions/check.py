@@ -5,7 +5,7 @@ A pattern that is only a text, a prefix, a suffix or an infix needs no regular e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import lru_cache, singledispatch
 from operator import eq, ge, gt, le, lt
 from typing import NamedTuple
@@ -14,6 +14,7 @@ from turnout.conditions.evaluate import address_text, network_span, parsed_numbe
 from turnout.conditions.model import Cidr, Compare, Exists, Kiwi, Leaf, Operator, Regex
 from turnout.conditions.pattern import ANY, Piece, fold, lexemes, parse_pattern, pattern_matcher
 from turnout.conditions.regex import regex_searcher
+from turnout.records.multivalued import Metadata
 
 
 class Check(NamedTuple):
@@ -111,10 +112,12 @@ def shape_of(pieces: tuple[Piece, ...], pattern: str) -> tuple[str, str]:
     return "glob", pattern
 
 
-def holds(check: Check, metadata: Mapping[str, str]) -> bool:
+def holds(check: Check, metadata: Metadata) -> bool:
     """Return True if the check, its negation included, is true of a message's metadata."""
-    value = metadata.get(check[0])
-    return (value is not None and passes(check, value)) != check[7]
+    texts = metadata.get(check[0])
+    if isinstance(texts, tuple):
+        return any(passes(check, value) for value in texts) != check[7]
+    return (texts is not None and passes(check, texts)) != check[7]
 
 
 def passes(check: Check, value: str) -> bool:

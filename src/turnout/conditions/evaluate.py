@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import lru_cache, singledispatch
 from ipaddress import ip_address, ip_network
 from math import nan
@@ -11,6 +11,7 @@ from math import nan
 from turnout.conditions.model import Cidr, Compare, Condition, Exists, Group, Kiwi, Leaf, Logic, Operator, Regex
 from turnout.conditions.pattern import fold, lexemes, pattern_matcher
 from turnout.conditions.regex import regex_searcher
+from turnout.records.multivalued import Metadata
 
 NUMBER = r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?"
 """Pattern of a number in a value, in a syntax that Python and Java read alike."""
@@ -18,20 +19,25 @@ NUMBER = r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?"
 _NUMBER = re.compile(NUMBER)
 
 
-def evaluate(condition: Condition, metadata: Mapping[str, str]) -> bool:
+def evaluate(condition: Condition, metadata: Metadata) -> bool:
     """Return True if the condition is true of a message with this metadata.
 
     A leaf is true when its key is present and its test holds. A missing key makes a leaf false, and so its
-    negation true: a negation is the plain inverse everywhere.
+    negation true: a negation is the plain inverse everywhere. Of a key with several values, each leaf by itself looks
+    for one that its test holds for; its negation is true if there is none.
 
     >>> from turnout.conditions import parse
     >>> condition = parse("city:Ou* AND NOT status:cancelled")
     >>> [evaluate(condition, seen) for seen in ({"city": "Oulu"}, {"city": "Oulu", "status": "cancelled"}, {})]
     [True, False, False]
+    >>> [evaluate(parse(text), {"sku": ("A1", "B2")}) for text in ("sku:A1 AND sku:B2", "NOT sku:A1")]
+    [True, False]
     """
     if not isinstance(condition, Group):
-        value = metadata.get(condition.key)
-        return (value is not None and leaf_holds(condition, value)) != condition.negated
+        texts = metadata.get(condition.key)
+        if isinstance(texts, tuple):
+            return any(leaf_holds(condition, value) for value in texts) != condition.negated
+        return (texts is not None and leaf_holds(condition, texts)) != condition.negated
     match condition.logic:
         case Logic.AND:
             holds = all(evaluate(child, metadata) for child in condition.children)

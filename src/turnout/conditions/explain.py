@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from turnout.conditions.evaluate import evaluate
 from turnout.conditions.model import Condition, Group, Logic
 from turnout.conditions.text import format_condition
+from turnout.records.multivalued import Metadata, values_at
+
+_SHOWN_VALUES = 10
+"""Values of one key that an explanation names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +58,7 @@ class Explanation:
         return "\n".join(self.lines())
 
 
-def explain(condition: Condition, metadata: Mapping[str, str]) -> Explanation:
+def explain(condition: Condition, metadata: Metadata) -> Explanation:
     """The truth of the condition for this metadata, and of each node in it.
 
     >>> from turnout.conditions import parse
@@ -65,13 +69,20 @@ def explain(condition: Condition, metadata: Mapping[str, str]) -> Explanation:
     [(True, "'city' is 'Oulu'"), (False, "'total' is '120'")]
     """
     if not isinstance(condition, Group):
-        value = metadata.get(condition.key)
-        observation = f"{condition.key!r} is missing" if value is None else f"{condition.key!r} is {value!r}"
+        observation = f"{condition.key!r} {_seen(values_at(metadata, condition.key))}"
         return Explanation(condition, evaluate(condition, metadata), observation)
     children = tuple(explain(child, metadata) for child in condition.children)
     true = sum(child.holds for child in children)
     reason = f"{true} of {len(children)} hold" + (", negated" if condition.negated else "")
     return Explanation(condition, evaluate(condition, metadata), reason, children)
+
+
+def _seen(values: tuple[str, ...]) -> str:
+    """Return what was found under a key, in words."""
+    if len(values) < 2:
+        return f"is {values[0]!r}" if values else "is missing"
+    left = len(values) - _SHOWN_VALUES
+    return f"has {', '.join(map(repr, values[:_SHOWN_VALUES]))}" + (f" and {left} more" if left > 0 else "")
 
 
 def _name(condition: Condition) -> str:

@@ -9,6 +9,7 @@ from turnout.engine import Program
 from turnout.engine.metadata import texts_of
 from turnout.engine.origin import origins
 from turnout.history.masked_views import check_condition
+from turnout.records.multivalued import readable_texts
 from turnout.routes import Route
 from turnout.runtime.endpoints import adapter_of
 from turnout.server.errors import ConflictError
@@ -70,5 +71,5 @@ def trial_of(route: Route, condition: Condition, count: int, *, masked: bool = F
         places = origins(batch)
         for row in rows[-_HITS:]:
             at = int(alive[row])
-            hits.append(Hit(str(places[at]), texts_of(columns, row)))
+            hits.append(Hit(str(places[at]), readable_texts(texts_of(columns, row))))
     return Trial(records, gone, matched, tuple(reversed(hits[-_HITS:])))

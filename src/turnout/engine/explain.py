@@ -18,6 +18,7 @@ from turnout.engine.trace import Trace
 from turnout.epoch import milliseconds_now
 from turnout.errors import SubscriptionNotFoundError
 from turnout.records import Batch, Failure
+from turnout.records.multivalued import Metadata, readable_texts
 from turnout.records.text import readable, text_of
 from turnout.records.types import Fields
 from turnout.subjects.draw_hash import draws_of
@@ -166,7 +167,7 @@ def explain(
         record=watch.read,
         stages=tuple(watch.reports),
         mapped=watch.mapping(trace.topics[0]),
-        metadata=watch.metadata,
+        metadata=readable_texts(watch.metadata),
         wanted=tuple(_subscriber(known[id_], watch.metadata) for id_ in watch.wanted),
         asked=None if asked is None else _blame_report(known[asked], watch),
         outcome=trace.outcome(0).label,
@@ -197,7 +198,7 @@ class _RecordWatch(StageWatch):
         self._topic = ""
         self._published: tuple[str, float] | None = None
         self.matched = False
-        self.metadata: Mapping[str, str] = {}
+        self.metadata: Metadata = {}
         self.wanted: Sequence[str] = ()
         self.time: int | None = None
 
@@ -237,7 +238,7 @@ def _keys_of(condition: Condition) -> set[str]:
     return {leaf.key for leaf in leaves(condition)}
 
 
-def _subscriber(subscription: Subscription, metadata: Mapping[str, str]) -> Subscriber:
+def _subscriber(subscription: Subscription, metadata: Metadata) -> Subscriber:
     leaves = true_leaves(subscription.condition, metadata)
     return Subscriber(subscription.id, tuple(subscription.destinations), tuple(map(LeafReport.of, leaves)))
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from turnout.records import Batch, Block, Positions
-from turnout.records.paths import parse_path, texts_at
+from turnout.records.multivalued import Metadata as Texted
+from turnout.records.multivalued import Texts, metadata_of
+from turnout.records.paths import element_texts_at, has_elements, parse_elements, texts_at
 from turnout.records.text import iso_of, text_of
 from turnout.subscriptions.index import Column, Index
 
@@ -40,7 +42,7 @@ class Metadata:
 
 
 def _split(path: str) -> tuple[str, tuple[str, ...]]:
-    root, *steps = parse_path(path)
+    root, *steps = parse_elements(path)
     return root, tuple(steps)
 
 
@@ -67,6 +69,8 @@ def _inside(batch: Batch, side: list[Block], rows: Positions, steps: tuple[str, 
     Where all records have one schema or shape, and the field one type, its values are handed on as they are: the index
     makes a text of each different one, once.
     """
+    if has_elements(steps):
+        return Column(batch.by_row(element_texts_at(side, steps, len(batch)), rows), several=True)
     if len(side) == 1 and len(steps) == 1 and side[0].kind == "object" and len(side[0]) == len(rows):
         column = side[0].columns.get(steps[0])
         if column is None:
@@ -92,15 +96,15 @@ def _type_of(block: Block, name: str, values: Sequence[object]) -> type | None:
     return types.pop() if len(types) == 1 and types <= {str, int} else None
 
 
-def texts_of(columns: Mapping[str, Column], number: int) -> dict[str, str]:
+def texts_of(columns: Mapping[str, Column], number: int) -> Texted:
     """The metadata of one record, as a condition's reference reads it."""
-    texts: dict[str, str] = {}
+    texts: dict[str, Texts] = {}
     for key, column in columns.items():
         value = column.values[number]
         text = value if value is None or column.text is None else column.text(value)
         if text is not None:
             texts[key] = text
-    return texts
+    return metadata_of(texts)
 
 
 def record_times(batch: Batch, rows: Positions, index: Index) -> Sequence[int | None] | None:

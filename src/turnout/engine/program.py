@@ -36,6 +36,7 @@ from turnout.engine.result import Result, Sent
 from turnout.engine.trace import BatchOutcome, Trace, Watch, traced
 from turnout.engine.writing import Outgoing, Writer
 from turnout.records import Batch, Positions
+from turnout.records.multivalued import single_texts
 from turnout.records.types import ArrowBatch, RowIds
 from turnout.routes import Route
 from turnout.subjects.draw_hash import draws_of
@@ -172,11 +173,14 @@ class Program:
         return records
 
     def sample(self, batch: ArrowBatch, keys: Sequence[str]) -> list[dict[str, str]]:
-        """Return the metadata under *keys* of each record that would be matched, for the choice of anchors."""
+        """Return the metadata under *keys* of each record that would be matched, for the choice of anchors.
+
+        Of several values of a key it is the first.
+        """
         records = self.transformed(batch)
         alive = records.alive
         columns = self.metadata.columns(records, alive, keys)
-        return [texts_of(columns, number) for number in range(len(alive))]
+        return [single_texts(texts_of(columns, number)) for number in range(len(alive))]
 
     def _map(self, records: Batch, consumed: Consumed, alive: Positions) -> RowIds:
         """Give the records their mapped topics; return the rows of the records that the weights drop."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -16,7 +17,8 @@ from turnout.errors import ConfigError, Mistake
 from turnout.history.dead_letters import DeadLetter
 from turnout.history.masking import HIDDEN, Hidden, hidden_anywhere, hidden_by_stage
 from turnout.history.redrive import RedriveReport
-from turnout.records.paths import parse_path
+from turnout.records.multivalued import text_of_texts
+from turnout.records.paths import EACH, has_elements, parse_elements, parse_path
 from turnout.routes import Route
 from turnout.transforms.flow import HEADERS, KEY, VALUE, ContentPath
 
@@ -128,6 +130,17 @@ def _message(message: SentMessage, hidden: Hidden) -> SentMessage:
     return replace(message, key=hidden.text(KEY, message.key), value=hidden.text(VALUE, message.value), headers=headers)
 
 
+def _texts_in(text: str) -> list[str] | None:
+    """Return the texts of an array of JSON; None for anything else."""
+    try:
+        elements = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    if isinstance(elements, list) and all(isinstance(element, str) for element in elements):
+        return elements
+    return None
+
+
 class _Seen:
     """Visible part of the metadata that conditions see of a route's records."""
 
@@ -139,8 +152,9 @@ class _Seen:
         """Return the path under a key; None for a part of the record's address."""
         listed = self._paths.get(key)
         if listed is not None:
-            root, *steps = parse_path(listed)
-            return (root, *steps) if root in (KEY, VALUE) else None
+            root, *steps = parse_elements(listed)
+            # Elements of an array are hidden as what the array is called.
+            return (root, *(step for step in steps if step is not EACH)) if root in (KEY, VALUE) else None
         if key in ("topic", "subject"):
             return None
         return (KEY,) if key == KEY else (HEADERS, key)
@@ -148,7 +162,13 @@ class _Seen:
     def text(self, key: str, text: str | None) -> str | None:
         """Return the text under a key."""
         path = self.path(key)
-        return text if path is None else self._hidden.under(path, text)
+        if path is None or text is None:
+            return text
+        elements = _texts_in(text) if has_elements(parse_elements(self._paths.get(key, ""))) else None
+        if elements is None:
+            return self._hidden.under(path, text)
+        # Each may be JSON by itself.
+        return text_of_texts(tuple(self._hidden.under(path, element) or "" for element in elements))
 
     def hides(self, key: str) -> bool:
         """Return True if something of what is under a key is hidden."""

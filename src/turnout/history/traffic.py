@@ -11,6 +11,7 @@ from turnout.engine import Program
 from turnout.engine.metadata import record_times, texts_of
 from turnout.engine.trace import Watch
 from turnout.records import Batch
+from turnout.records.multivalued import Metadata
 from turnout.records.types import ArrowBatch
 from turnout.subscriptions.analysis import AnchorCounter, AnchorTraffic, Loss, Traffic
 from turnout.subscriptions.index import Column, Index, Matches
@@ -95,7 +96,8 @@ class TrafficWatch(Watch):
     def _count_matches(self, matches: Matches, columns: Mapping[str, Column]) -> None:
         ids = self._index.subscription_ids(matches.subscriptions).to_pylist()
         self.fired.update(ids)
-        row, message = -1, dict[str, str]()
+        row = -1
+        message: Metadata = {}
         for number, id_ in zip(matches.rows.tolist(), ids, strict=True):
             if number != row:
                 row, message = number, texts_of(columns, number)
@@ -116,6 +118,9 @@ class TrafficWatch(Watch):
 
 
 def _texts(column: Column) -> Sequence[str | None]:
+    if column.several:
+        # Of several values the first: costs are an estimate.
+        return [value[0] if isinstance(value, tuple) else value for value in column.values]
     if column.text is None:
         return column.values
     return [None if value is None else column.text(value) for value in column.values]

@@ -1,11 +1,13 @@
-"""Paths into nested fields (KIP-821), and the text of the value at a path for conditions."""
+"""Paths into nested fields (KIP-821) and elements of arrays, and the texts at a path for conditions."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Final
 
 from turnout.records.block import Block
+from turnout.records.multivalued import Texts, texts_or_none
 from turnout.records.scalars import Moment, Struct
 from turnout.records.schema import ANY, Schema
 from turnout.records.text import text_of
@@ -13,6 +15,13 @@ from turnout.records.types import Column, Value
 
 _REPEATING = {int, bool, bytes, Moment}
 """Types of which values that are equal have equal texts; 0.0 and -0.0, or 1.0 and 1.00 as decimals, have not."""
+
+
+_AFTER_QUOTED = re.compile(r"`((?:\[\])+)(?=\.|$)")
+"""Brackets behind a name in backticks."""
+
+EACH: Final = "[]"
+"""Step to each element of an array; it is this object, as a field may have the same name."""
 
 
 class PathError(ValueError):
@@ -43,6 +52,45 @@ def parse_path(text: str, version: str = "V2") -> tuple[str, ...]:
             step, at = text[at:end], end + 1
         steps.append(step)
     return tuple(steps)
+
+
+def parse_elements(text: str) -> tuple[str, ...]:
+    """The steps of a path in which ``name[]`` stands for each element of the array *name*: a step and `EACH`.
+
+    Between backticks brackets are part of the name.
+
+    Raises:
+        PathError: when the closing backtick is missing.
+
+    >>> parse_elements("value.items[].sku"), parse_elements("value.`items[]`")
+    (('value', 'items', '[]', 'sku'), ('value', 'items[]'))
+    """
+    text = _AFTER_QUOTED.sub(r"`.\1", text)
+    steps: list[str] = []
+    at = 0
+    while at <= len(text):
+        if text.startswith("`", at):
+            step, at = _quoted(text, at)
+            steps.append(step)
+            continue
+        end = text.find(".", at)
+        end = len(text) if end < 0 else end
+        name = text[at:end]
+        while name.endswith("[]"):
+            name = name[:-2]
+        count = (end - at - len(name)) // 2
+        steps += [*([name] if name or not count else []), *[EACH] * count]
+        at = end + 1
+    return tuple(steps)
+
+
+def has_elements(steps: Iterable[str]) -> bool:
+    """Return True if a path leads into the elements of an array.
+
+    >>> has_elements(parse_elements("value.items[].sku")), has_elements(parse_elements("value.`[]`"))
+    (True, False)
+    """
+    return any(step is EACH for step in steps)
 
 
 def _quoted(text: str, opened: int) -> tuple[str, int]:
@@ -83,6 +131,61 @@ def texts_at(blocks: Iterable[Block], steps: Sequence[str], count: int) -> list[
         for row, text in zip(block.rows.tolist(), column, strict=True):
             texts[row] = text
     return texts
+
+
+def element_texts_at(blocks: Iterable[Block], steps: Sequence[str], count: int) -> list[Texts | None]:
+    """Return the texts of each row's values at a path into the elements of arrays; None without a value.
+
+    A value that is no array where one is asked for counts as its only element.
+
+    Args:
+        blocks: as for `texts_at`.
+        steps: the path, with `EACH` among the steps.
+        count: how many rows the batch has.
+    """
+    texts: list[Texts | None] = [None] * count
+    first = next(index for index, step in enumerate(steps) if step is EACH)
+    for block in blocks:
+        schema, column = _column(block, steps[:first])
+        owners: list[int] = list(range(len(column)))
+        for step in steps[first:]:
+            schema, column, owners = (
+                _elements(schema, column, owners)
+                if step is EACH
+                else (
+                    *_inside(schema, column, step),
+                    owners,
+                )
+            )
+        of_rows: dict[int, list[str | None]] = {}
+        for owner, text in zip(owners, _texts(schema, column), strict=True):
+            of_rows.setdefault(owner, []).append(text)
+        rows = block.rows.tolist()
+        for owner, own in of_rows.items():
+            texts[rows[owner]] = texts_or_none(own)
+    return texts
+
+
+def _elements(schema: Schema | None, column: Column, owners: Sequence[int]) -> tuple[Schema | None, Column, list[int]]:
+    """Return the elements of each array of a column, with their schema and the owner of each."""
+    is_array = schema is not None and schema.type == "array"
+    inner = schema.values if schema is not None and is_array else schema
+    elements: list[Any] = []
+    of_elements: list[int] = []
+    for value, owner in zip(column, owners, strict=True):
+        own = _elements_of(value)
+        elements += own
+        of_elements += [owner] * len(own)
+    return inner, elements, of_elements
+
+
+def _elements_of(value: Value) -> Sequence[Any]:
+    if value is None:
+        return ()
+    if isinstance(value, _Typed) and isinstance(value.value, list | tuple):
+        inner = value.schema.values if value.schema is not None else None
+        return [None if element is None else _Typed(element, inner) for element in value.value]
+    return value if isinstance(value, list | tuple) else (value,)
 
 
 def _column(block: Block, steps: Sequence[str]) -> tuple[Schema | None, Column]:

@@ -13,6 +13,7 @@ from typing import Any, Final, cast
 import numpy as np
 
 from turnout.epoch import MILLISECONDS_PER_DAY
+from turnout.records.multivalued import Metadata, metadata_of, texts_or_none
 from turnout.records.scalars import Float32, Moment, Struct
 from turnout.records.schema import DATE, TIME, Schema
 
@@ -43,19 +44,24 @@ def text_of(value: object, schema: Schema | None = None) -> str | None:
     return json.dumps(json_of(value, schema), ensure_ascii=False, separators=(",", ":"))
 
 
-def texts_of_values(metadata: Mapping[str, object]) -> Mapping[str, str]:
+def texts_of_values(metadata: Mapping[str, object]) -> Metadata:
     """Return metadata as conditions see it on a route: each value as its text, without those that have none.
 
-    >>> texts_of_values({"total": 120, "urgent": True, "note": None})
-    {'total': '120', 'urgent': 'true'}
+    A list or a tuple is several values, those of its elements.
+
+    >>> texts_of_values({"total": 120, "urgent": True, "note": None, "sku": ["A1", 2]})
+    {'total': '120', 'urgent': 'true', 'sku': ('A1', '2')}
     """
     if _STR.issuperset(map(type, metadata.values())):
         return cast("Mapping[str, str]", metadata)
-    texts = ((key, text_of(value)) for key, value in metadata.items())
-    return {key: text for key, text in texts if text is not None}
+    texts = (
+        (key, texts_or_none(map(text_of, value)) if isinstance(value, list | tuple) else text_of(value))
+        for key, value in metadata.items()
+    )
+    return metadata_of({key: text for key, text in texts if text is not None})
 
 
-def texts_of_all(messages: Sequence[Mapping[str, object]]) -> Sequence[Mapping[str, str]]:
+def texts_of_all(messages: Sequence[Mapping[str, object]]) -> Sequence[Metadata]:
     """Return `texts_of_values` of each message, in less time where they are all texts."""
     types = map(type, chain.from_iterable([message.values() for message in messages]))
     if _STR.issuperset(types):

@@ -17,7 +17,7 @@ from turnout.transforms import ErrorPolicy
 
 _POLICYS = {"predicates": "failed_predicates"}
 """Names in an ``errors`` block that `ErrorPolicy` has another one for."""
-_STEP = re.compile(r"`(?:[^`]|`(?!\.|$))*`|[^.]+")
+_STEP = re.compile(r"`(?:[^`]|`(?!\.|$|\[\]))*`(?:\[\])*|[^.]+")
 _VALUE_PATH = re.compile(r"(value|key)(\.[^.]+)+|topic|partition|offset|timestamp")
 
 
@@ -46,23 +46,26 @@ class SubscriptionsPart(Part):
 
 
 def _check_steps(name: str, path: str) -> None:
-    """Refuse a path into the elements of an array, which never has a value.
+    """Refuse a path to one element of an array, which never has a value; ``name[]`` stands for each element.
 
     Raises:
-        ValueError: a step is an index or has brackets, and no backticks around it.
+        ValueError: a step is an index or has other brackets, and no backticks around it.
     """
     parse_path(path)
     steps = _STEP.findall(path)
     meant = [f"`{step}`" if _is_element(step) else step for step in steps]
     if meant != steps:
         raise ValueError(
-            f"{name}: {path} leads into the elements of an array, and paths read fields alone; "
-            f"a field that is called so is written {'.'.join(meant)}"
+            f"{name}: {path} leads to an element of an array, and paths read fields, or each element as in "
+            f"value.items[].sku; a field that is called so is written {'.'.join(meant)}"
         )
 
 
 def _is_element(step: str) -> bool:
-    return not step.startswith("`") and (step.isdecimal() or "[" in step)
+    name = step
+    while name.endswith("[]"):
+        name = name.removesuffix("[]")
+    return not step.startswith("`") and (name.isdecimal() or "[" in name or not name)
 
 
 class DeadLetterPart(Part):

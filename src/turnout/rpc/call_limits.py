@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from types import TracebackType
@@ -11,6 +11,7 @@ from types import TracebackType
 import grpc
 
 from turnout.errors import SubscriptionInvalidError
+from turnout.records.multivalued import Metadata, values_at
 from turnout.rpc.status import RefusedError
 
 MAX_SEARCHED = 64
@@ -33,7 +34,7 @@ class MessageBounds:
     """Bounds of a message to match.
 
     Attributes:
-        pairs: largest number of keys.
+        pairs: largest number of keys, and of values.
         key: characters of a key.
         value: characters of a value.
     """
@@ -42,7 +43,7 @@ class MessageBounds:
     key: int = 1_024
     value: int = 65_536
 
-    def check(self, metadata: Mapping[str, str]) -> None:
+    def check(self, metadata: Metadata) -> None:
         """Refuse a message that is larger.
 
         Raises:
@@ -50,7 +51,11 @@ class MessageBounds:
         """
         if len(metadata) > self.pairs:
             raise SubscriptionInvalidError(f"metadata: {len(metadata)} keys, at most {self.pairs} are taken")
-        for key, value in metadata.items():
+        count = sum(len(values_at(metadata, key)) for key in metadata)
+        if count > self.pairs:
+            raise SubscriptionInvalidError(f"metadata: {count} values, at most {self.pairs} are taken")
+        for key, texts in metadata.items():
+            value = texts if isinstance(texts, str) else max(texts, key=len)
             if len(key) > self.key:
                 raise SubscriptionInvalidError(
                     f"metadata: a key of {len(key)} characters, at most {self.key} are taken"
@@ -89,6 +94,6 @@ class Slots(AbstractContextManager[None]):
         self._free.release()
 
 
-def is_large(metadata: Mapping[str, str]) -> bool:
+def is_large(metadata: Metadata) -> bool:
     """Return True if matching this message may take long enough to be limited."""
-    return sum(map(len, metadata.values())) > _LARGE
+    return sum(len(value) for key in metadata for value in values_at(metadata, key)) > _LARGE

@@ -15,7 +15,7 @@ from turnout.epoch import microseconds_since_epoch
 from turnout.errors import ConfigError, HistoryForgottenError, Mistake, SubscriptionError, SubscriptionInvalidError
 from turnout.loopback import host_of, is_loopback
 from turnout.rpc.caller import ACTOR_KEY, TENANT_KEY
-from turnout.rpc.convert import condition_from, data_from, data_to, subscription_from, subscription_to
+from turnout.rpc.convert import condition_from, data_from, data_to, metadata_to, subscription_from, subscription_to
 from turnout.rpc.message_parts import audit_entry, births_of, changes_of
 from turnout.rpc.status import error_of, translated
 from turnout.rpc.storage import COUNT_KEY
@@ -339,22 +339,21 @@ class MatchingClient:
         """Close the connection."""
         self._channel.close()
 
-    def match(self, metadata: Mapping[str, str]) -> list[Match]:
-        """Return every subscription that matches the message."""
+    def match(self, metadata: Mapping[str, object]) -> list[Match]:
+        """Return every subscription that matches the message; values are as in `Matcher.match`."""
         with translated():
-            return _matches(
-                self._stub.Match(matching_pb2.MatchRequest(metadata=dict(metadata)), **self._options.call())
-            )
+            request = matching_pb2.MatchRequest(**metadata_to(metadata))
+            return _matches(self._stub.Match(request, **self._options.call()))
 
-    def match_stream(self, messages: Iterable[Mapping[str, str]]) -> Iterator[list[Match]]:
+    def match_stream(self, messages: Iterable[Mapping[str, object]]) -> Iterator[list[Match]]:
         """Yield the matches of each message, in the order of the messages."""
-        requests = (matching_pb2.MatchRequest(metadata=dict(metadata)) for metadata in messages)
+        requests = (matching_pb2.MatchRequest(**metadata_to(metadata)) for metadata in messages)
         with translated():
             yield from map(_matches, self._stub.MatchStream(requests, **self._options.call(endless=True)))
 
-    def explain(self, id: str, metadata: Mapping[str, str]) -> Explanation:  # noqa: A002 - the field's own name
+    def explain(self, id: str, metadata: Mapping[str, object]) -> Explanation:  # noqa: A002 - the field's own name
         """Explain the match or mismatch between a subscription and the message."""
-        request = matching_pb2.ExplainRequest(subscription_id=id, metadata=dict(metadata))
+        request = matching_pb2.ExplainRequest(subscription_id=id, **metadata_to(metadata))
         with translated():
             response = self._stub.Explain(request, **self._options.call())
         return _explanation(response.explanation, condition_from(response.condition))

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from collections.abc import Mapping
+from typing import Any, TypeAlias
 
 from google.protobuf.message import Message
 
 from turnout.conditions import Condition, Group, Logic
 from turnout.conditions.fields import KINDS, kind_of
 from turnout.errors import ConditionError, SubscriptionInvalidError
+from turnout.records.multivalued import Metadata, Texts, metadata_of, texts_or_none
+from turnout.records.text import texts_of_values
 from turnout.rpc.settings_messages import SettingsMessage, settings_from, write_settings
 from turnout.rpc.v1 import matching_pb2, subscriptions_pb2
 from turnout.subscriptions import Changes, Subscription
@@ -121,3 +124,28 @@ def _fill(node: Condition, out: subscriptions_pb2.ConditionOutput) -> None:
 
 
 _OUTPUTS = {kind.leaf: name for name, kind in reversed(KINDS.items())}
+
+
+def metadata_from(request: matching_pb2.MatchRequest | matching_pb2.ExplainRequest) -> Metadata:
+    """Return the metadata of a message, with the keys of several values.
+
+    Raises:
+        SubscriptionInvalidError: a key has one value and several.
+    """
+    metadata: dict[str, Texts] = dict(request.metadata)
+    for key, listed in request.lists.items():
+        if key in metadata:
+            raise SubscriptionInvalidError(f"lists[{key!r}]: is in metadata too; expected the key in one of them")
+        texts = texts_or_none(listed.values)
+        if texts is not None:
+            metadata[key] = texts
+    return metadata_of(metadata)
+
+
+def metadata_to(metadata: Mapping[str, object]) -> dict[str, Any]:
+    """Return the fields of a request that hold the metadata of a message."""
+    texts = texts_of_values(metadata)
+    return {
+        "metadata": {key: value for key, value in texts.items() if isinstance(value, str)},
+        "lists": {key: matching_pb2.Values(values=value) for key, value in texts.items() if not isinstance(value, str)},
+    }

@@ -11,9 +11,10 @@ import grpc
 from turnout.conditions import Condition, Explanation, explain
 from turnout.conditions.text import format_condition
 from turnout.epoch import milliseconds_now
+from turnout.records.multivalued import Metadata
 from turnout.rpc.call_limits import MAX_EXPLAINED, MessageBounds, Slots, is_large
 from turnout.rpc.caller import CallContext, Right
-from turnout.rpc.convert import data_to
+from turnout.rpc.convert import data_to, metadata_from
 from turnout.rpc.message_parts import changes_parts
 from turnout.rpc.status import RefusedError
 from turnout.rpc.tenants import Tenants
@@ -55,7 +56,7 @@ class MatchingServicer(_Servicer):
     def _match(
         self, request: pb.MatchRequest, context: CallContext, large: AbstractContextManager[None]
     ) -> pb.MatchResponse:
-        metadata = dict(request.metadata)
+        metadata = metadata_from(request)
         self._bounds.check(metadata)
         if request.explain:
             context.caller.demand(Right.READ)
@@ -77,7 +78,7 @@ class MatchingServicer(_Servicer):
         self,
         response: pb.MatchResponse,
         matches: list[SubscriptionMatch],
-        metadata: dict[str, str],
+        metadata: Metadata,
         context: CallContext,
     ) -> None:
         """Add an explanation to each match."""
@@ -101,7 +102,7 @@ class MatchingServicer(_Servicer):
 
     def Explain(self, request: pb.ExplainRequest, context: CallContext) -> pb.ExplainResponse:  # noqa: N802
         """Explain the outcome for one subscription, down to the leaf."""
-        metadata = dict(request.metadata)
+        metadata = metadata_from(request)
         self._bounds.check(metadata)
         subscription = self._tenants.service(context.caller).read(request.subscription_id)
         with self._large if is_large(metadata) else nullcontext():
@@ -129,7 +130,7 @@ class MatchingServicer(_Servicer):
             raise RefusedError(grpc.StatusCode.UNAVAILABLE, "the server is shutting down: watch again from here")
 
 
-def _explanation(condition: Condition, metadata: dict[str, str]) -> pb.Explanation:
+def _explanation(condition: Condition, metadata: Metadata) -> pb.Explanation:
     return _message(explain(condition, metadata))
 
 

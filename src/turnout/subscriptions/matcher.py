@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from threading import RLock
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 
 from turnout.conditions import evaluate
 from turnout.epoch import milliseconds_now
+from turnout.records.multivalued import Metadata, Multivalued
 from turnout.records.text import texts_of_all, texts_of_values
 from turnout.subscriptions.index.anchor_costs import Costs
 from turnout.subscriptions.index.background_task import BackgroundTask
@@ -18,6 +19,7 @@ from turnout.subscriptions.index.build import enabled
 from turnout.subscriptions.index.index import DictionaryCache, Index, Layer
 from turnout.subscriptions.index.match_one import Single, single_of
 from turnout.subscriptions.index.match_result import Answer, Answers, answer_of
+from turnout.subscriptions.index.match_several import several_of
 from turnout.subscriptions.index.segment_view import SegmentView, UseCounts
 from turnout.subscriptions.index.statistics import IndexStats, stats_of
 from turnout.subscriptions.matches import NO_MATCHES, MatchBatch, MatchList, MessageMatches
@@ -146,7 +148,8 @@ class Matcher:
 
         Those that are disabled, or have expired, match nothing.
 
-        Values that are no texts are seen as on a route: numbers and booleans as their texts, None as absent.
+        Values that are no texts are seen as on a route: numbers and booleans as their texts, None as absent. A list or
+        a tuple is several values of its key: a leaf holds if it does for one of them.
 
         The matches are made as objects when they are looked at; `MatchList.ids` gives the ids alone.
 
@@ -162,10 +165,14 @@ class Matcher:
         parts = []
         for stratum, single, answers in layers:
             gone = stratum.gone
-            try:
-                numbers = single.matched(texts)
-            except TooManyError:
-                numbers = self._index_of(layers).match_one(stratum.segment, texts)
+            if isinstance(texts, Multivalued):
+                numbers = several_of(stratum.segment).matched_several(texts)
+            else:
+                one = cast("Mapping[str, str]", texts)
+                try:
+                    numbers = single.matched(one)
+                except TooManyError:
+                    numbers = self._index_of(layers).match_one(stratum.segment, one)
             if gone is not None:
                 numbers = [number for number in numbers if not gone[number]]
             if numbers and stratum.segment.expires:
@@ -177,7 +184,7 @@ class Matcher:
         return MessageMatches(texts, parts, beside) if parts or beside else NO_MATCHES
 
     def _matching(
-        self, loose: Sequence[tuple[Subscription, Answer]], texts: Mapping[str, str], time: int, now: int
+        self, loose: Sequence[tuple[Subscription, Answer]], texts: Metadata, time: int, now: int
     ) -> list[Answer]:
         """Return the answers of those of the new subscriptions that match, which get a layer when that was long."""
         self._patience -= len(loose)

@@ -11,6 +11,7 @@ from typing import Any, Final, TypeAlias, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from turnout.records.multivalued import Metadata
 from turnout.subscriptions.index.index import Matches
 from turnout.subscriptions.index.match_result import Answer, Answers, Match, objects
 
@@ -45,7 +46,7 @@ class MatchBatch(Sequence["MatchList"]):
 
     def __init__(
         self,
-        messages: Sequence[Mapping[str, str]],
+        messages: Sequence[Metadata],
         matches: Matches,
         layers: Sequence[Answers],
         beside: Mapping[int, Sequence[Answer]],
@@ -206,7 +207,7 @@ class MessageMatches(MatchList):
     __slots__ = ("_beside", "_message", "_parts")
 
     def __init__(
-        self, message: Mapping[str, str], parts: Sequence[tuple[Answers, Sequence[int]]], beside: Sequence[Answer]
+        self, message: Metadata, parts: Sequence[tuple[Answers, Sequence[int]]], beside: Sequence[Answer]
     ) -> None:
         self._message = dict(message)
         self._parts = parts

@@ -22,7 +22,8 @@ def subscriptions_of(conditions):
 def columns_of(messages):
     """The messages by key."""
     keys = {key for message in messages for key in message}
-    return {key: Column([message.get(key) for message in messages]) for key in keys}
+    columns = {key: [message.get(key) for message in messages] for key in keys}
+    return {key: Column(values, several=tuple in set(map(type, values))) for key, values in columns.items()}
 
 
 @contextmanager

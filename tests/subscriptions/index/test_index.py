@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.conditions.strategies import conditions, messages
+from tests.conditions.strategies import conditions, messages, multivalued_messages
 from tests.subscriptions.index.asking import all_rows_together, columns_of, expected, pairs, subscriptions_of
-from turnout.conditions import Kiwi, all_of, any_of, compare, evaluate, kiwi, leaves, not_, one_of
+from turnout.conditions import Kiwi, Operator, all_of, any_of, compare, evaluate, kiwi, leaves, not_, one_of
 from turnout.conditions.model import with_ids
 from turnout.subscriptions import Matcher, Snapshot, Subscription
 from turnout.subscriptions.index import Column, Index, build, facts, match_one, prefilter
@@ -52,6 +52,45 @@ def test_is_the_interpreter(stored_conditions, given_messages, sample):
 
     assert expected(subscriptions, given_messages) == pairs(index, given_messages)
     assert sorted(matches.rows.tolist()) == matches.rows.tolist()
+
+
+@given(_conditions, st.lists(multivalued_messages, min_size=1, max_size=8))
+def test_several_values_of_a_key(stored_conditions, given_messages):
+    """Of several values, each leaf looks for one by itself, in each way to ask."""
+    subscriptions = subscriptions_of(stored_conditions)
+    wanted = expected(subscriptions, given_messages)
+    assert wanted == pairs(Index.of(subscriptions), given_messages)
+    with low_bounds():
+        assert wanted == pairs(Index.of(subscriptions), given_messages)
+
+    matcher = Matcher(subscriptions)
+    by_matcher = [sorted(match.subscription_id for match in matcher.match(message)) for message in given_messages]
+    assert by_matcher == [sorted(ids) for ids in matcher.match_many(given_messages).ids()]
+    assert wanted == sorted((row, id_) for row, ids in enumerate(by_matcher) for id_ in ids)
+
+
+_bounds = st.tuples(st.sampled_from(list(Operator)), st.integers(0, 12))
+_conjunctions = st.lists(_bounds, min_size=1, max_size=4)
+
+
+@given(
+    st.lists(_conjunctions, min_size=1, max_size=20),
+    st.lists(st.lists(st.integers(-1, 13), min_size=1, max_size=4, unique=True), min_size=1, max_size=6),
+)
+def test_several_numbers_of_a_key(bounds, numbers):
+    """Each bound looks for a number by itself: one may be above the lower bound, and another below the upper one."""
+    conditions_ = [all_of(*(compare("n", op, number) for op, number in own)) for own in bounds]
+    nested = [all_of(condition, any_of(condition, kiwi("x", "1"))) for condition in conditions_]
+    subscriptions = subscriptions_of([*conditions_, *nested])
+    given_messages = [{"n": tuple(map(str, own)) if len(own) > 1 else str(own[0])} for own in numbers]
+    assert expected(subscriptions, given_messages) == pairs(Index.of(subscriptions), given_messages)
+
+
+def test_exactly_one_of_several_values():
+    """Texts that exclude each other as one value do not as several."""
+    matcher = Matcher([Subscription(["d"], one_of(kiwi("sku", "a"), kiwi("sku", "b")), id="one")])
+    skus = [("a",), ("b", "c"), ("a", "b"), ("c", "d"), ("a", "a")]
+    assert [matcher.match({"sku": own}).ids for own in skus] == [["one"], ["one"], [], [], ["one"]]
 
 
 @given(_conditions, _messages)

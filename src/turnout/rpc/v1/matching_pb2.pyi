@@ -8,7 +8,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class MatchRequest(_message.Message):
-    __slots__ = ("metadata", "explain", "tag")
+    __slots__ = ("metadata", "explain", "tag", "lists")
     class MetadataEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -16,13 +16,28 @@ class MatchRequest(_message.Message):
         key: str
         value: str
         def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    class ListsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: Values
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[Values, _Mapping]] = ...) -> None: ...
     METADATA_FIELD_NUMBER: _ClassVar[int]
     EXPLAIN_FIELD_NUMBER: _ClassVar[int]
     TAG_FIELD_NUMBER: _ClassVar[int]
+    LISTS_FIELD_NUMBER: _ClassVar[int]
     metadata: _containers.ScalarMap[str, str]
     explain: bool
     tag: str
-    def __init__(self, metadata: _Optional[_Mapping[str, str]] = ..., explain: _Optional[bool] = ..., tag: _Optional[str] = ...) -> None: ...
+    lists: _containers.MessageMap[str, Values]
+    def __init__(self, metadata: _Optional[_Mapping[str, str]] = ..., explain: _Optional[bool] = ..., tag: _Optional[str] = ..., lists: _Optional[_Mapping[str, Values]] = ...) -> None: ...
+
+class Values(_message.Message):
+    __slots__ = ("values",)
+    VALUES_FIELD_NUMBER: _ClassVar[int]
+    values: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, values: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class MatchResponse(_message.Message):
     __slots__ = ("matches", "revision", "tag")
@@ -47,7 +62,7 @@ class Match(_message.Message):
     def __init__(self, subscription_id: _Optional[str] = ..., destinations: _Optional[_Iterable[str]] = ..., condition_ids: _Optional[_Iterable[str]] = ..., explanation: _Optional[_Union[Explanation, _Mapping]] = ...) -> None: ...
 
 class ExplainRequest(_message.Message):
-    __slots__ = ("subscription_id", "metadata")
+    __slots__ = ("subscription_id", "metadata", "lists")
     class MetadataEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -55,11 +70,20 @@ class ExplainRequest(_message.Message):
         key: str
         value: str
         def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    class ListsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: Values
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[Values, _Mapping]] = ...) -> None: ...
     SUBSCRIPTION_ID_FIELD_NUMBER: _ClassVar[int]
     METADATA_FIELD_NUMBER: _ClassVar[int]
+    LISTS_FIELD_NUMBER: _ClassVar[int]
     subscription_id: str
     metadata: _containers.ScalarMap[str, str]
-    def __init__(self, subscription_id: _Optional[str] = ..., metadata: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    lists: _containers.MessageMap[str, Values]
+    def __init__(self, subscription_id: _Optional[str] = ..., metadata: _Optional[_Mapping[str, str]] = ..., lists: _Optional[_Mapping[str, Values]] = ...) -> None: ...
 
 class ExplainResponse(_message.Message):
     __slots__ = ("matched", "explanation", "condition", "inactive")

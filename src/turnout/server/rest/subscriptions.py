@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeAlias
 from urllib.parse import quote
 
 from fastapi import APIRouter, Header, Query, Response
@@ -235,10 +235,13 @@ class HistoryModel(BaseModel):
     entries: list[AuditEntryModel]
 
 
-class MatchForm(RequestForm):
-    """Metadata of a message to match. Numbers and booleans are seen as on a route, null as absent."""
+_Scalar: TypeAlias = StrictStr | StrictBool | StrictInt | StrictFloat | None
 
-    message: dict[str, StrictStr | StrictBool | StrictInt | StrictFloat | None] = Field(
+
+class MatchForm(RequestForm):
+    """Metadata of a message to match: numbers and booleans as on a route, null as absent, lists as several values."""
+
+    message: dict[str, _Scalar | list[_Scalar]] = Field(
         max_length=_MOST_PAIRS, examples=[{"subject": "orders 17", "location": "Oulu"}]
     )
 

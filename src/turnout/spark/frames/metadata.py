@@ -13,7 +13,7 @@ from turnout.engine.metadata import Metadata
 from turnout.errors import ConfigError, Mistake
 from turnout.records import Batch, Block, Headers, Schema
 from turnout.records.block import rows_of
-from turnout.records.paths import PathError, parse_path, texts_at
+from turnout.records.paths import PathError, element_texts_at, has_elements, parse_elements, texts_at
 from turnout.runtime.frames.reading import blocks_of, millis_of, whole
 from turnout.spark.frames.columns import HEADERS, foreign, is_headers, schema_of
 from turnout.subscriptions.index import Column
@@ -81,7 +81,11 @@ class FrameMetadata:
         for key in self.headers:
             columns[key] = Column(batch.headers.last(key))
         for key, (root, steps) in self.others.items():
-            columns[key] = Column(texts_at(self._blocks(arrow, root), steps, count))
+            blocks = self._blocks(arrow, root)
+            if has_elements(steps):
+                columns[key] = Column(element_texts_at(blocks, steps, count), several=True)
+            else:
+                columns[key] = Column(texts_at(blocks, steps, count))
         return columns
 
     def _batch(self, arrow: pa.RecordBatch) -> Batch:
@@ -113,7 +117,7 @@ class FrameMetadata:
 
 
 def _split(path: str) -> tuple[str, tuple[str, ...]]:
-    root, *steps = parse_path(path)
+    root, *steps = parse_elements(path)
     return ("topic" if root == "subject" else root), tuple(steps)
 
 
@@ -126,7 +130,7 @@ def _home(key: str, schema: T.StructType) -> str:
 def _refused(schema: T.StructType, path: str) -> str | None:
     """Return the reason that no value can have this path; None if the path is valid."""
     try:
-        root, *steps = parse_path(path) or ("",)
+        root, *steps = parse_elements(path) or ("",)
     except PathError as error:
         return str(error)
     root = "topic" if root == "subject" and root not in schema.names else root

@@ -10,6 +10,7 @@ from turnout.conditions import Compare, Leaf, evaluate, leaves
 from turnout.conditions.anchor import ALWAYS, Anchor, Kind, lookups_of, prober
 from turnout.conditions.check import Check, check_of
 from turnout.conditions.terms import Term, is_verified_always
+from turnout.records.multivalued import Metadata, values_at
 from turnout.subscriptions.analysis.findings import Access, HotAnchor
 from turnout.subscriptions.index.literals import kind_of, parts_of
 
@@ -66,7 +67,7 @@ class AnchorCounter:
                 if anchor in self._anchors:
                     self.messages[anchor] += times
 
-    def match(self, subscription: str, message: Mapping[str, str]) -> None:
+    def match(self, subscription: str, message: Metadata) -> None:
         """Count a match of a subscription with several terms, of which exactly one is true; not of others."""
         for term in self._several.get(subscription, ()):
             if _is_true(term, message):
@@ -96,7 +97,7 @@ class AnchorTraffic(AnchorCounter):
         """Anchors, in the order of the counts, see `counted`."""
         return tuple(self.size)
 
-    def match(self, subscription: str, message: Mapping[str, str]) -> None:
+    def match(self, subscription: str, message: Metadata) -> None:
         """Count a match: exactly one of the subscription's terms is true."""
         anchor = self._single.get(subscription)
         if anchor is None:
@@ -125,9 +126,9 @@ class AnchorTraffic(AnchorCounter):
         return self.messages[anchor] * self.size[anchor] - self.matched[anchor]
 
 
-def _is_true(term: Term, message: Mapping[str, str]) -> bool:
+def _is_true(term: Term, message: Metadata) -> bool:
     key, kind, text = term.access
-    if term.access != ALWAYS and (key not in message or text not in prober(kind)(message[key])):
+    if term.access != ALWAYS and not any(text in prober(kind)(value) for value in values_at(message, key)):
         return False
     return all(evaluate(check, message) for check in term.checks) and (
         term.rest is None or evaluate(term.rest, message)

@@ -27,6 +27,8 @@ TREE: Final = 5
 """The tree *b* is true."""
 GROUP: Final = 6
 """Only in trees: from *a* to *b* of the node's children are true."""
+JUST_ONE: Final = 7
+"""`ONE_OF` for alternatives that exclude each other: of several values, one member of the set in all."""
 
 
 @dataclass(frozen=True, slots=True)

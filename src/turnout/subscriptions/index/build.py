@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from turnout.conditions import Condition
 from turnout.subscriptions.expiry import Expiry, ExpiryClock
 from turnout.subscriptions.index.anchor_costs import Costs
-from turnout.subscriptions.index.arrays import EQUAL, HOLDS, LIMITS, MANY, ONE_OF, TREE, Arrays, Head
+from turnout.subscriptions.index.arrays import EQUAL, HOLDS, JUST_ONE, LIMITS, MANY, ONE_OF, TREE, Arrays, Head
 from turnout.subscriptions.index.buckets import Ints, Longs, Places, arranged, expanded, mixed
 from turnout.subscriptions.index.clauses import Clauses
 from turnout.subscriptions.index.cost_model import NOTHING, Prices, Unions, cheapest
@@ -29,7 +29,7 @@ HOT = 12
 _LEAST_WAY = 2
 """Minimum number of entries that share a second fact for an additional look-up to pay off."""
 
-_ORDER = {EQUAL: 0, ONE_OF: 1, LIMITS: 2, MANY: 3, HOLDS: 4, TREE: 5}
+_ORDER = {EQUAL: 0, ONE_OF: 1, JUST_ONE: 1, LIMITS: 2, MANY: 3, HOLDS: 4, TREE: 5}
 """Order of checks: the cheapest and most selective first."""
 
 NEVER = np.iinfo(np.int64).max
@@ -347,7 +347,7 @@ def _checks(placed: _Placed, op: Places) -> tuple[Ints, Ints, Places]:
     skip = np.where(entries.decided, entries.row, NOTHING)
     left = np.flatnonzero((indexes != skip.take(owner)) & (indexes != placed.second_row.take(owner)))
     owner, rows = owner.take(left), entries.rows.take(indexes.take(left))
-    rank = np.array([_ORDER.get(operator, 0) for operator in range(TREE + 1)]).take(op.take(rows >> 1))
+    rank = np.array([_ORDER.get(operator, 0) for operator in range(JUST_ONE + 1)]).take(op.take(rows >> 1))
     # Negations let most through.
     order = np.lexsort((rows, (owner << 5) | (rank << 1) | (rows & 1)))
     owner, rows = owner.take(order), rows.take(order)

@@ -14,7 +14,7 @@ from turnout.conditions.check import Check, check_of, shape_of
 from turnout.conditions.model import Compare, Condition, Group, Kiwi, Leaf, Logic, Operator
 from turnout.conditions.pattern import Piece, pieces_of
 from turnout.conditions.terms import disjuncts
-from turnout.subscriptions.index.arrays import EQUAL, GROUP, HOLDS, LIMITS, MANY, ONE_OF, TREE
+from turnout.subscriptions.index.arrays import EQUAL, GROUP, HOLDS, JUST_ONE, LIMITS, MANY, ONE_OF, TREE
 from turnout.subscriptions.index.facts import PART, WHOLE, is_many
 from turnout.subscriptions.index.literals import Literals, is_text, kind_of, parts_of, text_of
 from turnout.subscriptions.index.ranges import Intervals, cuts_of
@@ -71,7 +71,7 @@ class Clauses:
         self._whole: dict[str, int] = {}
         self._leaves: dict[Leaf, int] = {}
         self._of_literal: dict[int, int] = {}
-        self._sets: dict[tuple[int, ...], int] = {}
+        self._sets: dict[tuple[int, tuple[int, ...]], int] = {}
         self._limits: dict[tuple[float, float], int] = {}
 
     def _new(self, op: int, a: int, b: int) -> int:
@@ -113,13 +113,18 @@ class Clauses:
                     return None
                 rows += inner
                 nested = True
-            elif type(child) is Compare and not child.negated:
+            elif type(child) is Compare and not child.negated and child.op is not Operator.EQUAL:
                 low, high = _LIMITS[child.op](child.number)
                 least, most = limits.get(child.key, _UNLIMITED)
                 limits[child.key] = max(low, least), min(high, most)
             else:
                 rows.append(self.leaf(child))
-        rows += [self._interval(self.literals.key_number(key), own) * 2 for key, own in limits.items()]
+        for key, own in limits.items():
+            if _is_wide(own):
+                rows.append(self._interval(self.literals.key_number(key), own) * 2)
+            else:
+                bounds = [child for child in condition.children if type(child) is Compare and child.key == key]
+                rows += [self.leaf(bound) for bound in bounds if not bound.negated and bound.op is not Operator.EQUAL]
         return self.with_joined_limits(rows) if nested and self.intervals else rows
 
     def row(self, condition: Condition) -> Row | None:
@@ -127,8 +132,11 @@ class Clauses:
         return self._one_of(condition) if isinstance(condition, Group) else self.leaf(condition)
 
     def with_joined_limits(self, rows: list[Row]) -> list[Row]:
-        """Return the rows of a conjunction with one interval for all bounds of a key."""
-        limited = [row for row in rows if not row & 1 and self.op[row >> 1] == LIMITS]
+        """Return the rows of a conjunction with one interval for all bounds of a key.
+
+        What is left of the line has to be wide: of several values, one may be above a bound and another one below.
+        """
+        limited = [row for row in rows if not row & 1 and self.op[row >> 1] == LIMITS and self._is_bound(row)]
         if len({self.a[row >> 1] for row in limited}) == len(limited):
             return rows
         by_key: dict[int, tuple[float, float]] = {}
@@ -136,8 +144,15 @@ class Clauses:
             low, high = self.limits[self.b[row >> 1]]
             least, most = by_key.get(self.a[row >> 1], _UNLIMITED)
             by_key[self.a[row >> 1]] = max(low, least), min(high, most)
-        others = [row for row in rows if row & 1 or self.op[row >> 1] != LIMITS]
+        by_key = {key: limits for key, limits in by_key.items() if _is_wide(limits)}
+        joined = {row for row in limited if self.a[row >> 1] in by_key}
+        others = [row for row in rows if row not in joined]
         return others + [self._interval(key, limits) * 2 for key, limits in by_key.items()]
+
+    def _is_bound(self, row: Row) -> bool:
+        """Return True for an interval that is no single number."""
+        low, high = self.limits[self.b[row >> 1]]
+        return low < high
 
     def _interval(self, key: int, limits: tuple[float, float]) -> int:
         """Return the clause that the number of a key is between two limits."""
@@ -241,13 +256,14 @@ class Clauses:
         """Return the clause that any of these is true, as literals of one fact; None if there is no such fact."""
         if len(members) == 1:
             return members[0]
-        clause = self._sets.get(members)
+        op = JUST_ONE if logic is Logic.XOR else ONE_OF
+        clause = self._sets.get((op, members))
         if clause is None:
             literals = self._of_one_fact([self.b[member] for member in members], logic)
             if literals is None:
                 return None
             fact = self.literals.fact[literals[0]]
-            clause = self._sets[members] = self._new(ONE_OF, fact, len(self.sets))
+            clause = self._sets[op, members] = self._new(op, fact, len(self.sets))
             self.members[clause] = literals
             self.sets.append(literals)
             self.overlapping |= is_many(self.literals.kind(fact))
@@ -355,6 +371,13 @@ class Clauses:
 
 
 _UNLIMITED = (-inf, inf)
+
+
+def _is_wide(limits: tuple[float, float]) -> bool:
+    """Return True if there is a number between two limits."""
+    low, high = limits
+    return nextafter(low, inf) < high
+
 
 _LIMITS: dict[str, Callable[[float], tuple[float, float]]] = {
     Operator.LESS: lambda number: (-inf, nextafter(number, -inf)),

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from turnout.conditions.anchor import Anchor
 from turnout.subscriptions.index.anchor_costs import Costs
-from turnout.subscriptions.index.arrays import EQUAL, HOLDS, MANY
+from turnout.subscriptions.index.arrays import EQUAL, HOLDS, JUST_ONE, MANY
 from turnout.subscriptions.index.buckets import Places, expanded
 from turnout.subscriptions.index.clauses import Clauses
 from turnout.subscriptions.index.facts import CELL, PART, SPAN
@@ -97,7 +97,9 @@ def _unions(clauses: Clauses, intervals: Mapping[int, Intervals], *, first: bool
     sets = {clause: own for clause, own in clauses.members.items() if first or len(own) <= WIDEST}
     members = _Several(sets)
     clause, literal = members.pairs()
-    parts = [(clause, literal, np.ones(len(clause), np.bool_))]
+    # Of alternatives that exclude each other for one value, several values may have two.
+    inside = np.array(clauses.op, np.int64).take(clause) != JUST_ONE
+    parts = [(clause, literal, inside)]
     some = [members.clause]
     for key, (own, low, high, cuts) in intervals.items():
         nodes = nodes_of(cuts, low, high) if first else cover_of(cuts, low, high)

@@ -37,10 +37,12 @@ class Column(NamedTuple):
         values: by row; None where the key is absent.
         text: None if the values are texts. Else they can be hashed, those that compare equal have equal texts, and
             this gives the text of one; None if it has none, and then the key is absent too.
+        several: True if some of the values are tuples of texts: several values of one row.
     """
 
     values: Sequence[Any]
     text: Callable[[Any], str | None] | None = None
+    several: bool = False
 
 
 class _Codes(dict[str | None, int]):

@@ -6,19 +6,21 @@ from bisect import bisect_right
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from operator import itemgetter
 from pathlib import Path
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias, cast
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from turnout.epoch import milliseconds_now
+from turnout.records.multivalued import Metadata, Multivalued
 from turnout.subscriptions.index.anchor_costs import Costs
 from turnout.subscriptions.index.buckets import Places, TooManyError, expanded, indices_of
 from turnout.subscriptions.index.build import build
 from turnout.subscriptions.index.dictionary import Column, ValueDictionaries
 from turnout.subscriptions.index.match_batch import joined, matched
 from turnout.subscriptions.index.match_one import MOST_CANDIDATES, single_of
+from turnout.subscriptions.index.match_several import several_of
 from turnout.subscriptions.index.segment import Segment
 from turnout.subscriptions.index.text_arrays import integers
 from turnout.subscriptions.model import Subscription
@@ -43,6 +45,8 @@ _SKIPPED_BATCHES = 16
 _VERY_FEW_ROWS = 4
 """Up to so many rows are matched one after another even where each finds many entries."""
 
+
+_Messages: TypeAlias = "Sequence[Mapping[str, str]]"
 
 RecordTimes: TypeAlias = "Sequence[int | None] | None"
 """Times of records, in milliseconds since 1970."""
@@ -160,21 +164,59 @@ class Index:
             now: the time by the clock, in milliseconds since 1970, if not that of this machine.
         """
         rows = _rows_of(alive, count)
+        several = [column for key in self.keys if (column := columns.get(key)) is not None and column.several]
+        if several:
+            return self._current(self._of_some_several(columns, rows, several), times, now)
+        return self._current(self._of_single(columns, rows, whole=len(rows) == count), times, now)
+
+    def _of_single(self, columns: Mapping[str, Column], rows: Places, *, whole: bool) -> Matches:
+        """Match rows without several values of a key."""
         if len(rows) <= _FEW_ROWS:
             few = self._of_few(_messages_of(columns, self.keys, rows.tolist()))
             if few is not None:
-                return self._current(Matches(rows.take(few.rows), few.subscriptions), times, now)
-        return self._current(self._of_many(columns, rows, whole=len(rows) == count), times, now)
+                return Matches(rows.take(few.rows), few.subscriptions)
+        return self._of_many(columns, rows, whole=whole)
+
+    def _of_some_several(self, columns: Mapping[str, Column], rows: Places, several: Sequence[Column]) -> Matches:
+        """Match rows of which some have several values of a key: these one after another, the others as ever."""
+        listed = rows.tolist()
+        have_several = np.zeros(len(rows), np.bool_)
+        for column in several:
+            values = column.values
+            have_several |= np.fromiter((type(values[row]) is tuple for row in listed), np.bool_, len(rows))
+        few = rows[have_several]
+        messages = map(Multivalued, _messages_of(columns, self.keys, few.tolist()))
+        return _merged(
+            self._of_single(columns, rows[~have_several], whole=False), self._of_several(few.tolist(), messages)
+        )
+
+    def _of_several(self, rows: Iterable[int], messages: Iterable[Multivalued]) -> Matches:
+        """Match messages of which keys have several values, one after another."""
+        found_rows: list[int] = []
+        found: list[int] = []
+        for row, message in zip(rows, messages, strict=True):
+            for (segment, gone), first in zip(self._layers, self._first.tolist(), strict=True):
+                numbers = several_of(segment).matched_several(message)
+                found += [first + number for number in numbers if gone is None or not gone[number]]
+            found_rows += [row] * (len(found) - len(found_rows))
+        return Matches(np.array(found_rows, np.int64), np.array(found, np.int64))
 
     def match_messages(
-        self, messages: Sequence[Mapping[str, str]], *, times: RecordTimes = None, now: int | None = None
+        self, messages: Sequence[Metadata], *, times: RecordTimes = None, now: int | None = None
     ) -> Matches:
         """Return the subscriptions that each message, given by its metadata, matches; see `match`."""
+        if Multivalued not in set(map(type, messages)):
+            return self._current(self._of_messages(cast("_Messages", messages)), times, now)
+        several = {row: message for row, message in enumerate(messages) if isinstance(message, Multivalued)}
+        others = [row for row in range(len(messages)) if row not in several]
+        found = self._of_messages([cast("Mapping[str, str]", messages[row]) for row in others])
+        found = Matches(np.array(others, np.int64).take(found.rows), found.subscriptions)
+        return self._current(_merged(found, self._of_several(several.keys(), several.values())), times, now)
+
+    def _of_messages(self, messages: _Messages) -> Matches:
+        """Match messages without several values of a key."""
         few = self._of_few(messages) if len(messages) <= _FEW_ROWS else None
-        if few is not None:
-            return self._current(few, times, now)
-        many = self._of_many(_columns_of(messages, self.keys), np.arange(len(messages)), whole=True)
-        return self._current(many, times, now)
+        return few or self._of_many(_columns_of(messages, self.keys), np.arange(len(messages)), whole=True)
 
     def _current(self, matches: Matches, times: RecordTimes, now: int | None) -> Matches:
         """Return the matches without those of expired subscriptions."""
@@ -331,6 +373,13 @@ class Index:
         return np.searchsorted(first, numbers, "right") - 1
 
 
+def _merged(first: Matches, second: Matches) -> Matches:
+    """Return the matches of different rows in one, sorted by row."""
+    rows = np.concatenate([first.rows, second.rows])
+    order = np.argsort(rows, kind="stable")
+    return Matches(rows.take(order), np.concatenate([first.subscriptions, second.subscriptions]).take(order))
+
+
 def _columns_of(messages: Sequence[Mapping[str, str]], keys: Collection[str]) -> dict[str, Column]:
     """Return the metadata of messages by key, as far as conditions look at it."""
     first = messages[0] if messages else {}
@@ -352,7 +401,7 @@ def _values_of(messages: Sequence[Mapping[str, str]], key: str) -> Sequence[str 
 
 def _messages_of(columns: Mapping[str, Column], keys: Iterable[str], rows: Iterable[int]) -> list[dict[str, str]]:
     """Return the metadata of rows, as far as conditions look at it."""
-    present = [(key, *column) for key in keys if (column := columns.get(key)) is not None]
+    present = [(key, column.values, column.text) for key in keys if (column := columns.get(key)) is not None]
     messages = []
     for row in rows:
         message = {}

@@ -11,7 +11,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from turnout.subscriptions.index.arrays import EQUAL, GROUP, HOLDS, LIMITS, MANY, ONE_OF, TREE
+from turnout.subscriptions.index.arrays import EQUAL, GROUP, HOLDS, JUST_ONE, LIMITS, MANY, ONE_OF, TREE
 from turnout.subscriptions.index.buckets import Ints, Longs, Places, TooManyError, expanded, indices_of
 from turnout.subscriptions.index.direct import DirectLiterals
 from turnout.subscriptions.index.segment import Segment
@@ -328,6 +328,7 @@ class _Rows:
 _BY_KIND = {
     EQUAL: _Rows._equal,  # noqa: SLF001 - the class's own table
     ONE_OF: _Rows._one_of,  # noqa: SLF001
+    JUST_ONE: _Rows._one_of,  # noqa: SLF001
     LIMITS: _Rows._in_limits,  # noqa: SLF001
     MANY: _Rows._among_many,  # noqa: SLF001
     HOLDS: _Rows._holds,  # noqa: SLF001

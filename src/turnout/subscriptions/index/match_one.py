@@ -12,7 +12,7 @@ import numpy as np
 from turnout.conditions.check import Check, passes
 from turnout.conditions.evaluate import parsed_number
 from turnout.conditions.pattern import fold
-from turnout.subscriptions.index.arrays import EQUAL, GROUP, HOLDS, LIMITS, MANY, ONE_OF
+from turnout.subscriptions.index.arrays import EQUAL, GROUP, HOLDS, JUST_ONE, LIMITS, MANY, ONE_OF
 from turnout.subscriptions.index.buckets import TooManyError, mixed_one, shift_of, viewed
 from turnout.subscriptions.index.facts import WHOLE, encoded, probes_of, text_maker
 from turnout.subscriptions.index.prefilter import NumericPrefilter
@@ -44,6 +44,7 @@ _Node: TypeAlias = tuple[int, int, int, bool, int, int]
 """Index in its tree, that of its parent, operation, whether it is negated, what it looks at and with what."""
 
 _Metadata: TypeAlias = Mapping[str, str]
+_Literals: TypeAlias = tuple[int, ...] | frozenset[int]
 
 _PLACES_OF_KEY = 8
 """Places for each key in a table of the keys that may be there."""
@@ -79,7 +80,7 @@ class _Message:
 
     def __init__(self, metadata: _Metadata) -> None:
         self.metadata = metadata
-        self.literals: dict[int, tuple[int, ...]] = {}
+        self.literals: dict[int, _Literals] = {}
         self.numbers: dict[int, float] = {}
 
 
@@ -132,14 +133,18 @@ class Single:
         self._members: dict[int, bool] = {}
         self._known = 0
 
+    def _forget(self) -> None:
+        """Begin again if much is remembered."""
+        if self._known > _MOST_KNOWN:
+            self._begin()
+
     def matched(self, metadata: _Metadata, most: int = MOST_CANDIDATES) -> list[int]:
         """Return the segment's subscriptions that the message matches, each once.
 
         Raises:
             TooManyError: more entries than *most* have to be verified.
         """
-        if self._known > _MOST_KNOWN:
-            self._begin()
+        self._forget()
         message = _Message(metadata)
         ranges = self._found(message)
         if not ranges:
@@ -162,7 +167,7 @@ class Single:
             if value is None:
                 continue
             for fact, make, literal_of in probed.get(key, ()):
-                literals: tuple[int, ...]
+                literals: _Literals
                 if literal_of is not None:
                     literal = literal_of(value if make is None else make(value))
                     if not literal:
@@ -182,7 +187,7 @@ class Single:
                         self._add_paired(literals, message, ranges)
         return ranges
 
-    def _add_paired(self, literals: tuple[int, ...], message: _Message, ranges: list[_Range]) -> None:
+    def _add_paired(self, literals: _Literals, message: _Message, ranges: list[_Range]) -> None:
         """Add the entries that are found by one of the literals and a second one."""
         ways_at, way_fact, by_fact = self._ways_at, self._way_fact, message.literals
         pairs, likely = self._pairs, self._in_pairs.likely
@@ -290,20 +295,22 @@ class Single:
         find = self._segment.find_one
         return tuple([literal for text in probes_of(kind)(value) if (literal := find(fact, text))])
 
-    def _literals_of(self, fact: int, message: _Message) -> tuple[int, ...]:
+    def _literals_of(self, fact: int, message: _Message) -> _Literals:
         """Return the literals that a fact makes of the message."""
         literals = message.literals.get(fact)
         if literals is None:
             value = message.metadata.get(self._keys[self._key_of_fact[fact]])
-            if value is None:
-                literals = ()
-            elif (literal_of := self._literal_of[fact]) is None:
-                literals = (self._hits[fact].get(value) or self._hit(fact, value, message))[0]
-            else:
-                literal = literal_of(text_maker(self._facts[fact][1])(value))
-                literals = (literal,) if literal else ()
+            literals = () if value is None else self._literals_of_value(fact, value, message)
             message.literals[fact] = literals
         return literals
+
+    def _literals_of_value(self, fact: int, value: str, message: _Message) -> tuple[int, ...]:
+        """Return the literals that a fact makes of a value."""
+        literal_of = self._literal_of[fact]
+        if literal_of is None:
+            return (self._hits[fact].get(value) or self._hit(fact, value, message))[0]
+        literal = literal_of(text_maker(self._facts[fact][1])(value))
+        return (literal,) if literal else ()
 
     def _pair(self, key: int) -> _Range:
         """Return the entries that are found by a way and a second literal; `_NONE` without any."""
@@ -343,7 +350,7 @@ class Single:
             return bool(self._low[b] <= self._number(a, message) <= self._high[b])
         if kind in (EQUAL, MANY):
             return b in self._literals_of(a, message)
-        if kind == ONE_OF:
+        if kind in (ONE_OF, JUST_ONE):
             bits, members = self._set_bits[b], self._members
             for literal in self._literals_of(a, message):
                 if bits >> (literal & 63) & 1:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple, TypeAlias
 
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from turnout.conditions.check import Check, check_of, holds, shape
 from turnout.conditions.model import Condition, Group, Kiwi, Leaf, Logic, leaves
+from turnout.records.multivalued import Metadata, Multivalued, Texts
 from turnout.subscriptions.model import Subscription
 
 
@@ -56,11 +57,11 @@ class Answer:
         varying = [part for part in parts if not isinstance(part, _Fixed)]
         # With one choice between texts, there are as many matches as texts.
         self._varies = varying[0].key if len(varying) == 1 and isinstance(varying[0], _OneOf) else ""
-        self._by_text: dict[str, Match] = {}
+        self._by_text: dict[Texts, Match] = {}
         if not varying:
             self.match = self._match_of({})
 
-    def of(self, metadata: Mapping[str, str]) -> Match:
+    def of(self, metadata: Metadata) -> Match:
         """The match for a message of which the condition is true."""
         if self.match is not None:
             return self.match
@@ -74,7 +75,7 @@ class Answer:
                 self._by_text[text] = match
         return match
 
-    def _match_of(self, metadata: Mapping[str, str]) -> Match:
+    def _match_of(self, metadata: Metadata) -> Match:
         ids: tuple[str, ...] = ()
         for part in self._parts:
             ids += part.true_ids(metadata)
@@ -92,7 +93,7 @@ class _Fixed:
     def __init__(self, ids: tuple[str, ...]) -> None:
         self._ids = ids
 
-    def true_ids(self, _metadata: Mapping[str, str]) -> tuple[str, ...]:
+    def true_ids(self, _metadata: Metadata) -> tuple[str, ...]:
         return self._ids
 
 
@@ -105,8 +106,11 @@ class _OneOf:
         self.key = key
         self._ids = ids
 
-    def true_ids(self, metadata: Mapping[str, str]) -> tuple[str, ...]:
-        return self._ids.get(metadata.get(self.key, ""), ())
+    def true_ids(self, metadata: Metadata) -> tuple[str, ...]:
+        texts = metadata.get(self.key, "")
+        if isinstance(texts, str):
+            return self._ids.get(texts, ())
+        return tuple([id_ for text, ids in self._ids.items() if text in texts for id_ in ids])
 
 
 class _Tested:
@@ -118,14 +122,14 @@ class _Tested:
         checks = ((check_of(leaf), leaf.id) for leaf in tested)
         self._tests = [(check, _is_plain(check), check.key, check.text, id_) for check, id_ in checks]
 
-    def true_ids(self, metadata: Mapping[str, str]) -> tuple[str, ...]:
-        get = metadata.get
+    def true_ids(self, metadata: Metadata) -> tuple[str, ...]:
+        get, single = metadata.get, type(metadata) is not Multivalued
         return tuple(
             [
                 id_
                 for check, plain, key, text, id_ in self._tests
                 # Most are texts to be equal to: no need for more than a look.
-                if (get(key) == text if plain else holds(check, metadata))
+                if ((get(key) == text) if plain and single else holds(check, metadata))
             ]
         )
 
@@ -221,10 +225,10 @@ def _alternatives(group: Group) -> _Part:
     for leaf in leaves(group):
         text = _only_text(leaf)
         # An absent key has no text, and the empty one is a text.
-        if not text or leaf.key != (key or leaf.key):
+        if not text or leaf.key != (key or leaf.key) or text in ids:
             return _Tested(leaves(group))
         key = leaf.key
-        ids[text] = (*ids[text], leaf.id) if text in ids else (leaf.id,)
+        ids[text] = (leaf.id,)
     return _OneOf(key, ids)
 
 

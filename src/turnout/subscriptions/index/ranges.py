@@ -8,6 +8,7 @@ interval is listed under a few nodes, and a value is looked up by the node of ea
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Sequence
 from math import inf
 from typing import NamedTuple
 
@@ -178,6 +179,7 @@ class NodeLiterals:
         self._literals[nodes] = literals
         depths = np.unique(np.frexp(nodes)[1])
         self._shifts = (self._size.bit_length() - depths).astype(np.int64)
+        self._is_point = np.concatenate([[False], _above(cuts[:-1]) == cuts[1:], [False]])
         self._cuts_view, self._literals_view = viewed(cuts), viewed(self._literals)
         self._shift_list = self._shifts.tolist()
 
@@ -197,3 +199,18 @@ class NodeLiterals:
         """Return the literals of a cell, by its node."""
         literals = self._literals_view
         return tuple([literal for shift in self._shift_list if (literal := literals[leaf >> shift])])
+
+    def of_several(self, numbers: Sequence[float]) -> frozenset[int]:
+        """Return the literals of several numbers in ascending order, and of the nodes between the first and the last.
+
+        An interval between two of them has one above its lower bound, and one below its upper bound. A cell of a single
+        number is no such interval: it stands for being equal to the number.
+        """
+        found = {literal for number in numbers for literal in self.of_leaf(self.leaf_of(number))}
+        first, last = (bisect_right(self._cuts_view, number) for number in (numbers[0], numbers[-1]))
+        for shift in self._shift_list if first < last else ():
+            own = self._literals[(first + self._size) >> shift : ((last + self._size) >> shift) + 1]
+            if shift == 0:
+                own = own[~self._is_point[first : last + 1]]
+            found.update(own[own != 0].tolist())
+        return frozenset(found)

@@ -23,6 +23,7 @@ from turnout.subscriptions.index.scanner import Scanner
 if TYPE_CHECKING:
     from turnout.subscriptions.index.dictionary import ValueDictionaries
     from turnout.subscriptions.index.match_one import Single
+    from turnout.subscriptions.index.match_several import SeveralSingle
     from turnout.subscriptions.index.tables import Tables
 
 TESTS: tuple[str, ...] = ("=", "^", "$", "~", "glob", "has", "cidr", *COMPARISONS, "re")
@@ -80,6 +81,7 @@ class Segment:
         # Held here and not with the books, which outlive segments: tables hold the segment that they are of.
         self.tables: WeakKeyDictionary[ValueDictionaries, Tables] = WeakKeyDictionary()
         self.single: Single | None = None
+        self.several: SeveralSingle | None = None
         self.check: Callable[[int, int], Check] = lru_cache(maxsize=65536)(self._check)
 
     @classmethod

@@ -1,0 +1,99 @@
+"""Matching of one message of which keys have several values with a segment: a leaf holds if it does for one of them."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from typing import cast
+
+from turnout.conditions.check import passes
+from turnout.conditions.evaluate import parsed_number
+from turnout.records.multivalued import Metadata, Multivalued, values_at
+from turnout.subscriptions.index.arrays import HOLDS, JUST_ONE, LIMITS
+from turnout.subscriptions.index.match_one import Single, _Literals, _Message, _Metadata, _Range
+from turnout.subscriptions.index.segment import Segment
+
+
+class _SeveralMessage(_Message):
+    """A message, and what was found out about it.
+
+    Attributes:
+        several: its values that are numbers, by key, in ascending order.
+    """
+
+    __slots__ = ("several",)
+
+    def __init__(self, metadata: Multivalued) -> None:
+        super().__init__(cast("_Metadata", metadata))
+        self.several: dict[int, list[float]] = {}
+
+
+class SeveralSingle(Single):
+    """Matcher of single messages with several values; `Single` takes less time for those without. Thread-safe."""
+
+    def matched_several(self, metadata: Multivalued) -> list[int]:
+        """Return the segment's subscriptions that the message matches, each once."""
+        self._forget()
+        message = _SeveralMessage(metadata)
+        return list(dict.fromkeys(self._verified(self._found(message), message)))
+
+    def _found(self, message: _Message) -> list[_Range]:
+        entries_at, has_ways = self._entries_at, self._segment.has_ways
+        ranges = self._always.copy()
+        for key in self._probed.keys() & message.metadata.keys():
+            for fact, _, _ in self._probed[key]:
+                literals = self._literals_of(fact, message)
+                ranges += [(entries_at[literal], entries_at[literal + 1]) for literal in literals]
+                if has_ways and literals:
+                    self._add_paired(literals, message, ranges)
+        return ranges
+
+    def _literals_of(self, fact: int, message: _Message) -> _Literals:
+        literals = message.literals.get(fact)
+        if literals is None:
+            key = self._key_of_fact[fact]
+            if fact in self._nodes:
+                numbers = self._numbers(key, message)
+                literals = self._nodes[fact].of_several(numbers) if numbers else ()
+            else:
+                values = values_at(cast("Metadata", message.metadata), self._keys[key])
+                one_by_one = [self._literals_of_value(fact, value, message) for value in values]
+                literals = frozenset().union(*one_by_one)
+            message.literals[fact] = literals
+        return literals
+
+    def _holds(self, kind: int, a: int, b: int, message: _Message) -> bool:
+        if kind == LIMITS:
+            return self._is_within(self._low[b], self._high[b], self._numbers(a, message))
+        if kind == JUST_ONE:
+            return sum(self._is_member(b << 32 | literal) for literal in self._literals_of(a, message)) == 1
+        if kind == HOLDS:
+            values = values_at(cast("Metadata", message.metadata), self._keys[a])
+            return any(passes(self._check_of(a, b), value) for value in values)
+        return super()._holds(kind, a, b, message)
+
+    @staticmethod
+    def _is_within(low: float, high: float, numbers: list[float]) -> bool:
+        """Return True if each bound holds for one of the numbers; equal limits are a number to be equal to."""
+        if not numbers:
+            return False
+        if low < high:
+            return low <= numbers[-1] and numbers[0] <= high
+        index = bisect_left(numbers, low)
+        return index < len(numbers) and numbers[index] == low
+
+    def _numbers(self, key: int, message: _Message) -> list[float]:
+        """Return the values of a key that are numbers, in ascending order."""
+        assert isinstance(message, _SeveralMessage)
+        numbers = message.several.get(key)
+        if numbers is None:
+            values = values_at(cast("Metadata", message.metadata), self._keys[key])
+            parsed = map(parsed_number, values)
+            numbers = message.several[key] = sorted({number for number in parsed if number is not None})
+        return numbers
+
+
+def several_of(segment: Segment) -> SeveralSingle:
+    """Return the segment's matcher of messages with several values, made when it is first needed."""
+    if segment.several is None:
+        segment.several = SeveralSingle(segment)
+    return segment.several
