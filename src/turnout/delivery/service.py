@@ -17,6 +17,7 @@ from turnout.nats.jetstream import connect
 from turnout.routes import Route
 from turnout.routes.endpoints import NatsSink
 from turnout.routes.webhooks import WebhooksPart
+from turnout.runtime.webhook_streams import make_webhook_streams
 from turnout.subscriptions import open_store
 from turnout.subscriptions.address import existing
 
@@ -36,7 +37,7 @@ def webhooks_of(route: Route) -> WebhooksPart:
 
 @asynccontextmanager
 async def opened_streams(route: Route) -> AsyncIterator[DeliveryStreams]:
-    """Connect to the server of a route's deliveries.
+    """Connect to the server of a route's deliveries, and make their streams unless they exist.
 
     Raises:
         ConnectionLostError: it cannot be reached.
@@ -45,6 +46,7 @@ async def opened_streams(route: Route) -> AsyncIterator[DeliveryStreams]:
     webhooks = webhooks_of(route)
     sink = route.sinks[webhooks.sink] if webhooks.sink is not None else next(iter(route.sinks.values()))
     assert isinstance(sink, NatsSink)
+    await asyncio.to_thread(make_webhook_streams, route)
     async with connect(sink.connection) as js:
         yield await DeliveryStreams.open(js, webhooks)
 

@@ -15,11 +15,8 @@ from turnout.nats.jetstream import (
     Message,
     PullMessages,
     PullOptions,
-    RetentionPolicy,
     Stream,
-    StreamConfig,
 )
-from turnout.nats.jetstream.errors import StreamNotFoundError
 from turnout.nats.protocol.headers import HeaderInput
 from turnout.routes.webhooks import WebhooksPart
 
@@ -29,7 +26,6 @@ CONSUMER: Final = "turnout-deliver"
 ACK_WAIT_SECONDS: Final = 30.0
 """Seconds after which a message of a killed dispatcher goes to another."""
 
-_DUPLICATE_WINDOW_SECONDS: Final = 3_600.0
 _OF_LETTERS: Final = ("nats-", "turnout-attempts", "turnout-reason")
 """Headers that a redriven delivery does not have."""
 
@@ -54,14 +50,12 @@ class DeliveryStreams:
 
     @classmethod
     async def open(cls, js: JetStream, webhooks: WebhooksPart) -> Self:
-        """Open the streams, and make those that do not exist.
+        """Open the streams, which exist, and make the consumer.
 
         Raises:
-            StreamError: the server refuses one; another stream may have its subjects.
+            StreamError: the server refuses one.
         """
-        name = str(webhooks.stream)
-        waiting = await _stream(js, name, webhooks.subject, RetentionPolicy.WORK_QUEUE)
-        dead = await _stream(js, f"{name}-dead", webhooks.dead_subject, RetentionPolicy.LIMITS)
+        waiting, dead = [await js.stream(name) for name in webhooks.streams]
         config = ConsumerConfig(
             durable_name=CONSUMER,
             ack_policy=AckPolicy.EXPLICIT,
@@ -74,7 +68,7 @@ class DeliveryStreams:
     @property
     def name(self) -> str:
         """Name of the delivery stream."""
-        return str(self.webhooks.stream)
+        return self.webhooks.streams[0]
 
     async def attempts(self) -> AttemptLog:
         """Open the log of failed attempts."""
@@ -119,17 +113,3 @@ class DeliveryStreams:
                 await self.dead.delete_message(letter.sequence)
                 moved += 1
         return moved
-
-
-async def _stream(js: JetStream, name: str, subject: str, retention: RetentionPolicy) -> Stream:
-    try:
-        return await js.stream(name)
-    except StreamNotFoundError:
-        config = StreamConfig(
-            name=name,
-            subjects=[f"{subject}.>"],
-            retention=retention,
-            duplicate_window=_DUPLICATE_WINDOW_SECONDS,
-            allow_direct=True,
-        )
-        return await js.create_stream(config)

@@ -92,7 +92,7 @@ class WebhooksPart(Part):
     """Deliveries to HTTP endpoints: destinations that are URLs, or ``webhook:NAME``.
 
     Attributes:
-        stream: the JetStream stream in which deliveries wait for ``turnout deliver``, which makes it if there is none.
+        stream: the JetStream stream in which deliveries wait for ``turnout deliver``; made if there is none.
         subject: the first tokens of the deliveries' subjects.
         sink: the name of the sink that has the stream; the first sink if not given.
         secrets: sign requests to URLs that no endpoint has.
@@ -128,6 +128,11 @@ class WebhooksPart(Part):
         for text in allow:
             ip_network(text)
         return allow
+
+    @property
+    def streams(self) -> tuple[str, str]:
+        """Names of the stream of waiting deliveries, and of that of dead letters."""
+        return str(self.stream), f"{self.stream}-dead"
 
     @property
     def networks(self) -> tuple[IPv4Network | IPv6Network, ...]:

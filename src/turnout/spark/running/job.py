@@ -28,6 +28,7 @@ from turnout.runtime.feeds.merging import FeedMerging
 from turnout.runtime.java_failures import run_error
 from turnout.runtime.preflight import preflight
 from turnout.runtime.progress import Progress, RunResult, StartupStep
+from turnout.runtime.webhook_streams import make_webhook_streams
 from turnout.spark.endpoints import ReadOptions, activate, endpoint_of, has_transactions, publishes, reads_splits
 from turnout.spark.open_task import RECORD_SECONDS
 from turnout.spark.running.failure_messages import ending_in_words
@@ -98,6 +99,7 @@ def run(
             keep_private(folder)
         resources.enter_context(claimed(beside))
         mend(route, beside)
+        make_webhook_streams(route)
         work = _Run(route, spark, folder, stop or threading.Event(), on_progress, resources, on_ready)
         return work.stream(once=once, on_step=on_step) if streaming else work.batch(on_step)
 
