@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from typing import TypeAlias
+from itertools import islice
+from typing import Final, TypeAlias
+
+MAX_VALUES: Final = 1_000
+"""Most different values of a key: two keys with many values cost the product of those that subscriptions name."""
 
 Texts: TypeAlias = str | tuple[str, ...]
 """The text under a key; a tuple of two or more, each different, where it has several values."""
@@ -21,12 +25,12 @@ class Multivalued(dict[str, Texts]):
 
 
 def texts_or_none(texts: Iterable[str | None]) -> Texts | None:
-    """Return the different texts of several values; one alone as it is, None without any.
+    """Return the different texts of several values, the first `MAX_VALUES`; one alone as it is, None without any.
 
     >>> texts_or_none(["a", None, "b", "a"]), texts_or_none(["a", "a"]), texts_or_none([None])
     (('a', 'b'), 'a', None)
     """
-    distinct = tuple([text for text in dict.fromkeys(texts) if text is not None])
+    distinct = tuple(islice((text for text in dict.fromkeys(texts) if text is not None), MAX_VALUES))
     return distinct if len(distinct) > 1 else distinct[0] if distinct else None
 
 
