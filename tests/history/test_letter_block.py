@@ -129,8 +129,11 @@ def test_messages_on_the_topic_change_nothing_of_sealed_letters(
     verified = [letter for letter in letters if letter.verified]
     assert [told(letter) for letter in verified] == alone
     lenient = Route.parse(LENIENT.replace("dead}", f"dead, {SECRET}}}"), {})
-    # Nothing is sent, and there is no server to ask what the route reads itself.
-    with patch("turnout.history.redrive.preflight", side_effect=lambda route: route):
+    # Nothing is sent, and there is no server to ask what the route reads itself, or for records.
+    with (
+        patch("turnout.history.redrive.preflight", side_effect=lambda route: route),
+        patch("turnout.history.redrive.originals", side_effect=lambda _, found: [letter.record for letter in found]),
+    ):
         report = redrive(lenient, letters, dry_run=True)
     outcomes = {id(row.letter): row.outcome for row in report.results}
     assert {outcomes[id(letter)] for letter in letters if not letter.verified} <= {"unverified"}

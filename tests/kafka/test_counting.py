@@ -30,6 +30,7 @@ def test_committed_records_are_counted(options: KafkaOptions) -> None:
     with KafkaProducer(options, "turnout.test.counted") as producer:
         send(producer, 5)
         producer.commit()
+    with KafkaProducer(options, "turnout.test.counted") as producer:
         send(producer, 3)
         producer.abort()
 

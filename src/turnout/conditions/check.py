@@ -14,7 +14,7 @@ from turnout.conditions.evaluate import address_text, network_span, parsed_numbe
 from turnout.conditions.model import Cidr, Compare, Exists, Kiwi, Leaf, Operator, Regex
 from turnout.conditions.pattern import ANY, Piece, fold, lexemes, parse_pattern, pattern_matcher
 from turnout.conditions.regex import regex_searcher
-from turnout.records.multivalued import Metadata
+from turnout.multivalued import Metadata
 
 
 class Check(NamedTuple):

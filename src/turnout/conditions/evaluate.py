@@ -11,7 +11,7 @@ from math import nan
 from turnout.conditions.model import Cidr, Compare, Condition, Exists, Group, Kiwi, Leaf, Logic, Operator, Regex
 from turnout.conditions.pattern import fold, lexemes, pattern_matcher
 from turnout.conditions.regex import regex_searcher
-from turnout.records.multivalued import Metadata
+from turnout.multivalued import Metadata
 
 NUMBER = r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?"
 """Pattern of a number in a value, in a syntax that Python and Java read alike."""

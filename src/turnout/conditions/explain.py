@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from turnout.conditions.evaluate import evaluate
 from turnout.conditions.model import Condition, Group, Logic
 from turnout.conditions.text import format_condition
-from turnout.records.multivalued import Metadata, values_at
+from turnout.multivalued import Metadata, values_at
 
 _SHOWN_VALUES = 10
 """Values of one key that an explanation names."""

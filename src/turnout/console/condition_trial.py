@@ -9,7 +9,7 @@ from turnout.engine import Program
 from turnout.engine.metadata import texts_of
 from turnout.engine.origin import origins
 from turnout.history.masked_views import check_condition
-from turnout.records.multivalued import readable_texts
+from turnout.multivalued import readable_texts
 from turnout.routes import Route
 from turnout.runtime.endpoints import adapter_of
 from turnout.server.errors import ConflictError

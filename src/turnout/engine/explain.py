@@ -17,8 +17,8 @@ from turnout.engine.stages import StageReport, StageWatch
 from turnout.engine.trace import Trace
 from turnout.epoch import milliseconds_now
 from turnout.errors import SubscriptionNotFoundError
+from turnout.multivalued import Metadata, readable_texts
 from turnout.records import Batch, Failure
-from turnout.records.multivalued import Metadata, readable_texts
 from turnout.records.text import readable, text_of
 from turnout.records.types import Fields
 from turnout.subjects.draw_hash import draws_of

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from turnout.multivalued import Metadata as Texted
+from turnout.multivalued import Texts, metadata_of
 from turnout.records import Batch, Block, Positions
-from turnout.records.multivalued import Metadata as Texted
-from turnout.records.multivalued import Texts, metadata_of
 from turnout.records.paths import element_texts_at, has_elements, parse_elements, texts_at
 from turnout.records.text import iso_of, text_of
 from turnout.subscriptions.index import Column, Index

@@ -35,8 +35,8 @@ from turnout.engine.replay import Replay, Where
 from turnout.engine.result import Result, Sent
 from turnout.engine.trace import BatchOutcome, Trace, Watch, traced
 from turnout.engine.writing import Outgoing, Writer
+from turnout.multivalued import single_texts
 from turnout.records import Batch, Positions
-from turnout.records.multivalued import single_texts
 from turnout.records.types import ArrowBatch, RowIds
 from turnout.routes import Route
 from turnout.subjects.draw_hash import draws_of

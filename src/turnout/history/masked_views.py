@@ -17,7 +17,7 @@ from turnout.errors import ConfigError, Mistake
 from turnout.history.dead_letters import DeadLetter
 from turnout.history.masking import HIDDEN, Hidden, hidden_anywhere, hidden_by_stage
 from turnout.history.redrive import RedriveReport
-from turnout.records.multivalued import text_of_texts
+from turnout.multivalued import text_of_texts
 from turnout.records.paths import EACH, has_elements, parse_elements, parse_path
 from turnout.routes import Route
 from turnout.transforms.flow import HEADERS, KEY, VALUE, ContentPath

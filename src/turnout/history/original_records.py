@@ -52,6 +52,8 @@ def _of_topics(source: KafkaSource, records: Sequence[SampleRecord]) -> list[Sam
         if record.offset is not None and source.reads(record.topic):
             wanted.setdefault(f"{record.topic}:{record.partition}", set()).add(record.offset)
     found: dict[tuple[str, int], JsonObject] = {}
+    if not wanted:
+        return list(records)
     with adapter_of(source).history() as history:
         for stream in wanted.keys() & set(history.streams):
             held = history.bounds(stream)

@@ -10,8 +10,8 @@ import numpy as np
 from turnout.engine import Program
 from turnout.engine.metadata import record_times, texts_of
 from turnout.engine.trace import Watch
+from turnout.multivalued import Metadata
 from turnout.records import Batch
-from turnout.records.multivalued import Metadata
 from turnout.records.types import ArrowBatch
 from turnout.subscriptions.analysis import AnchorCounter, AnchorTraffic, Loss, Traffic
 from turnout.subscriptions.index import Column, Index, Matches

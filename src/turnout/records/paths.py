@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
+from turnout.multivalued import Texts, texts_or_none
 from turnout.records.block import Block
-from turnout.records.multivalued import Texts, texts_or_none
 from turnout.records.scalars import Moment, Struct
 from turnout.records.schema import ANY, Schema
 from turnout.records.text import text_of

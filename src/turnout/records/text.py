@@ -13,7 +13,7 @@ from typing import Any, Final, cast
 import numpy as np
 
 from turnout.epoch import MILLISECONDS_PER_DAY
-from turnout.records.multivalued import Metadata, metadata_of, texts_or_none
+from turnout.multivalued import Metadata, metadata_of, texts_or_none
 from turnout.records.scalars import Float32, Moment, Struct
 from turnout.records.schema import DATE, TIME, Schema
 

@@ -11,7 +11,7 @@ from types import TracebackType
 import grpc
 
 from turnout.errors import SubscriptionInvalidError
-from turnout.records.multivalued import Metadata, values_at
+from turnout.multivalued import Metadata, values_at
 from turnout.rpc.status import RefusedError
 
 MAX_SEARCHED = 64

@@ -11,7 +11,7 @@ import grpc
 from turnout.conditions import Condition, Explanation, explain
 from turnout.conditions.text import format_condition
 from turnout.epoch import milliseconds_now
-from turnout.records.multivalued import Metadata
+from turnout.multivalued import Metadata
 from turnout.rpc.call_limits import MAX_EXPLAINED, MessageBounds, Slots, is_large
 from turnout.rpc.caller import CallContext, Right
 from turnout.rpc.convert import data_to, metadata_from

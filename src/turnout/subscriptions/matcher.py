@@ -10,7 +10,7 @@ import numpy as np
 
 from turnout.conditions import evaluate
 from turnout.epoch import milliseconds_now
-from turnout.records.multivalued import Metadata, Multivalued
+from turnout.multivalued import Metadata, Multivalued
 from turnout.records.text import texts_of_all, texts_of_values
 from turnout.subscriptions.index.anchor_costs import Costs
 from turnout.subscriptions.index.background_task import BackgroundTask

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from turnout.records.multivalued import Metadata
+from turnout.multivalued import Metadata
 from turnout.subscriptions.index.index import Matches
 from turnout.subscriptions.index.match_result import Answer, Answers, Match, objects
 

@@ -73,6 +73,7 @@ class EventRouter(Transform):
     )
     java_names: ClassVar[tuple[str, ...]] = (PACKAGE + "outbox.EventRouter",)
     sided: ClassVar[bool] = False
+    schemas_by_topic: ClassVar[bool] = True
     options: ClassVar[tuple[Option, ...]] = (
         Option("table.field.event.id", "STRING", "The column of the id, which becomes the header `id`.", default="id"),
         Option("table.field.event.key", "STRING", "The column of the key.", default="aggregateid"),

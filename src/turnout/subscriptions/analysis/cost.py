@@ -10,7 +10,7 @@ from turnout.conditions import Compare, Leaf, evaluate, leaves
 from turnout.conditions.anchor import ALWAYS, Anchor, Kind, lookups_of, prober
 from turnout.conditions.check import Check, check_of
 from turnout.conditions.terms import Term, is_verified_always
-from turnout.records.multivalued import Metadata, values_at
+from turnout.multivalued import Metadata, values_at
 from turnout.subscriptions.analysis.findings import Access, HotAnchor
 from turnout.subscriptions.index.literals import kind_of, parts_of
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from turnout.epoch import milliseconds_now
-from turnout.records.multivalued import Metadata, Multivalued
+from turnout.multivalued import Metadata, Multivalued
 from turnout.subscriptions.index.anchor_costs import Costs
 from turnout.subscriptions.index.buckets import Places, TooManyError, expanded, indices_of
 from turnout.subscriptions.index.build import build

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from turnout.conditions.check import Check, check_of, holds, shape
 from turnout.conditions.model import Condition, Group, Kiwi, Leaf, Logic, leaves
-from turnout.records.multivalued import Metadata, Multivalued, Texts
+from turnout.multivalued import Metadata, Multivalued, Texts
 from turnout.subscriptions.model import Subscription
 
 

@@ -7,7 +7,7 @@ from typing import cast
 
 from turnout.conditions.check import passes
 from turnout.conditions.evaluate import parsed_number
-from turnout.records.multivalued import Metadata, Multivalued, values_at
+from turnout.multivalued import Metadata, Multivalued, values_at
 from turnout.subscriptions.index.arrays import HOLDS, JUST_ONE, LIMITS
 from turnout.subscriptions.index.match_one import Single, _Literals, _Message, _Metadata, _Range
 from turnout.subscriptions.index.segment import Segment

@@ -11,6 +11,7 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from tests.integration.kafka_broker import KafkaBroker
+from tests.integration.routes import wait_for
 from tests.kafka.test_producer import refusing
 
 from turnout.errors import StreamError, TurnoutError
@@ -47,6 +48,9 @@ def fill(client: KafkaOptions, topic: str, count: int, partitions: int = 1) -> N
 def delete(client: KafkaOptions, topic: str) -> None:
     admin = AdminClient({"bootstrap.servers": client.servers[0]})
     admin.delete_topics([topic])[topic].result(10)
+    # The broker that answers learns of it later.
+    with KafkaAdmin(client) as asking:
+        wait_for(lambda: not asking.existing([topic]))
 
 
 def spans(reader: KafkaStreamReader, start: dict, end: dict) -> list[str]:
