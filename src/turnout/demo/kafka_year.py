@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shutil
@@ -14,12 +15,15 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final, Self
 
+from fastavro import parse_schema, schemaless_writer
+
 from turnout.bundle import bundled
-from turnout.demo.flights import CUT_OFF, FLIGHTS, FlightMessage, messages
+from turnout.codecs.schema_registry.framing import frame
+from turnout.demo.flights import FlightMessage, messages
 from turnout.demo.kafka_broker import KafkaBroker
 from turnout.demo.registry import DemoRegistry, demo_registry
 from turnout.demo.stage import check_stop, subscribe
-from turnout.demo.year import GENERATED, DemoResult, Ledger
+from turnout.demo.year import GENERATED, Ledger, YearDemo
 from turnout.errors import StreamError
 from turnout.kafka.admin import KafkaAdmin
 from turnout.kafka.counting import count_records
@@ -27,9 +31,6 @@ from turnout.kafka.options import KafkaOptions
 from turnout.kafka.producer import KafkaMessages, KafkaProducer
 from turnout.private_files import private_folder
 from turnout.routes import Route
-from turnout.runtime.progress import Progress, RunResult
-from turnout.spark.running.job import run
-from turnout.spark.session.build import route_session
 from turnout.subscriptions import open_store
 
 SOURCE: Final = "flights"
@@ -56,6 +57,8 @@ SCHEMA: Final = json.dumps(
 )
 """Avro schema of a flight: each field may be unknown."""
 
+_PARSED: Final = parse_schema(json.loads(SCHEMA))
+
 
 def encode(flight: Mapping[str, Any], schema_id: int) -> bytes:
     """Return a flight in Confluent's wire format: a zero byte, the schema's id, and an Avro datum.
@@ -63,30 +66,15 @@ def encode(flight: Mapping[str, Any], schema_id: int) -> bytes:
     >>> encode({"year": 2013}, 7)[:8].hex(" ")
     '00 00 00 00 07 02 ba 1f'
     """
-    parts = [b"\0", schema_id.to_bytes(4, "big")]
-    for name in (*_NUMBERS, *_TEXTS):
-        value = flight.get(name)
-        if value is None:
-            parts.append(b"\0")
-        elif name in _TEXTS:
-            raw = str(value).encode()
-            parts += [b"\x02", _long(len(raw)), raw]
-        else:
-            parts += [b"\x02", _long(int(value))]
-    return b"".join(parts)
+    known = {name: value for name in (*_NUMBERS, *_TEXTS) if (value := flight.get(name)) is not None}
+    datum = {name: str(value) if name in _TEXTS else int(value) for name, value in known.items()}
+    written = io.BytesIO()
+    schemaless_writer(written, _PARSED, datum)
+    (framed,) = frame(schema_id, [written.getvalue()])
+    return framed
 
 
-def _long(number: int) -> bytes:
-    """Return a number as Avro has it: zigzag, seven bits in a byte."""
-    left = (number << 1) ^ (number >> 63)
-    encoded = bytearray()
-    while left > 0x7F:
-        encoded.append(left & 0x7F | 0x80)
-        left >>= 7
-    return bytes([*encoded, left])
-
-
-class KafkaDemo:
+class KafkaDemo(YearDemo):
     """The demo in Kafka, step by step; a broker from Maven and a registry are its own.
 
     Args:
@@ -100,20 +88,9 @@ class KafkaDemo:
     """
 
     def __init__(self, work: Path, *, limit: int | None = None, generated: int = GENERATED, keep: bool = False) -> None:
-        self.work = work
-        self.limit = limit
-        self.generated = generated
-        self.keep = keep
-        self.published = 0
-        self.publish_seconds = 0.0
-        self.subscriptions = 0
+        super().__init__(work, limit=limit, generated=generated, keep=keep)
         self.destinations: tuple[str, ...] = ()
         self._resources = ExitStack()
-
-    @property
-    def total(self) -> int:
-        """Approximate number of records to publish."""
-        return FLIGHTS + CUT_OFF if self.limit is None else min(self.limit, FLIGHTS)
 
     @property
     def variables(self) -> Mapping[str, str]:
@@ -122,7 +99,7 @@ class KafkaDemo:
             **os.environ,
             "KAFKA_SERVERS": self.broker.servers,
             "REGISTRY_URL": self.registry.url,
-            "SUBSCRIPTIONS": f"sqlite:///{(self.work / 'subscriptions.db').absolute()}",
+            "SUBSCRIPTIONS": self.store,
         }
 
     def __enter__(self) -> Self:
@@ -165,7 +142,7 @@ class KafkaDemo:
 
     def subscribe(self) -> None:
         """Fill the store of subscriptions, and create the topics that they name."""
-        store = open_store(self.variables["SUBSCRIPTIONS"])
+        store = open_store(self.store)
         try:
             self.subscriptions = subscribe(store, self.generated, self.limit)
             named = {topic for subscription in store.snapshot() for topic in subscription.destinations}
@@ -175,37 +152,16 @@ class KafkaDemo:
         with KafkaAdmin(self.options) as admin, ThreadPoolExecutor(8) as pool:
             list(pool.map(lambda topic: admin.create_topic(topic, 1, {}), (*self.destinations, DEAD)))
 
-    def run(
-        self, *, master: str, stop: threading.Event, on_progress: Callable[[Progress], None] | None = None
-    ) -> DemoResult:
-        """Run the route to its end, and count the broker's records.
+    def route(self) -> Route:
+        """The route, with this demo's broker, registry and store."""
+        return Route.load(bundled("examples") / "flights-kafka.yaml", self.variables)
 
-        Raises:
-            TurnoutError: the run failed, or was stopped before its end.
-        """
-        check_stop(stop)
-        route = Route.load(bundled("examples") / "flights-kafka.yaml", self.variables)
-        with route_session(route, master=master, log=self.work / "spark.log") as spark:
-            result = run(
-                route, spark, once=True, checkpoint=self.work / "checkpoint", stop=stop, on_progress=on_progress
-            )
-        check_stop(stop)
-        return self._checked(result)
-
-    def _checked(self, result: RunResult) -> DemoResult:
+    def ledger(self) -> Ledger:
+        """Count what the broker has."""
         counts = count_records(self.options, [SOURCE, DEAD, *self.destinations])
         source, dead = counts.pop(SOURCE), counts.pop(DEAD)
         largest = sorted(counts.items(), key=lambda item: -item[1])[:_TOP]
-        ledger = Ledger(source, sum(counts.values()), None, dead, tuple(largest))
-        return DemoResult(
-            run=result,
-            ledger=ledger,
-            published=self.published,
-            publish_seconds=self.publish_seconds,
-            subscriptions=self.subscriptions,
-            work=self.work if self.keep else None,
-            disagreements=tuple(ledger.disagreements(result.counts)),
-        )
+        return Ledger(source, sum(counts.values()), None, dead, tuple(largest))
 
 
 def _batch(some: Sequence[FlightMessage], schema_id: int) -> KafkaMessages:

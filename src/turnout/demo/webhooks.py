@@ -79,7 +79,7 @@ class WebhookDemo(Demo):
     def subscribe(self) -> None:
         """Store the subscriptions; their retries are quick, as nobody waits for hours here."""
         quick = DeliverySettings(retry=(0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0), concurrency=32)
-        store = open_store(self.variables["SUBSCRIPTIONS"])
+        store = open_store(self.store)
         try:
             for id_, condition in _INTERESTS.items():
                 store.create(Subscription([_DESTINATION], parse(condition), id=id_, delivery=quick))

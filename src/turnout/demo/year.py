@@ -6,6 +6,7 @@ import os
 import shutil
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -116,8 +117,8 @@ def route_file() -> Path:
     return bundled("examples") / _ROUTE
 
 
-class Demo:
-    """The demo, step by step; `start` and `close` frame the others.
+class YearDemo(ABC):
+    """Steps of the demo that are the same on every kind of server.
 
     Args:
         work: an empty folder for the server's store, the subscriptions and the checkpoint.
@@ -131,7 +132,6 @@ class Demo:
         self.limit = limit
         self.generated = generated
         self.keep = keep
-        self.server = NatsServer(work / "nats")
         self.published = 0
         self.publish_seconds = 0.0
         self.subscriptions = 0
@@ -142,12 +142,63 @@ class Demo:
         return FLIGHTS + CUT_OFF if self.limit is None else min(self.limit, FLIGHTS)
 
     @property
+    def store(self) -> str:
+        """URL of the store of subscriptions."""
+        return f"sqlite:///{(self.work / 'subscriptions.db').absolute()}"
+
+    @abstractmethod
+    def route(self) -> Route:
+        """The route, with this demo's servers and store."""
+
+    @abstractmethod
+    def ledger(self) -> Ledger:
+        """Count what the server has."""
+
+    def run(
+        self, *, master: str, stop: threading.Event, on_progress: Callable[[Progress], None] | None = None
+    ) -> DemoResult:
+        """Run the route to its end, and read the server's books.
+
+        Raises:
+            TurnoutError: the run failed, or was stopped before its end.
+        """
+        check_stop(stop)
+        route = self.route()
+        with route_session(route, master=master, log=self.work / "spark.log") as spark:
+            result = run(
+                route, spark, once=True, checkpoint=self.work / "checkpoint", stop=stop, on_progress=on_progress
+            )
+        check_stop(stop)
+        return self.checked(result)
+
+    def checked(self, result: RunResult) -> DemoResult:
+        """Compare the result of a run with the server's content."""
+        ledger = self.ledger()
+        return DemoResult(
+            run=result,
+            ledger=ledger,
+            published=self.published,
+            publish_seconds=self.publish_seconds,
+            subscriptions=self.subscriptions,
+            work=self.work if self.keep else None,
+            disagreements=tuple(ledger.disagreements(result.counts)),
+        )
+
+
+class Demo(YearDemo):
+    """The demo, step by step; `start` and `close` frame the others. See `YearDemo` for its arguments."""
+
+    def __init__(self, work: Path, *, limit: int | None = None, generated: int = GENERATED, keep: bool = False) -> None:
+        super().__init__(work, limit=limit, generated=generated, keep=keep)
+        self.server = NatsServer(work / "nats")
+
+    @property
     def variables(self) -> Mapping[str, str]:
         """Return the values of the route file's variables."""
         return {
             **os.environ,
             "NATS_URL": self.server.url,
-            "SUBSCRIPTIONS": f"sqlite:///{(self.work / 'subscriptions.db').absolute()}",
+            "SUBSCRIPTIONS": self.store,
         }
 
     def __enter__(self) -> Self:
@@ -182,7 +233,7 @@ class Demo:
 
     def subscribe(self) -> None:
         """Fill the store of subscriptions."""
-        store = open_store(self.variables["SUBSCRIPTIONS"])
+        store = open_store(self.store)
         try:
             self.subscriptions = subscribe(store, self.generated, self.limit)
         finally:
@@ -192,33 +243,7 @@ class Demo:
         """The route, with this demo's server and store."""
         return Route.load(route_file(), self.variables)
 
-    def run(
-        self, *, master: str, stop: threading.Event, on_progress: Callable[[Progress], None] | None = None
-    ) -> DemoResult:
-        """Run the route to its end, and read the server's books.
-
-        Raises:
-            TurnoutError: the run failed, or was stopped before its end.
-        """
-        check_stop(stop)
-        route = self.route()
-        with route_session(route, master=master, log=self.work / "spark.log") as spark:
-            result = run(
-                route, spark, once=True, checkpoint=self.work / "checkpoint", stop=stop, on_progress=on_progress
-            )
-        check_stop(stop)
-        return self.checked(result)
-
-    def checked(self, result: RunResult) -> DemoResult:
-        """Compare the result of a run with the server's content."""
+    def ledger(self) -> Ledger:
+        """Count what the server has."""
         with Connection.open(self.server.url) as connection:
-            ledger = read_ledger(connection)
-        return DemoResult(
-            run=result,
-            ledger=ledger,
-            published=self.published,
-            publish_seconds=self.publish_seconds,
-            subscriptions=self.subscriptions,
-            work=self.work if self.keep else None,
-            disagreements=tuple(ledger.disagreements(result.counts)),
-        )
+            return read_ledger(connection)
