@@ -44,7 +44,7 @@ async def opened_streams(route: Route) -> AsyncIterator[DeliveryStreams]:
         StreamError: it refuses a stream.
     """
     webhooks = webhooks_of(route)
-    sink = route.sinks[webhooks.sink] if webhooks.sink is not None else next(iter(route.sinks.values()))
+    sink = list(route.sinks.values())[webhooks.sink_index(list(route.sinks))]
     assert isinstance(sink, NatsSink)
     await asyncio.to_thread(make_webhook_streams, route)
     async with connect(sink.connection) as js:

@@ -80,7 +80,7 @@ class Addresses:
         webhooks = self._webhooks
         if webhooks is None:
             return Address(0, destination, problem or "is a webhook, and the route has no webhooks block")
-        sink = self.sinks.index(webhooks.sink) if webhooks.sink is not None else 0
+        sink = webhooks.sink_index(self.sinks)
         subject = delivery_subject(webhooks.subject, destination, "")
         return Address(sink, subject, problem or self._problem(sink, subject, is_delivery=True), destination)
 
@@ -142,7 +142,7 @@ class Addresses:
         webhooks = self._webhooks
         if webhooks is None or not topic.startswith((f"{webhooks.subject}.", f"{webhooks.dead_subject}.")):
             return False
-        sink = self._endpoints[self.sinks.index(webhooks.sink) if webhooks.sink is not None else 0]
+        sink = self._endpoints[webhooks.sink_index(self.sinks)]
         return sink is self._endpoints[index] or sink.shares_letters_with(self._endpoints[index])
 
     def _takes_dead_letters(self, sink: Sink, topic: str) -> bool:

@@ -167,9 +167,8 @@ class KafkaAdmin:
         """Return the largest record batches of topics and brokers, as far as they may be described."""
         from confluent_kafka.admin import ConfigResource, ResourceType
 
-        nodes = self._answer("the cluster cannot be described", self._client.describe_cluster(**self._times)).nodes
         asked = [ConfigResource(ResourceType.TOPIC, name) for name in topics]
-        asked += [ConfigResource(ResourceType.BROKER, str(node.id)) for node in nodes]
+        asked += [ConfigResource(ResourceType.BROKER, number) for number in self._brokers()]
         futures = self._asked(lambda: self._client.describe_configs(asked, **self._times))
         own: dict[str, int] = {}
         others: list[int] = []
@@ -185,8 +184,7 @@ class KafkaAdmin:
         """Return True if brokers create a topic for its first record; None if they may not be asked."""
         from confluent_kafka.admin import ConfigResource, ResourceType
 
-        nodes = self._answer("the cluster cannot be described", self._client.describe_cluster(**self._times)).nodes
-        asked = ConfigResource(ResourceType.BROKER, str(nodes[0].id))
+        asked = ConfigResource(ResourceType.BROKER, self._brokers()[0])
         try:
             future = self._asked(lambda: self._client.describe_configs([asked], **self._times))[asked]
             settings = self._answer("the settings of the brokers cannot be described", future)
@@ -221,6 +219,11 @@ class KafkaAdmin:
         return True
 
     # -- requests
+
+    def _brokers(self) -> list[str]:
+        """Return the numbers of the brokers, as their settings are asked for."""
+        cluster = self._answer("the cluster cannot be described", self._client.describe_cluster(**self._times))
+        return [str(node.id) for node in cluster.nodes]
 
     @property
     def _times(self) -> dict[str, float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64decode
+from collections.abc import Sequence
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import Annotated, Any
 
@@ -128,6 +129,10 @@ class WebhooksPart(Part):
         for text in allow:
             ip_network(text)
         return allow
+
+    def sink_index(self, sinks: Sequence[str]) -> int:
+        """Return the index of the sink that has the streams among a route's, by their names."""
+        return 0 if self.sink is None else sinks.index(self.sink)
 
     @property
     def streams(self) -> tuple[str, str]:

@@ -23,7 +23,7 @@ def make_webhook_streams(route: Route) -> None:
     webhooks = route.webhooks
     if webhooks is None:
         return
-    sink = route.sinks[webhooks.sink] if webhooks.sink is not None else next(iter(route.sinks.values()))
+    sink = list(route.sinks.values())[webhooks.sink_index(list(route.sinks))]
     assert isinstance(sink, NatsSink)
     with Connection.open(sink.connection) as connection:
         subjects, retentions = (webhooks.subject, webhooks.dead_subject), ("workqueue", "limits")

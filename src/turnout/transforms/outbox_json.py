@@ -40,8 +40,8 @@ class PayloadSchemas:
     def __init__(self, *, nulls: bool) -> None:
         self._null = _BYTES if nulls else None
 
-    def expanded(self, payload: object, name: str) -> tuple[Schema, Any]:
-        """Return the schema and the value of a JSON object in a text.
+    def expanded(self, payload: object, name: str) -> tuple[Schema, Any, object]:
+        """Return the schema of a JSON object in a text, its value with every field of that, and the object itself.
 
         Args:
             payload: the text.
@@ -57,7 +57,7 @@ class PayloadSchemas:
         schema = self.of(value, name)
         if schema is None or schema.type != "struct":
             raise RecordError("a payload is an array, and only objects become values")
-        return schema, with_fields(value, schema)
+        return schema, with_fields(value, schema), value
 
     def of(self, value: object, name: str | None, depth: int = 0) -> Schema | None:
         """Return the schema of a value; None for an empty array and for nulls that are no fields.

@@ -14,7 +14,7 @@ from turnout.records.types import Column, NewColumns, Value
 from turnout.transforms.base import Errors
 from turnout.transforms.debezium_envelope import is_envelope
 from turnout.transforms.java.regex import JavaRegex
-from turnout.transforms.outbox_json import PayloadSchemas, parse_payload
+from turnout.transforms.outbox_json import PayloadSchemas
 from turnout.transforms.storing import NULL_POINTER
 
 if TYPE_CHECKING:
@@ -201,8 +201,8 @@ class OutboxMessages:
             found, value = schema, payload
             try:
                 if payload is not None:
-                    found, value = derived.expanded(payload, self._options.payload_column)
-                    found, value = (found, value) if schema is not None else (None, parse_payload(payload))
+                    made, fitted, read = derived.expanded(payload, self._options.payload_column)
+                    found, value = (None, read) if schema is None else (made, fitted)
             except (ValueError, RecordError) as problem:
                 self._unexpanded.append(str(problem))
             part = parts.setdefault(found, _Payloads(found, [], []))
