@@ -60,8 +60,10 @@ def test_a_slow_store_keeps_no_call_for_another_waiting() -> None:
     with Matchers(stores.open) as matchers, ThreadPoolExecutor(4) as pool:
         results = opening(pool, matchers, stores, 4)
         other = matchers.of(route("other"))
-        with pytest.raises(StoreUnavailableError, match="still being read"), within(0.05):
-            matchers.of(route("slow"))
+        slow = route("slow")
+        # On a busy machine the deadline has passed before the wait begins.
+        with pytest.raises(StoreUnavailableError, match=r"still being read|before the caller's deadline"), within(0.2):
+            matchers.of(slow)
         stores.may_open.set()
         matched = {result() for result in results}
 

@@ -10,7 +10,7 @@ from google.protobuf.message import Message
 from turnout.conditions import Condition, Group, Logic
 from turnout.conditions.fields import KINDS, kind_of
 from turnout.errors import ConditionError, SubscriptionInvalidError
-from turnout.multivalued import Metadata, Texts, metadata_of, texts_or_none
+from turnout.multivalued import MAX_VALUES, Metadata, Texts, metadata_of, texts_or_none
 from turnout.records.text import texts_of_values
 from turnout.rpc.settings_messages import SettingsMessage, settings_from, write_settings
 from turnout.rpc.v1 import matching_pb2, subscriptions_pb2
@@ -130,10 +130,14 @@ def metadata_from(request: matching_pb2.MatchRequest | matching_pb2.ExplainReque
     """Return the metadata of a message, with the keys of several values.
 
     Raises:
-        SubscriptionInvalidError: a key has one value and several.
+        SubscriptionInvalidError: a key has one value and several, or more than `MAX_VALUES`.
     """
     metadata: dict[str, Texts] = dict(request.metadata)
     for key, listed in request.lists.items():
+        if len(listed.values) > MAX_VALUES:
+            raise SubscriptionInvalidError(
+                f"lists[{key!r}]: {len(listed.values)} values, at most {MAX_VALUES} are taken"
+            )
         if key in metadata:
             raise SubscriptionInvalidError(f"lists[{key!r}]: is in metadata too; expected the key in one of them")
         texts = texts_or_none(listed.values)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -38,21 +40,19 @@ def test_no_thread_is_lost_by_a_fork() -> None:
     assert completed.stdout.split() == ["1", "False", "True"]
 
 
-def look(batches: Any) -> Any:
-    """What a worker finds when its first task begins."""
-    import os
-    import sys
-    from pathlib import Path
-
-    had = "turnout.spark.stage" in sys.modules
-    parent = Path(f"/proc/{os.getppid()}/cmdline").read_bytes().replace(b"\0", b" ").decode()
-    for _ in batches:
-        pass
-    yield pa.RecordBatch.from_pydict({"had": [had], "parent": [parent], "one": [os.environ["OPENBLAS_NUM_THREADS"]]})
-
-
 def test_workers_are_forked_from_it(spark: SparkSession) -> None:
     """On this machine, without anybody's doing; arrow and numpy work in them."""
+
+    # Within the test: Spark sends it by value, and a worker may be unable to import tests.
+    def look(batches: Any) -> Any:
+        had = "turnout.spark.stage" in sys.modules
+        parent = Path(f"/proc/{os.getppid()}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+        for _ in batches:
+            pass
+        yield pa.RecordBatch.from_pydict(
+            {"had": [had], "parent": [parent], "one": [os.environ["OPENBLAS_NUM_THREADS"]]}
+        )
+
     rows = map_in_arrow(spark.range(4, numPartitions=2), look, "had boolean, parent string, one string").collect()
 
     assert all(row.had for row in rows)
