@@ -39,7 +39,7 @@ from turnout.subscriptions import MAX_LIMIT, Page, Store, Subscription
 from turnout.subscriptions.actor import acting_as
 from turnout.subscriptions.delivery import DeliverySettings
 from turnout.subscriptions.expiry import Expiry
-from turnout.subscriptions.store import BulkStore, MultiTenantStore, VersionedStore, delete_many, edit
+from turnout.subscriptions.store import BulkStore, MultiTenantStore, VersionedStore, create_many, delete_many, edit
 from turnout.subscriptions.tenants import tenant_of
 
 
@@ -190,7 +190,7 @@ class OwnerContract:
 
     def test_delete_many_with_an_unknown_id(self, store: Store) -> None:
         """A store that deletes many at once then deletes none, and its revision stays."""
-        store.create_many([subscription(id="a"), subscription(id="b")])
+        create_many(store, [subscription(id="a"), subscription(id="b")])
         before = store.revision()
 
         with pytest.raises(SubscriptionNotFoundError, match="nobody"):

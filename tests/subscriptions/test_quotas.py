@@ -11,6 +11,7 @@ from turnout.errors import QuotaExceededError, SubscriptionInvalidError
 from turnout.subscriptions import Subscription, open_store
 from turnout.subscriptions.quotas import Quota, Usage, UsageCounter
 from turnout.subscriptions.service import SubscriptionService
+from turnout.subscriptions.store import create_many
 
 
 def one(text: str = "a:1", id_: str = "") -> Subscription:
@@ -44,7 +45,7 @@ def test_what_a_subscription_takes(text, leaves, unselective):
 def test_an_exceeded_quota(quota, words):
     """It is named with its value and what would be used; nothing of the bulk is stored, and others' do not count."""
     store = open_store("memory://")
-    store.for_tenant("bolt").create_many([one(), one("a:*")])
+    create_many(store.for_tenant("bolt"), [one(), one("a:*")])
     acme = store.for_tenant("acme")
     service = SubscriptionService(acme, quota=quota, usage=UsageCounter(acme))
     first = service.create(one())

@@ -10,6 +10,7 @@ from turnout.demo.interests import generated, hand_written
 from turnout.errors import TurnoutError
 from turnout.nats.wire import Connection, Publisher
 from turnout.subscriptions import Store
+from turnout.subscriptions.store import create_many
 
 _REPORT_EVERY = 2_000
 
@@ -48,8 +49,8 @@ def publish_flights(
 def subscribe(store: Store, count: int, limit: int | None = None) -> int:
     """Store the hand-written subscriptions and *count* generated ones; return their total number."""
     written = hand_written()
-    store.create_many(written)
-    store.create_many(generated(count, limit=limit))
+    create_many(store, written)
+    create_many(store, generated(count, limit=limit))
     return len(written) + count
 
 

@@ -189,7 +189,7 @@ class RemoteStore(StoreBase):
         return self.create_many([subscription])[0]
 
     def create_many(self, subscriptions: Iterable[Subscription]) -> list[str]:
-        """See `Store.create_many`."""
+        """See `BulkStore.create_many`."""
         # What the caller's iterable raises is raised here: inside gRPC's thread it would end as "unknown".
         messages = [subscription_to(subscription) for subscription in subscriptions]
         with translated():

@@ -27,7 +27,7 @@ from turnout.gc_tools import paused_gc
 from turnout.subscriptions.model import Subscription
 from turnout.subscriptions.rules import check
 from turnout.subscriptions.settings import SETTINGS, settings_from_mapping, settings_to_mapping
-from turnout.subscriptions.store import Store
+from turnout.subscriptions.store import Store, create_many
 
 BATCH = 10_000
 """Lines of one transaction: what an interruption costs at most, and what is stored all or not at all."""
@@ -157,14 +157,14 @@ def _parsed(text: str) -> object:
 
 def _store(store: Store, some: list[Subscription], existing: Literal["fail", "skip"]) -> int:
     try:
-        return len(store.create_many(some))
+        return len(create_many(store, some))
     except SubscriptionExistsError:
         if existing == "fail":
             raise
     # After an import that was broken off, whole batches are there: to look is quicker than to try.
     new = [subscription for subscription in some if not _is_there(store, subscription.id)]
     try:
-        return len(store.create_many(new))
+        return len(create_many(store, new))
     except SubscriptionExistsError:
         # An id that comes twice in the batch, or somebody else who is storing the same: one by one.
         return _store_each(store, new)

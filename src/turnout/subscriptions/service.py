@@ -15,7 +15,7 @@ from turnout.subscriptions.kiwi_tree import PairNotFoundError, PatternRegistry
 from turnout.subscriptions.model import ConditionMatch, Page, Subscription
 from turnout.subscriptions.quotas import Quota, UsageCounter
 from turnout.subscriptions.rules import check, check_id
-from turnout.subscriptions.store import Store, delete_many, history_of
+from turnout.subscriptions.store import Store, create_many, delete_many, history_of
 
 _USUAL = Rights()
 
@@ -93,7 +93,7 @@ class SubscriptionService:
                 raise SubscriptionInvalidError(f"subscription {number} of {len(new)}: {problem}") from problem
         with self._within_quota(new):
             if self._kiwi_trees is None:
-                return self.store.create_many(new)
+                return create_many(self.store, new)
             return self._create_registered(new, self._kiwi_trees)
 
     @contextlib.contextmanager
@@ -120,7 +120,7 @@ class SubscriptionService:
         pairs = _tree_leaves(new)
         for leaf in pairs:
             trees.of(leaf).create(leaf.key, leaf.pattern)
-        ids = self.store.create_many(new)
+        ids = create_many(self.store, new)
         # A delete may have found a pair unused before this was stored. From now on each one finds it in use.
         try:
             for leaf in pairs:

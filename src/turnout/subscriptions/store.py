@@ -76,10 +76,6 @@ class Store(Closeable, Protocol):
         """
         ...
 
-    def create_many(self, subscriptions: Iterable[Subscription]) -> list[str]:
-        """Store all subscriptions, or none if one fails, and return their ids in order."""
-        ...
-
     def read(self, id: str) -> Subscription:  # noqa: A002 - the field's own name
         """Return the subscription with this id.
 
@@ -191,7 +187,11 @@ class MultiTenantStore(Protocol):
 
 @runtime_checkable
 class BulkStore(Protocol):
-    """Optional ability of a store: it deletes many subscriptions as one change."""
+    """Optional ability of a store: it creates and deletes many subscriptions as one change."""
+
+    def create_many(self, subscriptions: Iterable[Subscription]) -> list[str]:
+        """Store all subscriptions, or none if one fails, and return their ids in order."""
+        ...
 
     def delete_many(self, ids: Iterable[str]) -> None:
         """Delete all these subscriptions, or none if one fails, as one revision; an id may be repeated.
@@ -202,8 +202,15 @@ class BulkStore(Protocol):
         ...
 
 
-class FullStore(Store, VersionedStore, MultiTenantStore, Protocol):
+class FullStore(Store, VersionedStore, MultiTenantStore, BulkStore, Protocol):
     """Store with all optional abilities, as turnout's own are."""
+
+
+def create_many(store: Store, subscriptions: Iterable[Subscription]) -> list[str]:
+    """Store subscriptions and return their ids in order: all or none in a `BulkStore`, otherwise until one fails."""
+    if isinstance(store, BulkStore):
+        return store.create_many(subscriptions)
+    return [store.create(subscription) for subscription in subscriptions]
 
 
 def delete_many(store: Store, ids: Iterable[str]) -> None:

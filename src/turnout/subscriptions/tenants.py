@@ -23,7 +23,7 @@ from turnout.subscriptions.audit import AuditEntry
 from turnout.subscriptions.model import Changes, ConditionMatch, Page, Subscription, new_id
 from turnout.subscriptions.past import Creation, Moment, PastStore
 from turnout.subscriptions.snapshot import Snapshot
-from turnout.subscriptions.store import Store, StoreBase, VersionedStore, delete_many
+from turnout.subscriptions.store import Store, StoreBase, VersionedStore, create_many, delete_many
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _OWNED = re.compile(rf"@({_NAME.pattern})/")
@@ -125,12 +125,12 @@ class TenantStore(StoreBase):
         return self.create_many([subscription])[0]
 
     def create_many(self, subscriptions: Iterable[Subscription]) -> list[str]:
-        """See `Store.create_many`."""
+        """See `BulkStore.create_many`; one after the other if the store behind it has no such ability."""
         owned = (
             replace(subscription, id=self._prefix + (subscription.id or new_id())) for subscription in subscriptions
         )
         with self._known_ids():
-            return [self._bare(id_) for id_ in self._store.create_many(owned)]
+            return [self._bare(id_) for id_ in create_many(self._store, owned)]
 
     def read(self, id: str) -> Subscription:  # noqa: A002 - the field's own name
         """See `Store.read`."""

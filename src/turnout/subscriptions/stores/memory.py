@@ -78,7 +78,7 @@ class MemoryStore(StoreBase):
         return self.create_many([subscription])[0]
 
     def create_many(self, subscriptions: Iterable[Subscription]) -> list[str]:
-        """See `Store.create_many`."""
+        """See `BulkStore.create_many`."""
         new = [subscription.identified() for subscription in checked(subscriptions)]
         with self._lock:
             seen: set[str] = set()

@@ -136,7 +136,7 @@ class MongoStore(StoreBase):
         return self.create_many([subscription])[0]
 
     def create_many(self, subscriptions: Iterable[Subscription]) -> list[str]:
-        """See `Store.create_many`. Other writers wait until the iterable ends."""
+        """See `BulkStore.create_many`. Other writers wait until the iterable ends."""
         make = id_maker()
         new = (subscription.identified(make) for subscription in checked(subscriptions))
         chunk = list(islice(new, _CHUNK))

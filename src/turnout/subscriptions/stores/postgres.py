@@ -112,7 +112,7 @@ class PostgresStore(StoreBase):
         return self.create_many([subscription])[0]
 
     def create_many(self, subscriptions: Iterable[Subscription]) -> list[str]:
-        """See `Store.create_many`. Other writers wait until the iterable ends."""
+        """See `BulkStore.create_many`. Other writers wait until the iterable ends."""
         make = id_maker()
         rows = ((subscription.id or make(), subscription) for subscription in checked(subscriptions))
         chunk = list(islice(rows, _CHUNK))
