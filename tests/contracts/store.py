@@ -73,6 +73,9 @@ def every_page(search: Callable[..., Page], limit: int) -> list:
 class OwnerContract:
     """What a store promises to each owner of subscriptions: to one who has it alone, and to each tenant."""
 
+    bulk_size = 5_000
+    """Subscriptions of a bulk, more than a store prepares at a time."""
+
     @pytest.fixture
     def store(self) -> Store:
         raise NotImplementedError("a store's test class gives the store")
@@ -173,8 +176,7 @@ class OwnerContract:
 
     def test_delete_many(self, store):
         """All are deleted, in one revision where the store can; a repeated id counts once."""
-        # More than a store prepares at a time, where it takes them together.
-        count = 5_000 if isinstance(store, BulkStore) else 20
+        count = self.bulk_size if isinstance(store, BulkStore) else 20
         created = store.create_many([subscription(f"p{number}*", metadata={"n": "1"}) for number in range(count)])
         before = store.revision()
 

@@ -28,7 +28,7 @@ from turnout.errors import (
 from turnout.subscriptions import Subscription, open_store
 from turnout.subscriptions.deadline import within
 from turnout.subscriptions.store import delete_many
-from turnout.subscriptions.stores import mongo
+from turnout.subscriptions.stores import _mongo_deletions, mongo
 from turnout.subscriptions.stores._mongo_clock import ServerClock
 from turnout.subscriptions.stores._mongo_driver import error_of
 from turnout.subscriptions.stores.mongo import MongoStore
@@ -60,6 +60,8 @@ def store(url):
 
 
 class TestMongoStore(StoreContract, TenantHistoryContract):
+    bulk_size = 2_100
+
     @pytest.fixture
     def store(self, url):
         with open_store(url) as store:
@@ -234,14 +236,13 @@ def test_a_delete_that_was_begun(url, store, monkeypatch):
 @pytest.mark.parametrize("step", ["insert_one", "hold", "_commit"])
 def test_a_bulk_deletion_whose_writer_died(url, monkeypatch, step, retention):
     """The next writer ends it if the list of ids was complete; else nothing was deleted. Never is a part of it gone."""
-    ids = [f"s{number:04}" for number in range(2_400)]
+    monkeypatch.setattr(_mongo_deletions, "_CHUNK", 100)
+    ids = [f"s{number:04}" for number in range(240)]
     with open_store(url + retention) as store:
         store.create_many(subscription(id=id_) for id_ in ids)
         store.delete("s0000")
         store.create(subscription(id="s0000"))
-    killed = subprocess.run(
-        [sys.executable, "-c", _DYING, url + retention, step, *ids[:2_300]], timeout=60, check=False
-    )
+    killed = subprocess.run([sys.executable, "-c", _DYING, url + retention, step, *ids[:230]], timeout=60, check=False)
     assert killed.returncode == -9
 
     with open_store(url + retention) as store:
@@ -251,16 +252,16 @@ def test_a_bulk_deletion_whose_writer_died(url, monkeypatch, step, retention):
         done = step != "insert_one"
 
         assert store.revision() == (5 if done else 4)
-        assert sorted(changes.deleted_ids) == (ids[:2_300] if done else [])
-        assert [one.id for one in store.snapshot()] == ["next", *(ids[2_300:] if done else ids)]
+        assert sorted(changes.deleted_ids) == (ids[:230] if done else [])
+        assert [one.id for one in store.snapshot()] == ["next", *(ids[230:] if done else ids)]
         assert "s0000" in store.changes(1).deleted_ids
         if not retention:
-            assert len(list(store.as_of(3))) == 2_400
+            assert len(list(store.as_of(3))) == 240
             assert [entry.action for entry in store.history(ids[1])] == ["created", "deleted"][: 1 + done]
         # The names are free again, and the list of the dead writer concerns nobody.
         delete_many(store, ["next"])
-        store.create_many(subscription(id=id_) for id_ in (ids[:2_300] if done else ["next"]))
-        assert len(store.snapshot()) == (2_400 if done else 2_401)
+        store.create_many(subscription(id=id_) for id_ in (ids[:230] if done else ["next"]))
+        assert len(store.snapshot()) == (240 if done else 241)
         assert isinstance(store, MongoStore)
         assert store._states.count_documents({}) == 2
 
@@ -269,7 +270,9 @@ _DYING = textwrap.dedent(
     """
     import os, signal, sys
     from turnout.subscriptions import open_store
+    from turnout.subscriptions.stores import _mongo_deletions
 
+    _mongo_deletions._CHUNK = 100
     url, step, *ids = sys.argv[1:]
     store = open_store(url)
     holder = {"insert_one": store._bulk._states, "hold": store._turns, "_commit": store}[step]
