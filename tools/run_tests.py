@@ -41,7 +41,7 @@ class Run:
     def run_all(self) -> int:
         """Run the tests in several processes, a module in one of them, and return pytest's exit code."""
         # The order of the collection is kept, see tests/conftest.py.
-        parallel = ["-n", str(_WORKERS), "--dist", "loadscope", "--no-loadscope-reorder", "--durations", "15"]
+        parallel = ["-n", str(_WORKERS), "--dist", "loadscope", "--no-loadscope-reorder", "--durations", "60"]
         return subprocess.run([*_PYTEST, "-m", self.marks, *parallel, *self._cache_option], check=False).returncode
 
     def run_failed(self) -> int:
