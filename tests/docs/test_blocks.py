@@ -27,6 +27,7 @@ RUN_BY = {
     "from-connect.md": "tests/cli/test_documentation.py",
     "from-nats-mappings.md": "tests/cli/test_documentation.py",
     "from-redpanda-connect.md": "tests/cli/test_documentation.py",
+    "from-vector.md": "tests/cli/test_documentation.py",
     "history.md": "tests/cli/test_history_page.py",
     "index.md": "tests/docs/test_pages.py",
     "jetstream.md": "tests/nats/jetstream/test_documentation.py",
