@@ -19,7 +19,14 @@ from turnout.subscriptions.index import Index
 SECONDS = re.compile(r"in \d+\.\d\d s")
 
 
-PAGES = ["testing.md", "explain.md", "from-connect.md", "from-nats-mappings.md", "from-redpanda-connect.md", "from-vector.md"]
+PAGES = [
+    "testing.md",
+    "explain.md",
+    "from-connect.md",
+    "from-nats-mappings.md",
+    "from-redpanda-connect.md",
+    "from-vector.md",
+]
 
 
 def files(page: str) -> dict[str, str]:
