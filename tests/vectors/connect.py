@@ -66,9 +66,10 @@ def properties(vector: dict[str, Any]) -> dict[str, Any]:
 def is_kafkas(vector: dict[str, Any]) -> bool:
     """Whether a worker of Connect has all transforms and predicates; the others are turnout's own."""
     kinds: dict[str, Any] = {**registry.TRANSFORMS, **registry.PREDICATES}
-    kinds |= {name.rpartition(".")[2]: kind for kind in registry.TRANSFORMS.values() for name in kind.java_names}
+    by_class = {name: kind for kind in registry.TRANSFORMS.values() for name in kind.java_names}
     types = (value for name, value in vector["config"].items() if name == "type" or name.endswith(".type"))
-    named = (kinds.get(str(type_).rpartition(".")[2].partition("$")[0]) for type_ in types)
+    classes = [str(type_).partition("$")[0] for type_ in types]
+    named = (by_class.get(name) or kinds.get(name.rpartition(".")[2]) for name in classes)
     return all(kind is None or kind.kafka for kind in named)
 
 

@@ -57,9 +57,9 @@ def condition_spec(alias: str, prefix: str, options: RawOptions) -> list[Predica
     return [PredicateSpec(alias, path, f"{path}.", type_ and trim(type_), settings)]
 
 
-def without_predicates(options: RawOptions) -> dict[str, str | None]:
-    """Return a transform's options without the ones that `inline_spec` and `condition_spec` read."""
-    draft = "condition" in options
+def without_predicates(options: RawOptions, *, is_filter: bool) -> dict[str, str | None]:
+    """Return a transform's options without the ones that `inline_spec` and, of a Filter, `condition_spec` read."""
+    draft = is_filter and "condition" in options
     return {
         name: value
         for name, value in options.items()

@@ -144,13 +144,18 @@ class Condition(Predicate):
             tree = decode_condition(options["when"])
         except ConditionError as error:
             raise OptionError("when", f"expected a condition: {error}") from None
-        keys = tuple(dict.fromkeys(leaf.key for leaf in leaves(tree)))
+        condition = cls.of(tree)
         try:
-            for key in keys:
+            for key in condition.keys:
                 _side_and_path(key)
         except PathError as error:
             raise OptionError("when", f"expected a condition: {error}") from None
-        return cls(tree, keys)
+        return condition
+
+    @classmethod
+    def of(cls, tree: ConditionTree) -> Self:
+        """Return the predicate that a condition is."""
+        return cls(tree, tuple(dict.fromkeys(leaf.key for leaf in leaves(tree))))
 
     def named_fields(self) -> Iterator[NamedField]:
         """Yield a field for each key of the condition that is a path."""

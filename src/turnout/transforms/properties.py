@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from turnout.records.types import DynamicValue
+from turnout.transforms.base import PACKAGE
 from turnout.transforms.checks import java_regex, names_or_none
 from turnout.transforms.java.text import is_word, split_list, trim
 from turnout.transforms.kip585_drafts import condition_spec, if_specs, inline_spec, parsed_switch, without_predicates
@@ -97,8 +98,9 @@ class _Properties:
         spec = StageSpec(alias, prefix + "type", prefix, type_ and trim(type_), options)
         if not self.strict:
             spec.predicates += inline_spec(alias, prefix, options, self.mistakes)
-            spec.predicates += condition_spec(alias, prefix, options)
-            spec.options = without_predicates(options)
+            is_filter = spec.type in ("Filter", PACKAGE + "Filter")
+            spec.predicates += condition_spec(alias, prefix, options) if is_filter else ()
+            spec.options = without_predicates(options, is_filter=is_filter)
         self._guards(spec)
         return [spec]
 

@@ -14,6 +14,8 @@ from turnout.transforms.base64 import Base64
 from turnout.transforms.by_logical_table_router import ByLogicalTableRouter
 from turnout.transforms.cast import Cast
 from turnout.transforms.cloud_event import CloudEvent
+from turnout.transforms.content_based_router import ContentBasedRouter
+from turnout.transforms.debezium_filter import DebeziumFilter
 from turnout.transforms.drop import Drop
 from turnout.transforms.drop_headers import DropHeaders
 from turnout.transforms.event_router import EventRouter
@@ -58,6 +60,8 @@ TRANSFORMS: Mapping[str, type[Transform]] = MappingProxyType(
             ByLogicalTableRouter,
             Cast,
             CloudEvent,
+            ContentBasedRouter,
+            DebeziumFilter,
             Drop,
             DropHeaders,
             EventRouter,

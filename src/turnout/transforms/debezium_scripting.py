@@ -1,0 +1,87 @@
+"""Options that Debezium's scripted transforms share, and the choice of the records that they concern."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar, Final, TypeVar
+
+from turnout.errors import ConditionError
+from turnout.records import Batch, Positions
+from turnout.transforms.base import Transform
+from turnout.transforms.checks import java_regex, one_of
+from turnout.transforms.java.regex import JavaRegex
+from turnout.transforms.options import Option, OptionError
+from turnout.transforms.predicates import RecordIsTombstone
+
+T = TypeVar("T")
+
+_LANGUAGES: Final = ("jsr223.groovy", "jsr223.graal.js")
+_MODES: Final = ("keep", "drop", "evaluate")
+
+
+def _pattern(value: str | None) -> str | None:
+    return java_regex(value) if value else None
+
+
+TOPIC_REGEX: Final = Option(
+    "topic.regex",
+    "STRING",
+    "Only records whose whole topic matches it are looked at; without it all.",
+    default="",
+    check=_pattern,
+    valid="java.util.regex",
+)
+LANGUAGE: Final = Option(
+    "language",
+    "STRING",
+    "The language of the expression; what is read of one is the same in all.",
+    check=one_of(*_LANGUAGES),
+    valid=", ".join(_LANGUAGES),
+)
+NULLS: Final = Option(
+    "null.handling.mode",
+    "STRING",
+    "What becomes of a record without a value: kept as it is, dropped, or looked at as the others.",
+    default="keep",
+    check=one_of(*_MODES, any_case=True),
+    valid=", ".join(_MODES),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Scripted(Transform):
+    """Transform with an expression over the whole record, of which conditions are made."""
+
+    sided: ClassVar[bool] = False
+    keeps_paths: ClassVar[bool] = True
+
+    topic_regex: str = ""
+    language: str = ""
+    null_handling_mode: str = "keep"
+
+    def concerned(self, batch: Batch, rows: Positions) -> Positions:
+        """Return those of the rows that the expression is asked of; drop the nulls that are to be dropped."""
+        if self.topic_regex:
+            pattern = JavaRegex.of(self.topic_regex)
+            matching = {topic: topic is not None and pattern.matches(topic) for topic in set(batch.topics)}
+            rows = rows[[matching[topic] for topic in batch.by_row(batch.topics, rows)]]
+        mode = self.null_handling_mode.lower()
+        if mode == "evaluate":
+            return rows
+        is_null = RecordIsTombstone().test(batch, {})[rows]
+        if mode == "drop":
+            batch.filter(rows[is_null])
+        return rows[~is_null]
+
+
+def read_option(option: str, expression: str, read: Callable[[str], T]) -> T:
+    """Return an option's expression, read.
+
+    Raises:
+        OptionError: it has something else in it than conditions.
+    """
+    try:
+        return read(expression)
+    except ConditionError as error:
+        raise OptionError(option, str(error)) from None
