@@ -206,3 +206,37 @@ def test_a_route_of_kafka(turnout, tmp_path, to) -> None:
     assert ("nats" in compose["services"]) == to.startswith("nats")
     mapped = Route.load(tmp_path / "lake.yaml", {}).mappings.apply("returns")
     assert mapped == ("routed.returns" if to.startswith("kafka") else "returns")
+
+
+_ROW = {"type": "struct", "optional": True, "fields": [{"field": "id", "type": "int32"}]}
+_SOURCE = {"type": "struct", "fields": [{"field": "table", "type": "string"}]}
+_ENVELOPE = {
+    "type": "struct",
+    "name": "server.orders.Envelope",
+    "fields": [
+        {"field": "before", **_ROW},
+        {"field": "after", **_ROW},
+        {"field": "source", **_SOURCE},
+        {"field": "op", "type": "string"},
+        {"field": "ts_ms", "type": "int64"},
+    ],
+}
+
+
+@pytest.mark.parametrize("has_schema", [False, True])
+def test_change_events_of_debezium(turnout, tmp_path, nats_server, has_schema) -> None:
+    """Their rows are taken out; values with schemas are read by these."""
+    rows: list[dict[str, Any]] = [{"before": None, "after": {"id": n}, "op": "c"} for n in range(3)]
+    rows.append({"before": {"id": 1}, "after": None, "op": "d"})
+    events: list[dict[str, Any]] = [{**row, "source": {"table": "orders"}, "ts_ms": 1} for row in rows]
+    if has_schema:
+        events = [{"schema": _ENVELOPE, "payload": event} for event in events]
+    stream = published(nats_server, ["*.*"], [json.dumps(event).encode() for event in events])
+
+    code, out, err = turnout("new", "orders", "--from", f"{nats_server.url}/{stream}", "--yes")
+
+    assert (code, err, out.splitlines()[-1]) == (0, "", "2 of 2 tests pass")
+    route = Route.load(tmp_path / "orders.yaml", {})
+    assert [stage.transform.class_name() for stage in route.chain.stages] == ["ExtractNewRecordState"]
+    assert route.value.format == ("connect-json" if has_schema else "json")
+    assert route.value.settings == {}

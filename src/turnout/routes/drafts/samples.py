@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from turnout.routes.document_paths import Document
@@ -31,9 +31,11 @@ class SampledStream:
     messages: tuple[SampledMessage, ...] = ()
 
     def columns(self) -> str:
-        """Return the DDL of the values; empty if those that are JSON are not all objects."""
+        """Return the DDL of the values; empty for change events, and if those that are JSON are not all objects."""
+        if self.format() != "json" or self.has_change_events():
+            return ""
         objects = self._objects()
-        return columns_of(objects) if self.is_json() and len(objects) == len(self._readable()) else ""
+        return columns_of(objects) if len(objects) == len(self._readable()) else ""
 
     def is_json(self) -> bool:
         """True if the sampled values are JSON, but for a few of them that are malformed."""
@@ -42,6 +44,21 @@ class SampledStream:
     def malformed(self) -> int:
         """Return the number of sampled values that are not JSON."""
         return len(self.messages) - len(self._readable())
+
+    def format(self) -> str:
+        """Return the format of the sampled values: ``json``, Connect's ``connect-json``, or ``raw``."""
+        if not self.is_json():
+            return "raw"
+        return "connect-json" if self._are(_has_schema) else "json"
+
+    def has_change_events(self) -> bool:
+        """True if the values are change events of Debezium, but for a few."""
+        return self._are(_is_change_event)
+
+    def _are(self, is_one: Callable[[Document], bool]) -> bool:
+        """Return True if most values that can be read are such objects, and there is one."""
+        found = sum(map(is_one, self._objects()))
+        return 0 < found >= len(self._readable()) * (1 - _MOST_MALFORMED)
 
     def example(self) -> SampledMessage | None:
         """Return the shortest of the messages that can be read, from which tests are made; None if there is none."""
@@ -59,6 +76,17 @@ class SampledStream:
 _NO_JSON = object()
 _MOST_MALFORMED = 0.1
 """Share of malformed values up to which a stream's values are JSON, and the others are dead letters."""
+
+_CHANGE_EVENT = frozenset(("before", "after", "source", "op"))
+
+
+def _has_schema(value: Document) -> bool:
+    return value.keys() == {"schema", "payload"}
+
+
+def _is_change_event(value: Document) -> bool:
+    event = value["payload"] if _has_schema(value) else value
+    return isinstance(event, dict) and event.keys() >= _CHANGE_EVENT
 
 
 def _json(value: bytes) -> object:

@@ -50,8 +50,7 @@ class Starter:
                 *self._value(),
                 "",
                 "# Kafka Connect's transforms, in order, each with a predicate if it is not for every record.",
-                "# transforms:",
-                "#   - {name: private, type: MaskField$Value, fields: card, predicate: {type: HasHeaderKey, name: EU}}",
+                *self._transforms(),
                 *self._mappings(),
                 "",
                 "# Who wants what: stored subscriptions, and the value paths that their conditions may name.",
@@ -71,7 +70,7 @@ class Starter:
         message = self.seen.example() or SampledMessage(self._topic(), b'{"n": 1}')
         record = {"topic": message.topic, **_content(message.value)}
         cases = [{"name": "a record goes its way", "record": record, "expect": {"topic": self._mapped(message.topic)}}]
-        if self._format() == "json":
+        if self._format() != "raw":
             cut = {"topic": message.topic, "value": '{"cut'}
             expect = {"outcome": "dead_lettered", "stage": "VALUE_CONVERTER"}
             cases.append({"name": "what is no JSON is set aside", "record": cut, "expect": expect})
@@ -128,17 +127,20 @@ class Starter:
         return {} if self.source["format"] not in ("nats", "kafka") else {"start": "earliest"}
 
     def _format(self) -> str:
-        return "json" if self.seen.is_json() else "raw"
+        return self.seen.format()
 
     def _value(self) -> Iterator[str]:
         yield ""
         columns = self.seen.columns()
         malformed = self.seen.malformed()
-        if malformed and self._format() == "json":
+        if malformed and self._format() != "raw":
             yield f"# Of {len(self.seen.messages):,} records {malformed:,} are not JSON: such records are dead letters."
         if self._format() == "raw":
             yield "# How values are decoded: not at all, as not all that were seen are JSON."
             yield _block({"value": {"format": "raw"}})
+        elif self._format() == "connect-json":
+            yield "# What values are: JSON with its schema, as Connect's JsonConverter writes it."
+            yield _block({"value": {"format": "connect-json"}})
         elif columns:
             yield f"# What values are, by {len(self.seen.messages):,} of the latest records. A field that is not listed"
             yield "# is left out: add it; or take the schema away, and every field stays."
@@ -147,6 +149,15 @@ class Starter:
         else:
             yield "# What values are: JSON. With a schema (carrier STRING, delay INT) they have the columns of it."
             yield _block({"value": {"format": "json"}})
+
+    def _transforms(self) -> Iterator[str]:
+        if self.seen.has_change_events():
+            yield "# The records are change events of Debezium: this takes the new row, or of a deletion the old one."
+            row = {"name": "row", "type": "ExtractNewRecordState", "delete.tombstone.handling.mode": "rewrite"}
+            yield _block({"transforms": [{**row, "add.fields": "op,table"}]})
+            return
+        yield "# transforms:"
+        yield "#   - {name: private, type: MaskField$Value, fields: card, predicate: {type: HasHeaderKey, name: EU}}"
 
     def _mappings(self) -> Iterator[str]:
         table = self._table()
