@@ -51,6 +51,14 @@ def test_many_stars_end_at_once():
     assert time.monotonic() - begun < 2
 
 
+@given(st.text("ab", min_size=30, max_size=90), st.sampled_from(["*a?b*", "a*b??a?b*", "*?aab?b*b?"]))
+def test_a_part_that_nearly_fits_often(value, pattern):
+    """Where a part's text is found often in vain, a regular expression finds the same."""
+    assert (regex(pattern, ignore_case=False).fullmatch(value) is not None) is pattern_matcher(pattern)(value)
+    dense = "a" * len(value) + value
+    assert (regex(pattern, ignore_case=False).fullmatch(dense) is not None) is pattern_matcher(pattern)(dense)
+
+
 def test_a_part_is_not_used_twice():
     """The end and the beginning of a value may not overlap."""
     assert not pattern_matcher("ab*ba")("aba")

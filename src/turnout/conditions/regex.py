@@ -7,9 +7,9 @@ is one that every value with a match contains: messages are looked up by it.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 
 from turnout.errors import ConditionError, MissingExtraError
 
@@ -18,6 +18,9 @@ MAX_REGEX = 1_024
 
 _MAX_MEMORY: Final = 1 << 18
 """Bytes of an expression's automata; what needs more of them than that at run time is matched more slowly."""
+
+_MAX_SET_MEMORY: Final = 1 << 20
+"""The same for several expressions in one automaton; with more states than that it begins again."""
 
 _MAX_OPEN: Final = 100
 """Nested groups; RE2 itself takes a thousand."""
@@ -33,16 +36,9 @@ def regex_searcher(pattern: str) -> Callable[[str], bool]:
     """
     if len(pattern) > MAX_REGEX:
         raise ConditionError(f"a regular expression of {len(pattern)} characters, at most {MAX_REGEX} are taken")
+    re2 = _engine()
     try:
-        import re2
-    except ModuleNotFoundError as missing:
-        raise MissingExtraError("regex", "re2") from missing
-    options = re2.Options()
-    options.max_mem = _MAX_MEMORY
-    options.never_capture = True
-    options.log_errors = False
-    try:
-        compiled = re2.compile(pattern.encode(), options)
+        compiled = re2.compile(pattern.encode(), _options(re2, _MAX_MEMORY))
     except (re2.error, UnicodeEncodeError) as failure:
         raise ConditionError(f"not a regular expression: {_reason(failure)}", text=pattern) from failure
     search = compiled.search
@@ -55,6 +51,67 @@ def regex_searcher(pattern: str) -> Callable[[str], bool]:
             return False
 
     return has_match
+
+
+def _engine() -> Any:
+    try:
+        import re2
+    except ModuleNotFoundError as missing:
+        raise MissingExtraError("regex", "re2") from missing
+    return re2
+
+
+def _options(re2: Any, memory: int) -> Any:
+    options = re2.Options()
+    options.max_mem = memory
+    options.never_capture = True
+    options.log_errors = False
+    return options
+
+
+class RegexSet:
+    """Several expressions that are searched for in one pass; see `RegexSet.of`.
+
+    Args:
+        found: gives the numbers of the expressions with a match in a text, and 0 for the one that always has.
+    """
+
+    def __init__(self, found: Callable[[bytes], Sequence[int] | None]) -> None:
+        self._found = found
+
+    @classmethod
+    def of(cls, patterns: Sequence[str]) -> RegexSet | None:
+        """Return the set of some valid expressions; None if they are too large for one automaton.
+
+        Raises:
+            MissingExtraError: ``google-re2`` is not installed.
+        """
+        re2 = _engine()
+        expressions = re2.Set.SearchSet(_options(re2, _MAX_SET_MEMORY))
+        try:
+            # It is in every text: an answer without it is none, because the automaton had too little memory.
+            expressions.Add(b"")
+            for pattern in patterns:
+                expressions.Add(pattern.encode())
+            expressions.Compile()
+        except (re2.error, UnicodeEncodeError):
+            return None
+        # Its first states are made now, which otherwise the first value waits for.
+        expressions.Match(_COMMON)
+        return cls(expressions.Match)
+
+    def found(self, value: str) -> list[int] | None:
+        """Return the indices of the expressions with a match in a value; None if that has to be asked one by one."""
+        try:
+            numbers = self._found(value.encode())
+        except UnicodeEncodeError:
+            return []
+        if not numbers or 0 not in numbers:
+            return None
+        return [number - 1 for number in numbers if number]
+
+
+_COMMON: Final = bytes(range(32, 127))
 
 
 def _reason(failure: Exception) -> str:

@@ -36,7 +36,7 @@ _PATIENCE = 1_000
 _RATIO = 4
 """A layer is merged with the next one when it is less than this many times as large."""
 
-_AT_ONCE = 4_096
+_AT_ONCE = 256
 """This many subscriptions are merged while the caller waits; more than that in the background."""
 
 

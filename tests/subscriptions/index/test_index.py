@@ -17,7 +17,7 @@ from tests.subscriptions.index.asking import all_rows_together, columns_of, expe
 from turnout.conditions import Kiwi, Operator, all_of, any_of, compare, evaluate, kiwi, leaves, not_, one_of
 from turnout.conditions.model import with_ids
 from turnout.subscriptions import Matcher, Snapshot, Subscription
-from turnout.subscriptions.index import Column, Index, build, facts, match_one, prefilter
+from turnout.subscriptions.index import Column, Index, build, facts, match_one, prefilter, value_tests
 from turnout.subscriptions.index import dictionary as books
 from turnout.subscriptions.index import index as index_module
 from turnout.subscriptions.index import match_batch as kernel
@@ -36,6 +36,8 @@ def low_bounds():
         patch.setattr(kernel, "MOST_CANDIDATES", 2)
         patch.setattr(kernel, "_MOST_NODES", 4)
         patch.setattr(match_one, "MOST_CANDIDATES", 2)
+        patch.setattr(value_tests, "_TOGETHER", 1)
+        patch.setattr(value_tests, "_GROUP", 2)
         patch.setattr(match_one, "_MOST_KNOWN", 2)
         patch.setattr(match_one, "_MANY_ENTRIES", 0)
         patch.setattr(index_module, "ROWS", 3)

@@ -128,7 +128,10 @@ class Index:
         if isinstance(subscriptions, Store):
             subscriptions = subscriptions.snapshot()
         revision = subscriptions.revision if isinstance(subscriptions, Snapshot) else 0
-        return cls([Layer(build(subscriptions, Costs(sample)))], revision)
+        segment = build(subscriptions, Costs(sample))
+        # Now: the first message of a small batch would wait for it.
+        single_of(segment)
+        return cls([Layer(segment)], revision)
 
     @classmethod
     def open(cls, folder: Path, revision: int) -> Index:

@@ -9,7 +9,6 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from turnout.conditions.check import Check, passes
 from turnout.conditions.evaluate import parsed_number
 from turnout.conditions.pattern import fold
 from turnout.subscriptions.index.arrays import EQUAL, GROUP, HOLDS, JUST_ONE, LIMITS, MANY, ONE_OF
@@ -72,7 +71,7 @@ class _Message:
 
     Attributes:
         metadata: of the message.
-        literals: of the message, by fact.
+        literals: of the message, by fact; below 0 the tests that are true, by the inverse of their group.
         numbers: that its values are, by key; NaN for a value that is no number, and without a value.
     """
 
@@ -91,7 +90,8 @@ class Single:
         arrays, head = segment.arrays, segment.head
         self._segment = segment
         self._literal_of = segment.literal_of
-        self._check_of: Callable[[int, int], Check] = segment.check
+        self._tests = segment.tests
+        self._group_of = segment.tests.group_of
         self._keys = head.keys
         self._facts = head.facts
         self._key_of_fact = segment.key_of_fact.tolist()
@@ -359,9 +359,25 @@ class Single:
                         return True
             return False
         if kind == HOLDS:
-            value = message.metadata.get(self._keys[a])
-            return value is not None and passes(self._check_of(a, b), value)
+            return self._passes(a, b, message)
         return self._tree(b, message)
+
+    def _passes(self, key: int, test: int, message: _Message) -> bool:
+        """Return True if a test of a key's value is true."""
+        group = self._group_of[test]
+        if group >= 0:
+            # Beside the facts: what is found by a group are tests.
+            passed = message.literals.get(~group)
+            if passed is None:
+                passed = message.literals[~group] = self._passed(key, group, message)
+            return test in passed
+        value = message.metadata.get(self._keys[key])
+        return value is not None and self._tests.passes(key, test, value)
+
+    def _passed(self, key: int, group: int, message: _Message) -> _Literals:
+        """Return the tests of a group that are true of the message."""
+        value = message.metadata.get(self._keys[key])
+        return () if value is None else self._tests.passed(group, value)
 
     def _is_member(self, member: int) -> bool:
         """Return True if the set in the upper half contains the literal in the lower one."""

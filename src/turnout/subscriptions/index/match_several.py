@@ -5,10 +5,9 @@ from __future__ import annotations
 from bisect import bisect_left
 from typing import cast
 
-from turnout.conditions.check import passes
 from turnout.conditions.evaluate import parsed_number
 from turnout.multivalued import Metadata, Multivalued, values_at
-from turnout.subscriptions.index.arrays import HOLDS, JUST_ONE, LIMITS
+from turnout.subscriptions.index.arrays import JUST_ONE, LIMITS
 from turnout.subscriptions.index.match_one import Single, _Literals, _Message, _Metadata, _Range
 from turnout.subscriptions.index.segment import Segment
 
@@ -66,10 +65,17 @@ class SeveralSingle(Single):
             return self._is_within(self._low[b], self._high[b], self._numbers(a, message))
         if kind == JUST_ONE:
             return sum(self._is_member(b << 32 | literal) for literal in self._literals_of(a, message)) == 1
-        if kind == HOLDS:
-            values = values_at(cast("Metadata", message.metadata), self._keys[a])
-            return any(passes(self._check_of(a, b), value) for value in values)
         return super()._holds(kind, a, b, message)
+
+    def _passes(self, key: int, test: int, message: _Message) -> bool:
+        if self._group_of[test] >= 0:
+            return super()._passes(key, test, message)
+        values = values_at(cast("Metadata", message.metadata), self._keys[key])
+        return any(self._tests.passes(key, test, value) for value in values)
+
+    def _passed(self, key: int, group: int, message: _Message) -> _Literals:
+        values = values_at(cast("Metadata", message.metadata), self._keys[key])
+        return frozenset().union(*(self._tests.passed(group, value) for value in values))
 
     @staticmethod
     def _is_within(low: float, high: float, numbers: list[float]) -> bool:

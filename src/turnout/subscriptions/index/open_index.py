@@ -11,6 +11,7 @@ from weakref import WeakValueDictionary
 from turnout.subscriptions.index.index import DictionaryCache, Index, Layer
 from turnout.subscriptions.index.layout import IndexFileError
 from turnout.subscriptions.index.manifest import Manifest, read_gone
+from turnout.subscriptions.index.match_one import single_of
 from turnout.subscriptions.index.segment import Segment
 
 _Identity: TypeAlias = tuple[str, int, int, int]
@@ -50,4 +51,6 @@ def _segment(path: Path) -> Segment:
     segment = _segments.get(identity)
     if segment is None:
         segment = _segments[identity] = Segment.open(path)
+        # Now: the first message of a small batch would wait for it.
+        single_of(segment)
     return segment

@@ -19,6 +19,7 @@ from turnout.subscriptions.index.facts import CELL, PART, SPAN, encoded, hash_of
 from turnout.subscriptions.index.layout import map_segment, write_segment
 from turnout.subscriptions.index.ranges import NodeLiterals
 from turnout.subscriptions.index.scanner import Scanner
+from turnout.subscriptions.index.value_tests import ValueTests
 
 if TYPE_CHECKING:
     from turnout.subscriptions.index.dictionary import ValueDictionaries
@@ -119,6 +120,11 @@ class Segment:
                 texts = list(map(arrays.literal_text.raw, places.tolist()))
                 scanners[fact] = Scanner(texts, (places + 1).astype(np.int32))
         return scanners
+
+    @cached_property
+    def tests(self) -> ValueTests:
+        """The tests that have to be carried out."""
+        return ValueTests(self)
 
     @property
     def expires(self) -> bool:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from turnout.conditions.check import Check, passes
 from turnout.conditions.evaluate import parsed_numbers
 from turnout.conditions.pattern import fold
 from turnout.subscriptions.index.buckets import GrowingArray, Ints, Longs, Places, indices_of
@@ -23,6 +22,9 @@ _UNKNOWN = -1
 _LEAST_ROOM = 256
 _MOST_VERDICTS = 1 << 19
 """Maximum number of cached test results."""
+
+_MOST_GROUPED = 1 << 16
+"""The same for groups of tests."""
 
 
 class Singles(NamedTuple):
@@ -63,7 +65,8 @@ class Tables:
         self.books = books
         self._head = segment.head
         self._find = segment.find
-        self._check = segment.check
+        self._tests = segment.tests
+        self._group_of = np.array(segment.tests.group_of, np.int32)
         self._salts = segment.salts
         self._nodes = segment.nodes
         self._scanners = segment.scanners
@@ -76,6 +79,7 @@ class Tables:
         self._several = {fact: _GrowingSeveral() for fact, many in enumerate(segment.many) if many}
         self._numbers = {key: GrowingArray(np.float64) for key in range(len(books))}
         self._verdicts: dict[int, bool] = {}
+        self._passed: dict[int, tuple[int, ...]] = {}
 
     def singles(self) -> Singles:
         """Return the literals of single facts, with room for all codes and the probed facts filled in."""
@@ -215,6 +219,18 @@ class Tables:
             pairs: a test, and in the lower half of the number the code of a value.
             keys: whose values.
         """
+        groups = self._group_of.take(pairs >> 32)
+        grouped = indices_of(groups >= 0)
+        if len(grouped) == 0:
+            return self._asked(pairs, keys)
+        verdicts = np.empty(len(pairs), np.bool_)
+        verdicts[grouped] = self._grouped(pairs.take(grouped), groups.take(grouped))
+        others = indices_of(groups < 0)
+        verdicts[others] = self._asked(pairs.take(others), keys.take(others))
+        return verdicts
+
+    def _asked(self, pairs: Longs, keys: Places) -> NDArray[np.bool_]:
+        """Return the results of tests that are carried out one by one."""
         asked = pairs.tolist()
         verdicts = list(map(self._verdicts.get, asked))
         if None in verdicts:
@@ -227,5 +243,24 @@ class Tables:
 
     def _passes(self, key: int, pair: int) -> bool:
         test, code = pair >> 32, pair & 0xFFFFFFFF
-        check: Check = self._check(key, test)
-        return code != 0 and passes(check, self.books[key].texts[code])
+        return code != 0 and self._tests.passes(key, test, self.books[key].texts[code])
+
+    def _grouped(self, pairs: Longs, groups: Ints) -> NDArray[np.bool_]:
+        """Return the results of tests that are carried out in groups."""
+        codes = pairs & 0xFFFFFFFF
+        true: list[int] = []
+        for asked in np.unique((groups.astype(np.int64) << 32) | codes).tolist():
+            passed = self._passed.get(asked)
+            if passed is None:
+                if len(self._passed) > _MOST_GROUPED:
+                    self._passed.clear()
+                passed = self._passed[asked] = self._passed_by(asked >> 32, asked & 0xFFFFFFFF)
+            true += passed
+        return np.isin(pairs, np.array(true, np.int64))
+
+    def _passed_by(self, group: int, code: int) -> tuple[int, ...]:
+        """Return the pairs of a group's tests that are true of the value of a code, as in `verdicts`."""
+        if code == 0:
+            return ()
+        texts = self.books[self._tests.key_of[group]].texts
+        return tuple([test << 32 | code for test in self._tests.passed(group, texts[code])])

@@ -1,0 +1,183 @@
+"""Tests of values that no look-up decides: globs, words and expressions, prepared where many are asked together.
+
+A message that is verified against thousands of patterns would wait for each of them to be compiled. Those that one
+message may be verified against are prepared with the segment, and regular expressions among them are searched for by
+one automaton for each group of them, in a tenth of the time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from turnout.conditions.check import Check, passes
+from turnout.conditions.pattern import fold, lexemes, pattern_matcher
+from turnout.conditions.regex import RegexSet, regex_searcher
+from turnout.subscriptions.index.arrays import HOLDS, TREE, Arrays
+from turnout.subscriptions.index.buckets import Longs, Places, expanded, indices_of
+
+if TYPE_CHECKING:
+    from turnout.subscriptions.index.segment import Segment
+
+_TOGETHER: Final = 16
+"""Number of entries found by one literal from which on their tests are prepared."""
+
+_MOST_PREPARED: Final = 1 << 16
+"""Approximate number of tests that are kept prepared: each takes some hundred bytes."""
+
+_GROUP: Final = 64
+"""Maximum number of expressions of a group."""
+
+_MOST_GROUPS: Final = 256
+"""Maximum number of groups, each of which takes up to two megabytes."""
+
+_LONG_VALUE: Final = 1 << 12
+"""Characters of a value beyond which it is not kept folded, and in words."""
+
+_Test = Callable[[str], bool]
+
+
+class ValueTests:
+    """Tests of a segment, by number. Thread-safe.
+
+    Args:
+        segment: whose tests they are.
+
+    Attributes:
+        group_of: by test: its group of expressions; -1 for a test that is asked by itself.
+        key_of: by group: the number of the key whose value it is searched for in.
+    """
+
+    def __init__(self, segment: Segment) -> None:
+        self._check = segment.check
+        self._known: dict[int, _Test] = {}
+        self._groups: list[tuple[RegexSet, tuple[int, ...]]] = []
+        self.group_of = [-1] * len(segment.arrays.test_form)
+        self.key_of: list[int] = []
+        for key, tests in _asked_together(segment.arrays, segment.head.always, segment.head.paired):
+            self._prepare(key, tests)
+
+    def _prepare(self, key: int, tests: Iterable[int]) -> None:
+        """Prepare tests of a key."""
+        expressions = []
+        for test in tests:
+            check = self._check(key, test)
+            if check.op == "re":
+                expressions.append((test, check.text))
+            elif len(self._known) < _MOST_PREPARED:
+                self._known[test] = _test_of(check)
+        for begin in range(0, len(expressions), _GROUP):
+            self._prepare_group(key, expressions[begin : begin + _GROUP])
+
+    def _prepare_group(self, key: int, expressions: Sequence[tuple[int, str]]) -> None:
+        if len(expressions) < 2 or len(self._groups) >= _MOST_GROUPS:
+            return
+        group = RegexSet.of([text for _, text in expressions])
+        if group is None:
+            # Together they are too large for one automaton.
+            middle = len(expressions) // 2
+            self._prepare_group(key, expressions[:middle])
+            self._prepare_group(key, expressions[middle:])
+            return
+        tests = tuple(test for test, _ in expressions)
+        for test in tests:
+            self.group_of[test] = len(self._groups)
+        self._groups.append((group, tests))
+        self.key_of.append(key)
+
+    def passes(self, key: int, test: int, value: str) -> bool:
+        """Return True if a test, of a key, is true of a value."""
+        known = self._known.get(test)
+        if known is None:
+            check = self._check(key, test)
+            known = _test_of(check)
+            # Expressions take too much memory for many to be kept one by one.
+            if check.op != "re":
+                if len(self._known) > 2 * _MOST_PREPARED:
+                    self._known.clear()
+                self._known[test] = known
+        return known(value)
+
+    def passed(self, group: int, value: str) -> tuple[int, ...]:
+        """Return the tests of a group that are true of a value."""
+        searched, tests = self._groups[group]
+        found = searched.found(value)
+        if found is None:
+            key = self.key_of[group]
+            return tuple([test for test in tests if self.passes(key, test, value)])
+        return tuple([tests[index] for index in found])
+
+
+def _asked_together(arrays: Arrays, always: int, paired: int) -> Iterator[tuple[int, list[int]]]:
+    """Yield keys with the tests that one message may be verified against together, in the order of their entries."""
+    if len(arrays.test_form) == 0:
+        return
+    sizes = np.diff(arrays.entries_at)
+    literals = indices_of(sizes >= _TOGETHER)
+    _, found = expanded(arrays.entries_at.take(literals).astype(np.int64), sizes.take(literals).astype(np.int64))
+    starts = np.append(indices_of(np.diff(arrays.pair_key, prepend=-1)), len(arrays.pair_key))
+    counts = np.diff(starts)
+    pairs = indices_of(counts >= _TOGETHER)
+    _, twice = expanded(starts.take(pairs) + paired, counts.take(pairs))
+    entries = np.concatenate([np.arange(always, paired), found, twice])
+    keys, tests = _tests_of(arrays, _distinct(arrays.entry_program.take(entries)))
+    for key in np.unique(keys).tolist():
+        yield key, _distinct(tests[keys == key]).tolist()
+
+
+def _tests_of(arrays: Arrays, programs: Places) -> tuple[Places, Places]:
+    """Return the keys and the tests that the checks of programs ask, also within trees."""
+    first = arrays.checks_at.take(programs).astype(np.int64)
+    _, checks = expanded(first, arrays.checks_at.take(programs + 1) - first)
+    kinds = arrays.check_op.take(checks) >> 1
+    own = checks[kinds == HOLDS]
+    trees = arrays.check_b.take(checks[kinds == TREE])
+    first = arrays.tree_at.take(trees).astype(np.int64)
+    _, nodes = expanded(first, arrays.tree_at.take(trees + 1) - first)
+    nodes = nodes[arrays.node_op.take(nodes) >> 1 == HOLDS]
+    keys = np.concatenate([arrays.check_a.take(own), arrays.node_a.take(nodes)])
+    return keys, np.concatenate([arrays.check_b.take(own), arrays.node_b.take(nodes)])
+
+
+def _distinct(numbers: NDArray[np.integer]) -> Longs:
+    """Return each number once, in the order in which they come first."""
+    _, first = np.unique(numbers, return_index=True)
+    return numbers.take(np.sort(first)).astype(np.int64)
+
+
+def _test_of(check: Check) -> _Test:
+    """Return the test, without its negation, of a present value."""
+    if check.op == "re":
+        return regex_searcher(check.text)
+    if check.op == "glob":
+        whole = pattern_matcher(check.text, ignore_case=check.fold)
+    elif check.partial:
+        whole = partial(passes, check._replace(partial=False, fold=False))
+    else:
+        return partial(passes, check)
+    if check.partial:
+        return lambda value: any(map(whole, _words_of(value, folded=check.fold)))
+    return (lambda value: whole(_folded(value))) if check.fold else whole
+
+
+def _folded(value: str) -> str:
+    return fold(value) if len(value) > _LONG_VALUE else _known_folded(value)
+
+
+def _words_of(value: str, *, folded: bool) -> Sequence[str]:
+    if len(value) > _LONG_VALUE:
+        return lexemes(fold(value) if folded else value)
+    return _known_words(value, folded=folded)
+
+
+_known_folded = lru_cache(maxsize=64)(fold)
+"""One message's value is compared with many patterns."""
+
+
+@lru_cache(maxsize=64)
+def _known_words(value: str, *, folded: bool) -> Sequence[str]:
+    return lexemes(fold(value) if folded else value)
