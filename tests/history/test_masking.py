@@ -89,6 +89,28 @@ def test_no_view_shows_what_is_masked_behind_a_released_transform(name: str) -> 
         assert not [part for part, content in shown.items() if SECRET in json.dumps(content, default=str)], written
 
 
+@pytest.mark.parametrize(
+    ("options", "masked"),
+    [
+        ("type: ReplaceField$Value, renames: 'order.card:pan'", "order.pan"),
+        ("type: HeaderFrom$Value, fields: order.card, headers: Card, operation: copy", "order.card"),
+        ("type: HoistField$Value, hoisted: order.card, field: wrapped", "order.wrapped"),
+        ("type: ValueToKey, fields: order.card", "order.card"),
+        ("type: Cast$Value, spec: 'order.card:string'", "order.card"),
+        ("type: ExtractField$Value, field: order", "card"),
+    ],
+)
+def test_no_view_shows_a_nested_field_that_is_masked(options: str, masked: str) -> None:
+    """KIP-821's paths are followed as names are, also where something else is in the place of the object."""
+    masked_at = f"{masked}, field.syntax.version: V2"
+    route = route_of(f"{options}, field.syntax.version: V2", masked_at)
+    for value in ({"order": {"card": SECRET, "n": 1}, "n": 2}, {"order": SECRET}, {"order": [SECRET]}, SECRET):
+        clear, shown = explained(route, json.dumps(value).encode())
+
+        assert SECRET in json.dumps(clear, default=str)
+        assert not [part for part, content in shown.items() if SECRET in json.dumps(content, default=str)], value
+
+
 def test_elements_of_arrays_are_hidden_by_the_name_of_their_field() -> None:
     """Also fields inside of elements, which conditions see as JSON."""
     paths = "{card: 'value.items[].card', items: 'value.items[]', n: 'value.items[].n'}"

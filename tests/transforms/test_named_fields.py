@@ -30,7 +30,7 @@ def test_an_unknown_option_of_a_transform() -> None:
 
     assert problems == {
         "transforms[0].exlude": 'unknown option; did you mean "exclude"? '
-        "(known here: exclude, include, renames, replace.null.with.default)"
+        "(known here: exclude, include, renames, field.syntax.version, replace.null.with.default)"
     }
 
 

@@ -64,7 +64,7 @@ def test_a_name_that_is_listed_again_is_left_out() -> None:
     """Kafka 4.3 takes such a list; a key with the field twice could not be made."""
     (stage,) = Chain.from_route([{"type": "ValueToKey", "fields": "b,a,b"}]).stages
 
-    assert stage.transform == ValueToKey(fields=("b", "a"))
+    assert stage.transform == ValueToKey(fields=(("b",), ("a",)))
 
 
 def test_lists_of_aliases_and_topics_have_no_empty_entry() -> None:

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
 from turnout.errors import RecordError
 from turnout.records import Batch, Block, Field, Schema, Shape
 from turnout.records.schema import LOGICAL
 from turnout.records.types import NewColumns
-from turnout.transforms.base import REPLACE_NULL, Errors, NamedField, Side, Step, Transform, flat_fields, unchanged
+from turnout.transforms.base import REPLACE_NULL, Errors, NamedField, Side, Step, Transform, unchanged
 from turnout.transforms.casting import caster, keeps
 from turnout.transforms.java.text import trim
+from turnout.transforms.nested import FIELD_SYNTAX, FieldPath, Nesting, Tree, nested_fields, nested_step, parse_fields
 from turnout.transforms.options import Option, Options
 from turnout.transforms.requirements import require_object
 from turnout.transforms.storing import SCHEMA_BUILDER, convert, copied, default_value, read, store
 
+_PURPOSE = "cast types"
 TARGETS = ("int8", "int16", "int32", "int64", "float32", "float64", "boolean", "string")
 
 
@@ -53,7 +55,7 @@ class Cast(Transform):
 
     Attributes:
         whole: the type of the whole key or value, if it is cast as a whole.
-        fields: the type of each named field; names are flat.
+        fields: the steps to each named field, and its type.
     """
 
     summary: ClassVar[str] = "Casts fields, or the whole key or value, to a primitive type."
@@ -64,30 +66,32 @@ class Cast(Transform):
         Option(
             "spec",
             "LIST",
-            "Entries field:type, or one type for the whole.",
+            "Entries field:type, or one type for the whole; a field is a path where the syntax version is V2.",
             check=_check,
             valid=f"types: {', '.join(TARGETS)}, in any case",
         ),
+        FIELD_SYNTAX,
         REPLACE_NULL,
     )
 
     whole: str | None = None
-    fields: tuple[tuple[str, str], ...] = ()
+    fields: tuple[tuple[FieldPath, str], ...] = ()
     replace_null_with_default: bool = True
 
     @classmethod
     def from_options(cls, options: Options, side: Side) -> Self:
         """Read the spec; where a field is named twice the last type wins."""
         parts = [_parts(entry) for entry in options["spec"]]
-        replace = options["replace.null.with.default"]
+        nulls = options["replace.null.with.default"]
         if len(parts[0]) == 1:
-            return cls(side=side, whole=_type(parts[0][0]), replace_null_with_default=replace)
-        fields = {name: _type(type_) for name, type_ in parts}
-        return cls(side=side, fields=tuple(fields.items()), replace_null_with_default=replace)
+            return cls(side=side, whole=_type(parts[0][0]), replace_null_with_default=nulls)
+        paths = parse_fields("spec", [name for name, _ in parts], options["field.syntax.version"])
+        fields = {path: _type(type_) for path, (_, type_) in zip(paths, parts, strict=True)}
+        return cls(side=side, fields=tuple(fields.items()), replace_null_with_default=nulls)
 
     def named_fields(self) -> Iterator[NamedField]:
         """See `Transform.named_fields`."""
-        return flat_fields("spec", self.side, (name for name, _ in self.fields))
+        return nested_fields("spec", self.side, (path for path, _ in self.fields))
 
     def plan(self, shape: Shape) -> Step:
         """Null stays as it is; anything else is cast as a whole, or in the fields that are named."""
@@ -95,15 +99,20 @@ class Cast(Transform):
             return Step(unchanged)
         if self.whole is not None:
             return _whole(shape, self.whole)
-        require_object(shape, "cast types")
+        require_object(shape, _PURPOSE)
+        tree = Tree(self.fields)
+        if tree.children:
+            return nested_step(tree, self._flat, Nesting(_PURPOSE, self.replace_null_with_default))
         if shape.schema is None:
-            return _fields_of_map(self.fields)
-        return self._fields_of_struct(shape.schema)
+            return _fields_of_map(tree.items)
+        return self._fields_of_struct(shape.schema, dict(tree.items))
 
-    def _fields_of_struct(self, schema: Schema) -> Step:
+    def _flat(self, tree: Tree[str]) -> Cast | None:
+        return replace(self, fields=tuple(((name,), type_) for name, type_ in tree.items)) if tree.items else None
+
+    def _fields_of_struct(self, schema: Schema, targets: dict[str, str]) -> Step:
         if schema.default is not None:
             raise RecordError("a struct with a default cannot be cast: its default has the old types", SCHEMA_BUILDER)
-        targets = dict(self.fields)
         fields = tuple(
             Field(field.name, _cast_schema(field.schema, targets[field.name])) if field.name in targets else field
             for field in schema.fields
@@ -135,7 +144,7 @@ def _cast_schema(schema: Schema, target: str) -> Schema:
     return Schema(target, schema.optional, default)
 
 
-def _fields_of_map(targets: tuple[tuple[str, str], ...]) -> Step:
+def _fields_of_map(targets: Sequence[tuple[str, str]]) -> Step:
     casts = [(name, caster(None, target)) for name, target in targets]
 
     def run(block: Block, _where: Sequence[bool] | None, _batch: Batch, errors: Errors) -> Block:

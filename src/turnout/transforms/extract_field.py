@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from typing import ClassVar, Self
 
 from turnout.errors import RecordError
-from turnout.records import Batch, Block, Field, Schema, Shape, group
+from turnout.records import Batch, Block, Schema, Shape, group
 from turnout.records.paths import PathError, parse_path
 from turnout.records.schema import ANY
-from turnout.records.types import Column, NewColumn, Value
+from turnout.records.types import Column
 from turnout.transforms.base import REPLACE_NULL, Errors, NamedField, Side, Step, Transform, mistake, unchanged
-from turnout.transforms.checks import one_of
 from turnout.transforms.flow import Move
+from turnout.transforms.nested import FIELD_SYNTAX
+from turnout.transforms.nested_reading import fields_on, read_map, read_struct
 from turnout.transforms.options import Option, Options
 from turnout.transforms.requirements import require_object
-from turnout.transforms.storing import default_value, read
 
 _PURPOSE = "field extraction"
 
@@ -35,14 +35,7 @@ class ExtractField(Transform):
     keeps_topic: ClassVar[bool] = True
     options: ClassVar[tuple[Option, ...]] = (
         Option("field", "STRING", "The field's name, or its path where the syntax version is V2."),
-        Option(
-            "field.syntax.version",
-            "STRING",
-            "V1: the text is one name. V2: steps between dots, a step with dots inside backticks.",
-            default="V1",
-            check=one_of("V1", "V2", any_case=True),
-            valid="V1, V2, in any case",
-        ),
+        FIELD_SYNTAX,
         REPLACE_NULL,
     )
 
@@ -82,64 +75,25 @@ class ExtractField(Transform):
         return Step(self._of_map)
 
     def _of_map(self, block: Block, _where: object, _batch: Batch, errors: Errors) -> Block | list[Block]:
-        first, *others = self.path
-        column = block.columns.get(first)
-        if column is None:
-            return block.nulls(None)
-        parent = first
-        for step in others:
-            column = [_entry(value, step, parent, index, errors) for index, value in enumerate(column)]
-            parent = step
-        return _in_place(block, None, column)
+        column = read_map(block, self.path, _PURPOSE, errors)
+        return block.nulls(None) if column is None else _in_place(block, None, column)
 
     def _of_struct(self, schema: Schema) -> Step:
         if schema.type != "struct":
             raise RecordError(f"Cannot look up fields on non-struct type: {schema.type}")
-        fields = self._fields(schema)
-        *parents, last = fields
-        field_schema = None if last.schema.type == ANY else last.schema
+        fields = fields_on(schema, self.path)
+        if fields is None:
+            raise RecordError(f"Unknown field: {self.field}", "java.lang.IllegalArgumentException")
+        last = fields[-1].schema
+        field_schema = None if last.type == ANY else last
 
         def run(block: Block, _where: object, _batch: Batch, _errors: Errors) -> Block | list[Block]:
             if block.kind == "null":
                 return block.nulls(field_schema)
-            # Parents are read with their defaults whatever the option says.
-            column = read(block, fields[0], defaults=bool(parents) or self.replace_null_with_default)
-            for field in fields[1:]:
-                column = _fields_of(column, field, defaults=field is not last or self.replace_null_with_default)
+            column = read_struct(block, fields, defaults=self.replace_null_with_default)
             return _in_place(block, field_schema, column)
 
         return Step(run)
-
-    def _fields(self, schema: Schema) -> tuple[Field, ...]:
-        """The fields on the way, the one to extract last."""
-        fields: list[Field] = []
-        for step in self.path:
-            inner = schema.field(step) if schema.type == "struct" else None
-            if inner is None:
-                raise RecordError(f"Unknown field: {self.field}", "java.lang.IllegalArgumentException")
-            fields.append(Field(step, inner))
-            schema = inner
-        return tuple(fields)
-
-
-def _entry(value: Value, step: str, parent: str, index: int, errors: Errors) -> Value:
-    """The entry of a map; null has none, and everything else is refused."""
-    if type(value) is dict:
-        return value.get(step)
-    if value is not None:
-        message = f"Only Map objects supported in absence of schema for [{_PURPOSE}], found another type: {parent}"
-        errors.setdefault(index, RecordError(message))
-    return None
-
-
-def _fields_of(column: Column, field: Field, *, defaults: bool) -> NewColumn:
-    """Return one field of each struct; a default replaces a null, but not in a struct that is null itself."""
-    name = field.name
-    default = default_value(field.schema) if defaults else None
-    if default is None:
-        return [None if struct is None else struct.get(name) for struct in column]
-    values = [(struct, None if struct is None else struct.get(name)) for struct in column]
-    return [default if value is None and struct is not None else value for struct, value in values]
 
 
 def _in_place(block: Block, schema: Schema | None, column: Column) -> Block | list[Block]:

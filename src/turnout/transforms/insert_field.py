@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, Self
 
 import numpy as np
@@ -14,11 +14,13 @@ from turnout.records import Batch, Block, Field, Int32, Moment, Schema, Shape
 from turnout.records.schema import TIMESTAMP
 from turnout.records.types import Column, NewColumns
 from turnout.transforms.base import REPLACE_NULL, Errors, Run, Side, Step, Transform, mistake, unchanged
+from turnout.transforms.nested import FIELD_SYNTAX, FieldPath, Nesting, Tree, nested_step, parse_field
 from turnout.transforms.options import Option, Options
 from turnout.transforms.requirements import require_object
 from turnout.transforms.storing import SCHEMA_BUILDER, copied, store
 
 Source = Literal["topic", "partition", "offset", "timestamp", "static"]
+_PURPOSE = "field insertion"
 _SOURCES: tuple[Source, ...] = ("topic", "partition", "offset", "timestamp", "static")
 _SCHEMAS = {
     "topic": Schema("string"),
@@ -33,16 +35,25 @@ _SCHEMAS = {
 class Insertion:
     """Added field: ``name!`` in the options makes it required, ``name?`` and ``name`` optional."""
 
-    name: str
+    path: FieldPath
     source: Source
     optional: bool = True
 
     @classmethod
-    def parse(cls, text: str, source: Source) -> Self:
-        """Read the name with its suffix; only one is taken off."""
-        if text[-1:] in ("?", "!"):
-            return cls(text[:-1], source, optional=text[-1] == "?")
-        return cls(text, source)
+    def parse(cls, text: str, source: Source, version: str) -> Self:
+        """Read the name with its suffix; only one is taken off.
+
+        Raises:
+            OptionError: the path has no steps, or a backtick that is never closed.
+        """
+        suffix = text[-1:] if text[-1:] in ("?", "!") else ""
+        name = text.removesuffix(suffix)
+        return cls(parse_field(f"{source}.field", name, version), source, optional=suffix != "!")
+
+    @property
+    def name(self) -> str:
+        """The name in its object."""
+        return self.path[-1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +71,7 @@ class InsertField(Transform):
         Option("timestamp.field", "STRING", "Field for the timestamp.", default=None, valid="name, name?, name!"),
         Option("static.field", "STRING", "Field for static.value.", default=None, valid="name, name?, name!"),
         Option("static.value", "STRING", "The text for static.field; may be empty.", default=None),
+        FIELD_SYNTAX,
         REPLACE_NULL,
     )
 
@@ -71,7 +83,8 @@ class InsertField(Transform):
     def from_options(cls, options: Options, side: Side) -> Self:
         """Collect the insertions in the order in which Connect makes them."""
         named = [(options[f"{source}.field"], source) for source in _SOURCES]
-        insertions = tuple(Insertion.parse(name, source) for name, source in named if name is not None)
+        version = options["field.syntax.version"]
+        insertions = tuple(Insertion.parse(name, source, version) for name, source in named if name is not None)
         if not insertions:
             raise mistake("", "expected at least one of " + ", ".join(f"{source}.field" for source in _SOURCES))
         static = options["static.value"]
@@ -83,8 +96,15 @@ class InsertField(Transform):
         """Add the fields behind the others; null stays as it is."""
         if shape.kind == "null":
             return Step(unchanged)
-        require_object(shape, "field insertion")
+        require_object(shape, _PURPOSE)
+        tree = Tree((insertion.path, insertion) for insertion in self.insertions)
+        if tree.children:
+            return nested_step(tree, self._flat, Nesting(_PURPOSE, self.replace_null_with_default, create=True))
         return Step(self._into_map if shape.schema is None else self._into_struct(shape.schema))
+
+    def _flat(self, tree: Tree[Insertion]) -> InsertField | None:
+        insertions = tuple(replace(insertion, path=(name,)) for name, insertion in tree.items)
+        return replace(self, insertions=insertions) if insertions else None
 
     def _into_map(self, block: Block, _where: Sequence[bool] | None, batch: Batch, errors: Errors) -> list[Block]:
         inserted = {insertion: self._values(insertion, block, batch, errors) for insertion in self.insertions}

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from itertools import compress
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from turnout.errors import RecordError
 from turnout.records import Batch, BigInt, Block, Float32, Int8, Int16, Int32, Moment, Schema, Shape
 from turnout.records.schema import DATE, DECIMAL, TIME, TIMESTAMP
 from turnout.records.types import Column, DynamicValue, NewColumns, Value
-from turnout.transforms.base import REPLACE_NULL, Errors, NamedField, Run, Step, Transform, flat_fields
+from turnout.transforms.base import REPLACE_NULL, Errors, NamedField, Run, Side, Step, Transform
 from turnout.transforms.checks import names, non_empty
 from turnout.transforms.flow import ContentPath
 from turnout.transforms.java.number import double, low_bits, parsed_decimal, parsed_integer, single
-from turnout.transforms.options import Option
+from turnout.transforms.nested import FIELD_SYNTAX, FieldPath, Nesting, Tree, nested_fields, nested_step, parse_fields
+from turnout.transforms.options import Option, Options
 from turnout.transforms.requirements import require_object
 from turnout.transforms.storing import convert, read, store
 
@@ -38,45 +39,70 @@ _ZEROS: dict[type, Value] = {
 _BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
 _WIDTHS: dict[type, int] = {int: 64, Int8: 8, Int16: 16, Int32: 32}
 _MOMENTS = (DATE, TIME, TIMESTAMP)
+_PURPOSE = "mask fields"
 
 
 @dataclass(frozen=True, slots=True)
 class MaskField(Transform):
-    """See ``summary``."""
+    """See ``summary``.
+
+    Attributes:
+        paths: the steps to each field.
+    """
 
     summary: ClassVar[str] = "Replaces fields by the zero of their type, or by a replacement for numbers and strings."
     kafka: ClassVar[bool] = True
     keeps_topic: ClassVar[bool] = True
     keeps_paths: ClassVar[bool] = True
     options: ClassVar[tuple[Option, ...]] = (
-        Option("fields", "LIST", "The fields, flat names.", check=names, distinct=True, valid="not empty"),
+        Option(
+            "fields",
+            "LIST",
+            "The fields, paths where the syntax version is V2.",
+            check=names,
+            distinct=True,
+            valid="not empty",
+        ),
         Option("replacement", "STRING", "What to put there.", default=None, check=non_empty, valid="not empty"),
+        FIELD_SYNTAX,
         REPLACE_NULL,
     )
 
-    fields: tuple[str, ...] = ()
+    paths: tuple[FieldPath, ...] = ()
     replacement: str | None = None
     replace_null_with_default: bool = True
 
+    @classmethod
+    def from_options(cls, options: Options, side: Side) -> Self:
+        """Parse the paths."""
+        paths = parse_fields("fields", options["fields"], options["field.syntax.version"])
+        return cls(side, paths, options["replacement"], options["replace.null.with.default"])
+
     def named_fields(self) -> Iterator[NamedField]:
         """See `Transform.named_fields`."""
-        return flat_fields("fields", self.side, self.fields)
+        return nested_fields("fields", self.side, self.paths)
 
     def masks(self) -> Iterator[ContentPath]:
         """See `Transform.masks`."""
-        return ((self.root, name) for name in self.fields)
+        return ((self.root, *path) for path in self.paths)
 
     def plan(self, shape: Shape) -> Step:
         """Mask the named fields; a null key or value fails, a null field stays null."""
-        require_object(shape, "mask fields")
+        require_object(shape, _PURPOSE)
+        tree = Tree((path, path) for path in self.paths)
+        if tree.children:
+            return nested_step(tree, self._flat, Nesting(_PURPOSE, self.replace_null_with_default))
+        names = [name for name, _ in tree.items]
         mask = FieldMask(self.replacement)
         if shape.schema is None:
             # A field that is absent is added as null: then the values do not keep their shape.
-            return Step(_of_maps(self.fields, mask), in_place=set(self.fields).issubset(shape.names))
-        return Step(self._of_structs(shape.schema, mask), in_place=True)
+            return Step(_of_maps(names, mask), in_place=set(names).issubset(shape.names))
+        return Step(self._of_structs(shape.schema, frozenset(names), mask), in_place=True)
 
-    def _of_structs(self, schema: Schema, mask: FieldMask) -> Run:
-        names = frozenset(self.fields)
+    def _flat(self, tree: Tree[FieldPath]) -> MaskField | None:
+        return replace(self, paths=tuple((name,) for name, _ in tree.items)) if tree.items else None
+
+    def _of_structs(self, schema: Schema, names: frozenset[str], mask: FieldMask) -> Run:
         defaults = self.replace_null_with_default
 
         def run(block: Block, where: Sequence[bool] | None, _batch: Batch, errors: Errors) -> Block:
@@ -94,7 +120,7 @@ class MaskField(Transform):
         return run
 
 
-def _of_maps(names: tuple[str, ...], mask: FieldMask) -> Run:
+def _of_maps(names: Sequence[str], mask: FieldMask) -> Run:
     def run(block: Block, where: Sequence[bool] | None, _batch: Batch, errors: Errors) -> Block:
         columns: NewColumns = dict(block.columns)
         wrong: Errors = {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
 from turnout.records import Batch, Block, Field, Schema, Shape
@@ -14,13 +14,13 @@ from turnout.transforms.base import (
     Side,
     Step,
     Transform,
-    flat_fields,
     mistake,
     unchanged,
 )
 from turnout.transforms.checks import one_of
 from turnout.transforms.java.text import trim
 from turnout.transforms.java.time import JavaTimeError, parse_java_time
+from turnout.transforms.nested import FIELD_SYNTAX, FieldPath, Nesting, Tree, nested_fields, nested_step, parse_field
 from turnout.transforms.options import Option, Options
 from turnout.transforms.requirements import require_object
 from turnout.transforms.storing import Memo, convert, copied, default_value, read, store
@@ -36,7 +36,7 @@ class TimestampConverter(Transform):
     """See ``summary``.
 
     Attributes:
-        field: the field, empty for the whole key or value.
+        path: the steps to the field, none for the whole key or value.
         format: the pattern of ``java.text.SimpleDateFormat``, empty if none was given.
     """
 
@@ -46,7 +46,7 @@ class TimestampConverter(Transform):
     keeps_paths: ClassVar[bool] = True
     options: ClassVar[tuple[Option, ...]] = (
         Option("target.type", "STRING", "What to make.", check=one_of(*TARGET_TYPES), valid=", ".join(TARGET_TYPES)),
-        Option("field", "STRING", "The field, a flat name; empty for the whole.", default=""),
+        Option("field", "STRING", "The field, a path where the syntax version is V2; empty for the whole.", default=""),
         Option("format", "STRING", "The pattern of the text.", default="", valid="java.text.SimpleDateFormat"),
         Option(
             "unix.precision",
@@ -56,11 +56,12 @@ class TimestampConverter(Transform):
             check=one_of(*PRECISIONS),
             valid=", ".join(PRECISIONS),
         ),
+        FIELD_SYNTAX,
         REPLACE_NULL,
     )
 
     target_type: str = "Timestamp"
-    field: str = ""
+    path: FieldPath = ()
     format: str = ""
     unix_precision: str = "milliseconds"
     replace_null_with_default: bool = True
@@ -75,21 +76,42 @@ class TimestampConverter(Transform):
             parse_java_time(pattern)
         except JavaTimeError as error:
             raise mistake("format", f"expected a pattern of java.text.SimpleDateFormat: {error}") from None
-        return super(TimestampConverter, cls).from_options({**options, "format": pattern}, side)
+        field = options["field"]
+        return cls(
+            side,
+            options["target.type"],
+            parse_field("field", field, options["field.syntax.version"]) if field else (),
+            pattern,
+            options["unix.precision"],
+            options["replace.null.with.default"],
+        )
 
     def named_fields(self) -> Iterator[NamedField]:
         """See `Transform.named_fields`."""
-        return flat_fields("field", self.side, [self.field] if self.field else [])
+        return nested_fields("field", self.side, [self.path] if self.path else [])
 
     def plan(self, shape: Shape) -> Step:
         """Convert the whole, or the one field; null stays null, and has the converted schema where it has one."""
         conversion = Conversion(self.target_type, self.format, self.unix_precision)
-        if self.field:
+        if len(self.path) > 1:
+            return self._nested(shape)
+        if self.path:
             return self._field(shape, conversion)
         if shape.schema is None:
             return self._whole(shape, None, Memo(conversion.of_any))
         source = source_of(shape.schema)
         return self._whole(shape, self._target(shape.schema), Memo(conversion.of(source)))
+
+    def _nested(self, shape: Shape) -> Step:
+        if shape.kind == "null":
+            return Step(unchanged)
+        nesting = Nesting(_PURPOSE, self.replace_null_with_default)
+        require_object(shape, _PURPOSE)
+        return nested_step(
+            Tree([(self.path, self)]),
+            lambda tree: replace(self, path=self.path[-1:]) if tree.items else None,
+            nesting,
+        )
 
     def _target(self, schema: Schema) -> Schema:
         return TARGETS[self.target_type].with_(optional=schema.optional)
@@ -110,13 +132,13 @@ class TimestampConverter(Transform):
             if shape.kind == "null":
                 return Step(unchanged)
             require_object(shape, _PURPOSE)
-            return _field_of_map(self.field, Memo(conversion.of_any))
+            return _field_of_map(self.path[0], Memo(conversion.of_any))
         if shape.kind != "null" or shape.schema.type != "struct":
             require_object(shape, _PURPOSE)
         return self._field_of_struct(shape, shape.schema, conversion)
 
     def _field_of_struct(self, shape: Shape, schema: Schema, conversion: Conversion) -> Step:
-        name, defaults = self.field, self.replace_null_with_default
+        name, defaults = self.path[0], self.replace_null_with_default
         old = schema.field(name)
         fields = tuple(
             Field(name, self._target(field.schema)) if field.name == name else field for field in schema.fields
@@ -141,13 +163,14 @@ class TimestampConverter(Transform):
     def _default(self, schema: Schema, conversion: Conversion) -> dict[str, object]:
         """The default of a struct, its field converted."""
         default: dict[str, object] = dict(default_value(schema))
-        old = schema.field(self.field)
+        name = self.path[0]
+        old = schema.field(name)
         if old is None:
             return default
-        value = default.get(self.field)
+        value = default.get(name)
         if value is None and self.replace_null_with_default:
             value = default_value(old)
-        return default | {self.field: None if value is None else conversion.of(source_of(old))(value)}
+        return default | {name: None if value is None else conversion.of(source_of(old))(value)}
 
 
 def _field_of_map(name: str, memo: Memo) -> Step:

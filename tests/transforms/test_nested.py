@@ -1,0 +1,144 @@
+"""Transforms at paths of KIP-821, beside the same transforms at the root."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.transforms.drawn import structs, value_of
+
+from turnout.codecs import parse_ddl
+from turnout.errors import ConfigError
+from turnout.records import Failure, Field, Record, Schema
+from turnout.transforms import Chain
+from turnout.transforms.named_fields import unknown_fields
+
+FLAT: dict[str, tuple[dict[str, str], ...]] = {
+    "Cast": ({"spec": "{}a:string,{}b:int64"}, {"spec": "{}c:float64"}),
+    "MaskField": ({"fields": "{}a,{}b"}, {"fields": "{}c", "replacement": "7"}),
+    "ReplaceField": ({"exclude": "{}a"}, {"include": "{}a,{}b"}, {"renames": "{}a:x,{}b:y", "exclude": "{}c"}),
+    "TimestampConverter": ({"field": "{}a", "target.type": "unix"}, {"field": "{}b", "target.type": "Timestamp"}),
+    "InsertField": ({"topic.field": "{}t", "offset.field": "{}o!"}, {"partition.field": "{}a"}),
+    "HoistField": ({"hoisted": "{}a", "field": "w"}, {"hoisted": "{}b", "field": "a"}),
+}
+STAGES = [(name, options) for name, drawn in FLAT.items() for options in drawn]
+
+
+def stage(name: str, options: dict[str, str], parent: str) -> Chain:
+    at = {option: text.replace("{}", parent) for option, text in options.items()}
+    return Chain.from_route([{"type": f"{name}$Value", **at, "field.syntax.version": "V2"}])
+
+
+def record(value: object, schema: Schema | None = None) -> Record:
+    return Record("orders", value=value, value_schema=schema, partition=3, offset=7)
+
+
+@given(
+    chosen=st.sampled_from(STAGES),
+    values=st.lists(
+        st.dictionaries(st.sampled_from(["a", "b", "c"]), st.sampled_from(["x", "12", 5, 1.5, True, None])), max_size=6
+    ),
+)
+@settings(suppress_health_check=[HealthCheck.too_slow])
+def test_a_path_does_inside_of_an_object_what_a_name_does_at_the_root(
+    chosen: tuple[str, dict[str, str]], values: list[dict[str, Any]]
+) -> None:
+    """Schemaless: each object by itself, in batches of several shapes, two steps down."""
+    name, options = chosen
+    flat = stage(name, options, "").apply([record(value) for value in values])
+    nested = stage(name, options, "p.`q.r`.").apply([record({"n": 1, "p": {"q.r": value}}) for value in values])
+
+    for one, other in zip(flat, nested, strict=True):
+        if isinstance(one, Record):
+            assert isinstance(other, Record)
+            assert other.value == {"n": 1, "p": {"q.r": one.value}}
+            assert list(other.value["p"]["q.r"]) == list(one.value)
+        else:
+            assert isinstance(other, Failure)
+            assert isinstance(one, Failure)
+            assert other.message == one.message
+
+
+@given(chosen=st.sampled_from(STAGES), data=st.data())
+@settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large], deadline=None)
+def test_the_same_with_a_schema(chosen: tuple[str, dict[str, str]], data: st.DataObject) -> None:
+    """The struct inside gets the schema that it would get at the root, and stays as optional as it was."""
+    name, options = chosen
+    schema = data.draw(structs(1)).with_(default=None)
+    values = data.draw(st.lists(value_of(schema).filter(lambda value: value is not None), max_size=3))
+    outer = Schema("struct", fields=(Field("n", Schema("int64")), Field("p", schema)))
+    flat = stage(name, options, "").apply([record(value, schema) for value in values])
+    nested = stage(name, options, "p.").apply([record({"n": 1, "p": value}, outer) for value in values])
+
+    for one, other in zip(flat, nested, strict=True):
+        if isinstance(other, Record):
+            assert isinstance(one, Record)
+            assert one.value_schema is not None
+            assert other.value_schema is not None
+            assert other.value_schema.field("p") == one.value_schema.with_(optional=schema.optional)
+            assert repr(other.value["p"]) == repr(one.value)
+        else:
+            assert isinstance(one, Failure)
+
+
+def test_a_struct_with_a_default_cannot_change_inside() -> None:
+    """Its default would have the old types."""
+    inner = Schema("struct", fields=(Field("a", Schema("string")),))
+    outer = Schema("struct", fields=(Field("p", inner),), default={"p": {"a": "1"}})
+    (outcome,) = stage("Cast", {"spec": "{}a:int64"}, "p.").apply([record({"p": {"a": "1"}}, outer)])
+
+    assert isinstance(outcome, Failure)
+    assert "a struct with a default cannot change inside" in outcome.message
+
+
+def test_a_predicate_leaves_the_others_as_they_are() -> None:
+    """Also where their schema changes."""
+    chain = Chain.from_route(
+        [
+            {
+                "type": "Cast$Value",
+                "spec": "p.a:int64",
+                "field.syntax.version": "V2",
+                "predicate": {"type": "TopicNameMatches", "pattern": "yes"},
+            }
+        ]
+    )
+    schema = parse_ddl("p STRUCT<a: STRING>").schema
+    given = [Record(topic, value={"p": {"a": "1"}}, value_schema=schema) for topic in ("yes", "no", "yes")]
+
+    values = [outcome.value if isinstance(outcome, Record) else None for outcome in chain.apply(given)]
+
+    assert values == [{"p": {"a": 1}}, {"p": {"a": "1"}}, {"p": {"a": 1}}]
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"type": "MaskField$Value", "fields": "a.b,a"}, "expected fields of which none is inside another"),
+        ({"type": "MaskField$Value", "fields": "a.`b"}, "the backtick opened at position 2 of 'a.`b' is never closed"),
+        ({"type": "ReplaceField$Value", "renames": "a.b:c.d"}, "expected a new name for 'a.b' in the same object"),
+        ({"type": "ValueToKey", "fields": "a.x,b.x"}, "two are named 'x'"),
+        ({"type": "InsertField$Value", "static.field": "!", "static.value": "a"}, "found an empty path"),
+        ({"type": "Cast$Value", "spec": "a:string", "field.syntax.version": "V3"}, "expected one of V1, V2"),
+    ],
+)
+def test_paths_that_cannot_be_meant_are_mistakes(options: dict[str, str], problem: str) -> None:
+    """They are found while the chain is built, with the option's name."""
+    with pytest.raises(ConfigError, match=problem.replace(".", r"\.").replace("`", "`")) as raised:
+        Chain.from_route([{"field.syntax.version": "V2", **options}])
+
+    assert raised.value.mistakes[0].path.startswith("transforms[0].")
+
+
+def test_check_looks_nested_fields_up() -> None:
+    """A mistyped step is named with the fields that there are in its object."""
+    schema = parse_ddl("card STRUCT<number: STRING, owner: STRING>").schema
+    chain = Chain.from_route([{"type": "MaskField$Value", "fields": "card.nubmer", "field.syntax.version": "V2"}])
+
+    problems = [mistake.problem for mistake in unknown_fields(chain, None, schema, {})]
+
+    assert problems == [
+        "no value has a field 'card.nubmer' at that point; there are number, owner; did you mean \"number\"?"
+    ]
