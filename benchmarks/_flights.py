@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,39 @@ _FIELDS = (
 def supply() -> Supply[FlightMessage]:
     """Return flights, each given out once."""
     return Supply(endless_flights())
+
+
+_OPTIONAL = (
+    "sched_dep_time", "arr_time", "sched_arr_time", "carrier", "flight", "origin", "dest", "distance", "airline",
+)  # fmt: skip
+
+
+def of_shapes(sent: Sequence[FlightMessage], shapes: int) -> list[FlightMessage]:
+    """Return the flights with fields left out, so that their values have this many shapes, in turns by a prime.
+
+    Every flight keeps the fields that the example route's transforms name; one that is missing there is zero. What was
+    cut off stays so.
+
+    Raises:
+        ValueError: more shapes than there are subsets of the other fields.
+    """
+    if not 1 <= shapes <= 1 << len(_OPTIONAL):
+        raise ValueError(f"expected 1 to {1 << len(_OPTIONAL)} shapes, found {shapes}")
+    return [
+        replace(message, payload=_of_shape(message.payload, at * _STEP % shapes)) if _is_whole(message) else message
+        for at, message in enumerate(sent)
+    ]
+
+
+def _is_whole(message: FlightMessage) -> bool:
+    return message.payload.endswith(b"}")
+
+
+def _of_shape(payload: bytes, shape: int) -> bytes:
+    flight = json.loads(payload)
+    left_out = {name for bit, name in enumerate(_OPTIONAL) if shape >> bit & 1}
+    kept = {name: flight.get(name, 0) for name in _FIELDS if name not in left_out}
+    return json.dumps({**kept, "tailnum": str(kept["tailnum"])}, separators=(",", ":")).encode()
 
 
 def publish(url: str, sent: Sequence[FlightMessage], config: Mapping[str, object] | None = None) -> None:

@@ -13,7 +13,7 @@ import re
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -22,7 +22,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from benchmarks._flights import batches, lines, route, supply
+from benchmarks._flights import batches, lines, of_shapes, route, supply
 from benchmarks.harness import Case, Options, Result, Setup, rates
 from benchmarks.peers.programs import Program, java_program
 from turnout.demo.flights import FlightMessage
@@ -36,6 +36,9 @@ KAFKA = "4.3.0"
 PACKAGES = (f"org.apache.kafka:connect-transforms:{KAFKA}", f"org.apache.kafka:connect-json:{KAFKA}")
 NAME = f"Kafka Connect {KAFKA}"
 
+SHAPES = (1, 20, 500)
+"""How many shapes the values of a case have."""
+
 _CONNECT = {"int": "int32", "string": "string"}
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 _CLASSES = "org.apache.kafka.connect.transforms"
@@ -43,16 +46,27 @@ _CLASSES = "org.apache.kafka.connect.transforms"
 
 @dataclass(frozen=True)
 class Chain:
-    """A chain, and the schema that values have, or None."""
+    """A chain, and its records.
+
+    Attributes:
+        schema: that values have, or None.
+        transforms: as in a route.
+        shapes: how many the values have; None as the flights come, of which some lack a field.
+    """
 
     name: str
     schema: str | None
     transforms: Sequence[Mapping[str, Any]]
+    shapes: int | None = None
 
     @property
     def value(self) -> dict[str, Any]:
         """As a route's ``value``."""
         return {"format": "json"} if self.schema is None else {"format": "json", "schema": self.schema}
+
+    def records(self, sent: Sequence[FlightMessage]) -> Sequence[FlightMessage]:
+        """Flights as the chain gets them."""
+        return sent if self.shapes is None else of_shapes(sent, self.shapes)
 
     def plan(self) -> dict[str, Any]:
         """What Kafka's side is told."""
@@ -66,15 +80,19 @@ class Chain:
 
 
 def chains() -> Iterator[Chain]:
-    """The route's chain with its schema, and without.
+    """The route's chain with its schema, and without, over values of few and of many shapes.
 
     JsonConverter cannot write a schemaless date, so that the last of the six ends in a number there.
     """
     document = route()
-    yield Chain("chain typed", document["value"]["schema"], document["transforms"])
     *first, last = document["transforms"]
     unix = {**last, "target.type": "unix", "unix.precision": "milliseconds"}
-    yield Chain("chain schemaless", None, [*first, unix])
+    typed = Chain("chain typed", document["value"]["schema"], document["transforms"])
+    schemaless = Chain("chain schemaless", None, [*first, unix])
+    for chain in (typed, schemaless):
+        yield chain
+        for shapes in SHAPES:
+            yield replace(chain, name=f"{chain.name}, {shapes} shape{'s' * (shapes > 1)}", shapes=shapes)
 
 
 def _stage(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -104,12 +122,12 @@ def measure(chain: Chain, records: int, *, quick: bool) -> Iterator[Result]:
     ours, flights = BatchChain(chain.value, chain.transforms), supply()
     with tempfile.TemporaryDirectory(prefix="turnout-peers-") as name, kafka(chain, command, Path(name)) as peer:
         folder = Path(name)
-        compared = load(peer, flights.take(records), folder)
+        compared = load(peer, chain.records(flights.take(records)), folder)
         compare(chain, chain_outcomes(ours, compared), kafka_outcomes(peer, folder))
         warm_up(peer, 0.5 if quick else 6)
         taken = []
         for _ in range(3 if quick else 6):
-            given = load(peer, flights.take(records), folder)
+            given = load(peer, chain.records(flights.take(records)), folder)
             there = peer.ask("pass")["cpu"]
             # As in a task; the time of the JVM's collector is not counted either.
             with paused_gc(freeze=True):

@@ -42,7 +42,8 @@ def java(source: str, packages: Sequence[str]) -> list[str]:
 @pytest.mark.parametrize("name", CASES)
 def test_chain_gives_what_kafkas_own_classes_give(name: str, tmp_path: Path) -> None:
     """The example route's six transforms have the same outcome, value and headers for every flight."""
-    case, flights = CASES[name], _flights.supply().take(FLIGHTS)
+    case = CASES[name]
+    flights = case.records(_flights.supply().take(FLIGHTS))
     chain = BatchChain(case.value, case.transforms)
 
     with chains.kafka(case, java("kafka/Chain.java", chains.PACKAGES), tmp_path) as peer:

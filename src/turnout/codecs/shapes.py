@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import Final
 
 import numpy as np
@@ -12,6 +13,21 @@ from turnout.records.types import Column, NewColumn
 
 _MANY: Final = 16
 """Objects of one shape at once that are worth to be put into columns by themselves."""
+
+
+_values = dict.values
+
+
+def _common_shape(members: Sequence[dict[str, object]]) -> tuple[str, ...] | None:
+    """Return the shape that all objects have, None if there are several.
+
+    The names of all are compared at once, most of them by identity; hashing each shape would take four times as long.
+    """
+    size, count = len(members[0]), len(members)
+    if list(map(len, members)).count(size) < count:
+        return None
+    names = list(members[0])
+    return tuple(names) if list(chain.from_iterable(members)) == names * count else None
 
 
 class Shapes:
@@ -27,13 +43,12 @@ class Shapes:
         if set(map(type, members)) != {dict}:
             self._leave(indexes, members)
             return
-        shapes = list(map(tuple, members))
-        different = set(shapes)
-        if len(different) == 1:
-            self._open(different.pop(), indexes, members)
+        common = _common_shape(members)
+        if common is not None:
+            self._open(common, indexes, members)
             return
         together: dict[tuple[str, ...], list[int]] = {}
-        for at, shape in enumerate(shapes):
+        for at, shape in enumerate(map(tuple, members)):
             together.setdefault(shape, []).append(at)
         few: list[int] = []
         for shape, row_ids in together.items():
@@ -70,7 +85,7 @@ class Shapes:
         if known is None:
             known = self._columns[shape] = ([], [[] for _ in shape])
         known[0].extend(indexes)
-        for column, values in zip(known[1], zip(*[member.values() for member in members], strict=True), strict=True):
+        for column, values in zip(known[1], zip(*map(_values, members), strict=True), strict=True):
             column.extend(values)
 
     def _leave(self, indexes: Sequence[int], members: Column) -> None:

@@ -154,10 +154,20 @@ def _odd_again(
     """Rewrite values that msgspec writes in the wrong form: infinities, and structs in a map."""
     odd: set[int] = set()
     for column in columns.values():
-        if not _PLAIN_TYPES.issuperset(map(type, column)):
+        if not _is_plain(column):
             odd.update(index for index, item in enumerate(column) if _is_odd(item))
     for index in sorted(odd):
         texts[index] = _slowly(index, value(index), errors)
+
+
+def _is_plain(column: Column) -> bool:
+    """Return True if a look at the types of a column is enough to know that msgspec writes all of it rightly."""
+    kinds = list(map(type, column))
+    first = kinds[0]
+    # Mostly all are of one type, which is counted in less time than a set takes.
+    if kinds.count(first) < len(kinds):
+        return _PLAIN_TYPES.issuperset(set(kinds))
+    return first in _PLAIN_TYPES or (first is float and all(map(math.isfinite, column)))
 
 
 def _is_odd(value: DynamicValue) -> bool:

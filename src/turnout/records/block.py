@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from turnout.records.schema import Schema
 from turnout.records.types import Column, Columns, ConvertColumn, Value
 
-_FEW: Final = 150
-"""This many items that are not wanted are deleted from a copy; of more, the others are taken one by one."""
+_SLICE: Final = 12
+"""Taking a slice costs as much as taking so many items one by one (measured)."""
 
 _SMALL: Final = 32
 """Of a column of so few items those that are wanted are taken one by one, which needs no arrays (measured)."""
@@ -269,16 +269,18 @@ def taking(indices: Positions, count: int) -> ConvertColumn:
     >>> list(taking(np.array([0, 2]), 3)("abc"))
     ['a', 'c']
     """
-    if count > _SMALL and count - len(indices) <= _FEW:
+    if count > _SMALL and (count - len(indices)) * _SLICE <= count:
         mask = np.ones(count, np.bool_)
         mask[indices] = False
-        missing = np.flatnonzero(mask)[::-1].tolist()
+        missing = np.flatnonzero(mask).tolist()
 
         def take(column: Column) -> Column:
-            # A copy and what moves up are a few blocks of memory; the items themselves are touched once.
-            items = list(column)
+            items: list[object] = []
+            start = 0
             for index in missing:
-                del items[index]
+                items += column[start:index]
+                start = index + 1
+            items += column[start:]
             return items
 
         return take

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import ClassVar, Self
 
 from turnout.records import Batch, Block, Field, Schema, Shape
@@ -98,7 +99,7 @@ class TimestampConverter(Transform):
         if self.path:
             return self._field(shape, conversion)
         if shape.schema is None:
-            return self._whole(shape, None, Memo(conversion.of_any))
+            return self._whole(shape, None, self._memo())
         source = source_of(shape.schema)
         return self._whole(shape, self._target(shape.schema), Memo(conversion.of(source)))
 
@@ -112,6 +113,9 @@ class TimestampConverter(Transform):
             lambda tree: replace(self, path=self.path[-1:]) if tree.items else None,
             nesting,
         )
+
+    def _memo(self) -> Memo:
+        return _memo_of_any(self.target_type, self.format, self.unix_precision)
 
     def _target(self, schema: Schema) -> Schema:
         return TARGETS[self.target_type].with_(optional=schema.optional)
@@ -132,7 +136,7 @@ class TimestampConverter(Transform):
             if shape.kind == "null":
                 return Step(unchanged)
             require_object(shape, _PURPOSE)
-            return _field_of_map(self.path[0], Memo(conversion.of_any))
+            return _field_of_map(self.path[0], self._memo())
         if shape.kind != "null" or shape.schema.type != "struct":
             require_object(shape, _PURPOSE)
         return self._field_of_struct(shape, shape.schema, conversion)
@@ -171,6 +175,12 @@ class TimestampConverter(Transform):
         if value is None and self.replace_null_with_default:
             value = default_value(old)
         return default | {name: None if value is None else conversion.of(source_of(old))(value)}
+
+
+@lru_cache(maxsize=64)
+def _memo_of_any(target: str, pattern: str, precision: str) -> Memo:
+    """Return the conversion of schemaless values; all shapes share what it remembers."""
+    return Memo(Conversion(target, pattern, precision).of_any)
 
 
 def _field_of_map(name: str, memo: Memo) -> Step:
