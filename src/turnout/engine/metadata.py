@@ -18,6 +18,7 @@ from turnout.multivalued import Metadata as Texted
 from turnout.records import Batch, Block, Positions
 from turnout.records.paths import (
     ADDRESS,
+    PREFIX,
     PathError,
     element_texts_at,
     has_elements,
@@ -86,7 +87,7 @@ class Metadata:
                 elif value is not None:
                     own.append(value if column.text is None else column.text(value))
         for path in filter(is_prefix, self._paths.values()):
-            root, steps = _split(path.removesuffix(".*"))
+            root, steps = _split(path.removesuffix(PREFIX))
             side = {"key": batch.key, "value": batch.value}.get(root, [])
             below = leaf_texts_at(side, steps, len(batch))
             for own, leaves in zip(texts, batch.by_row(below, rows), strict=True):

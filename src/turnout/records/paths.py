@@ -93,13 +93,17 @@ def has_elements(steps: Iterable[str]) -> bool:
     return any(step is EACH for step in steps)
 
 
+PREFIX: Final = ".*"
+"""End of a listed path that stands for all paths below."""
+
+
 def is_prefix(path: str) -> bool:
     """Return True if a listed path is a prefix, and stands for all paths that it begins.
 
     >>> is_prefix("value.detail.*"), is_prefix("value.detail"), is_prefix("value.`*`")
     (True, False, False)
     """
-    return path.endswith(".*")
+    return path.endswith(PREFIX)
 
 
 def listed_path(paths: Mapping[str, str], name: str) -> str | None:

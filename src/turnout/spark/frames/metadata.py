@@ -15,6 +15,7 @@ from turnout.multivalued import ANY_KEY, Texts, leaf_key, metadata_key, texts_or
 from turnout.records import Batch, Block, Headers, Schema
 from turnout.records.block import rows_of
 from turnout.records.paths import (
+    PREFIX,
     PathError,
     element_texts_at,
     has_elements,
@@ -76,7 +77,7 @@ class FrameMetadata:
         if ANY_KEY in keys:
             used |= paths
             homes |= {name: _home(name, schema) for name in (*_NOT_HEADERS, "headers") if name not in used}
-        parsed = {name: _split(path.removesuffix(".*")) for name, path in used.items()}
+        parsed = {name: _split(path.removesuffix(PREFIX)) for name, path in used.items()}
         looked_at = [*parsed.values(), *((home, ()) for home in homes.values())]
         columns_read = {root: _read(schema[root], looked_at) for root, _ in looked_at if root in schema.names}
         return cls(
@@ -163,7 +164,7 @@ def _home(key: str, schema: T.StructType) -> str:
 def _refused(schema: T.StructType, path: str) -> str | None:
     """Return the reason that no value can have this path; None if the path is valid."""
     try:
-        root, *steps = parse_elements(path.removesuffix(".*")) or ("",)
+        root, *steps = parse_elements(path.removesuffix(PREFIX)) or ("",)
     except PathError as error:
         return str(error)
     root = "topic" if root == "subject" and root not in schema.names else root
