@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
-from itertools import islice
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from itertools import chain, islice
 from typing import Final, TypeAlias
 
 MAX_VALUES: Final = 1_000
 """Most different values of a key: two keys with many values cost the product of those that subscriptions name."""
+
+ANY_KEY: Final = "*"
+"""Key of leaves that look at all values of a message."""
+
+_STARRED: Final = re.compile(r"\\*\*")
+_ESCAPED: Final = re.compile(r"\\+\*")
 
 Texts: TypeAlias = str | tuple[str, ...]
 """The text under a key; a tuple of two or more, each different, where it has several values."""
@@ -22,6 +29,57 @@ class Multivalued(dict[str, Texts]):
     >>> Multivalued({"sku": ("A1", "B2"), "city": "Oulu"})["sku"]
     ('A1', 'B2')
     """
+
+
+class Expanded(Multivalued):
+    r"""Metadata by the keys of leaves: under `ANY_KEY` all values, and under ``\*`` those of the metadata key ``*``."""
+
+
+def leaf_key(name: str) -> str:
+    r"""Return the key by which leaves look at a metadata key: itself, but ``\*`` for one that is called ``*``.
+
+    >>> leaf_key("city"), leaf_key("*"), leaf_key(r"\*")
+    ('city', '\\*', '\\\\*')
+    """
+    return f"\\{name}" if name.endswith(ANY_KEY) and _STARRED.fullmatch(name) else name
+
+
+def metadata_key(key: str) -> str:
+    r"""Return the metadata key that a leaf with a key other than `ANY_KEY` looks at; `leaf_key` is the inverse.
+
+    >>> metadata_key("city"), metadata_key(r"\*")
+    ('city', '*')
+    """
+    return key[1:] if key.endswith(ANY_KEY) and _ESCAPED.fullmatch(key) else key
+
+
+def is_plain_key(key: str) -> bool:
+    """Return True if a leaf's key is the metadata key that it looks at."""
+    return not key.endswith(ANY_KEY) or not _STARRED.fullmatch(key)
+
+
+def seen_texts(metadata: Metadata, key: str) -> Texts | None:
+    r"""Return what a leaf with this key sees of a message; None for nothing.
+
+    >>> message = {"sku": ("A1", "B2"), "city": "Oulu", "*": "x"}
+    >>> seen_texts(message, "sku"), seen_texts(message, "*"), seen_texts(message, r"\*"), seen_texts({}, "*")
+    (('A1', 'B2'), ('A1', 'B2', 'Oulu', 'x'), 'x', None)
+    """
+    if not key.endswith(ANY_KEY) or isinstance(metadata, Expanded):
+        return metadata.get(key)
+    if key == ANY_KEY:
+        return texts_or_none(values_of(metadata))
+    return metadata.get(metadata_key(key))
+
+
+def by_leaf_keys(metadata: Metadata, keys: Collection[str]) -> Metadata:
+    """Return metadata with what leaves see under those of *keys* that are no metadata keys; itself without any."""
+    special = [key for key in keys if not is_plain_key(key)]
+    if not special or isinstance(metadata, Expanded):
+        return metadata
+    seen = {key: seen_texts(metadata, key) for key in special}
+    own = {key: texts for key, texts in metadata.items() if is_plain_key(key)}
+    return Expanded(own | {key: texts for key, texts in seen.items() if texts is not None})
 
 
 def texts_or_none(texts: Iterable[str | None]) -> Texts | None:
@@ -39,13 +97,22 @@ def metadata_of(texts: dict[str, Texts]) -> Metadata:
     return Multivalued(texts) if tuple in set(map(type, texts.values())) else texts
 
 
+def values_of(metadata: Metadata) -> Iterator[str]:
+    """Yield the values under all keys, in their order.
+
+    >>> list(values_of({"sku": ("A1", "B2"), "city": "Oulu"}))
+    ['A1', 'B2', 'Oulu']
+    """
+    return chain.from_iterable((texts,) if isinstance(texts, str) else texts for texts in metadata.values())
+
+
 def values_at(metadata: Metadata, key: str) -> tuple[str, ...]:
-    """Return the values under a key; none where it is missing.
+    """Return the values that a leaf with this key sees; none where it is missing.
 
     >>> values_at({"sku": ("A1", "B2")}, "sku"), values_at({"sku": "A1"}, "sku"), values_at({}, "sku")
     (('A1', 'B2'), ('A1',), ())
     """
-    texts = metadata.get(key)
+    texts = seen_texts(metadata, key)
     if texts is None:
         return ()
     return (texts,) if isinstance(texts, str) else texts
@@ -62,7 +129,8 @@ def single_texts(metadata: Metadata) -> dict[str, str]:
 
 def readable_texts(metadata: Metadata) -> dict[str, str]:
     """Return metadata with one text under each key, for people to read; see `text_at`."""
-    return {key: text for key in metadata if (text := text_at(metadata, key)) is not None}
+    texts = ((key, text_of_texts(texts)) for key, texts in metadata.items())
+    return {key: text for key, text in texts if text is not None}
 
 
 def text_at(metadata: Metadata, key: str) -> str | None:
@@ -71,7 +139,7 @@ def text_at(metadata: Metadata, key: str) -> str | None:
     >>> text_at({"sku": ("A1", "B2")}, "sku"), text_at({"sku": "A1"}, "sku"), text_at({}, "sku")
     ('["A1","B2"]', 'A1', None)
     """
-    return text_of_texts(metadata.get(key))
+    return text_of_texts(seen_texts(metadata, key))
 
 
 def text_of_texts(texts: Texts | None) -> str | None:

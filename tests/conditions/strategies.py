@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from turnout.conditions import Cidr, Compare, Exists, Group, Kiwi, Logic, Operator, Regex
 
 KEYS = ("subject", "location", "price", "ip", "ключ")
+LEAF_KEYS = (*KEYS, "*")
 
 _texts = st.text(alphabet="abAB_1 -.é́ΣσςЖ😀", max_size=7)
 _patterns = st.lists(
@@ -62,7 +63,7 @@ _regexes = st.one_of(
     ).map("".join),
 )
 
-_keys, _flags = st.sampled_from(KEYS), st.booleans()
+_keys, _flags = st.sampled_from(LEAF_KEYS), st.booleans()
 leaves = st.one_of(
     st.builds(
         Kiwi,
@@ -74,10 +75,10 @@ leaves = st.one_of(
     ),
     st.builds(Kiwi, _keys, _patterns, negated=_flags),
     st.builds(
-        Compare, st.sampled_from(["price", "subject"]), st.sampled_from(list(Operator)), _numbers, negated=_flags
+        Compare, st.sampled_from(["price", "subject", "*"]), st.sampled_from(list(Operator)), _numbers, negated=_flags
     ),
     st.builds(Exists, _keys, negated=_flags),
-    st.builds(Cidr, st.sampled_from(["ip", "subject"]), _networks, negated=_flags),
+    st.builds(Cidr, st.sampled_from(["ip", "subject", "*"]), _networks, negated=_flags),
     st.builds(Regex, _keys, _regexes, negated=_flags),
 )
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tests.conditions.strategies import conditions, messages
 from turnout.conditions import Condition, Group, Kiwi, Leaf, Logic, evaluate, format_condition, leaves, parse
 from turnout.conditions.blame import MAX_REPEATED, Blame, blame, true_leaves
+from turnout.multivalued import text_at
 
 
 def blamed(text: str, **metadata: str) -> list[tuple[str, str | None]]:
@@ -87,7 +88,7 @@ def test_turning_the_blamed_leaves_makes_it_true_and_no_smaller_set_does(
         return
     assert turned(condition, {plain(leave.leaf) for leave in answer.leaves}, metadata)
     assert not any(turned(condition, set(some), metadata) for some in smaller_sets(tests, len(answer.leaves)))
-    assert all(leave.value == metadata.get(leave.leaf.key) for leave in answer.leaves)
+    assert all(leave.value == text_at(metadata, leave.leaf.key) for leave in answer.leaves)
 
 
 few_leaves = st.builds(Kiwi, st.sampled_from("abc"), st.sampled_from("xy"), negated=st.booleans())

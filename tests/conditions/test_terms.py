@@ -11,12 +11,13 @@ from turnout.conditions.anchor import ALWAYS, Anchor, anchors_of, implies, looku
 from turnout.conditions.check import check_of, passes
 from turnout.conditions.evaluate import leaf_holds
 from turnout.conditions.terms import MAX_CHECKS, Term, terms_of
+from turnout.multivalued import values_at
 
 
 def has(message, anchor):
     if anchor == ALWAYS:
         return True
-    return anchor.key in message and anchor.text in prober(anchor.kind)(message[anchor.key])
+    return any(anchor.text in prober(anchor.kind)(value) for value in values_at(message, anchor.key))
 
 
 def is_true(term: Term, message) -> bool:
@@ -35,8 +36,7 @@ def test_terms_are_the_condition(condition, message):
 @given(leaves, messages)
 def test_anchors_are_needed(leaf, message):
     """Where a leaf's test is true, the message has each of its anchors; one that implies it, makes it true."""
-    value = message.get(leaf.key)
-    true = value is not None and leaf_holds(leaf, value)
+    true = any(leaf_holds(leaf, value) for value in values_at(message, leaf.key))
     for anchor in anchors_of(leaf):
         assert has(message, anchor) or not true
         assert true or not (implies(anchor, leaf) and has(message, anchor))

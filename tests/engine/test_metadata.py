@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from turnout.engine.metadata import Metadata, texts_of
+from turnout.multivalued import MAX_VALUES, Texts
 from turnout.records import Batch, Field, Schema
 from turnout.records.batch import Record
 from turnout.records.headers import Header
@@ -75,3 +76,50 @@ def test_both_see_the_same(values, schema, key, expected) -> None:
 
     assert expected == [texts_of(columns, row).get(key) for row in range(2)]
     assert expected == list(predicates.texts_of(batch, key))
+
+
+def _seen(
+    paths: dict[str, str], keys: list[str], *values: object, schema: Schema | None = None
+) -> list[dict[str, Texts]]:
+    headers = [Header("trace", b"h"), Header("*", b"star")]
+    records = [Record("t", value, "k", headers, value_schema=schema) for value in values]
+    batch = Batch.of_records(records)
+    columns = Metadata(paths).columns(batch, batch.alive, keys)
+    return [dict(texts_of(columns, row)) for row in range(len(values))]
+
+
+def test_all_values_of_a_record() -> None:
+    """Those of listed paths, the topic, the key and each header, equal ones once; the header ``*`` is not lost."""
+    (seen,) = _seen(
+        {"city": "value.city", "tags": "value.tags[]"}, ["*", "\\*"], {"city": "Oulu", "tags": ["a", "k"], "other": 1}
+    )
+    assert seen == {"*": ("Oulu", "a", "k", "t", "h", "star"), "\\*": "star"}
+
+
+def test_paths_below_a_prefix() -> None:
+    """A name stands for the path behind the prefix; no header has such a name, and parts of the address stay."""
+    value = {"detail": {"city": "Oulu", "lines": [{"sku": "A"}, {"sku": "B"}], "topic": "x"}}
+    keys = ["city", "lines[].sku", "topic", "trace", "lines", "`a"]
+    (seen,) = _seen({"*": "value.detail.*"}, keys, value)
+    assert seen == {"city": "Oulu", "lines[].sku": ("A", "B"), "topic": "t", "lines": '[{"sku":"A"},{"sku":"B"}]'}
+    (seen,) = _seen(
+        {"d.*": "value.detail.*", "d.city": "value.detail.topic"}, ["d.city", "d.lines[].sku", "trace"], value
+    )
+    assert seen == {"d.city": "x", "d.lines[].sku": ("A", "B"), "trace": "h"}
+
+
+def test_all_values_below_a_prefix() -> None:
+    """Those that are neither objects nor arrays, at any depth, as many as a key may have."""
+    deep: object = "bottom"
+    for _ in range(3_000):
+        deep = [{"in": deep}]
+    first = {"a": {"b": [1, None, True]}, "deep": deep}
+    (seen, many) = _seen({"*": "value.*"}, ["*"], first, {"n": list(range(5_000))})
+    assert set(seen["*"]) == {"1", "true", "bottom", "t", "k"}
+    assert len(many["*"]) == MAX_VALUES
+
+
+def test_typed_values_below_a_prefix() -> None:
+    """Their texts are those of their schemas."""
+    (seen,) = _seen({"*": "value.*"}, ["*"], VALUES[0], schema=TYPED)
+    assert set(seen["*"]) == {"1970-01-01T00:00:00.000Z", "1970-01-02", "7", "true", "-0.0", "t", "k"}

@@ -10,6 +10,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from turnout.errors import TurnoutError
+from turnout.multivalued import ANY_KEY, metadata_key
+from turnout.records.paths import listed_path
 from turnout.runtime.endpoints import EndpointProbe, adapter_of
 from turnout.secrets import masked_url
 from turnout.suggestions import did_you_mean, nearest
@@ -180,7 +182,8 @@ class _Probing:
         assert self.route.subscriptions is not None
         listed = self.route.subscriptions.metadata
         known = {*_ALWAYS_SEEN, *listed, *self._headers()}
-        unseen = [key for key in self.index.keys if key and key not in known]
+        looked_at = [metadata_key(key) for key in self.index.keys if key and key != ANY_KEY]
+        unseen = [key for key in looked_at if key not in known and listed_path(listed, key) is None]
         wrong = [key for key in unseen if key.startswith(("value.", "key.")) or nearest(key, listed, 0.8)]
         if wrong:
             suspects = [f"{key!r}{did_you_mean(key.rpartition('.')[2], listed)}" for key in wrong[:_SHOWN]]

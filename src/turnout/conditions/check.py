@@ -14,7 +14,7 @@ from turnout.conditions.evaluate import address_text, network_span, parsed_numbe
 from turnout.conditions.model import Cidr, Compare, Exists, Kiwi, Leaf, Operator, Regex
 from turnout.conditions.pattern import ANY, Piece, fold, lexemes, parse_pattern, pattern_matcher
 from turnout.conditions.regex import regex_searcher
-from turnout.multivalued import Metadata
+from turnout.multivalued import Metadata, seen_texts
 
 
 class Check(NamedTuple):
@@ -114,7 +114,7 @@ def shape_of(pieces: tuple[Piece, ...], pattern: str) -> tuple[str, str]:
 
 def holds(check: Check, metadata: Metadata) -> bool:
     """Return True if the check, its negation included, is true of a message's metadata."""
-    texts = metadata.get(check[0])
+    texts = seen_texts(metadata, check[0])
     if isinstance(texts, tuple):
         return any(passes(check, value) for value in texts) != check[7]
     return (texts is not None and passes(check, texts)) != check[7]

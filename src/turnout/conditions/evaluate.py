@@ -11,7 +11,7 @@ from math import nan
 from turnout.conditions.model import Cidr, Compare, Condition, Exists, Group, Kiwi, Leaf, Logic, Operator, Regex
 from turnout.conditions.pattern import fold, lexemes, pattern_matcher
 from turnout.conditions.regex import regex_searcher
-from turnout.multivalued import Metadata
+from turnout.multivalued import Metadata, seen_texts
 
 NUMBER = r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?"
 """Pattern of a number in a value, in a syntax that Python and Java read alike."""
@@ -24,7 +24,8 @@ def evaluate(condition: Condition, metadata: Metadata) -> bool:
 
     A leaf is true when its key is present and its test holds. A missing key makes a leaf false, and so its
     negation true: a negation is the plain inverse everywhere. Of a key with several values, each leaf by itself looks
-    for one that its test holds for; its negation is true if there is none.
+    for one that its test holds for; its negation is true if there is none. Under the key ``*`` a leaf looks at the
+    values of all keys.
 
     >>> from turnout.conditions import parse
     >>> condition = parse("city:Ou* AND NOT status:cancelled")
@@ -32,9 +33,11 @@ def evaluate(condition: Condition, metadata: Metadata) -> bool:
     [True, False, False]
     >>> [evaluate(parse(text), {"sku": ("A1", "B2")}) for text in ("sku:A1 AND sku:B2", "NOT sku:A1")]
     [True, False]
+    >>> [evaluate(parse(text), {"cmd": "sh -e", "user": "root"}) for text in ("*:root", "*:*sh*", "*:*bash*")]
+    [True, True, False]
     """
     if not isinstance(condition, Group):
-        texts = metadata.get(condition.key)
+        texts = seen_texts(metadata, condition.key)
         if isinstance(texts, tuple):
             return any(leaf_holds(condition, value) for value in texts) != condition.negated
         return (texts is not None and leaf_holds(condition, texts)) != condition.negated

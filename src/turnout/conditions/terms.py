@@ -24,6 +24,7 @@ from turnout.conditions.anchor import ALWAYS, Anchor, anchors_of, implies
 from turnout.conditions.evaluate import leaf_holds
 from turnout.conditions.model import Condition, Exists, Group, Kiwi, Leaf, Logic, leaves, nodes
 from turnout.conditions.pattern import parse_pattern
+from turnout.multivalued import ANY_KEY
 
 MAX_CHECKS = 4096
 """Maximum number of checks in all terms of one condition."""
@@ -281,8 +282,8 @@ def inverse(condition: Condition) -> Condition:
 
 
 def _only_value(test: Leaf) -> str | None:
-    """Return the only value that makes the test true; None if it is not unique."""
-    if not isinstance(test, Kiwi) or test.partial or test.ignore_case:
+    """Return the only value that makes the test true; None if it is not unique, or the message may have others."""
+    if test.key == ANY_KEY or not isinstance(test, Kiwi) or test.partial or test.ignore_case:
         return None
     match parse_pattern(test.pattern):
         case ():

@@ -14,12 +14,15 @@ r"""Text syntax of conditions: ``subject:orders* AND NOT location:Helsinki``.
                | key ["NOT"] "in" "(" item { "," item } ")"
                | key "=~" expression                  a regular expression of RE2 has a match in it
                | key ["NOT"] "exists"
+    key        = "*"                                  any value of the message; another key is a name
+               | name
     patterns   = pattern | "(" condition ")"          of patterns where else leaves are: city:(Oulu OR Turku)
     item       = network | pattern                    quoted, it is a pattern
 
 Flags stand between two signs: ``city:i:oulu`` and ``city~i~oulu`` ignore case, ``t`` keeps a pattern to the kiwi-tree
 dialect. Words are read in any case. A key or pattern with spaces, parentheses or quotes in it is written in double
-quotes, where two quotes are one; a backslash always belongs to the pattern.
+quotes, where two quotes are one; a backslash always belongs to the pattern. A metadata key that is called ``*`` is
+quoted, too.
 """
 
 from __future__ import annotations
@@ -33,6 +36,7 @@ from ipaddress import ip_interface
 from turnout.conditions.build import between
 from turnout.conditions.model import MAX_DEPTH, Cidr, Compare, Condition, Exists, Group, Kiwi, Logic, Operator, Regex
 from turnout.errors import ConditionError
+from turnout.multivalued import ANY_KEY, is_plain_key, leaf_key, metadata_key
 
 _QUOTED = r'"(?:[^"]|"")*"'
 _SPACE = re.compile(r"\s*")
@@ -164,7 +168,7 @@ class _ConditionReader:
         sign = self.take(_SIGN)
         if sign is None:
             raise self.expected("':' or '~' and a pattern, a comparison, 'in' or 'exists' after the key", signed)
-        condition = self.built(self.at, lambda: self.test(_unquoted(key), sign.group(2).lower()))
+        condition = self.built(self.at, lambda: self.test(_key_read(key), sign.group(2).lower()))
         return condition if sign.group(1) is None else _not(condition)
 
     def item(self, form: re.Pattern[str], expectation: str, leaf: Callable[[str], Condition]) -> Condition:
@@ -261,6 +265,11 @@ def _not(condition: Condition) -> Condition:
     return replace(condition, negated=not condition.negated)
 
 
+def _key_read(written: str) -> str:
+    """The key of leaves: in quotes it is the name of a metadata key, whatever its characters."""
+    return leaf_key(_unquoted(written)) if written.startswith('"') else written
+
+
 def _unquoted(written: str) -> str:
     return written[1:-1].replace('""', '"') if written.startswith('"') else written
 
@@ -307,6 +316,8 @@ def _leaf(leaf: Condition) -> str:
 
 
 def _key(key: str) -> str:
+    if key != ANY_KEY and not is_plain_key(key):
+        return _quoted(metadata_key(key))
     plain = _KEY.fullmatch(key) and not key.startswith('"') and key.upper() not in _WORD
     return key if plain else _quoted(key)
 

@@ -4,10 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from turnout.multivalued import (
+    ANY_KEY,
+    Expanded,
+    Texts,
+    is_plain_key,
+    leaf_key,
+    metadata_key,
+    metadata_of,
+    texts_or_none,
+)
 from turnout.multivalued import Metadata as Texted
-from turnout.multivalued import Texts, metadata_of
 from turnout.records import Batch, Block, Positions
-from turnout.records.paths import element_texts_at, has_elements, parse_elements, texts_at
+from turnout.records.paths import (
+    ADDRESS,
+    PREFIX,
+    PathError,
+    element_texts_at,
+    has_elements,
+    is_prefix,
+    leaf_texts_at,
+    listed_path,
+    parse_elements,
+    texts_at,
+)
 from turnout.records.text import iso_of, text_of
 from turnout.subscriptions.index import Column, Index
 
@@ -17,28 +37,75 @@ _TOPIC = ("topic", "subject")
 class Metadata:
     """Reads the metadata that conditions use.
 
-    A listed path comes first, then ``topic`` (alias ``subject``) and ``key``, then the last header of that name.
+    A listed path comes first, then ``topic`` (alias ``subject``) and ``key``, then a path below a prefix, then the last
+    header of that name. Under `ANY_KEY` are the values of all of them.
 
     Args:
-        paths: name → path, as in ``{"origin": "value.origin"}``.
+        paths: name → path, as in ``{"origin": "value.origin"}``, or prefix → prefix, as in ``{"*": "value.detail.*"}``.
     """
 
     def __init__(self, paths: Mapping[str, str]) -> None:
-        self._paths = {name: _split(path) for name, path in paths.items()}
+        self._paths = paths
+        self._listed = {name: _split(path) for name, path in paths.items() if not is_prefix(path)}
+        self._below: dict[str, tuple[str, tuple[str, ...]]] = {}
 
     def columns(self, batch: Batch, rows: Positions, keys: Sequence[str]) -> dict[str, Column]:
         """A column for each key, with an entry for each of *rows*, which are all alive, in order."""
         return {key: self._column(batch, rows, key) for key in keys}
 
     def _column(self, batch: Batch, rows: Positions, key: str) -> Column:
-        path = self._paths.get(key)
+        if key == ANY_KEY:
+            return self._any(batch, rows)
+        name = metadata_key(key)
+        path = self._listed.get(name) or self._path_below(name)
         if path is not None:
             return _at(batch, rows, *path)
-        if key in _TOPIC:
+        if name in _TOPIC:
             return Column(batch.by_row(batch.topics, rows))
-        if key == "key":
+        if name == "key":
             return _inside(batch, batch.key, rows, ())
-        return Column(batch.by_row(batch.headers.last(key), rows))
+        return Column(batch.by_row(batch.headers.last(name), rows))
+
+    def _path_below(self, name: str) -> tuple[str, tuple[str, ...]] | None:
+        """Return the path below a listed prefix that a name stands for."""
+        path = listed_path(self._paths, name) if len(self._listed) < len(self._paths) else None
+        if path is None:
+            return None
+        try:
+            return _split(path)
+        except PathError:
+            return _NOWHERE
+
+    def _any(self, batch: Batch, rows: Positions) -> Column:
+        """Return the column of all values of each row, the first of them where there are too many."""
+        texts: list[list[str | None]] = [[] for _ in range(len(rows))]
+        names = dict.fromkeys([*map(leaf_key, self._listed), "topic", "key"])
+        for column in (self._column(batch, rows, name) for name in names):
+            for own, value in zip(texts, column.values, strict=True):
+                if isinstance(value, tuple):
+                    own += value
+                elif value is not None:
+                    own.append(value if column.text is None else column.text(value))
+        for path in filter(is_prefix, self._paths.values()):
+            root, steps = _split(path.removesuffix(PREFIX))
+            side = {"key": batch.key, "value": batch.value}.get(root, [])
+            below = leaf_texts_at(side, steps, len(batch))
+            for own, leaves in zip(texts, batch.by_row(below, rows), strict=True):
+                own += leaves
+        headers: dict[int, dict[str, str | None]] = {}
+        for row, name, text in batch.headers.texts_where(self._is_header, rows):
+            headers.setdefault(row, {})[name] = text
+        for own, row in zip(texts, rows.tolist(), strict=True):
+            own += headers.get(row, {}).values()
+        return Column(list(map(texts_or_none, texts)), several=True)
+
+    def _is_header(self, name: str) -> bool:
+        """Return True if conditions see a header of that name."""
+        return name not in ADDRESS and listed_path(self._paths, name) is None
+
+
+_NOWHERE = ("", ())
+"""Path that leads to nothing."""
 
 
 def _split(path: str) -> tuple[str, tuple[str, ...]]:
@@ -104,7 +171,7 @@ def texts_of(columns: Mapping[str, Column], number: int) -> Texted:
         text = value if value is None or column.text is None else column.text(value)
         if text is not None:
             texts[key] = text
-    return metadata_of(texts)
+    return metadata_of(texts) if all(map(is_plain_key, texts)) else Expanded(texts)
 
 
 def record_times(batch: Batch, rows: Positions, index: Index) -> Sequence[int | None] | None:

@@ -23,6 +23,7 @@ from turnout.engine.subject_bounds import (
     through_mappings,
 )
 from turnout.engine.subject_bounds.narrow import glob_of
+from turnout.multivalued import leaf_key
 from turnout.records.paths import parse_path
 from turnout.routes import Route
 from turnout.subjects.pattern import common
@@ -56,7 +57,7 @@ class SubjectFilters:
         self.own = tuple(own)
         paths = route.subscriptions.metadata if route.subscriptions else {}
         renamed = {name for name, path in paths.items() if parse_path(path)[0] in _TOPIC}
-        self.keys = frozenset((_TOPIC - paths.keys()) | renamed)
+        self.keys = frozenset(map(leaf_key, (_TOPIC - paths.keys()) | renamed))
         forms = through_chain(map(SubjectForm.read, self.own or (FULL,)), route.chain)
         self._forms = through_mappings(forms, route.mappings, route.cluster)
         facts = repr((_RULES, self.own, sorted(self.keys), self._forms))

@@ -17,8 +17,8 @@ from turnout.errors import ConfigError, Mistake
 from turnout.history.dead_letters import DeadLetter
 from turnout.history.masking import HIDDEN, Hidden, hidden_anywhere, hidden_by_stage
 from turnout.history.redrive import RedriveReport
-from turnout.multivalued import text_of_texts
-from turnout.records.paths import EACH, has_elements, parse_elements, parse_path
+from turnout.multivalued import ANY_KEY, metadata_key, text_of_texts
+from turnout.records.paths import EACH, PathError, has_elements, listed_path, parse_elements, parse_path
 from turnout.routes import Route
 from turnout.transforms.flow import HEADERS, KEY, VALUE, ContentPath
 
@@ -150,21 +150,26 @@ class _Seen:
 
     def path(self, key: str) -> ContentPath | None:
         """Return the path under a key; None for a part of the record's address."""
-        listed = self._paths.get(key)
+        name = metadata_key(key)
+        listed = listed_path(self._paths, name)
         if listed is not None:
-            root, *steps = parse_elements(listed)
+            root, *steps = _steps(listed)
             # Elements of an array are hidden as what the array is called.
             return (root, *(step for step in steps if step is not EACH)) if root in (KEY, VALUE) else None
-        if key in ("topic", "subject"):
+        if name in ("topic", "subject"):
             return None
-        return (KEY,) if key == KEY else (HEADERS, key)
+        return (KEY,) if name == KEY else (HEADERS, name)
 
     def text(self, key: str, text: str | None) -> str | None:
         """Return the text under a key."""
+        if key == ANY_KEY:
+            # Which of the values are hidden ones is not known.
+            return HIDDEN if self._hidden and text is not None else text
         path = self.path(key)
         if path is None or text is None:
             return text
-        elements = _texts_in(text) if has_elements(parse_elements(self._paths.get(key, ""))) else None
+        listed = listed_path(self._paths, metadata_key(key)) or ""
+        elements = _texts_in(text) if has_elements(_steps(listed)) else None
         if elements is None:
             return self._hidden.under(path, text)
         # Each may be JSON by itself.
@@ -172,12 +177,22 @@ class _Seen:
 
     def hides(self, key: str) -> bool:
         """Return True if something of what is under a key is hidden."""
+        if key == ANY_KEY:
+            return bool(self._hidden)
         path = self.path(key)
         return path is not None and self._hidden.hides(path)
 
     def leaves(self, reports: Iterable[LeafReport]) -> tuple[LeafReport, ...]:
         """Return what leaves of a condition saw."""
         return tuple(replace(report, value=self.text(report.key, report.value)) for report in reports)
+
+
+def _steps(path: str) -> tuple[str, ...]:
+    """Return the steps of a path; of one below a prefix that is none, as a key of a condition may be, its first."""
+    try:
+        return parse_elements(path)
+    except PathError:
+        return (path.partition(".")[0],)
 
 
 def _subscriber(subscriber: Subscriber, seen: _Seen) -> Subscriber:

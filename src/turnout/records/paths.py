@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from turnout.multivalued import Texts, texts_or_none
@@ -93,6 +93,48 @@ def has_elements(steps: Iterable[str]) -> bool:
     return any(step is EACH for step in steps)
 
 
+PREFIX: Final = ".*"
+"""End of a listed path that stands for all paths below."""
+
+
+def is_prefix(path: str) -> bool:
+    """Return True if a listed path is a prefix, and stands for all paths that it begins.
+
+    >>> is_prefix("value.detail.*"), is_prefix("value.detail"), is_prefix("value.`*`")
+    (True, False, False)
+    """
+    return path.endswith(PREFIX)
+
+
+def listed_path(paths: Mapping[str, str], name: str) -> str | None:
+    """Return the path that a route lists for a metadata key: its own, or one below a prefix; None without any.
+
+    Of several prefixes it is the one with the longest name. The parts of a record's address have no prefix.
+
+    >>> paths = {"total": "value.total", "*": "value.detail.*", "o.*": "value.order.*"}
+    >>> [listed_path(paths, name) for name in ("total", "city", "lines[].sku", "o.city", "topic")]
+    ['value.total', 'value.detail.city', 'value.detail.lines[].sku', 'value.order.city', None]
+    """
+    own = paths.get(name)
+    if own is not None and not is_prefix(own):
+        return own
+    if name in ADDRESS:
+        return None
+    prefixes = [
+        (listed[:-1], path)
+        for listed, path in paths.items()
+        if is_prefix(path) and name.startswith(listed[:-1]) and len(name) >= len(listed)
+    ]
+    if not prefixes:
+        return None
+    before, path = max(prefixes, key=lambda prefix: len(prefix[0]))
+    return path[:-1] + name[len(before) :]
+
+
+ADDRESS: Final = frozenset({"topic", "subject", "key"})
+"""Metadata keys of every record, whatever prefixes are listed."""
+
+
 def _quoted(text: str, opened: int) -> tuple[str, int]:
     """The step that opens with a backtick at *opened*, and where the next step starts."""
     step: list[str] = []
@@ -164,6 +206,44 @@ def element_texts_at(blocks: Iterable[Block], steps: Sequence[str], count: int) 
         for owner, own in of_rows.items():
             texts[rows[owner]] = texts_or_none(own)
     return texts
+
+
+def leaf_texts_at(blocks: Iterable[Block], steps: Sequence[str], count: int) -> list[list[str]]:
+    """Return the texts of all values below a path that are neither objects nor arrays, row by row, in their order.
+
+    Args:
+        blocks: as for `texts_at`.
+        steps: the path, without `EACH`.
+        count: how many rows the batch has.
+    """
+    texts: list[list[str]] = [[] for _ in range(count)]
+    for block in blocks:
+        schema, column = _column(block, steps)
+        for row, value in zip(block.rows.tolist(), column, strict=True):
+            texts[row] = [text for text in _leaf_texts(value, schema) if text is not None]
+    return texts
+
+
+def _leaf_texts(value: Value, schema: Schema | None) -> Iterator[str | None]:
+    """Yield the text of each value inside, left to right; however deep they are, without recursion."""
+    left: list[tuple[Any, Schema | None]] = [(value, schema)]
+    while left:
+        inner, own = left.pop()
+        if isinstance(inner, Struct):
+            left.append((inner.fields, inner.schema))
+        elif isinstance(inner, dict):
+            left += [(item, _schema_inside(own, name)) for name, item in reversed(inner.items())]
+        elif isinstance(inner, list | tuple):
+            element = None if own is None or own.type == ANY else own.values
+            left += [(item, element) for item in reversed(inner)]
+        else:
+            yield text_of(inner, own)
+
+
+def _schema_inside(schema: Schema | None, name: Any) -> Schema | None:
+    if schema is None or schema.type == ANY:
+        return None
+    return schema.values if schema.type == "map" else schema.field(name)
 
 
 def _elements(schema: Schema | None, column: Column, owners: Sequence[int]) -> tuple[Schema | None, Column, list[int]]:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from turnout.records.paths import parse_path
+from turnout.records.paths import is_prefix, parse_path
 from turnout.routes.endpoints import AnySink, AnySource, Part
 from turnout.routes.health import HealthPart
 from turnout.routes.values import StoreUrl, interval
@@ -26,7 +26,8 @@ class SubscriptionsPart(Part):
 
     Attributes:
         store: ``sqlite:///subscriptions.db``, ``mongodb://…``, ``grpc://host:port`` or ``memory://``.
-        metadata: the name a condition uses → the value path it stands for.
+        metadata: the name a condition uses → the value path it stands for; ``detail.*`` → ``value.detail.*`` for all
+            paths of which that is the beginning.
         feeds: store the matches, so that the messages of each subscription can be read as a feed.
     """
 
@@ -49,9 +50,15 @@ def _check_steps(name: str, path: str) -> None:
     """Refuse a path to one element of an array, which never has a value; ``name[]`` stands for each element.
 
     Raises:
-        ValueError: a step is an index or has other brackets, and no backticks around it.
+        ValueError: a step is an index or has other brackets, and no backticks around it; or a prefix has a name that
+            is none.
     """
     parse_path(path)
+    if is_prefix(path) and not name.endswith("*"):
+        raise ValueError(
+            f"{name}: {path} stands for all paths below {path[:-2]}, and so does a name that ends with *, as in "
+            f"{name}.*; a field that is called so is written {path[:-1]}`*`"
+        )
     steps = _STEP.findall(path)
     meant = [f"`{step}`" if _is_element(step) else step for step in steps]
     if meant != steps:

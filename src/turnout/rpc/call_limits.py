@@ -11,7 +11,7 @@ from types import TracebackType
 import grpc
 
 from turnout.errors import SubscriptionInvalidError
-from turnout.multivalued import Metadata, values_at
+from turnout.multivalued import Metadata, values_of
 from turnout.rpc.status import RefusedError
 
 MAX_SEARCHED = 64
@@ -51,7 +51,7 @@ class MessageBounds:
         """
         if len(metadata) > self.pairs:
             raise SubscriptionInvalidError(f"metadata: {len(metadata)} keys, at most {self.pairs} are taken")
-        count = sum(len(values_at(metadata, key)) for key in metadata)
+        count = sum(1 for _ in values_of(metadata))
         if count > self.pairs:
             raise SubscriptionInvalidError(f"metadata: {count} values, at most {self.pairs} are taken")
         for key, texts in metadata.items():
@@ -96,4 +96,4 @@ class Slots(AbstractContextManager[None]):
 
 def is_large(metadata: Metadata) -> bool:
     """Return True if matching this message may take long enough to be limited."""
-    return sum(len(value) for key in metadata for value in values_at(metadata, key)) > _LARGE
+    return sum(map(len, values_of(metadata))) > _LARGE

@@ -10,7 +10,7 @@ import numpy as np
 
 from turnout.conditions import evaluate
 from turnout.epoch import milliseconds_now
-from turnout.multivalued import Metadata, Multivalued
+from turnout.multivalued import Metadata, Multivalued, by_leaf_keys
 from turnout.records.text import texts_of_all, texts_of_values
 from turnout.subscriptions.index.anchor_costs import Costs
 from turnout.subscriptions.index.background_task import BackgroundTask
@@ -165,8 +165,9 @@ class Matcher:
         parts = []
         for stratum, single, answers in layers:
             gone = stratum.gone
-            if isinstance(texts, Multivalued):
-                numbers = several_of(stratum.segment).matched_several(texts)
+            seen = by_leaf_keys(texts, stratum.segment.special_keys) if stratum.segment.special_keys else texts
+            if isinstance(seen, Multivalued):
+                numbers = several_of(stratum.segment).matched_several(seen)
             else:
                 one = cast("Mapping[str, str]", texts)
                 try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
 from functools import cached_property
 from itertools import accumulate, pairwise
 from operator import attrgetter, eq
@@ -209,7 +210,7 @@ class MessageMatches(MatchList):
     def __init__(
         self, message: Metadata, parts: Sequence[tuple[Answers, Sequence[int]]], beside: Sequence[Answer]
     ) -> None:
-        self._message = dict(message)
+        self._message = copy(message)
         self._parts = parts
         self._beside = beside
 

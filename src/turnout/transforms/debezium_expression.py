@@ -18,6 +18,7 @@ from turnout.conditions import Condition, Operator, all_of, any_of, compare, exi
 from turnout.conditions.model import MAX_DEPTH
 from turnout.conditions.pattern import escape
 from turnout.errors import ConditionError
+from turnout.multivalued import leaf_key
 
 MAX_EXPRESSION: Final = 10_000
 """Characters of an expression."""
@@ -263,7 +264,7 @@ class _Reader:
             case ["topic"]:
                 return _Path("topic", method)
             case ["header" | "headers", name, "value"]:
-                return _Path(name, method)
+                return _Path(leaf_key(name), method)
             case ["key" | "value", *inner]:
                 return _Path(".".join([steps[0], *map(_step, inner)]), method)
         raise self._unexpected("a field of value or key, topic, or header.NAME.value", token)

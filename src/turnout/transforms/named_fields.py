@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping
 
 from turnout.errors import Mistake
 from turnout.records import Schema
-from turnout.records.paths import EACH, has_elements, parse_elements
+from turnout.records.paths import EACH, PREFIX, has_elements, parse_elements
 from turnout.records.schema import ANY
 from turnout.suggestions import did_you_mean
 from turnout.transforms.base import NamedField, Side
@@ -47,7 +47,7 @@ def unknown_fields(
             yield from _looked_up(path + field.option, field, states, causes)
     if len(followed) > len(chain.stages):
         for name, path in metadata.items():
-            root, *steps = parse_elements(path)
+            root, *steps = parse_elements(path.removesuffix(PREFIX))
             if has_elements(steps):
                 steps = steps[: steps.index(EACH)]
             if root in _SIDES and steps:

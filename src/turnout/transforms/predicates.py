@@ -15,6 +15,7 @@ from turnout.conditions import decode, leaves
 from turnout.conditions.check import Check, check_of, passes
 from turnout.conditions.model import MAX_DEPTH, Group, Logic
 from turnout.errors import ConditionError, RecordError
+from turnout.multivalued import ANY_KEY, metadata_key
 from turnout.records import ALIVE, Batch
 from turnout.records.paths import PathError, parse_path, texts_at
 from turnout.records.types import DynamicValue
@@ -147,7 +148,7 @@ class Condition(Predicate):
         condition = cls.of(tree)
         try:
             for key in condition.keys:
-                _side_and_path(key)
+                check_key(key)
         except PathError as error:
             raise OptionError("when", f"expected a condition: {error}") from None
         return condition
@@ -173,7 +174,7 @@ def texts_of(batch: Batch, key: str) -> Sequence[str | None]:
         return batch.topics
     found = _side_and_path(key)
     if found is None:
-        return batch.headers.last(key)
+        return batch.headers.last(metadata_key(key))
     side, path = found
     return texts_at(batch.key if side == "key" else batch.value, path, len(batch))
 
@@ -182,8 +183,10 @@ def check_key(key: str) -> None:
     """Raise for a key of a condition that is no path.
 
     Raises:
-        PathError: a backtick in it is never closed.
+        PathError: a backtick in it is never closed, or it looks at all values, which are metadata of subscriptions.
     """
+    if key == ANY_KEY:
+        raise PathError("the key * looks at the metadata of subscriptions; here name topic, key, value.… or a header")
     _side_and_path(key)
 
 

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 import pytest
 
 from turnout.conditions import evaluate
+from turnout.multivalued import ANY_KEY, by_leaf_keys, leaf_key
 from turnout.subscriptions import Subscription
 from turnout.subscriptions.index import Column, Index
 from turnout.subscriptions.index import index as index_module
@@ -20,7 +21,8 @@ def subscriptions_of(conditions):
 
 
 def columns_of(messages):
-    """The messages by key."""
+    """The messages by the keys of leaves."""
+    messages = [by_leaf_keys(message, [ANY_KEY, leaf_key(ANY_KEY)]) for message in messages]
     keys = {key for message in messages for key in message}
     columns = {key: [message.get(key) for message in messages] for key in keys}
     return {key: Column(values, several=tuple in set(map(type, values))) for key, values in columns.items()}

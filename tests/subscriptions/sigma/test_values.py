@@ -38,6 +38,13 @@ from turnout.subscriptions.sigma.values import field_condition, pieces_of
         ("Image|neq", ["a", "b"], "NOT (Image:i:a OR Image:i:b)"),
         ("Image|base64", "a b", "Image:i:YSBi"),
         ("Image|wide|base64|contains", "a", "Image:i:*YQA=*"),
+        ("", "mimikatz", "*:i:*mimikatz*"),
+        ("", ["a*b", 4688], "*:i:*a*b* OR *:i:*4688*"),
+        ("|all", ["a", "b"], "*:i:*a* AND *:i:*b*"),
+        ("|cased", "A", "*:*A*"),
+        ("|startswith", "a", "*:i:a*"),
+        ("|re", "a+$", "*=~a+$"),
+        ("*", "a", '"*":i:a'),
     ],
 )
 def test_a_field(field: str, value: object, text: str) -> None:
@@ -74,6 +81,7 @@ def test_base64_at_any_offset(before: str) -> None:
         ("A|re", "a(?=b)", "not a regular expression: invalid perl operator: (?="),
         ("A|base64", "a*", "a text with wildcards, or without characters, cannot be encoded"),
         ("A|wide", "a", "an encoding without base64 cannot be expressed: values are texts"),
+        ("", None, "expected a keyword, which looks at all fields, found a question about none"),
         ("A|windash", "-a -b -c -d", "windash with more than 3 dashes cannot be expressed"),
     ],
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -11,9 +11,20 @@ from pyspark.sql import types as T
 
 from turnout.engine.metadata import Metadata
 from turnout.errors import ConfigError, Mistake
+from turnout.multivalued import ANY_KEY, Texts, leaf_key, metadata_key, texts_or_none
 from turnout.records import Batch, Block, Headers, Schema
 from turnout.records.block import rows_of
-from turnout.records.paths import PathError, element_texts_at, has_elements, parse_elements, texts_at
+from turnout.records.paths import (
+    PREFIX,
+    PathError,
+    element_texts_at,
+    has_elements,
+    is_prefix,
+    leaf_texts_at,
+    listed_path,
+    parse_elements,
+    texts_at,
+)
 from turnout.runtime.frames.reading import blocks_of, millis_of, whole
 from turnout.spark.frames.columns import HEADERS, foreign, is_headers, schema_of
 from turnout.subscriptions.index import Column
@@ -29,9 +40,9 @@ class FrameMetadata:
     """Reads the metadata that conditions use from Arrow batches of a frame.
 
     Attributes:
-        keys: what is looked at.
-        paths: those of them that are listed paths into a record.
-        others: those that are paths into other columns: the column, and the steps in it.
+        keys: of leaves, what is looked at.
+        paths: listed ones, as far as those need them.
+        others: those that are paths into other columns: the column, the steps in it, and whether that is a prefix.
         headers: those that are headers here, because the frame has no column for them: a topic, a key.
         columns_read: of the frame, with the schema that values of those have that hold any; of a struct, what is
             looked at.
@@ -39,7 +50,7 @@ class FrameMetadata:
 
     keys: tuple[str, ...]
     paths: Mapping[str, str]
-    others: Mapping[str, tuple[str, tuple[str, ...]]]
+    others: Mapping[str, tuple[str, tuple[str, ...], bool]]
     headers: tuple[str, ...]
     columns_read: Mapping[str, Schema | None]
 
@@ -60,16 +71,20 @@ class FrameMetadata:
         ]
         if mistakes:
             raise ConfigError(mistakes, what="bad metadata for matching")
-        used = {name: path for name, path in paths.items() if name in keys}
-        parsed = {name: _split(path) for name, path in used.items()}
-        homes = {key: _home(key, schema) for key in keys if key not in parsed}
+        names = [metadata_key(key) for key in keys if key != ANY_KEY]
+        used = {name: path for name in names if (path := listed_path(paths, name)) is not None}
+        homes = {name: _home(name, schema) for name in names if name not in used}
+        if ANY_KEY in keys:
+            used |= paths
+            homes |= {name: _home(name, schema) for name in (*_NOT_HEADERS, "headers") if name not in used}
+        parsed = {name: _split(path.removesuffix(PREFIX)) for name, path in used.items()}
         looked_at = [*parsed.values(), *((home, ()) for home in homes.values())]
         columns_read = {root: _read(schema[root], looked_at) for root, _ in looked_at if root in schema.names}
         return cls(
             tuple(keys),
-            {name: path for name, path in used.items() if parsed[name][0] in _PLACE},
-            {name: split for name, split in parsed.items() if split[0] not in _PLACE},
-            tuple(key for key, home in homes.items() if home == "headers" and key in _NOT_HEADERS),
+            used,
+            {name: (*split, is_prefix(used[name])) for name, split in parsed.items() if split[0] not in _PLACE},
+            tuple(name for name, home in homes.items() if home == "headers" and name in _NOT_HEADERS),
             columns_read,
         )
 
@@ -78,15 +93,21 @@ class FrameMetadata:
         count = arrow.num_rows
         batch = self._batch(arrow)
         columns = Metadata(self.paths).columns(batch, rows_of(count), self.keys)
-        for key in self.headers:
-            columns[key] = Column(batch.headers.last(key))
-        for key, (root, steps) in self.others.items():
+        beside: dict[str, Column] = {}
+        for name in self.headers:
+            beside[name] = Column(batch.headers.last(name))
+        for name, (root, steps, is_prefix_) in self.others.items():
             blocks = self._blocks(arrow, root)
-            if has_elements(steps):
-                columns[key] = Column(element_texts_at(blocks, steps, count), several=True)
+            if is_prefix_:
+                beside[name] = Column(list(map(texts_or_none, leaf_texts_at(blocks, steps, count))), several=True)
+            elif has_elements(steps):
+                beside[name] = Column(element_texts_at(blocks, steps, count), several=True)
             else:
-                columns[key] = Column(texts_at(blocks, steps, count))
-        return columns
+                beside[name] = Column(texts_at(blocks, steps, count))
+        if ANY_KEY in columns and beside:
+            rows = zip(columns[ANY_KEY].values, *(column.values for column in beside.values()), strict=True)
+            columns[ANY_KEY] = Column([texts_or_none(_flat(values)) for values in rows], several=True)
+        return columns | {key: column for name, column in beside.items() if (key := leaf_key(name)) in self.keys}
 
     def _batch(self, arrow: pa.RecordBatch) -> Batch:
         """Return the records with only the columns that conditions use."""
@@ -116,8 +137,21 @@ class FrameMetadata:
         return blocks_of(column, schema)[0]
 
 
+def _flat(values: Iterable[Texts | None]) -> Iterator[str]:
+    """Yield the texts of several columns of one row."""
+    for texts in values:
+        if isinstance(texts, str):
+            yield texts
+        elif texts is not None:
+            yield from texts
+
+
 def _split(path: str) -> tuple[str, tuple[str, ...]]:
-    root, *steps = parse_elements(path)
+    try:
+        root, *steps = parse_elements(path)
+    except PathError:
+        # A key below a prefix may be anything.
+        return "", ()
     return ("topic" if root == "subject" else root), tuple(steps)
 
 
@@ -130,7 +164,7 @@ def _home(key: str, schema: T.StructType) -> str:
 def _refused(schema: T.StructType, path: str) -> str | None:
     """Return the reason that no value can have this path; None if the path is valid."""
     try:
-        root, *steps = parse_elements(path) or ("",)
+        root, *steps = parse_elements(path.removesuffix(PREFIX)) or ("",)
     except PathError as error:
         return str(error)
     root = "topic" if root == "subject" and root not in schema.names else root

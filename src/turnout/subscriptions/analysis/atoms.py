@@ -14,6 +14,7 @@ from turnout.conditions import Cidr, Compare, Exists, Kiwi, Leaf, Operator, Rege
 from turnout.conditions.evaluate import address_text, leaf_holds, network_span, parsed_number
 from turnout.conditions.pattern import ANY, ONE, escape, fold, lexemes, parse_pattern
 from turnout.conditions.regex import regex_searcher
+from turnout.multivalued import ANY_KEY
 from turnout.subscriptions.analysis.globs import Tokens, folded, includes, meet, tokens_of
 
 PRESENT: Final = 0
@@ -22,15 +23,18 @@ BOUND: Final = 2
 ADDRESS: Final = 3
 TEXT: Final = 4
 REGEX: Final = 5
+COMPARISON: Final = 6
 
 
 class Atom(NamedTuple):
     """A question about the value of one key; it is false where the key is absent. Atoms sort by key.
 
     Attributes:
-        rank: `PRESENT`, `NUMBER` (is it one?), `BOUND`, `ADDRESS`, `TEXT` or `REGEX`.
-        number: of a bound.
-        text: ``<`` or ``<=`` of a bound, the network of an address, the pattern of a text, an expression.
+        rank: `PRESENT`, `NUMBER` (is it one?), `BOUND`, `ADDRESS`, `TEXT` or `REGEX`; under `ANY_KEY`, which mostly has
+            several values, `COMPARISON` in place of numbers and bounds.
+        number: of a bound, or a comparison.
+        text: ``<`` or ``<=`` of a bound, the operator of a comparison, the network of an address, the pattern of a
+            text, an expression.
         partial: any lexeme of the value will do.
         fold: the value is folded first; the pattern is folded already.
     """
@@ -66,6 +70,9 @@ def literals_of(leaf: Leaf) -> tuple[Literal, ...] | None:
 def _comparison(leaf: Compare) -> tuple[Literal, ...]:
     # Minus zero is zero to a comparison, and another text.
     number = leaf.number + 0.0
+    if leaf.key == ANY_KEY:
+        # One value may be at most 5, and another one more.
+        return ((Atom(leaf.key, COMPARISON, number, leaf.op.value), True),)
     less, most = Atom(leaf.key, BOUND, number, "<"), Atom(leaf.key, BOUND, number, "<=")
     match leaf.op:
         case Operator.LESS:
@@ -108,6 +115,8 @@ def atom_holds(atom: Atom, value: str) -> bool:
         return address is not None and first <= address <= last
     if atom.rank == REGEX:
         return regex_searcher(atom.text)(value)
+    if atom.rank == COMPARISON:
+        return leaf_holds(Compare(atom.key, Operator(atom.text), atom.number), value)
     number = parsed_number(value)
     if number is None or atom.rank == NUMBER:
         return number is not None
@@ -122,8 +131,15 @@ def relation(known: Atom, asked: Atom) -> bool | None:
     """
     if known == asked or asked.rank == PRESENT:
         return True
-    if known.rank == PRESENT:
+    if known.rank == PRESENT or COMPARISON in (known.rank, asked.rank):
         return None
+    truth = _of_one_value(known, asked)
+    # What one value is not, another one may be.
+    return truth if truth or known.key != ANY_KEY else None
+
+
+def _of_one_value(known: Atom, asked: Atom) -> bool | None:
+    """Return the truth that follows for the same value."""
     value = _only_value(known)
     if value is not None:
         return atom_holds(asked, value)

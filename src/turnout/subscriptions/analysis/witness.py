@@ -9,6 +9,7 @@ from math import inf, nextafter
 
 from turnout.conditions import Condition, evaluate
 from turnout.conditions.pattern import ANY, ONE, parse_pattern
+from turnout.multivalued import ANY_KEY
 from turnout.subscriptions.analysis.atoms import ADDRESS, BOUND, TEXT, Atom, Literal, atom_holds
 from turnout.subscriptions.analysis.canonical import CanonicalForm
 from turnout.subscriptions.analysis.diagram import Diagrams, TooLargeError
@@ -55,7 +56,13 @@ def message_of(way: Sequence[Literal]) -> dict[str, str] | None:
         if value is None:
             return None
         message[key] = value
-    return message
+    return message if _agrees(way, message) else None
+
+
+def _agrees(way: Sequence[Literal], message: Mapping[str, str]) -> bool:
+    """Return True if the literals about any value are true of all of the message's values."""
+    of_any = [(atom, holds) for atom, holds in way if atom.key == ANY_KEY]
+    return all(any(atom_holds(atom, value) for value in message.values()) == holds for atom, holds in of_any)
 
 
 def _fits(literals: list[Literal], value: str) -> bool:

@@ -13,8 +13,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from turnout.epoch import milliseconds_now
-from turnout.multivalued import Metadata, Multivalued
+from turnout.multivalued import ANY_KEY, Expanded, Metadata, Multivalued, Texts, by_leaf_keys, is_plain_key
 from turnout.subscriptions.index.anchor_costs import Costs
+from turnout.subscriptions.index.any_value import may_match
 from turnout.subscriptions.index.buckets import Places, TooManyError, expanded, indices_of
 from turnout.subscriptions.index.build import build
 from turnout.subscriptions.index.dictionary import Column, ValueDictionaries
@@ -92,13 +93,14 @@ class Index:
 
     Attributes:
         revision: of the store.
-        keys: the metadata keys that some condition looks at.
+        keys: those of leaves: metadata keys that some condition looks at, and `turnout.multivalued.ANY_KEY`.
         expires: whether some subscription expires: only then times are looked at.
     """
 
     def __init__(self, layers: Sequence[Layer], revision: int, shelf: DictionaryCache | None = None) -> None:
         self.revision = revision
         self.keys: tuple[str, ...] = tuple(dict.fromkeys(key for layer in layers for key in layer.segment.head.keys))
+        self._special = tuple(key for key in self.keys if not is_plain_key(key))
         self._layers = tuple(layers)
         self._shelf = shelf or DictionaryCache()
         self._batches_to_skip = 0
@@ -159,7 +161,8 @@ class Index:
         """The subscriptions that each row of a batch matches.
 
         Args:
-            columns: metadata by key, one value for each row; keys that no condition looks at are passed over.
+            columns: metadata by the keys of leaves, one value for each row; keys that no condition looks at are passed
+                over.
             count: how many rows there are.
             alive: the rows to look at, in ascending order, or a mask of them; None for all.
             times: of each row's record, in milliseconds since 1970, for subscriptions that expire; None, for all or
@@ -167,10 +170,29 @@ class Index:
             now: the time by the clock, in milliseconds since 1970, if not that of this machine.
         """
         rows = _rows_of(alive, count)
+        return self._current(self._of_columns(columns, rows, whole=len(rows) == count), times, now)
+
+    def _of_columns(self, columns: Mapping[str, Column], rows: Places, *, whole: bool) -> Matches:
+        """Match rows of a batch."""
         several = [column for key in self.keys if (column := columns.get(key)) is not None and column.several]
-        if several:
-            return self._current(self._of_some_several(columns, rows, several), times, now)
-        return self._current(self._of_single(columns, rows, whole=len(rows) == count), times, now)
+        if not several:
+            return self._of_single(columns, rows, whole=whole)
+        of_any = columns.get(ANY_KEY)
+        if of_any is None or not of_any.several or not len(rows):
+            return self._of_some_several(columns, rows, several)
+        wanted = self._may_match_any(of_any, rows)
+        others = {key: column for key, column in columns.items() if key != ANY_KEY}
+        found = self._of_columns(others, rows[~wanted], whole=False)
+        return _merged(found, self._of_some_several(columns, rows[wanted], several))
+
+    def _may_match_any(self, column: Column, rows: Places) -> NDArray[np.bool_]:
+        """Return a mask of the rows in which some leaf about any value may be true."""
+        segments = [segment for segment, _ in self._layers]
+        parts = []
+        for begun in range(0, len(rows), ROWS):
+            values = [column.values[row] for row in rows[begun : begun + ROWS].tolist()]
+            parts.append(may_match(segments, self._shelf.books(self.keys), values))
+        return np.concatenate(parts)
 
     def _of_single(self, columns: Mapping[str, Column], rows: Places, *, whole: bool) -> Matches:
         """Match rows without several values of a key."""
@@ -188,7 +210,7 @@ class Index:
             values = column.values
             have_several |= np.fromiter((type(values[row]) is tuple for row in listed), np.bool_, len(rows))
         few = rows[have_several]
-        messages = map(Multivalued, _messages_of(columns, self.keys, few.tolist()))
+        messages = map(Expanded, _messages_of(columns, self.keys, few.tolist()))
         return _merged(
             self._of_single(columns, rows[~have_several], whole=False), self._of_several(few.tolist(), messages)
         )
@@ -208,6 +230,9 @@ class Index:
         self, messages: Sequence[Metadata], *, times: RecordTimes = None, now: int | None = None
     ) -> Matches:
         """Return the subscriptions that each message, given by its metadata, matches; see `match`."""
+        if self._special:
+            columns = _columns_of_expanded([by_leaf_keys(message, self._special) for message in messages], self.keys)
+            return self.match(columns, len(messages), times=times, now=now)
         if Multivalued not in set(map(type, messages)):
             return self._current(self._of_messages(cast("_Messages", messages)), times, now)
         several = {row: message for row, message in enumerate(messages) if isinstance(message, Multivalued)}
@@ -383,19 +408,25 @@ def _merged(first: Matches, second: Matches) -> Matches:
     return Matches(rows.take(order), np.concatenate([first.subscriptions, second.subscriptions]).take(order))
 
 
-def _columns_of(messages: Sequence[Mapping[str, str]], keys: Collection[str]) -> dict[str, Column]:
+def _columns_of(messages: Sequence[Metadata], keys: Collection[str]) -> dict[str, Column]:
     """Return the metadata of messages by key, as far as conditions look at it."""
     first = messages[0] if messages else {}
     # Mostly all messages have the keys of the first one.
-    columns = {key: Column(_values_of(messages, key)) for key in keys if key in first}
+    columns = {key: _values_of(messages, key) for key in keys if key in first}
     if len(columns) < len(keys):
         present = set().union(*messages)
         others = [key for key in keys if key in present and key not in columns]
-        columns |= {key: Column([message.get(key) for message in messages]) for key in others}
-    return columns
+        columns |= {key: [message.get(key) for message in messages] for key in others}
+    return {key: Column(values) for key, values in columns.items()}
 
 
-def _values_of(messages: Sequence[Mapping[str, str]], key: str) -> Sequence[str | None]:
+def _columns_of_expanded(messages: Sequence[Metadata], keys: Collection[str]) -> dict[str, Column]:
+    """Return the columns of messages of which keys may have several values."""
+    columns = _columns_of(messages, keys)
+    return {key: column._replace(several=tuple in set(map(type, column.values))) for key, column in columns.items()}
+
+
+def _values_of(messages: Sequence[Metadata], key: str) -> Sequence[Texts | None]:
     try:
         return list(map(itemgetter(key), messages))
     except KeyError:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from turnout.conditions.check import Check, check_of, holds, shape
 from turnout.conditions.model import Condition, Group, Kiwi, Leaf, Logic, leaves
-from turnout.multivalued import Metadata, Multivalued, Texts
+from turnout.multivalued import Metadata, Multivalued, Texts, is_plain_key
 from turnout.subscriptions.model import Subscription
 
 
@@ -123,7 +123,7 @@ class _Tested:
         self._tests = [(check, _is_plain(check), check.key, check.text, id_) for check, id_ in checks]
 
     def true_ids(self, metadata: Metadata) -> tuple[str, ...]:
-        get, single = metadata.get, type(metadata) is not Multivalued
+        get, single = metadata.get, not isinstance(metadata, Multivalued)
         return tuple(
             [
                 id_
@@ -135,7 +135,7 @@ class _Tested:
 
 
 def _is_plain(check: Check) -> bool:
-    return check.op == "=" and not (check.partial or check.fold or check.negated)
+    return check.op == "=" and not (check.partial or check.fold or check.negated) and is_plain_key(check.key)
 
 
 _Part: TypeAlias = _Fixed | _OneOf | _Tested
@@ -234,7 +234,7 @@ def _alternatives(group: Group) -> _Part:
 
 def _only_text(leaf: Leaf) -> str:
     """Return the only text that makes the leaf true; "" if it is not an exact comparison."""
-    if not isinstance(leaf, Kiwi) or leaf.partial or leaf.ignore_case or leaf.negated:
+    if not isinstance(leaf, Kiwi) or leaf.partial or leaf.ignore_case or leaf.negated or not is_plain_key(leaf.key):
         return ""
     op, text = shape(leaf.pattern)
     return text if op == "=" else ""

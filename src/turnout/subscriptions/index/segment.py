@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from turnout.conditions.check import COMPARISONS, Check
 from turnout.conditions.pattern import prepare_lexemes
+from turnout.multivalued import is_plain_key
 from turnout.subscriptions.index.arrays import HOLDS, LIMITS, Arrays, Head
 from turnout.subscriptions.index.buckets import Ints, Longs, Places, in_bucket, indices_of, mixed, shift_of, viewed
 from turnout.subscriptions.index.facts import CELL, PART, SPAN, encoded, hash_of, is_many, salt_of
@@ -75,6 +76,7 @@ class Segment:
         self.probed_of_key: list[list[int]] = [[] for _ in head.keys]
         for fact in head.probed:
             self.probed_of_key[self.key_of_fact[fact]].append(fact)
+        self.special_keys = tuple(key for key in head.keys if not is_plain_key(key))
         self.many_facts = np.array(self.many, np.bool_)
         self.has_ways = len(arrays.way_fact) > 0
         if any(kind.lexeme for _, kind in head.facts) or (arrays.test_form & _PARTIAL).any():

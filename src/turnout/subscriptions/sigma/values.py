@@ -15,6 +15,7 @@ from typing import Final
 from turnout.conditions import Condition, cidr, compare, exists, kiwi, not_, regex
 from turnout.conditions.pattern import ANY, ONE, Piece, escape
 from turnout.errors import ConditionError
+from turnout.multivalued import ANY_KEY, leaf_key
 from turnout.subscriptions.sigma.errors import InexpressibleError
 from turnout.subscriptions.sigma.expression import both, either
 
@@ -27,6 +28,9 @@ _COMPARISONS: Final = {"lt": "<", "lte": "<=", "gt": ">", "gte": ">="}
 _ENCODINGS: Final = {"wide": "utf-16-le", "utf16le": "utf-16-le", "utf16be": "utf-16-be", "utf16": "utf-16"}
 _PLACES: Final = ("contains", "startswith", "endswith")
 _TEXT: Final = frozenset((*_PLACES, *_ENCODINGS, "cased", "windash", "base64", "base64offset"))
+_WHERE: Final = frozenset((*_PLACES, "re", "cidr", *_COMPARISONS))
+"""Modifiers that say themselves what a keyword is compared with."""
+
 _REGEX_FLAGS: Final = ("i", "m", "s")
 _KNOWN: Final = _TEXT | {"all", "neq", "cidr", "exists", "re", *_REGEX_FLAGS, *_COMPARISONS}
 
@@ -37,21 +41,25 @@ def field_condition(path: str, written: str, value: object) -> Condition:
     Raises:
         InexpressibleError: a modifier or a value has no counterpart.
     """
-    field, *modifiers = written.split("|")
+    name, *modifiers = written.split("|")
     for modifier in modifiers:
         if modifier not in _KNOWN:
             raise InexpressibleError(path, f"the modifier {modifier!r} cannot be expressed")
     values = value if isinstance(value, list) else [value]
     if not values:
         raise InexpressibleError(path, "has no values")
+    field = leaf_key(name) if name else ANY_KEY
+    if not name and not any(modifier in _WHERE for modifier in modifiers):
+        # A keyword is looked for anywhere in a value.
+        modifiers.append("contains")
     parts = [_leaf(path, field, modifiers, one) for one in values]
     condition = both(parts) if "all" in modifiers else either(parts)
     return not_(condition) if "neq" in modifiers else condition
 
 
 def _leaf(path: str, field: str, modifiers: Sequence[str], value: object) -> Condition:
-    if not field:
-        raise InexpressibleError(path, "keywords, which look at all fields, cannot be expressed")
+    if field == ANY_KEY and (value is None or "exists" in modifiers):
+        raise InexpressibleError(path, "expected a keyword, which looks at all fields, found a question about none")
     if value is not None and not isinstance(value, (str, int, float, bool)):
         raise InexpressibleError(path, f"expected a text, a number, true, false or null, found {value!r:.60}")
     if "exists" in modifiers:
