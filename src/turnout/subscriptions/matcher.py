@@ -159,8 +159,6 @@ class Matcher:
             now: the time by the clock, in milliseconds since 1970, if not that of this machine.
         """
         texts = texts_of_values(metadata)
-        now = milliseconds_now() if now is None else now
-        time = now if time is None else time
         layers, loose = self._state
         parts = []
         for stratum, single, answers in layers:
@@ -177,11 +175,16 @@ class Matcher:
             if gone is not None:
                 numbers = [number for number in numbers if not gone[number]]
             if numbers and stratum.segment.expires:
+                now = milliseconds_now() if now is None else now
+                time = now if time is None else time
                 places = np.array(numbers, np.int64)
                 numbers = places[stratum.segment.current(places, time, now)].tolist()
             if numbers:
                 parts.append((answers, numbers))
-        beside = self._matching(loose, texts, time, now) if loose else ()
+        beside: Sequence[Answer] = ()
+        if loose:
+            now = milliseconds_now() if now is None else now
+            beside = self._matching(loose, texts, now if time is None else time, now)
         return MessageMatches(texts, parts, beside) if parts or beside else NO_MATCHES
 
     def _matching(

@@ -32,8 +32,6 @@ _MOST_TREES = 4_096
 _MOST_PROGRAMS = 4_096
 """Maximum number of programs whose checks are kept as tuples, which are read faster than arrays."""
 
-_EQUAL: Final = EQUAL << 1
-
 _OF_FACTS: Final = (EQUAL << 1, EQUAL << 1 | 1, MANY << 1, MANY << 1 | 1)
 
 _Check: TypeAlias = tuple[int, int, int]
@@ -61,9 +59,12 @@ _Hit: TypeAlias = tuple[tuple[int, ...], tuple[_Range, ...]]
 
 _NO_HIT: Final[_Hit] = ((), ())
 
-_Probe: TypeAlias = tuple[int, Callable[[str], str] | None, Callable[[str], int | None] | None]
-"""A fact that entries are found by, the function from a value to its text (None if that is the value), and the function
-from the text to the literal (None for a fact of many texts)."""
+_Reader: TypeAlias = tuple[str, Callable[[str], str] | None, Callable[[str], int | None] | None]
+"""The key of a fact, the function from a value to its text (None if that is the value), and the function from the text
+to the literal (None for a fact of many texts)."""
+
+_Probe: TypeAlias = tuple[int, Callable[[str], str] | None, Callable[[str], int | None] | None, bool]
+"""A fact that entries are found by, the functions of its reader, and whether it is one of nodes."""
 
 
 class _Message:
@@ -73,14 +74,16 @@ class _Message:
         metadata: of the message.
         literals: of the message, by fact; below 0 the tests that are true, by the inverse of their group.
         numbers: that its values are, by key; NaN for a value that is no number, and without a value.
+        leaves: the nodes of the cells that these are in, by key; 0 for none.
     """
 
-    __slots__ = ("literals", "metadata", "numbers")
+    __slots__ = ("leaves", "literals", "metadata", "numbers")
 
     def __init__(self, metadata: _Metadata) -> None:
         self.metadata = metadata
         self.literals: dict[int, _Literals] = {}
         self.numbers: dict[int, float] = {}
+        self.leaves: dict[int, int] = {}
 
 
 class Single:
@@ -101,6 +104,7 @@ class Single:
             scanner.prepare()
         self._overlapping = head.overlapping
         self._always = [(head.always, head.paired)] if head.always < head.paired else []
+        self._readers = [self._reader(fact) for fact in range(len(self._facts))]
         self._probed = self._probes()
         self._entries_at, self._checks_at = viewed(arrays.entries_at), viewed(arrays.checks_at)
         self._ways_at, self._way_fact = viewed(arrays.ways_at), viewed(arrays.way_fact)
@@ -117,13 +121,17 @@ class Single:
         self._nodes_of_tree = lru_cache(maxsize=_MOST_TREES)(self._read_tree)
         self._begin()
 
+    def _reader(self, fact: int) -> _Reader:
+        key, kind = self._facts[fact]
+        make = None if kind == WHOLE or self._segment.many[fact] else text_maker(kind)
+        return key, make, self._literal_of[fact]
+
     def _probes(self) -> dict[str, tuple[_Probe, ...]]:
         """Return the keys to read, each with the facts that entries are found by."""
         keys: dict[str, tuple[_Probe, ...]] = {}
         for fact in self._segment.head.probed:
-            key, kind = self._facts[fact]
-            make = None if kind == WHOLE or self._segment.many[fact] else text_maker(kind)
-            keys[key] = (*keys.get(key, ()), (fact, make, self._literal_of[fact]))
+            key, make, literal_of = self._readers[fact]
+            keys[key] = (*keys.get(key, ()), (fact, make, literal_of, fact in self._nodes))
         return keys
 
     def _begin(self) -> None:
@@ -162,11 +170,13 @@ class Single:
         has_ways = self._segment.has_ways
         metadata, by_fact = message.metadata, message.literals
         ranges: list[_Range] = self._always.copy()
+        # Second literals are looked at last: then most are known.
+        first: list[int] = []
         for key in metadata if len(metadata) < len(probed) else probed:
             value = metadata.get(key)
             if value is None:
                 continue
-            for fact, make, literal_of in probed.get(key, ()):
+            for fact, make, literal_of, of_nodes in probed.get(key, ()):
                 literals: _Literals
                 if literal_of is not None:
                     literal = literal_of(value if make is None else make(value))
@@ -178,16 +188,21 @@ class Single:
                     if begin < end:
                         ranges.append((begin, end))
                     if has_ways and ways_at[literal] < ways_at[literal + 1]:
-                        self._add_paired(literals, message, ranges)
+                        first.append(literal)
                 else:
-                    literals, entries = self._hits[fact].get(value) or self._hit(fact, value, message)
+                    if of_nodes:
+                        literals, entries = self._node_hit(fact, message)
+                    else:
+                        literals, entries = self._hits[fact].get(value) or self._hit(fact, value, message)
                     by_fact[fact] = literals
                     ranges += entries
-                    if has_ways and literals:
-                        self._add_paired(literals, message, ranges)
+                    if has_ways:
+                        first += literals
+        if first:
+            self._add_paired(first, message, ranges)
         return ranges
 
-    def _add_paired(self, literals: _Literals, message: _Message, ranges: list[_Range]) -> None:
+    def _add_paired(self, literals: Iterable[int], message: _Message, ranges: list[_Range]) -> None:
         """Add the entries that are found by one of the literals and a second one."""
         ways_at, way_fact, by_fact = self._ways_at, self._way_fact, message.literals
         pairs, likely = self._pairs, self._in_pairs.likely
@@ -234,20 +249,20 @@ class Single:
             for entry in range(begin, end):
                 program = program_of[entry]
                 if program != last:
-                    last = program
-                    check, checks_end = checks_at[program], checks_at[program + 1]
-                    if check < checks_end and op[check] == _EQUAL:
-                        # Mostly it is the only one, and false.
-                        fact = a[check]
-                        literals = by_fact.get(fact)
-                        if literals is None:
-                            literals = self._literals_of(fact, message)
-                        verdict = b[check] in literals
-                        check += 1
-                    else:
-                        verdict = True
-                    if verdict and check < checks_end:
-                        verdict = self._true(program, message)
+                    last, verdict = program, True
+                    for check in range(checks_at[program], checks_at[program + 1]):
+                        kind, fact = op[check], a[check]
+                        if kind in _OF_FACTS:
+                            # Mostly it is the only one, and false.
+                            literals = by_fact.get(fact)
+                            if literals is None:
+                                literals = self._literals_of(fact, message)
+                            if (b[check] in literals) == (kind & 1):
+                                verdict = False
+                                break
+                        elif self._holds(kind >> 1, fact, b[check], message) == (kind & 1):
+                            verdict = False
+                            break
                 if verdict:
                     subscriptions.append(subscription_of[entry])
         return subscriptions
@@ -262,22 +277,26 @@ class Single:
     def _hit(self, fact: int, value: str, message: _Message) -> _Hit:
         """Look a value up under a fact of many texts, and cache what is found."""
         if fact in self._nodes:
-            return self._node_hit(fact, self._number(self._key_of_fact[fact], message))
+            return self._node_hit(fact, message)
         hit = self._with_entries(self._looked_up(fact, value))
         if len(value) <= _LONG_VALUE:
             self._hits[fact][value] = hit
             self._known += 1
         return hit
 
-    def _node_hit(self, fact: int, number: float) -> _Hit:
-        """Look a number up under a fact of nodes, and cache what is found for all numbers of its cell."""
-        if isnan(number):
+    def _node_hit(self, fact: int, message: _Message) -> _Hit:
+        """Look the number of a key up under a fact of nodes, and cache what is found for all numbers of its cell."""
+        key = self._key_of_fact[fact]
+        leaf = message.leaves.get(key)
+        if leaf is None:
+            number = self._number(key, message)
+            # Facts of one key have the same cells.
+            leaf = message.leaves[key] = 0 if isnan(number) else self._nodes[fact].leaf_of(number)
+        if not leaf:
             return _NO_HIT
-        nodes = self._nodes[fact]
-        leaf = nodes.leaf_of(number)
         hit = self._hits[fact].get(leaf)
         if hit is None:
-            hit = self._hits[fact][leaf] = self._with_entries(nodes.of_leaf(leaf))
+            hit = self._hits[fact][leaf] = self._with_entries(self._nodes[fact].of_leaf(leaf))
             self._known += 1
         return hit
 
@@ -299,18 +318,17 @@ class Single:
         """Return the literals that a fact makes of the message."""
         literals = message.literals.get(fact)
         if literals is None:
-            value = message.metadata.get(self._keys[self._key_of_fact[fact]])
-            literals = () if value is None else self._literals_of_value(fact, value, message)
+            key, make, literal_of = self._readers[fact]
+            value = message.metadata.get(key)
+            if value is None:
+                literals = ()
+            elif literal_of is None:
+                literals = (self._hits[fact].get(value) or self._hit(fact, value, message))[0]
+            else:
+                literal = literal_of(value if make is None else make(value))
+                literals = (literal,) if literal else ()
             message.literals[fact] = literals
         return literals
-
-    def _literals_of_value(self, fact: int, value: str, message: _Message) -> tuple[int, ...]:
-        """Return the literals that a fact makes of a value."""
-        literal_of = self._literal_of[fact]
-        if literal_of is None:
-            return (self._hits[fact].get(value) or self._hit(fact, value, message))[0]
-        literal = literal_of(text_maker(self._facts[fact][1])(value))
-        return (literal,) if literal else ()
 
     def _pair(self, key: int) -> _Range:
         """Return the entries that are found by a way and a second literal; `_NONE` without any."""
@@ -348,16 +366,17 @@ class Single:
         """Return True if a check, without its negation, is true."""
         if kind == LIMITS:
             return bool(self._low[b] <= self._number(a, message) <= self._high[b])
-        if kind in (EQUAL, MANY):
-            return b in self._literals_of(a, message)
         if kind in (ONE_OF, JUST_ONE):
             bits, members = self._set_bits[b], self._members
-            for literal in self._literals_of(a, message):
+            literals = message.literals.get(a)
+            for literal in self._literals_of(a, message) if literals is None else literals:
                 if bits >> (literal & 63) & 1:
                     member = members.get(b << 32 | literal)
                     if self._is_member(b << 32 | literal) if member is None else member:
                         return True
             return False
+        if kind in (EQUAL, MANY):
+            return b in self._literals_of(a, message)
         if kind == HOLDS:
             return self._passes(a, b, message)
         return self._tree(b, message)

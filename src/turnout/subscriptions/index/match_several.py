@@ -39,7 +39,7 @@ class SeveralSingle(Single):
         entries_at, has_ways = self._entries_at, self._segment.has_ways
         ranges = self._always.copy()
         for key in self._probed.keys() & message.metadata.keys():
-            for fact, _, _ in self._probed[key]:
+            for fact, *_ in self._probed[key]:
                 literals = self._literals_of(fact, message)
                 ranges += [(entries_at[literal], entries_at[literal + 1]) for literal in literals]
                 if has_ways and literals:
@@ -59,6 +59,14 @@ class SeveralSingle(Single):
                 literals = frozenset().union(*one_by_one)
             message.literals[fact] = literals
         return literals
+
+    def _literals_of_value(self, fact: int, value: str, message: _Message) -> _Literals:
+        """Return the literals that a fact makes of one value."""
+        _, make, literal_of = self._readers[fact]
+        if literal_of is None:
+            return (self._hits[fact].get(value) or self._hit(fact, value, message))[0]
+        literal = literal_of(value if make is None else make(value))
+        return (literal,) if literal else ()
 
     def _holds(self, kind: int, a: int, b: int, message: _Message) -> bool:
         if kind == LIMITS:
