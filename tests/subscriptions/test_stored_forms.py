@@ -97,6 +97,7 @@ FORMS = [
     Stored(
         Regex("k", "^a", id="1"),
         '{"regexCondition": {"id": "1", "key": "k", "regex": "^a"}}',
+        '{"elementCondition": {"id": "1", "key": "k", "where": "a:b AND *:c"}}',
         "k=~^a",
         "320a0a01311a016b22025e61",
         {"id": "1", "base": {"not": False}, "key": "k", "regex": "^a"},

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import count
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,7 +11,8 @@ from hypothesis import strategies as st
 from tests.conditions.strategies import leaves, messages, multivalued_messages, values
 from tests.subscriptions.index.asking import all_rows_together, expected, pairs, subscriptions_of
 from tests.subscriptions.index.test_index import low_bounds
-from turnout.conditions import Group, Kiwi, Logic, evaluate, kiwi, one_of, parse
+from turnout.conditions import Group, Kiwi, Logic, evaluate, kiwi, one_of, parse, with_ids
+from turnout.conditions import leaves as leaves_of
 from turnout.subscriptions import Matcher, Subscription
 from turnout.subscriptions.index import Index
 from turnout.subscriptions.index import index as index_module
@@ -48,8 +51,16 @@ def test_is_the_interpreter(conditions, given_messages):
 @given(st.lists(_conditions, min_size=1, max_size=6), messages)
 def test_leaf_ids(conditions, message):
     """The true leaves of a match are those that the interpreter names, one message at a time and together."""
-    matcher = Matcher(subscriptions_of(conditions))
-    assert list(matcher.match(message)) == list(matcher.match_many([message])[0])
+    numbers = count()
+    named = [with_ids(condition, lambda: f"leaf{next(numbers)}") for condition in conditions]
+    matcher = Matcher(subscriptions_of(named))
+    wanted = [
+        (str(n), tuple(leaf.id for leaf in leaves_of(condition) if evaluate(leaf, message)))
+        for n, condition in enumerate(named)
+        if evaluate(condition, message)
+    ]
+    assert wanted == sorted((match.subscription_id, match.leaf_ids) for match in matcher.match(message))
+    assert wanted == sorted((match.subscription_id, match.leaf_ids) for match in matcher.match_many([message])[0])
 
 
 def test_a_literal_key() -> None:
