@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
+import json
+
 from hypothesis import strategies as st
 
-from turnout.conditions import Cidr, Compare, Exists, Group, Kiwi, Logic, Operator, Regex
+from turnout.conditions import (
+    Cidr,
+    Compare,
+    Element,
+    Exists,
+    Group,
+    Kiwi,
+    Logic,
+    Operator,
+    Regex,
+    format_condition,
+)
 
 KEYS = ("subject", "location", "price", "ip", "ключ")
 LEAF_KEYS = (*KEYS, "*")
@@ -49,6 +62,21 @@ values = st.one_of(
     ),
 )
 
+_fields = st.sampled_from(["a", "b", "n", "t[]", "t", "*"])
+_inner = st.recursive(
+    st.one_of(
+        st.builds(Kiwi, _fields, st.sampled_from(["a", "*b*", "1", "a*", "*"]), negated=st.booleans()),
+        st.builds(Compare, _fields, st.sampled_from(list(Operator)), st.sampled_from([0.0, 1.0, 2.5])),
+        st.builds(Exists, _fields),
+    ),
+    lambda children: st.builds(Group, st.sampled_from(list(Logic)), st.lists(children, min_size=2, max_size=3)),
+    max_leaves=4,
+)
+_objects = st.dictionaries(
+    st.sampled_from("abnt"), st.sampled_from(["a", "ab", 1, 2.5, None, True, ["a", 1], {"a": 1}]), max_size=4
+)
+values = st.one_of(values, _objects.map(json.dumps), st.lists(_objects, max_size=3).map(json.dumps))
+
 messages = st.dictionaries(st.sampled_from(KEYS), values, max_size=len(KEYS))
 
 _several = st.one_of(values, st.lists(values, min_size=2, max_size=5, unique=True).map(tuple))
@@ -80,6 +108,7 @@ leaves = st.one_of(
     st.builds(Exists, _keys, negated=_flags),
     st.builds(Cidr, st.sampled_from(["ip", "subject", "*"]), _networks, negated=_flags),
     st.builds(Regex, _keys, _regexes, negated=_flags),
+    st.builds(Element, _keys, _inner.map(format_condition), negated=_flags),
 )
 
 conditions = st.recursive(

@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 
+from turnout.conditions import parse
 from turnout.engine import Program
 from turnout.engine.explain import explain
 from turnout.engine.sample_records import SampleRecord, record_batch
-from turnout.history.masked_views import masked_explanation, masked_metadata, masked_sentence
+from turnout.errors import ConfigError
+from turnout.history.masked_views import check_condition, masked_explanation, masked_metadata, masked_sentence
 from turnout.history.masking import HIDDEN, Hidden, hidden_anywhere, hidden_by_stage
 from turnout.records import Record, Shape
 from turnout.routes import Route
@@ -127,6 +129,23 @@ def test_elements_of_arrays_are_hidden_by_the_name_of_their_field() -> None:
     assert shown["n"] == '["1","2"]'
     assert [json.loads(item)["n"] for item in json.loads(shown["items"])] == [1, 2]
     assert SECRET not in json.dumps(masked_metadata(route, {"items": items[0]}))
+
+
+def test_any_value_and_paths_below_a_prefix_are_hidden() -> None:
+    """Which of all values is a masked one is not known, so that none is shown; nor may a condition look at them."""
+    text = ROUTE.format(
+        options="type: DropHeaders, headers: Nothing", masked="card, predicate: {type: HasHeaderKey, name: A}"
+    )
+    route = Route.parse(f"{text}subscriptions: {{store: 'memory://cards', metadata: {{'all.*': 'value.*'}}}}\n", {})
+    metadata = {"*": json.dumps([SECRET, "t"]), "all.items[].card": json.dumps([SECRET]), "all.n": "1", "all.`": SECRET}
+
+    shown = masked_metadata(route, metadata)
+    assert (shown["*"], shown["all.n"]) == (HIDDEN, "1")
+    assert SECRET not in json.dumps(shown)
+    for looked_at in ("*:a", "all.card:a", "all.items[].card:a"):
+        with pytest.raises(ConfigError, match="masks what is there"):
+            check_condition(route, len(route.chain.stages), parse(looked_at))
+    check_condition(route, len(route.chain.stages), parse("all.n:1"))
 
 
 def test_what_stands_in_the_place_of_an_expected_object_is_hidden() -> None:

@@ -145,6 +145,7 @@ def test_fuzzed_bytes(server):
                             pb.ConditionInput(compareCondition=pb.CompareConditionInput(key="n", op="<", number=1.5)),
                             pb.ConditionInput(cidrCondition=pb.CidrConditionInput(key="c", network="10.0.0.0/8")),
                             pb.ConditionInput(regexCondition=pb.RegexConditionInput(key="r", regex="^(a|b)")),
+                            pb.ConditionInput(elementCondition=pb.ElementConditionInput(key="*", where="a:b AND *:c")),
                         ],
                     )
                 ),

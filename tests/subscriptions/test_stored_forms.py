@@ -12,6 +12,7 @@ from turnout.conditions import (
     Cidr,
     Compare,
     Condition,
+    Element,
     Exists,
     Group,
     Kiwi,
@@ -100,6 +101,13 @@ FORMS = [
         "k=~^a",
         "320a0a01311a016b22025e61",
         {"id": "1", "base": {"not": False}, "key": "k", "regex": "^a"},
+    ),
+    Stored(
+        Element("k", "a:b", id="1"),
+        '{"elementCondition": {"id": "1", "key": "k", "where": "a:b"}}',
+        "any(k, a:b)",
+        "3a0b0a01311a016b2203613a62",
+        {"id": "1", "base": {"not": False}, "key": "k", "where": "a:b"},
     ),
 ]
 

@@ -1,7 +1,19 @@
 """Conditions over a message's metadata: the model, its text and JSON forms, and what they mean."""
 
 from turnout.conditions.blame import Blame, SeenLeaf, blame, true_leaves
-from turnout.conditions.build import all_of, any_of, between, cidr, compare, exists, kiwi, not_, one_of, regex
+from turnout.conditions.build import (
+    all_of,
+    any_element,
+    any_of,
+    between,
+    cidr,
+    compare,
+    exists,
+    kiwi,
+    not_,
+    one_of,
+    regex,
+)
 from turnout.conditions.codec import decode, encode
 from turnout.conditions.evaluate import evaluate
 from turnout.conditions.explain import Explanation, explain
@@ -9,6 +21,7 @@ from turnout.conditions.model import (
     Cidr,
     Compare,
     Condition,
+    Element,
     Exists,
     Group,
     Kiwi,
@@ -27,6 +40,7 @@ __all__ = [
     "Cidr",
     "Compare",
     "Condition",
+    "Element",
     "Exists",
     "Explanation",
     "Group",
@@ -37,6 +51,7 @@ __all__ = [
     "Regex",
     "SeenLeaf",
     "all_of",
+    "any_element",
     "any_of",
     "between",
     "blame",

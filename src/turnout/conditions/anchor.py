@@ -11,7 +11,7 @@ kind     the probe                                needed by
 ``$n``   its last n characters                    ``*abc``
 ``~``    each run of three characters             ``*abc*``, other globs; texts that a regular expression needs
 ``netn`` the address's version and first n bits   ``in 10.0.0.0/8``
-``has``  the empty text, if the key is present    no text at all; numbers
+``has``  the empty text, if the key is present    no text at all; numbers; elements
 =======  =======================================  ==========================================================
 
 Three kinds belong to the index alone: ``part``, texts that a value has at its beginning, at its end or anywhere, each
@@ -31,7 +31,7 @@ from typing import NamedTuple
 
 from turnout.conditions.check import Check
 from turnout.conditions.evaluate import address_prefix, network_span, span_prefix
-from turnout.conditions.model import Cidr, Compare, Exists, Kiwi, Leaf, Regex
+from turnout.conditions.model import Cidr, Compare, Element, Exists, Kiwi, Leaf, Regex
 from turnout.conditions.pattern import ANY, Piece, fold, lexemes, parse_pattern
 from turnout.conditions.regex import required_texts
 
@@ -79,7 +79,8 @@ def anchors_of(leaf: Leaf) -> Iterator[Anchor]:
 
 @anchors_of.register(Compare)
 @anchors_of.register(Exists)
-def _(leaf: Compare | Exists) -> Iterator[Anchor]:
+@anchors_of.register(Element)
+def _(leaf: Compare | Exists | Element) -> Iterator[Anchor]:
     yield Anchor(leaf.key, Kind("has"), "")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from turnout.conditions.model import Cidr, Compare, Condition, Exists, Group, Kiwi, Logic, Operator, Regex
+from turnout.conditions.model import Cidr, Compare, Condition, Element, Exists, Group, Kiwi, Logic, Operator, Regex
 
 
 def all_of(*children: Condition) -> Group:
@@ -104,6 +104,16 @@ def cidr(key: str, network: str) -> Cidr:
     [True, False, False]
     """
     return Cidr(key, network)
+
+
+def any_element(key: str, where: str) -> Element:
+    """True when a condition is true of one element of the array under the key; see `Element`.
+
+    >>> from turnout.conditions import format_condition
+    >>> format_condition(any_element("items", "sku:A* and n>2"))
+    'any(items, sku:A* AND n>2)'
+    """
+    return Element(key, where)
 
 
 def regex(key: str, pattern: str) -> Regex:

@@ -10,8 +10,9 @@ from functools import lru_cache, singledispatch
 from operator import eq, ge, gt, le, lt
 from typing import NamedTuple
 
+from turnout.conditions.element import element_holds
 from turnout.conditions.evaluate import address_text, network_span, parsed_number
-from turnout.conditions.model import Cidr, Compare, Exists, Kiwi, Leaf, Operator, Regex
+from turnout.conditions.model import Cidr, Compare, Element, Exists, Kiwi, Leaf, Operator, Regex
 from turnout.conditions.pattern import ANY, Piece, fold, lexemes, parse_pattern, pattern_matcher
 from turnout.conditions.regex import regex_searcher
 from turnout.multivalued import Metadata, seen_texts
@@ -22,9 +23,10 @@ class Check(NamedTuple):
 
     Attributes:
         key: whose value.
-        op: ``=`` equals, ``^`` begins with, ``$`` ends with, ``~`` contains, ``glob``, ``has``, ``cidr``, ``re``, or a
-            comparison: ``n<`` ``n<=`` ``n=`` ``n>=`` ``n>``.
-        text: what to compare with; the pattern for ``glob`` and ``re``; the first address for ``cidr``.
+        op: ``=`` equals, ``^`` begins with, ``$`` ends with, ``~`` contains, ``glob``, ``has``, ``cidr``, ``re``,
+            ``any`` (of elements), or a comparison: ``n<`` ``n<=`` ``n=`` ``n>=`` ``n>``.
+        text: what to compare with; the pattern for ``glob`` and ``re``, the condition for ``any``; the first address
+            for ``cidr``.
         last: the last address for ``cidr``.
         number: what to compare a number with.
         partial: any lexeme will do.
@@ -89,6 +91,11 @@ def _(leaf: Regex) -> Check:
     return Check(leaf.key, "re", leaf.pattern, negated=leaf.negated)
 
 
+@check_of.register
+def _(leaf: Element) -> Check:
+    return Check(leaf.key, "any", leaf.where, negated=leaf.negated)
+
+
 def shape(pattern: str) -> tuple[str, str]:
     """The cheapest operation that decides the pattern, and the text it needs."""
     if "*" not in pattern and "?" not in pattern and "\\" not in pattern:
@@ -135,6 +142,8 @@ def passes(check: Check, value: str) -> bool:
         return True
     if op == "re":
         return regex_searcher(text)(value)
+    if op == "any":
+        return element_holds(text, value)
     if op == "cidr":
         address = address_text(value)
         return address is not None and text <= address <= last

@@ -6,9 +6,9 @@ It is the JSON of the published proto, so a ``grpcurl`` body is a condition as i
         {"kiwiTreeCondition": {"key": "subject", "pattern": "orders*"}},
         {"kiwiCondition": {"not": true, "key": "location", "pattern": "*sinki", "partial": true}}]}}
 
-Beside these there are ``compareCondition`` (key, op, number), ``existsCondition`` (key),
-``cidrCondition`` (key, network) and ``regexCondition`` (key, regex). Fields at their default are left out when
-encoding.
+Beside these there are ``compareCondition`` (key, op, number), ``existsCondition`` (key), ``cidrCondition`` (key,
+network), ``regexCondition`` (key, regex) and ``elementCondition`` (key, where). Fields at their default are left out
+when encoding.
 """
 
 from __future__ import annotations

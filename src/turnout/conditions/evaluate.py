@@ -8,7 +8,19 @@ from functools import lru_cache, singledispatch
 from ipaddress import ip_address, ip_network
 from math import nan
 
-from turnout.conditions.model import Cidr, Compare, Condition, Exists, Group, Kiwi, Leaf, Logic, Operator, Regex
+from turnout.conditions.model import (
+    Cidr,
+    Compare,
+    Condition,
+    Element,
+    Exists,
+    Group,
+    Kiwi,
+    Leaf,
+    Logic,
+    Operator,
+    Regex,
+)
 from turnout.conditions.pattern import fold, lexemes, pattern_matcher
 from turnout.conditions.regex import regex_searcher
 from turnout.multivalued import Metadata, seen_texts
@@ -101,6 +113,14 @@ def _(leaf: Cidr, value: str) -> bool:
 @leaf_holds.register
 def _(leaf: Regex, value: str) -> bool:
     return regex_searcher(leaf.pattern)(value)
+
+
+@leaf_holds.register
+def _(leaf: Element, value: str) -> bool:
+    # It evaluates a condition in its turn.
+    from turnout.conditions.element import element_holds
+
+    return element_holds(leaf.where, value)
 
 
 def parsed_number(value: str) -> float | None:

@@ -186,7 +186,42 @@ class Regex:
         check_regex(self.pattern)
 
 
-Leaf: TypeAlias = Kiwi | Compare | Exists | Cidr | Regex
+@dataclass(frozen=True, slots=True)
+class Element:
+    """True when a condition is true of one element of the array under the key.
+
+    The key's values, or the elements of a value that is an array, are read as JSON. Other than with leaves about
+    ``items[].sku`` and ``items[].n``, it is one element that has to satisfy all.
+
+    Attributes:
+        key: of the array.
+        where: the condition about the fields of an element, as text in the form of `format_condition`.
+
+    >>> from turnout.conditions import evaluate
+    >>> items = {"items": ('{"sku": "A1", "n": 1}', '{"sku": "B2", "n": 5}')}
+    >>> [evaluate(Element("items", where), items) for where in ("sku:A* AND n<2", "sku:A* AND n>2")]
+    [True, False]
+    """
+
+    key: str
+    where: str
+    negated: bool = False
+    id: str = field(default="", compare=False)
+
+    def __post_init__(self) -> None:
+        # Text is written of this module's classes.
+        from turnout.conditions.text import format_condition, parse
+
+        _need_key(self.key)
+        if not self.where:
+            raise ConditionError("any(…) needs a condition about the elements")
+        inner = parse(self.where)
+        if any(isinstance(leaf, Element) for leaf in leaves(inner)):
+            raise ConditionError("any(…) inside of any(…) is not taken; name its elements by path, as in lines[].sku")
+        object.__setattr__(self, "where", format_condition(inner))
+
+
+Leaf: TypeAlias = Kiwi | Compare | Exists | Cidr | Regex | Element
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ r"""Text syntax of conditions: ``subject:orders* AND NOT location:Helsinki``.
                | key ["NOT"] "in" "(" item { "," item } ")"
                | key "=~" expression                  a regular expression of RE2 has a match in it
                | key ["NOT"] "exists"
+               | "any" "(" key "," condition ")"      of one element of an array
     key        = "*"                                  any value of the message; another key is a name
                | name
     patterns   = pattern | "(" condition ")"          of patterns where else leaves are: city:(Oulu OR Turku)
@@ -34,13 +35,27 @@ from functools import partial
 from ipaddress import ip_interface
 
 from turnout.conditions.build import between
-from turnout.conditions.model import MAX_DEPTH, Cidr, Compare, Condition, Exists, Group, Kiwi, Logic, Operator, Regex
+from turnout.conditions.model import (
+    MAX_DEPTH,
+    Cidr,
+    Compare,
+    Condition,
+    Element,
+    Exists,
+    Group,
+    Kiwi,
+    Logic,
+    Operator,
+    Regex,
+)
 from turnout.errors import ConditionError
 from turnout.multivalued import ANY_KEY, is_plain_key, leaf_key, metadata_key
 
 _QUOTED = r'"(?:[^"]|"")*"'
 _SPACE = re.compile(r"\s*")
 _KEY = re.compile(rf'{_QUOTED}|(?!!)(?:[^\s():~<>="!]|!(?!=))+')
+_ANY = re.compile(r"any\s*\(", re.IGNORECASE)
+_ELEMENT_KEY = re.compile(rf'{_QUOTED}|[^\s(),:~<>="!]+')
 _PATTERN = re.compile(rf'{_QUOTED}|(?:\\.|[^\s()"\\])+', re.DOTALL)
 _ITEM = re.compile(rf'{_QUOTED}|(?:\\.|[^\s()",\\])+', re.DOTALL)
 _SIGN = re.compile(r"\s*(not\s+(?=in|exists))?(:\[|[:~]|=~|<=|>=|!=|<|>|=|(?:exists|in)(?![^\s()]))", re.IGNORECASE)
@@ -159,6 +174,8 @@ class _ConditionReader:
         if self.outer is not None:
             return self.item(_PATTERN, "a pattern, '(' or NOT", self.outer)
         begin = self.at
+        if self.take(_ANY) is not None:
+            return self.built(begin, self.element)
         if self.text.startswith("!", begin):
             raise self.wrong("a negation is written NOT: '!' begins no key (in a name, quote it)", begin)
         key = self.must(_KEY, "a key, '(' or NOT")
@@ -170,6 +187,24 @@ class _ConditionReader:
             raise self.expected("':' or '~' and a pattern, a comparison, 'in' or 'exists' after the key", signed)
         condition = self.built(self.at, lambda: self.test(_key_read(key), sign.group(2).lower()))
         return condition if sign.group(1) is None else _not(condition)
+
+    def element(self) -> Condition:
+        """The leaf about one element of an array, from behind its parenthesis."""
+        if self.open == MAX_DEPTH:
+            raise self.expected(f"at most {MAX_DEPTH} open parentheses")
+        key = _key_read(self.must(_ELEMENT_KEY, "the key of an array"))
+        self.skip()
+        if not self.text.startswith(",", self.at):
+            raise self.expected("',' and a condition about an element")
+        self.at += 1
+        self.open += 1
+        inner = self.group(0)
+        self.skip()
+        if not self.text.startswith(")", self.at):
+            raise self.expected("AND, OR, XOR or ')'")
+        self.at += 1
+        self.open -= 1
+        return Element(key, format_condition(inner))
 
     def item(self, form: re.Pattern[str], expectation: str, leaf: Callable[[str], Condition]) -> Condition:
         """The leaf of the next pattern of several."""
@@ -310,6 +345,9 @@ def _leaf(leaf: Condition) -> str:
             return f"{_key(leaf.key)} exists"
         case Cidr():
             return f"{_key(leaf.key)} in {leaf.network}"
+        case Element():
+            written = _key(leaf.key) if _ELEMENT_KEY.fullmatch(leaf.key) else _quoted(metadata_key(leaf.key))
+            return f"any({written}, {leaf.where})"
         case Regex():
             return f"{_key(leaf.key)}=~{_pattern(leaf.pattern)}"
     raise TypeError(f"not a leaf: {leaf!r}")

@@ -220,11 +220,11 @@ def leaf_texts_at(blocks: Iterable[Block], steps: Sequence[str], count: int) -> 
     for block in blocks:
         schema, column = _column(block, steps)
         for row, value in zip(block.rows.tolist(), column, strict=True):
-            texts[row] = [text for text in _leaf_texts(value, schema) if text is not None]
+            texts[row] = list(leaf_texts(value, schema))
     return texts
 
 
-def _leaf_texts(value: Value, schema: Schema | None) -> Iterator[str | None]:
+def leaf_texts(value: Value, schema: Schema | None = None) -> Iterator[str]:
     """Yield the text of each value inside, left to right; however deep they are, without recursion."""
     left: list[tuple[Any, Schema | None]] = [(value, schema)]
     while left:
@@ -236,8 +236,8 @@ def _leaf_texts(value: Value, schema: Schema | None) -> Iterator[str | None]:
         elif isinstance(inner, list | tuple):
             element = None if own is None or own.type == ANY else own.values
             left += [(item, element) for item in reversed(inner)]
-        else:
-            yield text_of(inner, own)
+        elif (text := text_of(inner, own)) is not None:
+            yield text
 
 
 def _schema_inside(schema: Schema | None, name: Any) -> Schema | None:

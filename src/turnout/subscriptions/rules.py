@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 
-from turnout.conditions import Condition, Group, Kiwi, Regex, leaves
+from turnout.conditions import Condition, Element, Group, Kiwi, Regex, leaves, parse
 from turnout.conditions.pattern import ANY, parse_pattern
 from turnout.errors import SubscriptionInvalidError
 from turnout.subscriptions.destinations import problem_of, problems_of
@@ -107,6 +107,9 @@ def _size(subscription: Subscription) -> Iterator[str]:
         elif isinstance(leaf, Regex):
             size += len(leaf.pattern)
             expressions += 1
+        elif isinstance(leaf, Element):
+            size += len(leaf.where)
+            count += sum(1 for _ in leaves(parse(leaf.where))) - 1
     if count > MAX_LEAVES:
         yield f"route.condition: {count} leaves, at most {MAX_LEAVES} are taken"
     if expressions > MAX_EXPRESSIONS:

@@ -74,7 +74,12 @@ def test_what_conditions_see(spark: SparkSession) -> None:
         "other column": kiwi("city", "Oulu"),
         "offset": kiwi("at", "1"),
         "not utf-8": not_(kiwi("bad", "*")),
+        "below a prefix": kiwi("all.city", "Oulu"),
+        "any path": all_of(kiwi("*", "from value"), kiwi("*", "1.5"), kiwi("*", "Oulu")),
+        "any part": all_of(kiwi("*", "a.b"), kiwi("*", "k1"), kiwi("*", "né"), kiwi("*", "second")),
+        "any is first": all_of(kiwi("*", "first"), kiwi("*", "a.b")),
         "header hidden": kiwi("a", "from header"),
+        "hidden from any": kiwi("*", "from header"),
         "first": kiwi("twice", "first"),
     }
     headers: dict[str, str | bytes] = {"h": "né", "bad": b"\xff", "a": "from header"}
@@ -82,9 +87,11 @@ def test_what_conditions_see(spark: SparkSession) -> None:
     twice = [("twice", b"first"), ("twice", b"second")]
     records = spark.createDataFrame([(*row[:4], row[4] + twice, row[5])], SCHEMA)
 
-    matched = match(records, named(conditions), {"a": "value.a", "n": "value.n", "city": "place.city", "at": "offset"})
+    paths = {"a": "value.a", "n": "value.n", "city": "place.city", "at": "offset", "all.*": "place.*"}
 
-    assert set(conditions) - {"header hidden", "first"} == ids(matched)
+    matched = match(records, named(conditions), paths)
+
+    assert set(conditions) - {"header hidden", "hidden from any", "first", "any is first"} == ids(matched)
 
 
 def test_each_destination_has_a_row(spark: SparkSession) -> None:

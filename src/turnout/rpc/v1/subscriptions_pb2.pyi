@@ -55,7 +55,7 @@ class RouteInput(_message.Message):
     def __init__(self, destinations: _Optional[_Iterable[str]] = ..., condition: _Optional[_Union[ConditionInput, _Mapping]] = ...) -> None: ...
 
 class ConditionInput(_message.Message):
-    __slots__ = ("groupCondition", "kiwiTreeCondition", "kiwiCondition", "compareCondition", "existsCondition", "cidrCondition", "regexCondition")
+    __slots__ = ("groupCondition", "kiwiTreeCondition", "kiwiCondition", "compareCondition", "existsCondition", "cidrCondition", "regexCondition", "elementCondition")
     GROUPCONDITION_FIELD_NUMBER: _ClassVar[int]
     KIWITREECONDITION_FIELD_NUMBER: _ClassVar[int]
     KIWICONDITION_FIELD_NUMBER: _ClassVar[int]
@@ -63,6 +63,7 @@ class ConditionInput(_message.Message):
     EXISTSCONDITION_FIELD_NUMBER: _ClassVar[int]
     CIDRCONDITION_FIELD_NUMBER: _ClassVar[int]
     REGEXCONDITION_FIELD_NUMBER: _ClassVar[int]
+    ELEMENTCONDITION_FIELD_NUMBER: _ClassVar[int]
     groupCondition: GroupConditionInput
     kiwiTreeCondition: KiwiTreeConditionInput
     kiwiCondition: KiwiConditionInput
@@ -70,7 +71,8 @@ class ConditionInput(_message.Message):
     existsCondition: ExistsConditionInput
     cidrCondition: CidrConditionInput
     regexCondition: RegexConditionInput
-    def __init__(self, groupCondition: _Optional[_Union[GroupConditionInput, _Mapping]] = ..., kiwiTreeCondition: _Optional[_Union[KiwiTreeConditionInput, _Mapping]] = ..., kiwiCondition: _Optional[_Union[KiwiConditionInput, _Mapping]] = ..., compareCondition: _Optional[_Union[CompareConditionInput, _Mapping]] = ..., existsCondition: _Optional[_Union[ExistsConditionInput, _Mapping]] = ..., cidrCondition: _Optional[_Union[CidrConditionInput, _Mapping]] = ..., regexCondition: _Optional[_Union[RegexConditionInput, _Mapping]] = ...) -> None: ...
+    elementCondition: ElementConditionInput
+    def __init__(self, groupCondition: _Optional[_Union[GroupConditionInput, _Mapping]] = ..., kiwiTreeCondition: _Optional[_Union[KiwiTreeConditionInput, _Mapping]] = ..., kiwiCondition: _Optional[_Union[KiwiConditionInput, _Mapping]] = ..., compareCondition: _Optional[_Union[CompareConditionInput, _Mapping]] = ..., existsCondition: _Optional[_Union[ExistsConditionInput, _Mapping]] = ..., cidrCondition: _Optional[_Union[CidrConditionInput, _Mapping]] = ..., regexCondition: _Optional[_Union[RegexConditionInput, _Mapping]] = ..., elementCondition: _Optional[_Union[ElementConditionInput, _Mapping]] = ...) -> None: ...
 
 class GroupConditionInput(_message.Message):
     __slots__ = ("logic", "group")
@@ -142,6 +144,15 @@ class RegexConditionInput(_message.Message):
     key: str
     regex: str
     def __init__(self, key: _Optional[str] = ..., regex: _Optional[str] = ..., **kwargs) -> None: ...
+
+class ElementConditionInput(_message.Message):
+    __slots__ = ("key", "where")
+    NOT_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    WHERE_FIELD_NUMBER: _ClassVar[int]
+    key: str
+    where: str
+    def __init__(self, key: _Optional[str] = ..., where: _Optional[str] = ..., **kwargs) -> None: ...
 
 class CreateResponse(_message.Message):
     __slots__ = ("id",)
@@ -217,20 +228,22 @@ class RouteOutput(_message.Message):
     def __init__(self, destinations: _Optional[_Iterable[str]] = ..., condition: _Optional[_Union[ConditionOutput, _Mapping]] = ...) -> None: ...
 
 class ConditionOutput(_message.Message):
-    __slots__ = ("groupCondition", "kiwiCondition", "compareCondition", "existsCondition", "cidrCondition", "regexCondition")
+    __slots__ = ("groupCondition", "kiwiCondition", "compareCondition", "existsCondition", "cidrCondition", "regexCondition", "elementCondition")
     GROUPCONDITION_FIELD_NUMBER: _ClassVar[int]
     KIWICONDITION_FIELD_NUMBER: _ClassVar[int]
     COMPARECONDITION_FIELD_NUMBER: _ClassVar[int]
     EXISTSCONDITION_FIELD_NUMBER: _ClassVar[int]
     CIDRCONDITION_FIELD_NUMBER: _ClassVar[int]
     REGEXCONDITION_FIELD_NUMBER: _ClassVar[int]
+    ELEMENTCONDITION_FIELD_NUMBER: _ClassVar[int]
     groupCondition: GroupConditionOutput
     kiwiCondition: KiwiConditionOutput
     compareCondition: CompareConditionOutput
     existsCondition: ExistsConditionOutput
     cidrCondition: CidrConditionOutput
     regexCondition: RegexConditionOutput
-    def __init__(self, groupCondition: _Optional[_Union[GroupConditionOutput, _Mapping]] = ..., kiwiCondition: _Optional[_Union[KiwiConditionOutput, _Mapping]] = ..., compareCondition: _Optional[_Union[CompareConditionOutput, _Mapping]] = ..., existsCondition: _Optional[_Union[ExistsConditionOutput, _Mapping]] = ..., cidrCondition: _Optional[_Union[CidrConditionOutput, _Mapping]] = ..., regexCondition: _Optional[_Union[RegexConditionOutput, _Mapping]] = ...) -> None: ...
+    elementCondition: ElementConditionOutput
+    def __init__(self, groupCondition: _Optional[_Union[GroupConditionOutput, _Mapping]] = ..., kiwiCondition: _Optional[_Union[KiwiConditionOutput, _Mapping]] = ..., compareCondition: _Optional[_Union[CompareConditionOutput, _Mapping]] = ..., existsCondition: _Optional[_Union[ExistsConditionOutput, _Mapping]] = ..., cidrCondition: _Optional[_Union[CidrConditionOutput, _Mapping]] = ..., regexCondition: _Optional[_Union[RegexConditionOutput, _Mapping]] = ..., elementCondition: _Optional[_Union[ElementConditionOutput, _Mapping]] = ...) -> None: ...
 
 class GroupConditionOutput(_message.Message):
     __slots__ = ("logic", "group", "id")
@@ -303,6 +316,17 @@ class RegexConditionOutput(_message.Message):
     key: str
     regex: str
     def __init__(self, id: _Optional[str] = ..., key: _Optional[str] = ..., regex: _Optional[str] = ..., **kwargs) -> None: ...
+
+class ElementConditionOutput(_message.Message):
+    __slots__ = ("id", "key", "where")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    NOT_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    WHERE_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    key: str
+    where: str
+    def __init__(self, id: _Optional[str] = ..., key: _Optional[str] = ..., where: _Optional[str] = ..., **kwargs) -> None: ...
 
 class SearchByConditionRequest(_message.Message):
     __slots__ = ("cursor", "limit", "kiwiConditionQuery")

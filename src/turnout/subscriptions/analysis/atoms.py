@@ -10,7 +10,8 @@ from functools import lru_cache
 from ipaddress import ip_network
 from typing import Final, NamedTuple, TypeAlias
 
-from turnout.conditions import Cidr, Compare, Exists, Kiwi, Leaf, Operator, Regex
+from turnout.conditions import Cidr, Compare, Element, Exists, Kiwi, Leaf, Operator, Regex
+from turnout.conditions.element import element_holds
 from turnout.conditions.evaluate import address_text, leaf_holds, network_span, parsed_number
 from turnout.conditions.pattern import ANY, ONE, escape, fold, lexemes, parse_pattern
 from turnout.conditions.regex import regex_searcher
@@ -24,6 +25,7 @@ ADDRESS: Final = 3
 TEXT: Final = 4
 REGEX: Final = 5
 COMPARISON: Final = 6
+ELEMENT: Final = 7
 
 
 class Atom(NamedTuple):
@@ -34,7 +36,7 @@ class Atom(NamedTuple):
             several values, `COMPARISON` in place of numbers and bounds.
         number: of a bound, or a comparison.
         text: ``<`` or ``<=`` of a bound, the operator of a comparison, the network of an address, the pattern of a
-            text, an expression.
+            text, an expression, the condition about an element (`ELEMENT`).
         partial: any lexeme of the value will do.
         fold: the value is folded first; the pattern is folded already.
     """
@@ -60,6 +62,8 @@ def literals_of(leaf: Leaf) -> tuple[Literal, ...] | None:
             return ((Atom(leaf.key, ADDRESS, text=leaf.network), True),)
         case Regex():
             return ((Atom(leaf.key, REGEX, text=leaf.pattern), True),)
+        case Element():
+            return ((Atom(leaf.key, ELEMENT, text=leaf.where), True),)
         case Compare():
             return _comparison(leaf)
         case Kiwi():
@@ -115,6 +119,8 @@ def atom_holds(atom: Atom, value: str) -> bool:
         return address is not None and first <= address <= last
     if atom.rank == REGEX:
         return regex_searcher(atom.text)(value)
+    if atom.rank == ELEMENT:
+        return element_holds(atom.text, value)
     if atom.rank == COMPARISON:
         return leaf_holds(Compare(atom.key, Operator(atom.text), atom.number), value)
     number = parsed_number(value)
@@ -148,7 +154,7 @@ def _of_one_value(known: Atom, asked: Atom) -> bool | None:
         return None if atom_holds(known, other) else False
     if known.rank == asked.rank == TEXT:
         return _of_patterns(known, asked)
-    if TEXT in (known.rank, asked.rank) or REGEX in (known.rank, asked.rank):
+    if {TEXT, REGEX, ELEMENT} & {known.rank, asked.rank}:
         return None
     if ADDRESS in (known.rank, asked.rank):
         # No number is an address.

@@ -1,83 +1,176 @@
-"""Rows of a batch in which no leaf about any value can be true, found for all rows together.
+"""Matching a batch whose rows have several values under the key that stands for all keys.
 
-Such leaves look at all values of a row, so that their key nearly always has several. Rows with several values are
-matched one after another; but where none of a row's values has a literal, or passes a test, that the segment has for
-that key, the row matches as if it had no value at all under it, and takes the fast way.
+Such a key nearly always has several values, so that rows with it would have to be matched one after another. Its facts
+are looked up in the tables of a batch like those that give several texts of one value: a row has the literals of all
+its values. Numbers are left out: rows with some are matched one after another where a segment asks for them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from turnout.multivalued import ANY_KEY, Texts
-from turnout.subscriptions.index.arrays import HOLDS, LIMITS
-from turnout.subscriptions.index.buckets import Ints, Places, indices_of
+from turnout.subscriptions.index.arrays import LIMITS
+from turnout.subscriptions.index.buckets import Ints, Places, expanded, indices_of
 from turnout.subscriptions.index.dictionary import Column, ValueDictionaries
+from turnout.subscriptions.index.facts import CELL, SPAN
+from turnout.subscriptions.index.match_batch import _Columns, _Pairs, _Rows, joined
 from turnout.subscriptions.index.segment import Segment
-
-_MOST_TESTS = 64
-"""Tests of values that are tried on each different one; with more, every row counts as one that may match."""
+from turnout.subscriptions.index.tables import Tables
 
 
-def may_match(
-    segments: Iterable[Segment], books: ValueDictionaries, values: Sequence[Texts | None]
-) -> NDArray[np.bool_]:
-    """Return a mask of the rows in which some leaf about any value may be true.
+class AnyCodes(NamedTuple):
+    """Codes of the values of each row under `ANY_KEY`; those of a row are ``codes[first[row]:first[row + 1]]``."""
+
+    first: NDArray[np.int64]
+    codes: Ints
+
+    @classmethod
+    def of(cls, books: ValueDictionaries, values: Sequence[Texts | None]) -> AnyCodes:
+        """Return the codes of the texts of each row."""
+        flat: list[str] = []
+        ends = [0]
+        for texts in values:
+            if isinstance(texts, str):
+                flat.append(texts)
+            elif texts is not None:
+                flat += texts
+            ends.append(len(flat))
+        return cls(np.array(ends, np.int64), books.book(ANY_KEY).codes(Column(flat)))
+
+    def rows(self, rows: slice) -> AnyCodes:
+        """Return the codes of consecutive rows."""
+        begin, end, _ = rows.indices(len(self.first) - 1)
+        first = self.first[begin : end + 1]
+        return AnyCodes(first - first[0], self.codes[first[0] : first[-1]])
+
+    def of_rows(self, rows: Places) -> tuple[Places, Ints]:
+        """Return places among these rows, and each of their codes."""
+        first = self.first.take(rows)
+        which, places = expanded(first, self.first.take(rows + 1) - first)
+        return which, self.codes.take(places)
+
+
+def asks_numbers(segment: Segment) -> bool:
+    """Return True if a segment compares any value with numbers."""
+    if ANY_KEY not in segment.head.keys:
+        return False
+    key = segment.head.keys.index(ANY_KEY)
+    if any(name == ANY_KEY and kind in (CELL, SPAN) for name, kind in segment.head.facts):
+        return True
+    arrays = segment.arrays
+    pairs = ((arrays.check_op, arrays.check_a), (arrays.node_op, arrays.node_a))
+    return any(bool(((op >> 1 == LIMITS) & (a == key)).any()) for op, a in pairs)
+
+
+def matched_any(
+    segment: Segment, tables: Tables, codes: Sequence[Ints | None], count: int, texts: _Columns, of_any: AnyCodes
+) -> _Pairs:
+    """Return what `turnout.subscriptions.index.match_batch.matched` does, for rows with several values of `ANY_KEY`.
 
     Args:
-        segments: of which the leaves are.
-        books: the dictionaries of the segments' keys.
-        values: the texts of each row.
+        segment: what is looked for; it has leaves about any value.
+        tables: what it knows of the values in the books.
+        codes: for each of the segment's keys, the code of each row's value; None if all are absent.
+        count: how many rows there are.
+        texts: as there.
+        of_any: the codes of each row under `ANY_KEY`; none of them that of a number where the segment asks for numbers.
     """
-    flat: list[str] = []
-    counts: list[int] = []
-    for texts in values:
-        before = len(flat)
-        if isinstance(texts, str):
-            flat.append(texts)
-        elif texts is not None:
-            flat += texts
-        counts.append(len(flat) - before)
-    codes, which = np.unique(books.book(ANY_KEY).codes(Column(flat)), return_inverse=True)
-    wanted = np.zeros(len(codes), np.bool_)
-    for segment in segments:
-        if ANY_KEY in segment.head.keys:
-            wanted |= _wanted(segment, books, codes)
-    mask = np.zeros(len(values), np.bool_)
-    mask[np.arange(len(values)).repeat(counts)[wanted.take(which)]] = True
-    return mask
+    of_keys = np.zeros((len(codes), count), np.int32)
+    present = [segment.head.keys.index(ANY_KEY)]
+    for key, own in enumerate(codes):
+        if own is not None:
+            of_keys[key] = own
+            present.append(key)
+    return _AnyRows(segment, tables, of_keys, present, texts, of_any).matched()
 
 
-def _wanted(segment: Segment, books: ValueDictionaries, codes: Ints) -> NDArray[np.bool_]:
-    """Return a mask of the codes whose value has a literal, or passes a test, of the segment."""
-    key = segment.head.keys.index(ANY_KEY)
-    tables = books.tables(segment)
-    wanted = np.zeros(len(codes), np.bool_)
-    singles = tables.singles()
-    for fact in indices_of(segment.key_of_fact == key).tolist():
-        if segment.many[fact]:
-            first = tables.several(fact).first
-            wanted |= first.take(codes + 1) > first.take(codes)
-        else:
-            wanted |= tables.literals_of(singles, np.full(len(codes), fact, np.int32), codes) > 0
-    if _asked(segment, key, LIMITS).size:
-        wanted |= ~np.isnan(tables.numbers(key).take(codes))
-    tests = np.unique(_asked(segment, key, HOLDS))
-    if tests.size > _MOST_TESTS:
-        wanted[:] = True
-    for test in tests.tolist():
-        left = indices_of(~wanted)
-        pairs = (np.int64(test) << 32) | codes.take(left).astype(np.int64)
-        wanted[left] = tables.verdicts(pairs, np.full(len(left), key, np.int64))
-    return wanted
+class _AnyRows(_Rows):
+    """Rows under work, of which one key has several values."""
 
+    def __init__(
+        self,
+        segment: Segment,
+        tables: Tables,
+        codes: NDArray[np.int32],
+        present: Sequence[int],
+        texts: _Columns,
+        of_any: AnyCodes,
+    ) -> None:
+        super().__init__(segment, tables, codes, present, texts)
+        self.of_any = of_any
+        self.any_key = segment.head.keys.index(ANY_KEY)
+        self.is_any = segment.key_of_fact == self.any_key
+        self.many_facts = segment.many_facts | self.is_any
 
-def _asked(segment: Segment, key: int, kind: int) -> Places:
-    """Return what the segment's checks of a kind ask about the values of a key."""
-    arrays = segment.arrays
-    checks = indices_of((arrays.check_op >> 1 == kind) & (arrays.check_a == key))
-    nodes = indices_of((arrays.node_op >> 1 == kind) & (arrays.node_a == key))
-    return np.concatenate([arrays.check_b.take(checks), arrays.node_b.take(nodes)]).astype(np.int64)
+    def _matched(self, most: int | None) -> _Pairs:
+        # Texts that exclude each other as one value do not as several.
+        rows, subscriptions = super()._matched(most)
+        distinct = np.unique((rows << 32) | subscriptions)
+        return distinct >> 32, distinct & 0xFFFFFFFF
+
+    def _by_halves(self) -> _Pairs:
+        middle = self.count // 2
+        parts = []
+        for half in (slice(middle), slice(middle, None)):
+            texts = {key: values[half] for key, values in self.texts.items()}
+            codes, of_any = self.codes[:, half], self.of_any.rows(half)
+            parts.append(_AnyRows(self.segment, self.tables, codes, self.present, texts, of_any).matched())
+        first, (rows, subscriptions) = parts
+        return joined([first, (rows + middle, subscriptions)])
+
+    def _several(self, fact: int, rows: Places) -> tuple[Places, Ints]:
+        if not self.is_any[fact]:
+            return super()._several(fact, rows)
+        which, codes = self.of_any.of_rows(rows)
+        if self.segment.many[fact]:
+            several = self.tables.several(fact)
+            first = several.first.take(codes)
+            of_codes, places = expanded(first, several.first.take(codes + 1) - first)
+            return self._distinct(which.take(of_codes), several.literals.take(places))
+        literals = self.tables.literals_of(self.singles, np.full(len(codes), fact, np.int32), codes)
+        some = indices_of(literals)
+        return self._distinct(which.take(some), literals.take(some))
+
+    @staticmethod
+    def _distinct(which: Places, literals: Ints) -> tuple[Places, Ints]:
+        """Return each literal of a row once: several of its values may have it."""
+        pairs = np.unique((which << 32) | literals)
+        return pairs >> 32, (pairs & 0xFFFFFFFF).astype(np.int32)
+
+    def _equal(self, a: Ints, b: Ints, rows: Places) -> NDArray[np.bool_]:
+        of_any = self.is_any.take(a)
+        if not of_any.any():
+            return super()._equal(a, b, rows)
+        equal = np.zeros(len(a), np.bool_)
+        mine, others = indices_of(of_any), indices_of(~of_any)
+        equal[mine] = self._among_many(a.take(mine), b.take(mine), rows.take(mine))
+        equal[others] = super()._equal(a.take(others), b.take(others), rows.take(others))
+        return equal
+
+    def _just_one(self, a: Ints, b: Ints, rows: Places) -> NDArray[np.bool_]:
+        of_any = self.is_any.take(a)
+        true = np.zeros(len(a), np.bool_)
+        others = indices_of(~of_any)
+        true[others] = super()._just_one(a.take(others), b.take(others), rows.take(others))
+        for fact in np.unique(a[of_any]).tolist():
+            mine = indices_of(a == fact)
+            which, literals = self._several(fact, rows.take(mine))
+            members = self.segment.in_sets((b.take(mine).take(which).astype(np.int64) << 32) | literals)
+            true[mine] = np.bincount(which[members], minlength=len(mine)) == 1
+        return true
+
+    def _holds(self, a: Ints, b: Ints, rows: Places) -> NDArray[np.bool_]:
+        of_any = a == self.any_key
+        true = np.zeros(len(a), np.bool_)
+        mine, others = indices_of(of_any), indices_of(~of_any)
+        true[others] = super()._holds(a.take(others), b.take(others), rows.take(others))
+        which, codes = self.of_any.of_rows(rows.take(mine))
+        pairs, inverse = np.unique((b.take(mine).take(which).astype(np.int64) << 32) | codes, return_inverse=True)
+        verdicts = self.tables.verdicts(pairs, np.full(len(pairs), self.any_key, np.int64)).take(inverse)
+        true[mine.take(which[verdicts])] = True
+        return true

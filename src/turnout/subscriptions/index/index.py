@@ -12,10 +12,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from turnout.conditions.evaluate import parsed_number
 from turnout.epoch import milliseconds_now
 from turnout.multivalued import ANY_KEY, Expanded, Metadata, Multivalued, Texts, by_leaf_keys, is_plain_key
 from turnout.subscriptions.index.anchor_costs import Costs
-from turnout.subscriptions.index.any_value import may_match
+from turnout.subscriptions.index.any_value import AnyCodes, asks_numbers, matched_any
 from turnout.subscriptions.index.buckets import Places, TooManyError, expanded, indices_of
 from turnout.subscriptions.index.build import build
 from turnout.subscriptions.index.dictionary import Column, ValueDictionaries
@@ -46,6 +47,9 @@ _SKIPPED_BATCHES = 16
 _VERY_FEW_ROWS = 4
 """Up to so many rows are matched one after another even where each finds many entries."""
 
+
+_MOST_ANY = 1 << 19
+"""Values under `ANY_KEY` of the rows that are processed at a time; rows are halved until they have no more."""
 
 _Messages: TypeAlias = "Sequence[Mapping[str, str]]"
 
@@ -101,6 +105,7 @@ class Index:
         self.revision = revision
         self.keys: tuple[str, ...] = tuple(dict.fromkeys(key for layer in layers for key in layer.segment.head.keys))
         self._special = tuple(key for key in self.keys if not is_plain_key(key))
+        self._numbers_of_any = any(asks_numbers(layer.segment) for layer in layers)
         self._layers = tuple(layers)
         self._shelf = shelf or DictionaryCache()
         self._batches_to_skip = 0
@@ -178,21 +183,14 @@ class Index:
         if not several:
             return self._of_single(columns, rows, whole=whole)
         of_any = columns.get(ANY_KEY)
-        if of_any is None or not of_any.several or not len(rows):
+        if of_any is None or not of_any.several or len(rows) <= _FEW_ROWS:
             return self._of_some_several(columns, rows, several)
-        wanted = self._may_match_any(of_any, rows)
-        others = {key: column for key, column in columns.items() if key != ANY_KEY}
-        found = self._of_columns(others, rows[~wanted], whole=False)
-        return _merged(found, self._of_some_several(columns, rows[wanted], several))
-
-    def _may_match_any(self, column: Column, rows: Places) -> NDArray[np.bool_]:
-        """Return a mask of the rows in which some leaf about any value may be true."""
-        segments = [segment for segment, _ in self._layers]
-        parts = []
-        for begun in range(0, len(rows), ROWS):
-            values = [column.values[row] for row in rows[begun : begun + ROWS].tolist()]
-            parts.append(may_match(segments, self._shelf.books(self.keys), values))
-        return np.concatenate(parts)
+        others = [column for column in several if column is not of_any]
+        apart = _have_several(others, rows)
+        if self._numbers_of_any:
+            apart |= np.array([_has_number(of_any.values[row]) for row in rows.tolist()], np.bool_)
+        found = self._of_many(columns, rows[~apart], whole=False)
+        return _merged(found, self._of_several_rows(columns, rows[apart]))
 
     def _of_single(self, columns: Mapping[str, Column], rows: Places, *, whole: bool) -> Matches:
         """Match rows without several values of a key."""
@@ -204,16 +202,14 @@ class Index:
 
     def _of_some_several(self, columns: Mapping[str, Column], rows: Places, several: Sequence[Column]) -> Matches:
         """Match rows of which some have several values of a key: these one after another, the others as ever."""
-        listed = rows.tolist()
-        have_several = np.zeros(len(rows), np.bool_)
-        for column in several:
-            values = column.values
-            have_several |= np.fromiter((type(values[row]) is tuple for row in listed), np.bool_, len(rows))
-        few = rows[have_several]
-        messages = map(Expanded, _messages_of(columns, self.keys, few.tolist()))
-        return _merged(
-            self._of_single(columns, rows[~have_several], whole=False), self._of_several(few.tolist(), messages)
-        )
+        apart = _have_several(several, rows)
+        found = self._of_single(columns, rows[~apart], whole=False)
+        return _merged(found, self._of_several_rows(columns, rows[apart]))
+
+    def _of_several_rows(self, columns: Mapping[str, Column], rows: Places) -> Matches:
+        """Match rows with several values of a key, one after another."""
+        few = rows.tolist()
+        return self._of_several(few, map(Expanded, _messages_of(columns, self.keys, few)))
 
     def _of_several(self, rows: Iterable[int], messages: Iterable[Multivalued]) -> Matches:
         """Match messages of which keys have several values, one after another."""
@@ -307,12 +303,17 @@ class Index:
     def _of_rows(
         self, columns: Mapping[str, Column], rows: Places, books: ValueDictionaries, *, whole: bool
     ) -> Matches:
-        codes, texts = {}, {}
+        codes, texts, of_any = {}, {}, None
         for key in self.keys:
             column = columns.get(key)
             if column is None:
                 continue
             values = column.values
+            if key == ANY_KEY and column.several:
+                of_any = AnyCodes.of(books, [values[row] for row in rows.tolist()])
+                if len(of_any.codes) > _MOST_ANY and len(rows) > 1:
+                    return self._of_halves(columns, rows, books)
+                continue
             some = values[rows[0] : rows[-1] + 1] if whole else [values[row] for row in rows.tolist()]
             if column.text is None and key in self._direct:
                 texts[key] = some
@@ -328,7 +329,10 @@ class Index:
                 keys = enumerate(segment.head.keys)
                 direct = {number: texts[key] for number, key in keys if segment.direct_keys[number] and key in texts}
             own = [None if number in direct else codes.get(key) for number, key in enumerate(segment.head.keys)]
-            places, subscriptions = matched(segment, books.tables(segment), own, len(rows), direct)
+            if of_any is not None and ANY_KEY in segment.head.keys:
+                places, subscriptions = matched_any(segment, books.tables(segment), own, len(rows), direct, of_any)
+            else:
+                places, subscriptions = matched(segment, books.tables(segment), own, len(rows), direct)
             if gone is not None and len(places):
                 here = indices_of(~gone.take(subscriptions))
                 places, subscriptions = places.take(here), subscriptions.take(here)
@@ -337,6 +341,11 @@ class Index:
         # Sixteen bits are sorted by counting.
         order = np.argsort(places.astype(np.uint16), kind="stable")
         return Matches(rows.take(places.take(order)), subscriptions.take(order))
+
+    def _of_halves(self, columns: Mapping[str, Column], rows: Places, books: ValueDictionaries) -> Matches:
+        middle = len(rows) // 2
+        first, second = (self._of_rows(columns, half, books, whole=False) for half in (rows[:middle], rows[middle:]))
+        return _merged(first, second)
 
     def match_one(self, segment: Segment, metadata: Mapping[str, str]) -> list[int]:
         """Return the subscriptions of one of the index's segments that a message matches, deleted ones too."""
@@ -406,6 +415,21 @@ def _merged(first: Matches, second: Matches) -> Matches:
     rows = np.concatenate([first.rows, second.rows])
     order = np.argsort(rows, kind="stable")
     return Matches(rows.take(order), np.concatenate([first.subscriptions, second.subscriptions]).take(order))
+
+
+def _have_several(columns: Iterable[Column], rows: Places) -> NDArray[np.bool_]:
+    """Return a mask of the rows with several values in one of the columns."""
+    listed = rows.tolist()
+    mask = np.zeros(len(rows), np.bool_)
+    for column in columns:
+        values = column.values
+        mask |= np.fromiter((type(values[row]) is tuple for row in listed), np.bool_, len(rows))
+    return mask
+
+
+def _has_number(texts: Texts | None) -> bool:
+    values = () if texts is None else (texts,) if isinstance(texts, str) else texts
+    return any(parsed_number(value) is not None for value in values)
 
 
 def _columns_of(messages: Sequence[Metadata], keys: Collection[str]) -> dict[str, Column]:

@@ -6,7 +6,7 @@ Rows and entries are parallel arrays all along: a *candidate* is a row and an en
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,6 +69,7 @@ class _Rows:
         self.present = present
         self.flat_codes = codes.ravel()
         self.singles = tables.singles()
+        self.many_facts = segment.many_facts
         self.base_of_fact = segment.key_of_fact * self.count
         self.texts = texts
         self.direct = DirectLiterals(segment, texts, self.count) if texts else None
@@ -125,7 +126,7 @@ class _Rows:
                     literals.append(own.take(some))
         for key in self.present:
             for fact in self.segment.probed_of_key[key]:
-                if self.segment.many[fact]:
+                if self.many_facts[fact]:
                     of_rows, several = self._several(fact, everyone)
                     rows.append(of_rows)
                     literals.append(several)
@@ -169,7 +170,7 @@ class _Rows:
         which, ways = expanded(first.take(some).astype(np.int64), count.take(some).astype(np.int64))
         rows = rows.take(some).take(which)
         facts = arrays.way_fact.take(ways)
-        by_fact = self.segment.many_facts
+        by_fact = self.many_facts
         parts = [indices_of(~by_fact.take(facts))] if by_fact.any() else [np.arange(len(facts))]
         row_parts = [rows.take(parts[0])]
         way_parts = [ways.take(parts[0])]
@@ -237,7 +238,7 @@ class _Rows:
         true = np.zeros(len(op), np.bool_)
         for kind in indices_of(np.bincount(kinds)).tolist():
             for mine in self._portions(kind, indices_of(kinds == kind), b):
-                true[mine] = _BY_KIND[kind](self, a.take(mine), b.take(mine), rows.take(mine))
+                true[mine] = getattr(self, _BY_KIND[kind])(a.take(mine), b.take(mine), rows.take(mine))
         true ^= negated
         return true
 
@@ -259,7 +260,7 @@ class _Rows:
 
     def _one_of(self, a: Ints, b: Ints, rows: Places) -> NDArray[np.bool_]:
         true = np.zeros(len(a), np.bool_)
-        many = self.segment.many_facts.take(a)
+        many = self.many_facts.take(a)
         single = indices_of(~many)
         true[single] = self._one_of_single(a.take(single), b.take(single), rows.take(single))
         for fact in np.unique(a[many]).tolist():
@@ -268,6 +269,10 @@ class _Rows:
             members = self.segment.in_sets((b.take(mine).take(which).astype(np.int64) << 32) | literals)
             true[mine.take(which[members])] = True
         return true
+
+    def _just_one(self, a: Ints, b: Ints, rows: Places) -> NDArray[np.bool_]:
+        # One value is at most one text of a set.
+        return self._one_of(a, b, rows)
 
     def _one_of_single(self, a: Ints, b: Ints, rows: Places) -> NDArray[np.bool_]:
         literals = self._literals(a, rows)
@@ -325,15 +330,16 @@ class _Rows:
         return true.take(np.cumsum(np.bincount(which)) - np.bincount(which))
 
 
-_BY_KIND = {
-    EQUAL: _Rows._equal,  # noqa: SLF001 - the class's own table
-    ONE_OF: _Rows._one_of,  # noqa: SLF001
-    JUST_ONE: _Rows._one_of,  # noqa: SLF001
-    LIMITS: _Rows._in_limits,  # noqa: SLF001
-    MANY: _Rows._among_many,  # noqa: SLF001
-    HOLDS: _Rows._holds,  # noqa: SLF001
-    TREE: _Rows._trees,  # noqa: SLF001
+_BY_KIND: Final = {
+    EQUAL: "_equal",
+    ONE_OF: "_one_of",
+    JUST_ONE: "_just_one",
+    LIMITS: "_in_limits",
+    MANY: "_among_many",
+    HOLDS: "_holds",
+    TREE: "_trees",
 }
+"""The method for each kind of check."""
 
 
 def joined(parts: Sequence[_Pairs]) -> _Pairs:

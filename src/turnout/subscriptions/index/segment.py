@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from turnout.subscriptions.index.match_several import SeveralSingle
     from turnout.subscriptions.index.tables import Tables
 
-TESTS: tuple[str, ...] = ("=", "^", "$", "~", "glob", "has", "cidr", *COMPARISONS, "re")
+TESTS: tuple[str, ...] = ("=", "^", "$", "~", "glob", "has", "cidr", *COMPARISONS, "re", "any")
 """The operations of tests that have to be carried out; a form is a place here, 16 more if partial, 32 if folded."""
 
 

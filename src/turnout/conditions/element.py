@@ -1,0 +1,82 @@
+"""Elements of arrays as messages of their own: what a leaf asks of one of them.
+
+An element is a text of JSON, as it is under a key that a route lists as ``value.items[]``; its fields are the metadata
+of the condition, by the same paths.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Any, Final
+
+from turnout.conditions.evaluate import evaluate
+from turnout.conditions.model import Condition, leaves
+from turnout.conditions.text import parse
+from turnout.multivalued import ANY_KEY, Expanded, Metadata, Texts, metadata_key, texts_or_none
+from turnout.records.paths import EACH, PathError, leaf_texts, parse_elements
+from turnout.records.text import text_of
+
+_MOST_CACHED: Final = 1 << 12
+"""Characters of a value beyond which it is read again for each leaf."""
+
+
+def element_holds(where: str, value: str) -> bool:
+    """Return True if a condition is true of an element, or of one of an array's elements; of no value that is no JSON.
+
+    >>> [element_holds("sku:A* AND n>2", text) for text in ('{"sku": "A1", "n": 3}', '{"sku": "A1", "n": 1}', "A1")]
+    [True, False, False]
+    """
+    condition, keys = _inner(where)
+    elements = _cached(value) if len(value) <= _MOST_CACHED else _elements(value)
+    return any(evaluate(condition, _metadata(element, keys)) for element in elements)
+
+
+@lru_cache(maxsize=4096)
+def _inner(where: str) -> tuple[Condition, tuple[str, ...]]:
+    condition = parse(where)
+    return condition, tuple(dict.fromkeys(leaf.key for leaf in leaves(condition)))
+
+
+def _elements(value: str) -> list[Any]:
+    try:
+        read = json.loads(value)
+    except (ValueError, RecursionError):
+        return []
+    return read if isinstance(read, list) else [read]
+
+
+_cached = lru_cache(maxsize=1024)(_elements)
+
+
+def _metadata(element: Any, keys: Iterable[str]) -> Metadata:
+    texts: dict[str, Texts] = {}
+    for key in keys:
+        if key == ANY_KEY:
+            own = texts_or_none(leaf_texts(element))
+        else:
+            own = texts_or_none(map(text_of, _at(element, metadata_key(key))))
+        if own is not None:
+            texts[key] = own
+    return Expanded(texts)
+
+
+@lru_cache(maxsize=4096)
+def _steps(path: str) -> tuple[str, ...] | None:
+    try:
+        return parse_elements(path)
+    except PathError:
+        return None
+
+
+def _at(element: Any, path: str) -> list[Any]:
+    """Return the values at a path in an element."""
+    steps = _steps(path)
+    values = [] if steps is None else [element]
+    for step in steps or ():
+        if step is EACH:
+            values = [item for value in values for item in (value if isinstance(value, list) else [value])]
+        else:
+            values = [value[step] for value in values if isinstance(value, dict) and step in value]
+    return values

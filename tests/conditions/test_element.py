@@ -1,0 +1,82 @@
+"""One element of an array satisfies all that a leaf asks."""
+
+from __future__ import annotations
+
+import pytest
+
+from turnout.conditions import Element, any_element, decode, encode, evaluate, format_condition, parse
+from turnout.errors import ConditionError
+from turnout.subscriptions import Matcher, Subscription
+
+ITEMS = ('{"sku": "A1", "n": 1, "to": {"city": "Oulu"}, "tags": ["x", "y"]}', '{"sku": "B2", "n": 5}')
+
+
+@pytest.mark.parametrize(
+    ("where", "holds"),
+    [
+        ("sku:A* AND n<2", True),
+        ("sku:A* AND n>2", False),
+        ("sku:B2 AND NOT to exists", True),
+        ("to.city:Oulu AND tags[]:y", True),
+        ("*:Oulu AND n=1", True),
+        ("*:Oulu AND n=5", False),
+        ("`sku:A1", False),
+    ],
+)
+@pytest.mark.parametrize("seen", [ITEMS, f"[{','.join(ITEMS)}]"])
+def test_one_element_satisfies_all(where: str, holds: bool, seen: str | tuple[str, ...]) -> None:
+    """Whether each is a value of the key or all are one array, by the interpreter and by the index."""
+    condition = any_element("items", where)
+    assert evaluate(condition, {"items": seen}) is holds
+    values = list(seen) if isinstance(seen, tuple) else seen
+    matcher = Matcher([Subscription(["d"], condition, id="one")])
+    assert matcher.match({"items": values}).ids == ["one"] * holds
+    assert matcher.match_many([{"items": values}] * 40).ids() == [["one"] * holds] * 40
+
+
+@pytest.mark.parametrize("value", ["", "A1", "[", "7", "null", '"sku"', "[" * 100_000, "9" * 5_000])
+def test_what_is_no_object_has_no_fields(value: str) -> None:
+    """Nor does a text that is no JSON, however deep or long."""
+    assert not evaluate(any_element("items", "sku exists"), {"items": value})
+
+
+def test_scalars_are_any_value() -> None:
+    """An element without fields is looked at under the key that stands for all."""
+    assert evaluate(any_element("n", "*>2 AND *<5"), {"n": "[1, 3, 9]"})
+    assert not evaluate(any_element("n", "*>2 AND *<5"), {"n": "[1, 9]"})
+
+
+@pytest.mark.parametrize(
+    "text", ["any(items, sku:A* AND n>2)", 'NOT any("a,b", x:1)', 'any(*, x:1) OR any("*", y:"a b")']
+)
+def test_text_and_json(text: str) -> None:
+    """Both are read back."""
+    condition = parse(text)
+    assert format_condition(condition) == text
+    assert decode(encode(condition)) == condition
+    assert parse(text.replace(", ", " ,  ").replace("any(", "ANY ( ")) == condition
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("any(items)", "expected ',' and a condition about an element, found ')' (at 9)"),
+        ("any(items, sku:A", "expected AND, OR, XOR or ')', found the end (at 16)"),
+        ("any(items, )", "expected a key, '(' or NOT, found ')' (at 11)"),
+        ("any(a, any(b, c:1))", "any(…) inside of any(…) is not taken"),
+    ],
+)
+def test_mistakes(text: str, problem: str) -> None:
+    """Each names the position, and what was expected there."""
+    with pytest.raises(ConditionError) as caught:
+        parse(text)
+    assert problem in str(caught.value)
+
+
+def test_elements_of_elements_are_refused() -> None:
+    """In JSON and in Python too; text is brought into one form."""
+    with pytest.raises(ConditionError, match="inside of any"):
+        Element("a", "any(b, c:1)")
+    with pytest.raises(ConditionError, match="needs a condition"):
+        decode({"elementCondition": {"key": "a"}})
+    assert Element("a", "(b:1  and c:2)") == Element("a", "b:1 AND c:2")
