@@ -30,7 +30,8 @@ class Shape(NamedTuple):
     """Type information for planning a step before any value is seen.
 
     Attributes:
-        kind: ``object`` (a struct, or a schemaless map), ``plain`` (any other value that is not null) or ``null``.
+        kind: ``object`` (a struct, or a schemaless map), ``plain`` (any other value that is not null), ``null``, or
+            ``mixed`` (schemaless maps of several shapes).
         schema: None for schemaless values.
         names: of an object's fields, in their order.
         types: of the names, where one of them is no text: Python finds an int64 7 and an int32 7 equal.
@@ -114,6 +115,22 @@ class _UnopenedObjects:
         return self.opened().whole(count)
 
 
+class _MixedObjects:
+    """Content of a block of schemaless objects that have several shapes."""
+
+    __slots__ = ("members",)
+    kind: Final = "mixed"
+
+    def __init__(self, members: Column) -> None:
+        self.members = members
+
+    def take(self, take: ConvertColumn) -> _MixedObjects:
+        return _MixedObjects(take(self.members))
+
+    def whole(self, count: int) -> list[Value]:  # noqa: ARG002 - as the others
+        return [dict(member) for member in self.members]
+
+
 _NULLS: Final = _Nulls()
 
 
@@ -148,7 +165,7 @@ class Block:
 
     __slots__ = ("_content", "checked", "origin", "rows", "schema")
 
-    _content: _Nulls | _PlainValues | _Objects | _UnopenedObjects
+    _content: _Nulls | _PlainValues | _Objects | _UnopenedObjects | _MixedObjects
 
     def __init__(
         self,
@@ -187,13 +204,29 @@ class Block:
         """
         return cls(rows, schema, columns=_UnopenedObjects(members, opener), checked=checked)
 
+    @classmethod
+    def mixed(cls, rows: Positions, members: Column) -> Block:
+        """Build a block of schemaless objects of several shapes, whose names are texts."""
+        block = cls(rows, None)
+        block._content = _MixedObjects(members)
+        return block
+
     def __len__(self) -> int:
         return len(self.rows)
 
     @property
     def kind(self) -> str:
-        """``object``, ``plain`` or ``null``."""
+        """``object``, ``plain``, ``null`` or ``mixed``."""
         return self._content.kind
+
+    @property
+    def members(self) -> Column | None:
+        """The schemaless objects as dicts, not to be changed in place; None where they are not held so."""
+        content = self._content
+        if isinstance(content, _MixedObjects):
+            return content.members
+        by_name = isinstance(content, _UnopenedObjects) and content.open_ is _columns_of
+        return content.members if by_name and self.schema is None else None
 
     @property
     def columns(self) -> Columns:
@@ -212,14 +245,16 @@ class Block:
 
     @property
     def values(self) -> Column:
-        """The values of a plain block, none of them null; not to be changed in place.
+        """The values of a plain block, none of them null, or of a mixed one; not to be changed in place.
 
         Raises:
-            TypeError: the block is not plain.
+            TypeError: the block is neither.
         """
         content = self._content
         if isinstance(content, _PlainValues):
             return content.values
+        if isinstance(content, _MixedObjects):
+            return content.members
         raise TypeError(f"a block of {self.kind} values has no plain ones")
 
     @property

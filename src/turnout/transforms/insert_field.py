@@ -14,6 +14,7 @@ from turnout.records import Batch, Block, Field, Int32, Moment, Schema, Shape
 from turnout.records.schema import TIMESTAMP
 from turnout.records.types import Column, NewColumns
 from turnout.transforms.base import REPLACE_NULL, Errors, Run, Side, Step, Transform, mistake, unchanged
+from turnout.transforms.mixed import ByFields
 from turnout.transforms.options import Option, Options
 from turnout.transforms.requirements import require_object
 from turnout.transforms.storing import SCHEMA_BUILDER, copied, store
@@ -85,6 +86,10 @@ class InsertField(Transform):
             return Step(unchanged)
         require_object(shape, "field insertion")
         return Step(self._into_map if shape.schema is None else self._into_struct(shape.schema))
+
+    def mixed(self) -> ByFields:
+        """See `Transform.mixed`."""
+        return ByFields(tuple(dict.fromkeys(insertion.name for insertion in self.insertions)))
 
     def _into_map(self, block: Block, _where: Sequence[bool] | None, batch: Batch, errors: Errors) -> list[Block]:
         inserted = {insertion: self._values(insertion, block, batch, errors) for insertion in self.insertions}

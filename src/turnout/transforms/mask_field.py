@@ -16,6 +16,7 @@ from turnout.transforms.base import REPLACE_NULL, Errors, NamedField, Run, Step,
 from turnout.transforms.checks import names, non_empty
 from turnout.transforms.flow import ContentPath
 from turnout.transforms.java.number import double, low_bits, parsed_decimal, parsed_integer, single
+from turnout.transforms.mixed import ByFields
 from turnout.transforms.options import Option
 from turnout.transforms.requirements import require_object
 from turnout.transforms.storing import convert, read, store
@@ -74,6 +75,10 @@ class MaskField(Transform):
             # A field that is absent is added as null: then the values do not keep their shape.
             return Step(_of_maps(self.fields, mask), in_place=set(self.fields).issubset(shape.names))
         return Step(self._of_structs(shape.schema, mask), in_place=True)
+
+    def mixed(self) -> ByFields:
+        """See `Transform.mixed`."""
+        return ByFields(tuple(dict.fromkeys(self.fields)))
 
     def _of_structs(self, schema: Schema, mask: FieldMask) -> Run:
         names = frozenset(self.fields)

@@ -13,6 +13,7 @@ from turnout.transforms.base import REPLACE_NULL, Errors, NamedField, Side, Step
 from turnout.transforms.checks import names_or_none
 from turnout.transforms.flow import Move
 from turnout.transforms.java.map import in_hash_order
+from turnout.transforms.mixed import EachObject
 from turnout.transforms.options import Option, Options
 from turnout.transforms.requirements import require_object
 from turnout.transforms.storing import is_plain, read, store
@@ -106,6 +107,15 @@ class ReplaceField(Transform):
             return Step(unchanged)
         require_object(shape, _PURPOSE)
         return self._of_map(shape.names) if shape.schema is None else self._of_struct(shape.schema)
+
+    def mixed(self) -> EachObject:
+        """See `Transform.mixed`."""
+        renamed = dict(self.renames).get
+        exclude, include = frozenset(self.exclude), frozenset(self.include)
+        if include:
+            kept = include - exclude
+            return EachObject(lambda entries: {renamed(k, k): value for k, value in entries.items() if k in kept})
+        return EachObject(lambda entries: {renamed(k, k): value for k, value in entries.items() if k not in exclude})
 
     def _of_map(self, names: tuple[Hashable, ...]) -> Step:
         new_names: Entries = {}

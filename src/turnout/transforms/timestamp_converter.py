@@ -22,6 +22,7 @@ from turnout.transforms.base import (
 from turnout.transforms.checks import one_of
 from turnout.transforms.java.text import trim
 from turnout.transforms.java.time import JavaTimeError, parse_java_time
+from turnout.transforms.mixed import ByFields
 from turnout.transforms.options import Option, Options
 from turnout.transforms.requirements import require_object
 from turnout.transforms.storing import Memo, convert, copied, default_value, read, store
@@ -91,6 +92,10 @@ class TimestampConverter(Transform):
             return self._whole(shape, None, self._memo())
         source = source_of(shape.schema)
         return self._whole(shape, self._target(shape.schema), Memo(conversion.of(source)))
+
+    def mixed(self) -> ByFields | None:
+        """See `Transform.mixed`."""
+        return ByFields((self.field,)) if self.field else None
 
     def _memo(self) -> Memo:
         return _memo_of_any(self.target_type, self.format, self.unix_precision)
