@@ -7,6 +7,7 @@ and what it has to decide, it decides once for all records of a schema or shape.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from operator import itemgetter
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -225,8 +226,9 @@ class Block:
         content = self._content
         if isinstance(content, _MixedObjects):
             return content.members
-        by_name = isinstance(content, _UnopenedObjects) and content.open_ is _columns_of
-        return content.members if by_name and self.schema is None else None
+        if self.schema is None and isinstance(content, _UnopenedObjects) and content.open_ is _columns_of:
+            return content.members
+        return None
 
     @property
     def columns(self) -> Columns:
@@ -338,13 +340,18 @@ def _columns_of(members: Column) -> Columns:
     return dict(zip(names, zip(*[member.values() for member in members], strict=True), strict=True))
 
 
+SMALL: Final = 64
+"""Of fewer objects of one shape columns cost more than they save (measured)."""
+
 _Members: TypeAlias = tuple[list[int], list[Any]]
 """Indices of values, and the values."""
 
 _PLAIN: Final = "plain"
 
 
-def group(rows: Positions, schema: Schema | None, values: Iterable[Value], *, checked: bool = True) -> list[Block]:
+def group(
+    rows: Positions, schema: Schema | None, values: Iterable[Value], *, checked: bool = True, mixes: bool = False
+) -> list[Block]:
     """Return whole values as blocks: objects by their shape, nulls, and all others together.
 
     Args:
@@ -352,6 +359,7 @@ def group(rows: Positions, schema: Schema | None, values: Iterable[Value], *, ch
         schema: of all values. With one, a dict is an object only where the schema is a struct.
         values: the values.
         checked: whether they are known to fit the schema.
+        mixes: whether schemaless objects of rare shapes, which nobody else may hold, go into one mixed block.
 
     >>> blocks = group(np.arange(4), None, [{"a": 1}, "text", {"a": 2}, None])
     >>> [(block.kind, block.rows.tolist()) for block in blocks]
@@ -372,7 +380,7 @@ def group(rows: Positions, schema: Schema | None, values: Iterable[Value], *, ch
         else:
             members[0].append(index)
             members[1].append(value)
-    blocks = []
+    blocks = _take_rare(rows, groups) if mixes and schema is None else []
     for key, (indices, content) in _split_by_type(groups):
         group_rows = rows if len(indices) == len(rows) else rows[np.array(indices, np.intp)]
         if key is None:
@@ -383,6 +391,19 @@ def group(rows: Positions, schema: Schema | None, values: Iterable[Value], *, ch
             block = Block.closed(group_rows, schema, content, _columns_of, checked=checked)
         blocks.append(block)
     return blocks
+
+
+def _take_rare(rows: Positions, groups: dict[object, _Members]) -> list[Block]:
+    """Take the objects of rare shapes out of the groups; return them as a mixed block if there are several shapes."""
+    rare = [
+        key for key, (indices, _) in groups.items() if type(key) is tuple and len(indices) < SMALL and not _types(key)
+    ]
+    if len(rare) < 2:
+        return []
+    taken = [groups.pop(key) for key in rare]
+    members = dict(zip(chain.from_iterable(i for i, _ in taken), chain.from_iterable(m for _, m in taken), strict=True))
+    indices = sorted(members)
+    return [Block.mixed(rows[np.array(indices, np.intp)], [members[index] for index in indices])]
 
 
 def _split_by_type(groups: dict[object, _Members]) -> Iterator[tuple[object, _Members]]:

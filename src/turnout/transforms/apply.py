@@ -56,23 +56,21 @@ class StageRunner:
     _plans: dict[Shape, Step | RecordError] = field(default_factory=dict)
     _latest: tuple[Shape, Step | RecordError] | None = None
     _mixed: ByFields | EachObject | None = None
-    _takes_mixed: bool = False
     _ignores_values: bool = False
 
     def __post_init__(self) -> None:
         transform = self.stage.transform
-        on_values = transform.sided and transform.side == Side.VALUE
         guards_do = all(guard.predicate.takes_mixed for guard in self.stage.guards)
-        self._mixed = transform.mixed() if on_values else None
-        self._takes_mixed = guards_do and self._mixed is not None
-        self._ignores_values = guards_do and (transform.ignores_values or (transform.sided and not on_values))
+        self._mixed = transform.mixed() if transform.sided and guards_do else None
+        self._ignores_values = guards_do and transform.ignores_values
 
     def apply(self, batch: Batch) -> None:
         """Put the batch through this stage."""
         stage = self.stage
-        if self._takes_mixed:
-            mix(batch.value)
+        if self._mixed is not None:
+            mix(self._side(batch))
         elif not self._ignores_values:
+            split(batch.key)
             split(batch.value)
         rows = self._rows(batch)
         if not len(rows):
@@ -107,8 +105,12 @@ class StageRunner:
             self._fail(batch, failures)
         return rows
 
+    def _side(self, batch: Batch) -> list[Block]:
+        """The keys or the values of a batch, as a transform that has a side works on them."""
+        return batch.key if self.stage.transform.side == Side.KEY else batch.value
+
     def _apply_to_side(self, batch: Batch, rows: Positions) -> None:
-        side = batch.key if self.stage.transform.side == Side.KEY else batch.value
+        side = self._side(batch)
         errors: Errors = {}
         applies: Mask | None = None
         if len(rows) < len(batch):

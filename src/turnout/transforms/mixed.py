@@ -10,14 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
 from turnout.records import Block, Positions, group
-
-SMALL: Final = 64
-"""Of fewer objects of one shape columns cost more than they save (measured)."""
+from turnout.records.block import SMALL
 
 Objects = list[dict[str, Any]]
 """Schemaless objects of a mixed block, which it owns."""
@@ -67,7 +65,8 @@ def split(side: list[Block]) -> None:
 def _is_small(block: Block) -> bool:
     if block.kind == "mixed":
         return True
-    return len(block) < SMALL and bool(members := block.members) and all(type(name) is str for name in members[0])
+    members = block.members
+    return bool(members) and len(block) < SMALL and all(type(name) is str for name in (members or ({},))[0])
 
 
 def _owned(block: Block) -> Objects:
