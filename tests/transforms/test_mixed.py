@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turnout.codecs import EncodeErrors, Format, codec_of
-from turnout.records import Batch, Block, Headers
-from turnout.records import block as blocks
+from turnout.records import Batch, Block, Headers, grouping
 from turnout.records.block import rows_of
 from turnout.transforms import Chain, Transform, mixed
 from turnout.transforms.apply import ChainRunner, StageRunner
@@ -135,7 +134,7 @@ def outcome(chain: Chain, texts: list[bytes | None]) -> tuple[object, ...]:
 
 def unmixed() -> Any:
     """Without mixed blocks: a block for each shape."""
-    return patch.multiple(blocks, SMALL=0)
+    return patch.object(grouping, "SMALL", 0)
 
 
 @given(st.lists(TEXTS, max_size=30), st.lists(st.tuples(STAGES, GUARDS), max_size=4))

@@ -61,6 +61,9 @@ class Shapes:
                 few += row_ids
             else:
                 self._open(shape, [indexes[at] for at in row_ids], [members[at] for at in row_ids])
+        if len(few) == len(members):
+            self._leave(indexes, members)
+            return
         few.sort()
         self._leave([indexes[at] for at in few], [members[at] for at in few])
 

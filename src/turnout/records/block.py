@@ -6,10 +6,9 @@ and what it has to decide, it decides once for all records of a schema or shape.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain
+from collections.abc import Callable, Sequence
 from operator import itemgetter
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +36,7 @@ class Shape(NamedTuple):
         names: of an object's fields, in their order.
         types: of the names, where one of them is no text: Python finds an int64 7 and an int32 7 equal.
 
+    >>> from turnout.records import group
     >>> (block,) = group(np.arange(2), None, [{"city": "Oulu"}, {"city": "Turku"}])
     >>> block.shape.kind, block.shape.names
     ('object', ('city',))
@@ -159,6 +159,7 @@ class Block:
         origin: the bytes that they were read from, where their codec wants to write them again as they are. They belong
             to these values: `take` keeps them, and no block that a transform makes has any.
 
+    >>> from turnout.records import group
     >>> (block,) = group(np.array([4, 7]), None, [{"city": "Oulu", "n": 1}, {"city": "Turku", "n": 2}])
     >>> block.rows.tolist(), block.columns
     ([4, 7], {'city': ('Oulu', 'Turku'), 'n': (1, 2)})
@@ -226,7 +227,7 @@ class Block:
         content = self._content
         if isinstance(content, _MixedObjects):
             return content.members
-        if self.schema is None and isinstance(content, _UnopenedObjects) and content.open_ is _columns_of:
+        if self.schema is None and isinstance(content, _UnopenedObjects) and content.open_ is columns_of:
             return content.members
         return None
 
@@ -266,7 +267,7 @@ class Block:
         if schema is not None or kind != "object":
             return Shape(kind, schema)
         names = tuple(self.columns)
-        return Shape(kind, None, names, _types(names))
+        return Shape(kind, None, names, types_of(names))
 
     def take(self, indices: Positions) -> Block:
         """Return the values at these indices of the block."""
@@ -326,99 +327,18 @@ def taking(indices: Positions, count: int) -> ConvertColumn:
     return lambda column: [column[index] for index in indices]
 
 
-def _types(names: tuple[object, ...]) -> tuple[type, ...]:
-    """The types of the names; empty where all are texts, as in JSON."""
+def types_of(names: tuple[object, ...]) -> tuple[type, ...]:
+    """Return the types of the names; empty where all are texts, as in JSON."""
     types = tuple(map(type, names))
     return () if types.count(str) == len(types) else types
 
 
-def _columns_of(members: Column) -> Columns:
-    """The columns of dicts that have the same keys in the same order."""
+def columns_of(members: Column) -> Columns:
+    """Return the columns of dicts that have the same keys in the same order."""
     names = tuple(members[0]) if members else ()
     if not names:
         return {}
     return dict(zip(names, zip(*[member.values() for member in members], strict=True), strict=True))
-
-
-SMALL: Final = 64
-"""Of fewer objects of one shape columns cost more than they save (measured)."""
-
-_Members: TypeAlias = tuple[list[int], list[Any]]
-"""Indices of values, and the values."""
-
-_PLAIN: Final = "plain"
-
-
-def group(
-    rows: Positions, schema: Schema | None, values: Iterable[Value], *, checked: bool = True, mixes: bool = False
-) -> list[Block]:
-    """Return whole values as blocks: objects by their shape, nulls, and all others together.
-
-    Args:
-        rows: of the values in the batch.
-        schema: of all values. With one, a dict is an object only where the schema is a struct.
-        values: the values.
-        checked: whether they are known to fit the schema.
-        mixes: whether schemaless objects of rare shapes, which nobody else may hold, go into one mixed block.
-
-    >>> blocks = group(np.arange(4), None, [{"a": 1}, "text", {"a": 2}, None])
-    >>> [(block.kind, block.rows.tolist()) for block in blocks]
-    [('object', [0, 2]), ('plain', [1]), ('null', [3])]
-    """
-    objects = schema is None or schema.type == "struct"
-    groups: dict[object, _Members] = {}
-    for index, value in enumerate(values):
-        if value is None:
-            key: object = None
-        elif objects and type(value) is dict:
-            key = tuple(value)
-        else:
-            key = _PLAIN
-        members = groups.get(key)
-        if members is None:
-            groups[key] = ([index], [value])
-        else:
-            members[0].append(index)
-            members[1].append(value)
-    blocks = _take_rare(rows, groups) if mixes and schema is None else []
-    for key, (indices, content) in _split_by_type(groups):
-        group_rows = rows if len(indices) == len(rows) else rows[np.array(indices, np.intp)]
-        if key is None:
-            block = Block(group_rows, schema, checked=checked)
-        elif key is _PLAIN:
-            block = Block(group_rows, schema, values=content, checked=checked)
-        else:
-            block = Block.closed(group_rows, schema, content, _columns_of, checked=checked)
-        blocks.append(block)
-    return blocks
-
-
-def _take_rare(rows: Positions, groups: dict[object, _Members]) -> list[Block]:
-    """Take the objects of rare shapes out of the groups; return them as a mixed block if there are several shapes."""
-    rare = [
-        key for key, (indices, _) in groups.items() if type(key) is tuple and len(indices) < SMALL and not _types(key)
-    ]
-    if len(rare) < 2:
-        return []
-    taken = [groups.pop(key) for key in rare]
-    members = dict(zip(chain.from_iterable(i for i, _ in taken), chain.from_iterable(m for _, m in taken), strict=True))
-    indices = sorted(members)
-    return [Block.mixed(rows[np.array(indices, np.intp)], [members[index] for index in indices])]
-
-
-def _split_by_type(groups: dict[object, _Members]) -> Iterator[tuple[object, _Members]]:
-    """Separate objects whose names are equal in Python but not in Connect."""
-    for key, (indices, members) in groups.items():
-        if type(key) is not tuple or not _types(key):
-            yield key, (indices, members)
-            continue
-        by_type: dict[tuple[type, ...], _Members] = {}
-        for index, member in zip(indices, members, strict=True):
-            alike = by_type.setdefault(_types(tuple(member)), ([], []))
-            alike[0].append(index)
-            alike[1].append(member)
-        for alike in by_type.values():
-            yield key, alike
 
 
 def rows_of(count: int) -> Positions:

@@ -219,7 +219,7 @@ class Predicate:
     kafka: ClassVar[bool] = False
     summary: ClassVar[str] = ""
     takes_mixed: ClassVar[bool] = False
-    """Whether values may be in mixed blocks, see `turnout.transforms.mixed`."""
+    """True where values may be in mixed blocks, see `turnout.transforms.mixed`."""
 
     def named_fields(self) -> Iterator[NamedField]:
         """The fields of the key or value that the options name."""

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from turnout.records import Block, Positions, group
-from turnout.records.block import SMALL
+from turnout.records.grouping import SMALL
 
 Objects = list[dict[str, Any]]
 """Schemaless objects of a mixed block, which it owns."""
