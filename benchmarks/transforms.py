@@ -17,6 +17,8 @@ from typing import Any
 from benchmarks._chain import BatchChain
 from benchmarks._flights import batches, route, supply
 from benchmarks.harness import Case, Options, Result, Setup, Supply, rates
+from benchmarks.peers.chains import Chain as PeerChain
+from benchmarks.peers.chains import chains as peer_chains
 from turnout.demo.flights import FlightMessage
 from turnout.engine.reading import AT_ONCE
 
@@ -70,7 +72,7 @@ _REPEATS = 5
 
 
 def cases(options: Options) -> Iterator[Case]:
-    """A case for each form of values: its chains are measured by turns."""
+    """A case for each form of values, whose chains are measured by turns, and one for the steps of each peer chain."""
     flights, records = supply(), options.rows(20_000, 2_000)
     for form, value in FORMATS.items():
         base = f"{form}: parse and serialise"
@@ -81,6 +83,28 @@ def cases(options: Options) -> Iterator[Case]:
         chains[f"{form}: six with three predicates"] = SIX
         chains[f"{form}: the example route's six"] = route()["transforms"]
         yield Case(form, partial(_measure, value, base, chains, flights, records))
+    for chain in peer_chains():
+        yield Case(f"steps of {chain.name}", partial(_stages, chain, flights, records))
+
+
+def _stages(chain: PeerChain, flights: Supply[FlightMessage], records: int) -> Iterator[Result]:
+    """Processor time of each step of a chain, in the order of the steps."""
+    steps = BatchChain(chain.value, chain.transforms)
+    seconds: dict[str, list[float]] = {}
+    for turn in range(_REPEATS + 1):
+        given = batches(chain.records(flights.take(records)), AT_ONCE)
+        gc.collect()
+        gc.freeze()
+        taken: dict[str, float] = {}
+        for batch in given:
+            for step, own in steps.seconds(batch):
+                taken[step] = taken.get(step, 0.0) + own
+        gc.unfreeze()
+        for step, own in taken.items() if turn else ():
+            seconds.setdefault(step, []).append(own)
+    for step, times in seconds.items():
+        extra = {"cpu_us": median(times) / records * 1e6}
+        yield Result(f"{chain.name}: {step}", records, rates(records, times), Setup("new", AT_ONCE, 1), extra=extra)
 
 
 def _measure(

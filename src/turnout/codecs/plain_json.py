@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import ClassVar, Final
 
 import numpy as np
@@ -34,7 +35,7 @@ class SchemalessJson:
     format: ClassVar[str] = "json"
     class_name: ClassVar[str] = JSON_CONVERTER
 
-    _reader: SchemalessReader = field(default_factory=SchemalessReader)
+    _reader: SchemalessReader = field(default_factory=partial(SchemalessReader, mixes=True))
 
     def decode(self, rows: Positions, texts: Sequence[bytes | None]) -> Decoded:
         """See `Codec.decode`."""

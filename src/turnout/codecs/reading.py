@@ -203,7 +203,12 @@ class SchemalessReader:
     """Reads schemaless values of any kind."""
 
     def __init__(
-        self, strict: Convert | None = None, lenient: Convert = read_schemaless, notation: str = "JSON"
+        self,
+        strict: Convert | None = None,
+        lenient: Convert = read_schemaless,
+        notation: str = "JSON",
+        *,
+        mixes: bool = False,
     ) -> None:
         """Create a reader for JSON, or for another notation.
 
@@ -211,14 +216,16 @@ class SchemalessReader:
             strict: reads most texts.
             lenient: reads the others, or says what is wrong with them.
             notation: the notation's name, for messages.
+            mixes: whether objects of rare shapes go into one mixed block.
         """
         self._strict = strict or _schemaless_decoder().decode
         self._lenient = lenient
         self._notation = notation
+        self._mixes = mixes
 
     def read(self, rows: Positions, texts: Sequence[bytes]) -> Decoded:
         """Return the blocks of these texts, objects by their shape."""
-        shapes = Shapes()
+        shapes = Shapes(mixes=self._mixes)
         errors: dict[int, RecordError] = {}
         for start in range(0, len(texts), _CHUNK):
             chunk = texts[start : start + _CHUNK]

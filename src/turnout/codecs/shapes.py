@@ -31,9 +31,14 @@ def _common_shape(members: Sequence[dict[str, object]]) -> tuple[str, ...] | Non
 
 
 class Shapes:
-    """Takes values some at a time, in their order, and gives the blocks of all."""
+    """Takes values some at a time, in their order, and gives the blocks of all.
 
-    def __init__(self) -> None:
+    Args:
+        mixes: whether objects of rare shapes go into one mixed block.
+    """
+
+    def __init__(self, *, mixes: bool = False) -> None:
+        self._mixes = mixes
         self._columns: dict[tuple[str, ...], tuple[list[int], list[NewColumn]]] = {}
         self._indexes: list[int] = []
         self._members: NewColumn = []
@@ -56,6 +61,9 @@ class Shapes:
                 few += row_ids
             else:
                 self._open(shape, [indexes[at] for at in row_ids], [members[at] for at in row_ids])
+        if len(few) == len(members):
+            self._leave(indexes, members)
+            return
         few.sort()
         self._leave([indexes[at] for at in few], [members[at] for at in few])
 
@@ -74,7 +82,7 @@ class Shapes:
             for shape, (indexes, columns) in self._columns.items()
         ]
         if self._members:
-            blocks += group(rows[np.array(self._indexes, np.intp)], None, self._members)
+            blocks += group(rows[np.array(self._indexes, np.intp)], None, self._members, mixes=self._mixes)
         return blocks
 
     def _open(self, shape: tuple[str, ...], indexes: Sequence[int], members: Sequence[dict[str, object]]) -> None:

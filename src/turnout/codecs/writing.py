@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from itertools import islice
-from typing import Final, TypeAlias
+from itertools import chain, islice
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
@@ -26,6 +26,7 @@ _FEW: Final = 8
 _CHUNK: Final = 200
 """Values that are written together: they should fit into the processor's cache."""
 
+_values = dict.values
 _encoder = msgspec.json.Encoder(enc_hook=hook, decimal_format="number")
 _encode = _encoder.encode
 _encode_lines = _encoder.encode_lines
@@ -46,6 +47,9 @@ def texts_of(block: Block, form_of: Callable[[Schema | None], Form]) -> Written:
         form_of: how the values of a schema are written in JSON.
     """
     errors: dict[int, RecordError] = {}
+    members = block.members
+    if members is not None and (block.kind == "mixed" or _has_text_names(members)):
+        return _member_texts(members, errors), errors
     if block.kind == "plain":
         form = form_of(block.schema)
         values = _formed(block.values, form, errors)
@@ -60,6 +64,24 @@ def texts_of(block: Block, form_of: Callable[[Schema | None], Form]) -> Written:
     if free:
         _odd_again(texts, free, lambda index: {name: column[index] for name, column in columns.items()}, errors)
     return texts, errors
+
+
+def _has_text_names(members: Sequence[Mapping[Any, Any]]) -> bool:
+    """Return True if the first of some objects of one shape has only names that are texts."""
+    return all(type(name) is str for name in members[0])
+
+
+def _member_texts(members: Sequence[dict[str, Any]], errors: dict[int, RecordError]) -> list[bytes | None]:
+    """The JSON texts of schemaless objects that were never put into columns."""
+    try:
+        texts = _lines(iter(members))
+    except _UNWRITABLE:
+        texts = _texts(members, errors)
+    if not _is_plain(list(chain.from_iterable(map(_values, members)))):
+        for index, member in enumerate(members):
+            if _is_odd(member):
+                texts[index] = _slowly(index, member, errors)
+    return texts
 
 
 def _forms_of(block: Block, form_of: Callable[[Schema | None], Form]) -> Mapping[Hashable, Form]:
@@ -101,7 +123,7 @@ def _objects(count: int, columns: Columns, errors: dict[int, RecordError]) -> li
     return _texts([dict(zip(names, row, strict=True)) for row in zip(*columns.values(), strict=True)], errors)
 
 
-def _lines(values: Iterator[msgspec.Struct]) -> list[bytes | None]:
+def _lines(values: Iterator[msgspec.Struct] | Iterator[dict[str, Any]]) -> list[bytes | None]:
     """The text of each value; some at a time are written into one buffer, in which no text has a line's end."""
     texts: list[bytes | None] = []
     while chunk := list(islice(values, _CHUNK)):
@@ -163,11 +185,15 @@ def _odd_again(
 def _is_plain(column: Column) -> bool:
     """Return True if a look at the types of a column is enough to know that msgspec writes all of it rightly."""
     kinds = list(map(type, column))
-    first = kinds[0]
     # Mostly all are of one type, which is counted in less time than a set takes.
-    if kinds.count(first) < len(kinds):
-        return _PLAIN_TYPES.issuperset(set(kinds))
-    return first in _PLAIN_TYPES or (first is float and all(map(math.isfinite, column)))
+    one = not kinds or kinds.count(kinds[0]) == len(kinds)
+    different = set(kinds[:1] if one else kinds)
+    if float not in different:
+        return _PLAIN_TYPES.issuperset(different)
+    different.discard(float)
+    return _PLAIN_TYPES.issuperset(different) and all(
+        map(math.isfinite, column if one else [item for item in column if type(item) is float])
+    )
 
 
 def _is_odd(value: DynamicValue) -> bool:

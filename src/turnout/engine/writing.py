@@ -11,11 +11,13 @@ from numpy.typing import NDArray
 
 from turnout.codecs import Codec, EncodeErrors
 from turnout.codecs.codec import RecordCodec
+from turnout.codecs.plain_json import SchemalessJson, TypedJson
 from turnout.engine.headers import HeaderRules, without
 from turnout.errors import RecordError
 from turnout.records import Batch, Block, Failure
 from turnout.records.types import ArrowArray, RowIds
 from turnout.routes import Route
+from turnout.transforms.mixed import split
 
 Bodies = dict[int, bytes | None]
 
@@ -93,6 +95,8 @@ def _encoded(records: Batch, side: list[Block], rows: RowIds, codec: Codec, stag
     chosen_rows[rows] = True
     bodies: Bodies = {}
     failures: dict[int, Failure] = {}
+    if not isinstance(codec, SchemalessJson | TypedJson):
+        split(side)
     for block in tuple(side):
         chosen = block.take(np.flatnonzero(chosen_rows[block.rows]))
         if not len(chosen):

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turnout.errors import RecordError
-from turnout.records.block import Block, Positions, group, rows_of, taking
+from turnout.records.block import Block, Positions, rows_of, taking
+from turnout.records.grouping import group
 from turnout.records.headers import Header, Headers
 from turnout.records.schema import Schema
 from turnout.records.types import Column, Value

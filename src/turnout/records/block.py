@@ -6,9 +6,9 @@ and what it has to decide, it decides once for all records of a schema or shape.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from operator import itemgetter
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,11 +30,13 @@ class Shape(NamedTuple):
     """Type information for planning a step before any value is seen.
 
     Attributes:
-        kind: ``object`` (a struct, or a schemaless map), ``plain`` (any other value that is not null) or ``null``.
+        kind: ``object`` (a struct, or a schemaless map), ``plain`` (any other value that is not null), ``null``, or
+            ``mixed`` (schemaless maps of several shapes).
         schema: None for schemaless values.
         names: of an object's fields, in their order.
         types: of the names, where one of them is no text: Python finds an int64 7 and an int32 7 equal.
 
+    >>> from turnout.records import group
     >>> (block,) = group(np.arange(2), None, [{"city": "Oulu"}, {"city": "Turku"}])
     >>> block.shape.kind, block.shape.names
     ('object', ('city',))
@@ -114,6 +116,22 @@ class _UnopenedObjects:
         return self.opened().whole(count)
 
 
+class _MixedObjects:
+    """Content of a block of schemaless objects that have several shapes."""
+
+    __slots__ = ("members",)
+    kind: Final = "mixed"
+
+    def __init__(self, members: Column) -> None:
+        self.members = members
+
+    def take(self, take: ConvertColumn) -> _MixedObjects:
+        return _MixedObjects(take(self.members))
+
+    def whole(self, count: int) -> list[Value]:  # noqa: ARG002 - as the others
+        return [dict(member) for member in self.members]
+
+
 _NULLS: Final = _Nulls()
 
 
@@ -141,6 +159,7 @@ class Block:
         origin: the bytes that they were read from, where their codec wants to write them again as they are. They belong
             to these values: `take` keeps them, and no block that a transform makes has any.
 
+    >>> from turnout.records import group
     >>> (block,) = group(np.array([4, 7]), None, [{"city": "Oulu", "n": 1}, {"city": "Turku", "n": 2}])
     >>> block.rows.tolist(), block.columns
     ([4, 7], {'city': ('Oulu', 'Turku'), 'n': (1, 2)})
@@ -148,7 +167,7 @@ class Block:
 
     __slots__ = ("_content", "checked", "origin", "rows", "schema")
 
-    _content: _Nulls | _PlainValues | _Objects | _UnopenedObjects
+    _content: _Nulls | _PlainValues | _Objects | _UnopenedObjects | _MixedObjects
 
     def __init__(
         self,
@@ -187,13 +206,30 @@ class Block:
         """
         return cls(rows, schema, columns=_UnopenedObjects(members, opener), checked=checked)
 
+    @classmethod
+    def mixed(cls, rows: Positions, members: Column) -> Block:
+        """Build a block of schemaless objects of several shapes, whose names are texts."""
+        block = cls(rows, None)
+        block._content = _MixedObjects(members)
+        return block
+
     def __len__(self) -> int:
         return len(self.rows)
 
     @property
     def kind(self) -> str:
-        """``object``, ``plain`` or ``null``."""
+        """``object``, ``plain``, ``null`` or ``mixed``."""
         return self._content.kind
+
+    @property
+    def members(self) -> Column | None:
+        """The schemaless objects as dicts, not to be changed in place; None where they are not held so."""
+        content = self._content
+        if isinstance(content, _MixedObjects):
+            return content.members
+        if self.schema is None and isinstance(content, _UnopenedObjects) and content.open_ is columns_of:
+            return content.members
+        return None
 
     @property
     def columns(self) -> Columns:
@@ -212,14 +248,16 @@ class Block:
 
     @property
     def values(self) -> Column:
-        """The values of a plain block, none of them null; not to be changed in place.
+        """The values of a plain block, none of them null, or of a mixed one; not to be changed in place.
 
         Raises:
-            TypeError: the block is not plain.
+            TypeError: the block is neither.
         """
         content = self._content
         if isinstance(content, _PlainValues):
             return content.values
+        if isinstance(content, _MixedObjects):
+            return content.members
         raise TypeError(f"a block of {self.kind} values has no plain ones")
 
     @property
@@ -229,7 +267,7 @@ class Block:
         if schema is not None or kind != "object":
             return Shape(kind, schema)
         names = tuple(self.columns)
-        return Shape(kind, None, names, _types(names))
+        return Shape(kind, None, names, types_of(names))
 
     def take(self, indices: Positions) -> Block:
         """Return the values at these indices of the block."""
@@ -289,80 +327,18 @@ def taking(indices: Positions, count: int) -> ConvertColumn:
     return lambda column: [column[index] for index in indices]
 
 
-def _types(names: tuple[object, ...]) -> tuple[type, ...]:
-    """The types of the names; empty where all are texts, as in JSON."""
+def types_of(names: tuple[object, ...]) -> tuple[type, ...]:
+    """Return the types of the names; empty where all are texts, as in JSON."""
     types = tuple(map(type, names))
     return () if types.count(str) == len(types) else types
 
 
-def _columns_of(members: Column) -> Columns:
-    """The columns of dicts that have the same keys in the same order."""
+def columns_of(members: Column) -> Columns:
+    """Return the columns of dicts that have the same keys in the same order."""
     names = tuple(members[0]) if members else ()
     if not names:
         return {}
     return dict(zip(names, zip(*[member.values() for member in members], strict=True), strict=True))
-
-
-_Members: TypeAlias = tuple[list[int], list[Any]]
-"""Indices of values, and the values."""
-
-_PLAIN: Final = "plain"
-
-
-def group(rows: Positions, schema: Schema | None, values: Iterable[Value], *, checked: bool = True) -> list[Block]:
-    """Return whole values as blocks: objects by their shape, nulls, and all others together.
-
-    Args:
-        rows: of the values in the batch.
-        schema: of all values. With one, a dict is an object only where the schema is a struct.
-        values: the values.
-        checked: whether they are known to fit the schema.
-
-    >>> blocks = group(np.arange(4), None, [{"a": 1}, "text", {"a": 2}, None])
-    >>> [(block.kind, block.rows.tolist()) for block in blocks]
-    [('object', [0, 2]), ('plain', [1]), ('null', [3])]
-    """
-    objects = schema is None or schema.type == "struct"
-    groups: dict[object, _Members] = {}
-    for index, value in enumerate(values):
-        if value is None:
-            key: object = None
-        elif objects and type(value) is dict:
-            key = tuple(value)
-        else:
-            key = _PLAIN
-        members = groups.get(key)
-        if members is None:
-            groups[key] = ([index], [value])
-        else:
-            members[0].append(index)
-            members[1].append(value)
-    blocks = []
-    for key, (indices, content) in _split_by_type(groups):
-        group_rows = rows if len(indices) == len(rows) else rows[np.array(indices, np.intp)]
-        if key is None:
-            block = Block(group_rows, schema, checked=checked)
-        elif key is _PLAIN:
-            block = Block(group_rows, schema, values=content, checked=checked)
-        else:
-            block = Block.closed(group_rows, schema, content, _columns_of, checked=checked)
-        blocks.append(block)
-    return blocks
-
-
-def _split_by_type(groups: dict[object, _Members]) -> Iterator[tuple[object, _Members]]:
-    """Separate objects whose names are equal in Python but not in Connect."""
-    for key, (indices, members) in groups.items():
-        if type(key) is not tuple or not _types(key):
-            yield key, (indices, members)
-            continue
-        by_type: dict[tuple[type, ...], _Members] = {}
-        for index, member in zip(indices, members, strict=True):
-            alike = by_type.setdefault(_types(tuple(member)), ([], []))
-            alike[0].append(index)
-            alike[1].append(member)
-        for alike in by_type.values():
-            yield key, alike
 
 
 def rows_of(count: int) -> Positions:

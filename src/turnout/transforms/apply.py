@@ -13,6 +13,7 @@ from turnout.errors import RecordError
 from turnout.records import ALIVE, Batch, Block, Failure, Positions, Shape
 from turnout.transforms.base import Errors, Mask, Side, Step
 from turnout.transforms.filter import Filter
+from turnout.transforms.mixed import ByFields, EachObject, apply_by_fields, mix, split
 
 if TYPE_CHECKING:
     from turnout.transforms.chain import Chain, Stage
@@ -54,13 +55,26 @@ class StageRunner:
     noted: dict[int, Failure] = field(default_factory=dict)
     _plans: dict[Shape, Step | RecordError] = field(default_factory=dict)
     _latest: tuple[Shape, Step | RecordError] | None = None
+    _mixed: ByFields | EachObject | None = None
+    _ignores_values: bool = False
+
+    def __post_init__(self) -> None:
+        transform = self.stage.transform
+        guards_do = all(guard.predicate.takes_mixed for guard in self.stage.guards)
+        self._mixed = transform.mixed() if transform.sided and guards_do else None
+        self._ignores_values = guards_do and transform.ignores_values
 
     def apply(self, batch: Batch) -> None:
         """Put the batch through this stage."""
+        stage = self.stage
+        if self._mixed is not None:
+            mix(self._side(batch))
+        elif not self._ignores_values:
+            split(batch.key)
+            split(batch.value)
         rows = self._rows(batch)
         if not len(rows):
             return
-        stage = self.stage
         if stage.transform.sided:
             self._apply_to_side(batch, rows)
         else:
@@ -91,8 +105,12 @@ class StageRunner:
             self._fail(batch, failures)
         return rows
 
+    def _side(self, batch: Batch) -> list[Block]:
+        """The keys or the values of a batch, as a transform that has a side works on them."""
+        return batch.key if self.stage.transform.side == Side.KEY else batch.value
+
     def _apply_to_side(self, batch: Batch, rows: Positions) -> None:
-        side = batch.key if self.stage.transform.side == Side.KEY else batch.value
+        side = self._side(batch)
         errors: Errors = {}
         applies: Mask | None = None
         if len(rows) < len(batch):
@@ -105,6 +123,8 @@ class StageRunner:
     def _block(self, batch: Batch, block: Block, applies: Mask | None, errors: Errors) -> list[Block]:
         """Apply the stage to one block; *errors* is by row."""
         chosen = None if applies is None else applies[block.rows]
+        if block.kind == "mixed":
+            return [self._run_mixed(batch, block, chosen, errors)]
         if chosen is None or chosen.all():
             return self._run(batch, block, None, errors)
         if not chosen.any():
@@ -128,6 +148,19 @@ class StageRunner:
             return [block]
         errors.update((int(block.rows[index]), why) for index, why in wrong.items())
         return result if isinstance(result, list) else [result]
+
+    def _run_mixed(self, batch: Batch, block: Block, chosen: Mask | None, errors: Errors) -> Block:
+        """Apply the stage to the chosen objects of a mixed block, which it owns."""
+        members, how = list(block.values), self._mixed
+        indices = range(len(members)) if chosen is None else np.flatnonzero(chosen).tolist()
+        if isinstance(how, EachObject):
+            for index in indices:
+                members[index] = how.convert(members[index])
+        elif how is not None and len(indices):
+            rows = block.rows if chosen is None else block.rows[chosen]
+            some = [members[index] for index in indices]
+            apply_by_fields(how.names, rows, some, lambda part: self._run(batch, part, None, errors))
+        return Block.mixed(block.rows, members)
 
     def _step(self, shape: Shape) -> Step | RecordError:
         """Return the plan for a shape, or the error if it has none."""

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from turnout.errors import RecordError
 from turnout.records import Batch, Block, Positions, Shape
 from turnout.transforms.flow import CONTENT, ContentPath, Move, moved_back, moved_on
+from turnout.transforms.mixed import ByFields, EachObject
 from turnout.transforms.options import Option, OptionError, Options, Phase
 
 PACKAGE: Final = "org.apache.kafka.connect.transforms."
@@ -98,6 +99,7 @@ class Transform:
         keeps_topic: the topic stays as it is, so that filters on topics behind it hold before it as well.
         keeps_paths: content stays at its path; a transform that carries it elsewhere says so by `moves`.
         schemas_by_topic: the schemas that it gives depend on the topic, so that they are not known before the run.
+        ignores_values: of a transform without a side: it neither reads nor writes values.
     """
 
     options: ClassVar[tuple[Option, ...]] = ()
@@ -107,6 +109,7 @@ class Transform:
     keeps_topic: ClassVar[bool] = False
     keeps_paths: ClassVar[bool] = False
     schemas_by_topic: ClassVar[bool] = False
+    ignores_values: ClassVar[bool] = False
     summary: ClassVar[str] = ""
 
     side: Side = Side.VALUE
@@ -128,6 +131,13 @@ class Transform:
             RecordError: no record with such a key or value can be handled.
         """
         raise NotImplementedError(f"{type(self).__name__} has a side and no plan")
+
+    def mixed(self) -> ByFields | EachObject | None:
+        """Return how the transform works on schemaless objects of several shapes; None where it has to know the shape.
+
+        The outcome is the same as that of `plan` for each shape; objects of rare shapes are worked on together.
+        """
+        return None
 
     def doubts(self) -> Iterator[OptionError]:
         """Yield options that Connect accepts but that always fail or never have an effect."""
@@ -208,6 +218,8 @@ class Predicate:
     options: ClassVar[tuple[Option, ...]] = ()
     kafka: ClassVar[bool] = False
     summary: ClassVar[str] = ""
+    takes_mixed: ClassVar[bool] = False
+    """True where values may be in mixed blocks, see `turnout.transforms.mixed`."""
 
     def named_fields(self) -> Iterator[NamedField]:
         """The fields of the key or value that the options name."""

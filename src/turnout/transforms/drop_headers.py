@@ -19,6 +19,7 @@ class DropHeaders(Transform):
     kafka: ClassVar[bool] = True
     keeps_topic: ClassVar[bool] = True
     sided: ClassVar[bool] = False
+    ignores_values: ClassVar[bool] = True
     keeps_paths: ClassVar[bool] = True
     options: ClassVar[tuple[Option, ...]] = (
         Option(

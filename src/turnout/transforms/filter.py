@@ -18,6 +18,7 @@ class Filter(Transform):
     keeps_topic: ClassVar[bool] = True
     keeps_paths: ClassVar[bool] = True
     sided: ClassVar[bool] = False
+    ignores_values: ClassVar[bool] = True
 
     def apply(self, batch: Batch, rows: Positions) -> Errors:
         """Drop them."""

@@ -14,6 +14,7 @@ from turnout.records import Batch, Block, Field, Int32, Moment, Schema, Shape
 from turnout.records.schema import TIMESTAMP
 from turnout.records.types import Column, NewColumns
 from turnout.transforms.base import REPLACE_NULL, Errors, Run, Side, Step, Transform, mistake, unchanged
+from turnout.transforms.mixed import ByFields
 from turnout.transforms.nested import FIELD_SYNTAX, FieldPath, Nesting, Tree, nested_step, parse_field
 from turnout.transforms.options import Option, Options
 from turnout.transforms.requirements import require_object
@@ -105,6 +106,10 @@ class InsertField(Transform):
     def _flat(self, tree: Tree[Insertion]) -> InsertField | None:
         insertions = tuple(replace(insertion, path=(name,)) for name, insertion in tree.items)
         return replace(self, insertions=insertions) if insertions else None
+
+    def mixed(self) -> ByFields | None:
+        """See `Transform.mixed`."""
+        return ByFields.of(insertion.path for insertion in self.insertions)
 
     def _into_map(self, block: Block, _where: Sequence[bool] | None, batch: Batch, errors: Errors) -> list[Block]:
         inserted = {insertion: self._values(insertion, block, batch, errors) for insertion in self.insertions}

@@ -24,6 +24,7 @@ class InsertHeader(Transform):
     kafka: ClassVar[bool] = True
     keeps_topic: ClassVar[bool] = True
     sided: ClassVar[bool] = False
+    ignores_values: ClassVar[bool] = True
     keeps_paths: ClassVar[bool] = True
     options: ClassVar[tuple[Option, ...]] = (
         Option("header", "STRING", "The header's name; may be empty.", check=non_null),

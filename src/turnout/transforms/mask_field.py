@@ -16,6 +16,7 @@ from turnout.transforms.base import REPLACE_NULL, Errors, NamedField, Run, Side,
 from turnout.transforms.checks import names, non_empty
 from turnout.transforms.flow import ContentPath
 from turnout.transforms.java.number import double, low_bits, parsed_decimal, parsed_integer, single
+from turnout.transforms.mixed import ByFields
 from turnout.transforms.nested import FIELD_SYNTAX, FieldPath, Nesting, Tree, nested_fields, nested_step, parse_fields
 from turnout.transforms.options import Option, Options
 from turnout.transforms.requirements import require_object
@@ -98,6 +99,10 @@ class MaskField(Transform):
             # A field that is absent is added as null: then the values do not keep their shape.
             return Step(_of_maps(names, mask), in_place=set(names).issubset(shape.names))
         return Step(self._of_structs(shape.schema, frozenset(names), mask), in_place=True)
+
+    def mixed(self) -> ByFields | None:
+        """See `Transform.mixed`."""
+        return ByFields.of(self.paths)
 
     def _flat(self, tree: Tree[FieldPath]) -> MaskField | None:
         return replace(self, paths=tuple((name,) for name, _ in tree.items)) if tree.items else None

@@ -41,6 +41,7 @@ class TopicNameMatches(Predicate):
     """See ``summary``."""
 
     summary: ClassVar[str] = "True where the whole topic matches a Java regular expression."
+    takes_mixed: ClassVar[bool] = True
     kafka: ClassVar[bool] = True
     options: ClassVar[tuple[Option, ...]] = (
         Option("pattern", "STRING", "The expression.", check=_pattern, valid="java.util.regex, not empty"),
@@ -68,6 +69,7 @@ class HasHeaderKey(Predicate):
     """See ``summary``."""
 
     summary: ClassVar[str] = "True where at least one header has this name."
+    takes_mixed: ClassVar[bool] = True
     kafka: ClassVar[bool] = True
     options: ClassVar[tuple[Option, ...]] = (
         Option("name", "STRING", "The header's name.", check=non_empty, valid="not empty"),
@@ -85,6 +87,7 @@ class RecordIsTombstone(Predicate):
     """See ``summary``."""
 
     summary: ClassVar[str] = "True where the value is null."
+    takes_mixed: ClassVar[bool] = True
     kafka: ClassVar[bool] = True
 
     def test(self, batch: Batch, errors: Errors) -> Mask:  # noqa: ARG002 - cannot fail
@@ -101,6 +104,7 @@ class SubjectMatches(Predicate):
     """See ``summary``. Not part of Connect."""
 
     summary: ClassVar[str] = "True where the topic matches a NATS subject filter with * and >."
+    takes_mixed: ClassVar[bool] = True
     options: ClassVar[tuple[Option, ...]] = (
         Option("subject", "STRING", "The filter.", check=_subject_filter, valid="a NATS subject filter"),
     )
@@ -131,6 +135,7 @@ class Condition(Predicate):
     """
 
     summary: ClassVar[str] = "True where a condition over topic, headers, key and value fields holds."
+    takes_mixed: ClassVar[bool] = True
     options: ClassVar[tuple[Option, ...]] = (
         Option("when", "STRING", "The condition, in the language of subscriptions, as JSON or YAML.", block=True),
     )

@@ -22,6 +22,7 @@ class RegexRouter(Transform):
     summary: ClassVar[str] = "Where the expression matches the whole topic, replaces its first find in it."
     kafka: ClassVar[bool] = True
     sided: ClassVar[bool] = False
+    ignores_values: ClassVar[bool] = True
     keeps_paths: ClassVar[bool] = True
     options: ClassVar[tuple[Option, ...]] = (
         Option("regex", "STRING", "The expression.", check=java_regex, valid="java.util.regex"),

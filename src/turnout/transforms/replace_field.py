@@ -13,6 +13,7 @@ from turnout.transforms.base import REPLACE_NULL, Errors, NamedField, Side, Step
 from turnout.transforms.checks import names_or_none
 from turnout.transforms.flow import Move
 from turnout.transforms.java.map import in_hash_order
+from turnout.transforms.mixed import EachObject
 from turnout.transforms.nested import (
     FIELD_SYNTAX,
     FieldPath,
@@ -115,6 +116,18 @@ class ReplaceField(Transform):
             return nested_step(tree, self._flat, Nesting(_PURPOSE, self.replace_null_with_default))
         names = _Names(tree)
         return self._of_map(shape.names, names) if shape.schema is None else self._of_struct(shape.schema, names)
+
+    def mixed(self) -> EachObject | None:
+        """See `Transform.mixed`."""
+        tree: Tree[_Change] = Tree(self._changes())
+        if tree.children:
+            return None
+        names = _Names(tree)
+        renamed, exclude = names.renames.get, names.exclude
+        if names.include:
+            kept = names.include - exclude
+            return EachObject(lambda entries: {renamed(k, k): value for k, value in entries.items() if k in kept})
+        return EachObject(lambda entries: {renamed(k, k): value for k, value in entries.items() if k not in exclude})
 
     def _changes(self) -> Iterator[tuple[FieldPath, _Change]]:
         yield from ((path, ("exclude", path[-1])) for path in self.exclude)

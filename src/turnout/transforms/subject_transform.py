@@ -27,6 +27,7 @@ class SubjectTransform(Transform):
 
     summary: ClassVar[str] = "Rewrites the topic by a NATS subject transform, as wildcard(1) and partition(10,1)."
     sided: ClassVar[bool] = False
+    ignores_values: ClassVar[bool] = True
     keeps_paths: ClassVar[bool] = True
     options: ClassVar[tuple[Option, ...]] = (
         Option("source", "STRING", "The subject filter that the topic has to match.", valid="a NATS subject filter"),

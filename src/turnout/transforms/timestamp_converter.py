@@ -21,6 +21,7 @@ from turnout.transforms.base import (
 from turnout.transforms.checks import one_of
 from turnout.transforms.java.text import trim
 from turnout.transforms.java.time import JavaTimeError, parse_java_time
+from turnout.transforms.mixed import ByFields
 from turnout.transforms.nested import FIELD_SYNTAX, FieldPath, Nesting, Tree, nested_fields, nested_step, parse_field
 from turnout.transforms.options import Option, Options
 from turnout.transforms.requirements import require_object
@@ -102,6 +103,10 @@ class TimestampConverter(Transform):
             return self._whole(shape, None, self._memo())
         source = source_of(shape.schema)
         return self._whole(shape, self._target(shape.schema), Memo(conversion.of(source)))
+
+    def mixed(self) -> ByFields | None:
+        """See `Transform.mixed`."""
+        return ByFields.of([self.path]) if self.path else None
 
     def _nested(self, shape: Shape) -> Step:
         if shape.kind == "null":

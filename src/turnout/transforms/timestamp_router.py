@@ -24,6 +24,7 @@ class TimestampRouter(Transform):
     summary: ClassVar[str] = "Builds the topic from the old one and the record's timestamp, in UTC."
     kafka: ClassVar[bool] = True
     sided: ClassVar[bool] = False
+    ignores_values: ClassVar[bool] = True
     keeps_paths: ClassVar[bool] = True
     options: ClassVar[tuple[Option, ...]] = (
         Option("topic.format", "STRING", "The new topic.", default="${topic}-${timestamp}", check=non_null),

@@ -1,0 +1,44 @@
+"""Values of many shapes on their way to a codec: each codec gets blocks that it can write."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.engine.batches import SINK, batch, program, sent
+
+ROUTE = """
+name: shapes
+source: {format: nats, servers: "nats://127.0.0.1:4222", stream: S}
+value: %s
+transforms:
+  - {name: rename, type: ReplaceField$Value, renames: "city:town"}
+"""
+
+
+def to_json(value: Any) -> bytes:
+    return json.dumps(value).encode()
+
+
+@pytest.mark.parametrize(
+    ("form", "write", "read"),
+    [
+        ("{format: json}", to_json, json.loads),
+        ("{format: connect-json, schemas.enable: false}", to_json, json.loads),
+        ("{format: msgpack}", msgspec.msgpack.encode, msgspec.msgpack.decode),
+    ],
+)
+def test_values_of_own_shapes_are_written_by_every_codec(
+    form: str, write: Callable[[Any], bytes], read: Callable[[bytes], Any]
+) -> None:
+    """Each record has a shape of its own, and its value is the renamed one, in any format."""
+    values = [{f"n{number}": number, "city": "Oulu"} for number in range(5)]
+
+    result = program(SINK, text=ROUTE % form).run(batch([{"value": write(value)} for value in values]))
+
+    expected = [[(f"n{number}", number), ("town", "Oulu")] for number in range(5)]
+    assert expected == [list(read(value or b"").items()) for _, _, value, _ in sent(result.messages)]
