@@ -97,7 +97,7 @@ class Transform:
         java_names: the classes, without a side, by which connectors name one that others have released.
         keeps_topic: the topic stays as it is, so that filters on topics behind it hold before it as well.
         keeps_paths: content stays at its path; a transform that carries it elsewhere says so by `moves`.
-        schemas_by_topic: the schemas that it gives depend on the topic, so that they are not known before the run.
+        schemas_by_topic: the schemas that it gives depend on the topic or the value: none is known before the run.
     """
 
     options: ClassVar[tuple[Option, ...]] = ()
