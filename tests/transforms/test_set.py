@@ -101,6 +101,31 @@ def test_check_looks_the_fields_of_expressions_up() -> None:
     ]
 
 
+def test_schemas_behind_it_are_known_before_the_run() -> None:
+    """They follow from the expressions; a later stage and the metadata can name the computed fields."""
+    schema = parse_ddl("net DOUBLE, name STRING").schema
+    later = {"type": "MaskField$Value", "fields": "grosss"}
+    chain = Chain.from_route([{"type": "Set", "fields": {"value.gross": "value.net * 1.24"}}, later])
+    metadata = {"gross": "value.gross", "lost": "value.lost"}
+
+    problems = [(one.path, one.problem) for one in unknown_fields(chain, None, schema, metadata)]
+
+    there = "no value has a field {!r} at that point; there are gross, name, net"
+    assert problems == [
+        ("transforms[1].fields", there.format("grosss") + '; did you mean "gross"?'),
+        ("lost", there.format("lost")),
+    ]
+
+
+def test_only_what_an_expression_names_is_looked_at() -> None:
+    """A record with a text that CEL cannot take, or a long list, is no hindrance where nothing names it."""
+    value = {"n": 1, "bad": "x\0", "inner": {"m": 2, "bad": "\ud800"}, "long": list(range(50_000))}
+    (outcome,) = chain_of({"value.sum": "value.n + value.inner.m"}).apply([Record("t", value)])
+
+    assert isinstance(outcome, Record)
+    assert outcome.value["sum"] == 3
+
+
 @pytest.mark.parametrize(
     ("fields", "problem"),
     [

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from decimal import Decimal
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from turnout.errors import RecordError
 from turnout.records import Moment, Schema, Struct
@@ -21,8 +22,34 @@ _NODE: Final = 8
 _INT64: Final = 1 << 63
 
 
+Wanted: TypeAlias = "Mapping[str, Wanted] | None"
+"""Fields of an object that are named, each with those that are named in it; `ALL` for everything."""
+
+ALL: Final = None
+
+
+def wanted_of(paths: Iterable[tuple[str, ...]]) -> Wanted:
+    """Return the fields that paths name.
+
+    >>> wanted_of([("a", "b"), ("a", "c"), ("d",), ("d", "e")])
+    {'a': {'b': None, 'c': None}, 'd': None}
+    """
+    inside: dict[str, list[tuple[str, ...]]] = {}
+    for path in paths:
+        if not path:
+            return ALL
+        inside.setdefault(path[0], []).append(path[1:])
+    return {name: wanted_of(rest) for name, rest in inside.items()}
+
+
+def _schema_of(schema: Schema | None, name: str) -> Schema | None:
+    if schema is None or schema.type != "struct":
+        return None if schema is None else schema.values
+    return schema.field(name)
+
+
 class Inputs:
-    """Values that expressions see of one record, and their size.
+    """Values that expressions see of one record, and the size of what they name.
 
     Attributes:
         size: characters and bytes, and some for each value.
@@ -38,17 +65,23 @@ class Inputs:
         self.longest_text = 0
         self.longest_list = 0
 
-    def add(self, variable: str, value: object, schema: Schema | None = None) -> None:
+    def add(self, variable: str, value: object, schema: Schema | None = None, wanted: Wanted = ALL) -> None:
         """Add a variable.
 
         Date objects become texts of ISO 8601; decimals, and integers of more than 64 bits, doubles.
 
+        Args:
+            variable: its name.
+            value: its value.
+            schema: that of the value.
+            wanted: the fields that expressions name; the others are left out.
+
         Raises:
             RecordError: the value is nested too deep, or has a text that UTF-8 cannot hold.
         """
-        self.values[variable] = self._plain(value, schema, MAX_DEPTH)
+        self.values[variable] = self._plain(value, schema, MAX_DEPTH, wanted)
 
-    def _plain(self, value: Any, schema: Schema | None, depth: int) -> Any:
+    def _plain(self, value: Any, schema: Schema | None, depth: int, wanted: Wanted = ALL) -> Any:
         self.size += _NODE
         kind = type(value)
         if kind is str:
@@ -62,9 +95,9 @@ class Inputs:
         if depth == 0:
             raise RecordError(f"the record has more than {MAX_DEPTH} lists and objects inside each other")
         if isinstance(value, Struct):
-            return self._object(value.fields, value.schema, depth - 1)
+            return self._object(value.fields, value.schema, depth - 1, wanted)
         if isinstance(value, dict):
-            return self._object(value, schema, depth - 1)
+            return self._object(value, schema, depth - 1, wanted)
         if isinstance(value, list | tuple):
             self.longest_list = max(self.longest_list, len(value))
             inner = None if schema is None else schema.values
@@ -75,7 +108,13 @@ class Inputs:
             return bytearray(value)
         return _double(value) if isinstance(value, Decimal | float) else self._text(str(value))
 
-    def _object(self, value: dict[Any, Any], schema: Schema | None, depth: int) -> dict[Any, Any]:
+    def _object(self, value: dict[Any, Any], schema: Schema | None, depth: int, wanted: Wanted) -> dict[Any, Any]:
+        if wanted is not ALL:
+            fields = {name: inside for name, inside in wanted.items() if name in value}
+            return {
+                name: self._plain(value[name], _schema_of(schema, name), depth, inside)
+                for name, inside in fields.items()
+            }
         self.longest_list = max(self.longest_list, len(value))
         if schema is None or schema.type != "struct":
             inner = None if schema is None else schema.values

@@ -42,19 +42,15 @@ class References:
         depth: how many of them are inside each other.
         copies: the number of places at which texts, lists or maps are put together.
         computed_pattern: whether it has a regular expression that is no text written in it.
+        growth: greatest number of times that a value of the record can be in the result, loops aside.
     """
 
     paths: frozenset[tuple[str, ...]]
     loops: int
     depth: int
     copies: int
-    computed_pattern: bool = False
-
-    @property
-    def growth(self) -> int:
-        """Greatest number of times that a value of the record can be in the result, loops aside."""
-        rounds = self.loops + 1
-        return math.ceil(math.exp(min(rounds * math.log1p(self.copies / rounds), _MOST_DOUBLINGS)))
+    computed_pattern: bool
+    growth: int
 
     def iterations(self, longest: int) -> int:
         """Return how often a loop's inside is evaluated at most, over lists and maps of at most *longest* items."""
@@ -90,7 +86,12 @@ def references(text: str, variables: frozenset[str]) -> References:
         elif word == ")" and open_loops:
             open_loops.pop()
         copies += kind == "mark" and word in "+,"
-    return References(frozenset(paths), loops, depth, copies, computed)
+    return References(frozenset(paths), loops, depth, copies, computed, _growth(loops + 1, copies))
+
+
+def _growth(rounds: int, copies: int) -> int:
+    """Return the greatest product of *rounds* numbers whose sum is that of one and the copies for each."""
+    return math.ceil(math.exp(min(rounds * math.log1p(copies / rounds), _MOST_DOUBLINGS)))
 
 
 def _is_member(tokens: list[tuple[str, str]], index: int) -> bool:

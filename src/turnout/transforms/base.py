@@ -97,7 +97,7 @@ class Transform:
         java_names: the classes, without a side, by which connectors name one that others have released.
         keeps_topic: the topic stays as it is, so that filters on topics behind it hold before it as well.
         keeps_paths: content stays at its path; a transform that carries it elsewhere says so by `moves`.
-        schemas_by_topic: the schemas that it gives depend on the topic or the value: none is known before the run.
+        schemas_by_topic: the schemas that it gives depend on the topic, so that they are not known before the run.
     """
 
     options: ClassVar[tuple[Option, ...]] = ()
@@ -148,6 +148,13 @@ class Transform:
     def masks(self) -> Iterable[ContentPath]:
         """Return the paths of content to hide from readers without the right to see masked content."""
         return ()
+
+    def shapes_after(self, key: Shape, value: Shape) -> Iterable[tuple[Shape, Shape]] | None:  # noqa: ARG002 - by others
+        """Return the shapes that a record of these shapes can have afterwards, its key's and its value's.
+
+        None where a made-up record is to be shown to the transform.
+        """
+        return None
 
     def content_after(self, path: ContentPath) -> set[ContentPath]:
         """Return the paths of content behind this transform that is at *path* before it."""

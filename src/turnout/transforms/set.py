@@ -10,11 +10,14 @@ from typing import Any, ClassVar, Final, NamedTuple, Self, TypeAlias
 
 import numpy as np
 import yaml
+from numpy.typing import NDArray
 
 from turnout.errors import MissingExtraError, RecordError
 from turnout.expressions import Expression, Inputs
 from turnout.expressions.expression import ExpressionError
+from turnout.expressions.inputs import wanted_of
 from turnout.records import Batch, Block, Field, Positions, Schema, Shape, group
+from turnout.records.block import rows_of
 from turnout.records.paths import PathError, parse_path
 from turnout.records.schema import ANY, TIMESTAMP
 from turnout.records.types import NewColumns
@@ -71,7 +74,6 @@ class Set(Transform):
     summary: ClassVar[str] = "Sets fields of key and value, or the whole of them, to the values of expressions (CEL)."
     keeps_topic: ClassVar[bool] = True
     sided: ClassVar[bool] = False
-    schemas_by_topic: ClassVar[bool] = True
     options: ClassVar[tuple[Option, ...]] = (
         Option(
             "fields",
@@ -125,15 +127,41 @@ class Set(Transform):
         values = self._evaluated(batch, rows, errors)
         right = np.array([row for row in rows.tolist() if row not in errors], np.intp)
         for root in (KEY, VALUE):
-            mine = {
-                one.path[1:]: _Computed(one.expression.type, values[one])
-                for one in self.assignments
-                if one.path[0] == root
-            }
+            mine = self._computed(root, values)
             if mine:
                 side = batch.key if root == KEY else batch.value
                 side[:] = _set_fields(batch, side, mine, right, errors)
         return errors
+
+    def shapes_after(self, key: Shape, value: Shape) -> set[tuple[Shape, Shape]]:
+        """See `Transform.shapes_after`; what schemas there are follows from the expressions."""
+        keys, values = self._shapes(KEY, key), self._shapes(VALUE, value)
+        return {(one, other) for one in keys for other in values}
+
+    def _shapes(self, root: str, shape: Shape) -> set[Shape]:
+        fields = self._computed(root)
+        if not fields:
+            return {shape}
+        if () in fields:
+            return {Shape("object", None), Shape("null", None)}
+        schema = shape.schema
+        if schema is None:
+            return {Shape("object", None)}
+        if shape.kind != "object":
+            return set()
+        none = Block(rows_of(0), schema, columns={field.name: [] for field in schema.fields})
+        try:
+            return {Shape("object", block.schema) for block in _set_in_block(Batch.of_records([]), none, fields, {})}
+        except RecordError:
+            return set()
+
+    def _computed(self, root: str, values: Mapping[Assignment, _Values] | None = None) -> dict[FieldPath, _Computed]:
+        """Return the fields of a side, with the values of each."""
+        return {
+            one.path[1:]: _Computed(one.expression.type, {} if values is None else values[one])
+            for one in self.assignments
+            if one.path[0] == root
+        }
 
     def _evaluated(self, batch: Batch, rows: Positions, errors: Errors) -> dict[Assignment, _Values]:
         """Return the values of each expression for each row; a row that has none is entered in *errors*."""
@@ -198,16 +226,23 @@ class _Reader:
     """
 
     def __init__(self, batch: Batch, paths: Iterable[tuple[str, ...]]) -> None:
-        self.batch = batch
         by_root: dict[str, set[tuple[str, ...]]] = {}
         for path in paths:
             by_root.setdefault(path[0], set()).add(path[1:])
         self.roots = by_root
+        self.wanted = {root: wanted_of(inside) for root, inside in by_root.items()}
         self.sides = {
             root: _whole_values(side, by_root[root])
             for root, side in ((KEY, batch.key), (VALUE, batch.value))
             if root in by_root
         }
+        address: dict[str, Sequence[Any] | NDArray[np.int64] | None] = {
+            "topic": batch.topics,
+            "partition": batch.partitions,
+            "offset": batch.offsets,
+            "timestamp": batch.timestamps,
+        }
+        self.address = {name: column for name, column in address.items() if name in by_root and column is not None}
         named = by_root.get(HEADERS, set())
         names = batch.headers.names() if () in named else {path[0] for path in named}
         self.headers = {name: batch.headers.last(name) for name in names}
@@ -218,21 +253,15 @@ class _Reader:
         Raises:
             RecordError: they cannot see it.
         """
-        batch, inputs = self.batch, Inputs()
+        inputs = Inputs()
         for root, (schemas, values) in self.sides.items():
-            inputs.add(root, values.get(row), schemas.get(row))
+            inputs.add(root, values.get(row), schemas.get(row), self.wanted[root])
         if HEADERS in self.roots:
             found = {name: texts[row] for name, texts in self.headers.items()}
             inputs.add(HEADERS, {name: text for name, text in found.items() if text is not None})
-        offset = None if batch.offsets is None else batch.offsets[row]
-        address = {
-            "topic": batch.topics[row],
-            "partition": batch.partitions[row],
-            "offset": offset,
-            "timestamp": batch.timestamps[row],
-        }
-        for name, part in address.items():
-            if name in self.roots and part is not None:
+        for name, column in self.address.items():
+            part = column[row]
+            if part is not None:
                 inputs.add(name, part if isinstance(part, str) else int(part))
         return inputs
 
