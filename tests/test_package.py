@@ -15,7 +15,7 @@ import pytest
 import turnout
 
 ROOT = Path(__file__).parents[1]
-OPTIONAL = ("pyspark", "grpc", "nats", "pymongo", "pandas", "fastapi", "uvicorn", "re2")
+OPTIONAL = ("pyspark", "grpc", "nats", "pymongo", "pandas", "fastapi", "uvicorn", "re2", "cel_expr_python")
 HEAVY = ("numpy", "pyarrow", "pydantic")
 PUBLIC = (
     "turnout",

@@ -327,6 +327,22 @@ def test_extra_regex(lowest: Make, tmp_path: Path) -> None:
     assert (created.returncode, created.stderr) == (0, "")
 
 
+def test_extra_cel(lowest: Make, tmp_path: Path) -> None:
+    """A field is computed, and without the extra the expression is refused with its name."""
+    (tmp_path / "route.yaml").write_text(
+        "name: first\ntransforms: [{type: Set, fields: {value.m: value.n + 1}}]\n"
+        "value: {format: json}\nsource: {format: json, path: in}\nsink: {format: json, path: out}\n",
+        encoding="utf-8",
+    )
+    (tmp_path / "record.json").write_text('{"topic": "in.a", "value": {"n": 1}}', encoding="utf-8")
+
+    without = lowest().turnout("check", "route.yaml", cwd=tmp_path)
+    explained = lowest("cel").turnout("explain", "route.yaml", "--file", "record.json", cwd=tmp_path)
+
+    assert 'install "turnout[cel]"' in without.stderr + without.stdout
+    assert (explained.returncode, explained.stderr) == (0, "")
+
+
 @pytest.mark.spark
 def test_extra_demo(lowest: Make, tmp_path: Path) -> None:
     """The demo's books balance, on the nats-server and the Java of its own lowest wheels: no other is on the path."""

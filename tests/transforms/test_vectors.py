@@ -12,7 +12,7 @@ from tests.vectors.connect import outcome
 from turnout.transforms.registry import TRANSFORMS
 
 FILES = sorted((Path(__file__).parents[1] / "vectors" / "connect").glob("*.json"))
-ALL = 1426
+ALL = 1455
 
 
 def vectors() -> list[Any]:

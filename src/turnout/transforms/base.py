@@ -159,6 +159,13 @@ class Transform:
         """Return the paths of content to hide from readers without the right to see masked content."""
         return ()
 
+    def shapes_after(self, key: Shape, value: Shape) -> Iterable[tuple[Shape, Shape]] | None:  # noqa: ARG002 - by others
+        """Return the shapes that a record of these shapes can have afterwards, its key's and its value's.
+
+        None where a made-up record is to be shown to the transform.
+        """
+        return None
+
     def content_after(self, path: ContentPath) -> set[ContentPath]:
         """Return the paths of content behind this transform that is at *path* before it."""
         moves = self.moves()

@@ -41,6 +41,7 @@ from turnout.transforms.predicates import (
 )
 from turnout.transforms.regex_router import RegexRouter
 from turnout.transforms.replace_field import ReplaceField
+from turnout.transforms.set import Set
 from turnout.transforms.set_schema_metadata import SetSchemaMetadata
 from turnout.transforms.subject_transform import SubjectTransform
 from turnout.transforms.timestamp_converter import TimestampConverter
@@ -80,6 +81,7 @@ TRANSFORMS: Mapping[str, type[Transform]] = MappingProxyType(
             MaskField,
             RegexRouter,
             ReplaceField,
+            Set,
             SetSchemaMetadata,
             SubjectTransform,
             TimestampConverter,

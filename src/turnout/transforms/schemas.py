@@ -91,6 +91,9 @@ def _schemas(shapes: Iterable[Shape]) -> frozenset[Schema | None]:
 
 def _after(transform: Transform, state: RecordShapes) -> set[RecordShapes]:
     """Return the shapes after the transform; empty if it fails for all records of these shapes."""
+    known = transform.shapes_after(state.key, state.value)
+    if known is not None:
+        return {RecordShapes(key, value) for key, value in known}
     if not transform.sided:
         return _whole(transform, state)
     on_key = transform.side == Side.KEY

@@ -1,0 +1,400 @@
+"""Set: fields computed by expressions of CEL."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from typing import Any, ClassVar, Final, NamedTuple, Self, TypeAlias
+
+import numpy as np
+import yaml
+from numpy.typing import NDArray
+
+from turnout.errors import MissingExtraError, RecordError
+from turnout.expressions import Expression, Inputs
+from turnout.expressions.expression import ExpressionError
+from turnout.expressions.inputs import wanted_of
+from turnout.records import Batch, Block, Field, Positions, Schema, Shape, group
+from turnout.records.block import rows_of
+from turnout.records.paths import PathError, parse_path
+from turnout.records.schema import ANY, TIMESTAMP
+from turnout.records.types import NewColumns
+from turnout.transforms.base import Errors, NamedField, Side, Step, Transform, mistake
+from turnout.transforms.flow import HEADERS, KEY, VALUE, ContentPath, Move, fits
+from turnout.transforms.nested import FieldPath, Nesting, Tree, nested_step
+from turnout.transforms.options import Option, OptionError, Options
+from turnout.transforms.requirements import require_object
+from turnout.transforms.storing import SCHEMA_BUILDER, convert, copied, store
+from turnout.yaml_values import load, position_of
+
+_PURPOSE: Final = "computed fields"
+_SIDES: Final = {KEY: Side.KEY, VALUE: Side.VALUE}
+_SCHEMAS: Final[Mapping[str, Schema]] = {
+    "BOOL": Schema("boolean", optional=True),
+    "INT": Schema("int64", optional=True),
+    "DOUBLE": Schema("float64", optional=True),
+    "STRING": Schema("string", optional=True),
+    "BYTES": Schema("bytes", optional=True),
+    "TIMESTAMP": Schema("int64", optional=True, name=TIMESTAMP, version=1),
+}
+"""Schema of a new field, by the type that CEL knows of its expression."""
+_KEPT: Final[Mapping[str, frozenset[str]]] = {
+    "BOOL": frozenset({"boolean"}),
+    "INT": frozenset({"int8", "int16", "int32", "int64"}),
+    "DOUBLE": frozenset({"float32", "float64"}),
+    "STRING": frozenset({"string"}),
+    "BYTES": frozenset({"bytes"}),
+    "TIMESTAMP": frozenset({TIMESTAMP}),
+}
+"""Types of a field that is there which take the values of such an expression."""
+
+_Values: TypeAlias = dict[int, Any]
+"""Row of the batch → value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """A field and what it becomes.
+
+    Attributes:
+        path: `KEY` or `VALUE`, and the steps to the field; none for the whole.
+        expression: what it becomes.
+    """
+
+    path: ContentPath
+    expression: Expression
+
+
+@dataclass(frozen=True, slots=True)
+class Set(Transform):
+    """See ``summary``. Not part of Connect."""
+
+    summary: ClassVar[str] = "Sets fields of key and value, or the whole of them, to the values of expressions (CEL)."
+    keeps_topic: ClassVar[bool] = True
+    sided: ClassVar[bool] = False
+    options: ClassVar[tuple[Option, ...]] = (
+        Option(
+            "fields",
+            "STRING",
+            "The expression of each field, as JSON or YAML: `{value.gross: value.net * 1.24}`.",
+            valid="paths that begin with value or key",
+            block=True,
+        ),
+    )
+
+    assignments: tuple[Assignment, ...] = ()
+
+    @classmethod
+    def from_options(cls, options: Options, side: Side) -> Self:
+        """Read the fields, and compile their expressions."""
+        try:
+            document = load(options["fields"] or "{}", max_depth=2)
+        except yaml.YAMLError as error:
+            raise OptionError("fields", f"neither JSON nor YAML: {position_of(error)[0]}") from None
+        if not isinstance(document, Mapping) or not document:
+            raise OptionError("fields", f"expected an expression for each field, found {document!r}")
+        assignments = tuple(_assignment(path, text) for path, text in document.items())
+        ordered = sorted(assignment.path for assignment in assignments)
+        for outer, inner in pairwise(ordered):
+            if fits(outer, inner):
+                shown = f"{'.'.join(inner)!r} is inside of {'.'.join(outer)!r}"
+                raise mistake("fields", f"expected fields of which none is inside another, and {shown}")
+        return cls(side, assignments)
+
+    def named_fields(self) -> Iterator[NamedField]:
+        """The fields that the expressions name, so that a mistyped one is found before the run."""
+        for path in sorted({path for one in self.assignments for path in one.expression.references.paths}):
+            if path[0] in _SIDES and len(path) > 1:
+                yield NamedField("fields", _SIDES[path[0]], path[1:])
+
+    def moves(self) -> tuple[Move, ...]:
+        """See `Transform.moves`."""
+        return tuple(Move(source, one.path, copy=True) for one in self.assignments for source in _sources(one))
+
+    def content_after(self, path: ContentPath) -> set[ContentPath]:
+        """Return the path, and all of each field whose expression names it or what it is a part of."""
+        return {path, *(move.target for move in self.moves() if _touch(move.source, path))}
+
+    def content_before(self, path: ContentPath) -> set[ContentPath]:
+        """Return the path, and what the expressions of fields there name."""
+        return {path, *(move.source for move in self.moves() if _touch(move.target, path))}
+
+    def apply(self, batch: Batch, rows: Positions) -> Errors:
+        """Evaluate every expression on the record as it is before, then set the fields."""
+        errors: Errors = {}
+        values = self._evaluated(batch, rows, errors)
+        right = np.array([row for row in rows.tolist() if row not in errors], np.intp)
+        for root in (KEY, VALUE):
+            mine = self._computed(root, values)
+            if mine:
+                side = batch.key if root == KEY else batch.value
+                side[:] = _set_fields(batch, side, mine, right, errors)
+        return errors
+
+    def shapes_after(self, key: Shape, value: Shape) -> set[tuple[Shape, Shape]]:
+        """See `Transform.shapes_after`; what schemas there are follows from the expressions."""
+        keys, values = self._shapes(KEY, key), self._shapes(VALUE, value)
+        return {(one, other) for one in keys for other in values}
+
+    def _shapes(self, root: str, shape: Shape) -> set[Shape]:
+        fields = self._computed(root)
+        if not fields:
+            return {shape}
+        if () in fields:
+            return {Shape("object", None), Shape("null", None)}
+        schema = shape.schema
+        if schema is None:
+            return {Shape("object", None)}
+        if shape.kind != "object":
+            return set()
+        none = Block(rows_of(0), schema, columns={field.name: [] for field in schema.fields})
+        try:
+            return {Shape("object", block.schema) for block in _set_in_block(Batch.of_records([]), none, fields, {})}
+        except RecordError:
+            return set()
+
+    def _computed(self, root: str, values: Mapping[Assignment, _Values] | None = None) -> dict[FieldPath, _Computed]:
+        """Return the fields of a side, with the values of each."""
+        return {
+            one.path[1:]: _Computed(one.expression.type, {} if values is None else values[one])
+            for one in self.assignments
+            if one.path[0] == root
+        }
+
+    def _evaluated(self, batch: Batch, rows: Positions, errors: Errors) -> dict[Assignment, _Values]:
+        """Return the values of each expression for each row; a row that has none is entered in *errors*."""
+        reader = _Reader(batch, {path for one in self.assignments for path in one.expression.references.paths})
+        values: dict[Assignment, _Values] = {one: {} for one in self.assignments}
+        for row in rows.tolist():
+            try:
+                inputs = reader.inputs(row)
+                for one, own in values.items():
+                    try:
+                        own[row] = one.expression.evaluate(inputs)
+                    except RecordError as error:
+                        raise RecordError(f"{'.'.join(one.path)}: {error}") from None
+            except RecordError as error:
+                errors[row] = error
+        return values
+
+
+def _assignment(path: object, text: object) -> Assignment:
+    """Return an assignment.
+
+    Raises:
+        OptionError: the path leads nowhere, or the text is no expression.
+    """
+    try:
+        steps = parse_path(str(path))
+    except PathError as error:
+        raise OptionError("fields", str(error)) from None
+    if not steps or steps[0] not in _SIDES:
+        raise OptionError("fields", f"expected a path that begins with value or key, found {path!r}")
+    if isinstance(text, bool | int | float):
+        text = str(text).lower() if isinstance(text, bool) else str(text)
+    if not isinstance(text, str):
+        raise OptionError("fields", f"expected an expression for {path!r}, found {text!r}")
+    expression = Expression(text)
+    try:
+        expression.check()
+    except (ExpressionError, MissingExtraError) as error:
+        raise OptionError("fields", f"{path}: {error}") from None
+    return Assignment(steps, expression)
+
+
+def _sources(assignment: Assignment) -> Iterator[ContentPath]:
+    """Yield the content that an expression names."""
+    for path in assignment.expression.references.paths:
+        if path[0] in (KEY, VALUE):
+            yield path
+        elif path[0] == HEADERS:
+            yield path[:2]
+
+
+def _touch(one: ContentPath, other: ContentPath) -> bool:
+    return fits(one, other) or fits(other, one)
+
+
+class _Reader:
+    """Reads what expressions name of each record of a batch.
+
+    Args:
+        batch: the batch.
+        paths: what the expressions name.
+    """
+
+    def __init__(self, batch: Batch, paths: Iterable[tuple[str, ...]]) -> None:
+        by_root: dict[str, set[tuple[str, ...]]] = {}
+        for path in paths:
+            by_root.setdefault(path[0], set()).add(path[1:])
+        self.roots = by_root
+        self.wanted = {root: wanted_of(inside) for root, inside in by_root.items()}
+        self.sides = {
+            root: _whole_values(side, by_root[root])
+            for root, side in ((KEY, batch.key), (VALUE, batch.value))
+            if root in by_root
+        }
+        address: dict[str, Sequence[Any] | NDArray[np.int64] | None] = {
+            "topic": batch.topics,
+            "partition": batch.partitions,
+            "offset": batch.offsets,
+            "timestamp": batch.timestamps,
+        }
+        self.address = {name: column for name, column in address.items() if name in by_root and column is not None}
+        named = by_root.get(HEADERS, set())
+        names = batch.headers.names() if () in named else {path[0] for path in named}
+        self.headers = {name: batch.headers.last(name) for name in names}
+
+    def inputs(self, row: int) -> Inputs:
+        """Return what the expressions see of a row.
+
+        Raises:
+            RecordError: they cannot see it.
+        """
+        inputs = Inputs()
+        for root, (schemas, values) in self.sides.items():
+            inputs.add(root, values.get(row), schemas.get(row), self.wanted[root])
+        if HEADERS in self.roots:
+            found = {name: texts[row] for name, texts in self.headers.items()}
+            inputs.add(HEADERS, {name: text for name, text in found.items() if text is not None})
+        for name, column in self.address.items():
+            part = column[row]
+            if part is not None:
+                inputs.add(name, part if isinstance(part, str) else int(part))
+        return inputs
+
+
+def _whole_values(
+    side: Sequence[Block], paths: set[tuple[str, ...]]
+) -> tuple[dict[int, Schema | None], dict[int, Any]]:
+    """Return the schema and the value of each row, of objects only the fields that are named."""
+    schemas: dict[int, Schema | None] = {}
+    values: dict[int, Any] = {}
+    for block in side:
+        if block.kind == "object" and () not in paths:
+            names = [name for name in dict.fromkeys(path[0] for path in sorted(paths)) if name in block.columns]
+            block = block.with_columns(block.schema, {name: block.columns[name] for name in names})
+        rows = block.rows.tolist()
+        values.update(zip(rows, block.whole(), strict=True))
+        schemas.update(dict.fromkeys(rows, block.schema))
+    return schemas, values
+
+
+def _set_fields(
+    batch: Batch, side: Sequence[Block], fields: Mapping[FieldPath, _Computed], rows: Positions, errors: Errors
+) -> list[Block]:
+    """Return the blocks of a side of the batch, with the fields set in these rows."""
+    chosen = np.zeros(len(batch), np.bool_)
+    chosen[rows] = True
+    blocks: list[Block] = []
+    for block in side:
+        mask = chosen[block.rows]
+        blocks.append(block.take(np.flatnonzero(~mask)))
+        mine = block.take(np.flatnonzero(mask))
+        if len(mine):
+            wrong: Errors = {}
+            try:
+                blocks += _set_in_block(batch, mine, fields, wrong)
+            except RecordError as error:
+                wrong = dict.fromkeys(range(len(mine)), error)
+                blocks.append(mine)
+            errors.update({int(mine.rows[index]): error for index, error in wrong.items()})
+    return [block for block in blocks if len(block)]
+
+
+def _set_in_block(batch: Batch, block: Block, fields: Mapping[FieldPath, _Computed], errors: Errors) -> list[Block]:
+    whole = fields.get(())
+    if whole is not None:
+        return group(block.rows, None, whole.column(block))
+    if block.kind == "null" and block.schema is None:
+        block = block.with_columns(None, {})
+    require_object(block.shape, _PURPOSE)
+    nesting = Nesting(_PURPOSE, defaults=True, create=True)
+    found = nested_step(Tree(fields.items()), _FlatSet.of, nesting).run(block, None, batch, errors)
+    return found if isinstance(found, list) else [found]
+
+
+class _Computed(NamedTuple):
+    """A field that is set: the type that CEL knows of its expression, and the values by row of the batch."""
+
+    type: str
+    values: _Values
+
+    def column(self, block: Block) -> list[Any]:
+        return [self.values[row] for row in block.rows.tolist()]
+
+    def schema(self, there: Schema | None, name: str) -> Schema:
+        """Return the schema of the field in a struct; *there* is the one that it has already.
+
+        Raises:
+            RecordError: it is known of each value only.
+        """
+        known = _SCHEMAS.get(self.type)
+        if there is not None:
+            kept = known is None or there.type == ANY or (there.logical or there.type) in _KEPT[self.type]
+            return there if kept or known is None else known
+        if known is None:
+            raise RecordError(
+                f"the type of {name!r} is not known before the values are, and its struct needs it: convert the value, "
+                "as by string(…), double(…) or int(…)"
+            )
+        return known
+
+
+@dataclass(frozen=True, slots=True)
+class _FlatSet(Transform):
+    """The fields of one object, set to what was computed."""
+
+    fields: tuple[tuple[str, _Computed], ...] = ()
+
+    @classmethod
+    def of(cls, tree: Tree[_Computed]) -> _FlatSet | None:
+        return cls(fields=tuple(tree.items)) if tree.items else None
+
+    def plan(self, shape: Shape) -> Step:
+        schema = shape.schema
+        return Step(self._into_maps) if schema is None else self._into_structs(schema)
+
+    def _into_maps(self, block: Block, _where: object, _batch: Batch, _errors: Errors) -> Block:
+        return block.with_columns(None, {**block.columns, **{name: one.column(block) for name, one in self.fields}})
+
+    def _into_structs(self, schema: Schema) -> Step:
+        fields = {field.name: field for field in schema.fields}
+        for name, one in self.fields:
+            if not name:
+                raise RecordError("fieldName cannot be null.", SCHEMA_BUILDER)
+            fields[name] = Field(name, one.schema(schema.field(name), name))
+        changed = schema.basics(tuple(fields.values()))
+        changed = schema if changed.fields == schema.fields else changed.with_(optional=schema.optional)
+        computed = dict(self.fields)
+
+        def run(block: Block, _where: object, _batch: Batch, errors: Errors) -> Block:
+            columns: NewColumns = dict(copied(block, errors, without=computed))
+            for name, one in computed.items():
+                target = fields[name].schema
+                column = convert(one.column(block), partial(_shaped, target), errors)
+                store(fields[name], column, errors, checked=False)
+                columns[name] = column
+            return block.with_columns(changed, {field.name: columns[field.name] for field in changed.fields})
+
+        return Step(run)
+
+
+def _shaped(schema: Schema, value: Any) -> Any:
+    """Return a value as a field of that schema has it: whole numbers where it has fractions, every field of a struct.
+
+    Raises:
+        RecordError: an object has a name that the struct does not have.
+    """
+    if schema.type in ("float32", "float64") and type(value) is int:
+        return float(value)
+    if schema.type == "struct" and type(value) is dict:
+        extra = next((name for name in value if schema.field(name) is None), None)
+        if extra is not None:
+            raise RecordError(f"the struct has no field {extra!r}")
+        return {field.name: _shaped(field.schema, value.get(field.name)) for field in schema.fields}
+    if schema.type == "array" and type(value) is list and schema.values is not None:
+        return [_shaped(schema.values, item) for item in value]
+    return value
