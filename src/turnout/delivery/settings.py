@@ -8,6 +8,7 @@ from yarl import URL
 
 from turnout.delivery.lane import Endpoint, Lane
 from turnout.delivery.signatures import Signer
+from turnout.delivery.target import Target
 from turnout.errors import SubscriptionNotFoundError
 from turnout.routes.webhooks import WebhooksPart
 from turnout.subscriptions import Store
@@ -61,9 +62,9 @@ class Lanes:
         lane = self._lanes.get(key)
         if lane is None:
             self._prune()
-            url = None if endpoint is None else URL(endpoint.url, encoded=True)
+            target = None if endpoint is None else Target.of(URL(endpoint.url, encoded=True))
             signer = Signer(endpoint.secrets if endpoint is not None else ())
-            lane = self._lanes[key] = Lane(Endpoint(destination, url, signer), settings, not_before)
+            lane = self._lanes[key] = Lane(Endpoint(destination, target, signer), settings, not_before)
         if len(self._by_subject) >= _MAX_SUBJECTS:
             self._by_subject.clear()
             self._subjects_of.clear()
