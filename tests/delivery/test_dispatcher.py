@@ -18,6 +18,7 @@ from tests.certificates import make_certificates
 from tests.delivery.receiver import SECRET, Hooks, Receiver, Request
 from turnout.delivery.service import opened_streams
 from turnout.embedded import NatsServer
+from turnout.subscriptions.webhooks import delivery_subject
 
 OTHER_SECRET = f"whsec_{b64encode(bytes(range(32))).decode()}"
 FAST = {"retry": [0.05, 0.05], "jitter": 0}
@@ -206,10 +207,12 @@ def test_unknown_endpoint_and_foreign_subject(nats_server: NatsServer) -> None:
         await hooks.publish(b"1", to="webhook:none", subscription="s")
         async with connect(nats_server.url) as js:
             await js.publish(f"{hooks.name}-out.foreign", b"2")
+            for destination in ("http://a b/", "https:///in", "http://a/ HTTP/1.1\r\nX: y"):
+                await js.publish(delivery_subject(f"{hooks.name}-out", destination, ""), b"3")
         counts = await hooks.deliver()
         reasons = {headers["Turnout-Reason"] for _, headers in await hooks.dead()}
 
-        assert (counts.dead, counts.failed, counts.requests) == (2, 2, 0)
+        assert (counts.dead, counts.failed, counts.requests) == (5, 2, 0)
         assert reasons == {"its subject has no endpoint", "the last of 2 attempts failed"}
 
     run(nats_server, fine, work)

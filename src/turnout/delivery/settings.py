@@ -13,7 +13,7 @@ from turnout.errors import SubscriptionNotFoundError
 from turnout.routes.webhooks import WebhooksPart
 from turnout.subscriptions import Store
 from turnout.subscriptions.delivery import DeliverySettings
-from turnout.subscriptions.webhooks import delivery_address
+from turnout.subscriptions.webhooks import delivery_address, webhook_problem
 
 _MAX_LANES = 10_000
 _MAX_SUBJECTS = 100_000
@@ -55,6 +55,8 @@ class Lanes:
         if address is None:
             return None
         destination, subscription = address
+        if webhook_problem(destination) is not None:
+            return None
         own = await asyncio.to_thread(self._own, subscription) if subscription else None
         endpoint = self._webhooks.endpoint_of(destination)
         settings = own or (endpoint.settings if endpoint is not None else _DEFAULTS)

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
+from tests.documentation import blocks
 from tests.nats.jetstream.support import fresh
 from tests.server.conftest import Bench, bench
 from turnout.embedded import NatsServer
@@ -233,6 +234,16 @@ def test_message_larger_than_the_server_takes(bench: Bench, nats_server: NatsSer
         answer = client.post("/v1/in/shop", content=b'"%b"' % (b"x" * (1 << 20)), headers=BEARER)
 
         assert answer.status_code == 413
+
+
+def test_documented_settings(tmp_path: Path) -> None:
+    """The page's settings are valid."""
+    block = next(block for block in blocks("webhooks.md", "yaml") if block.text.startswith("inputs:"))
+    file = tmp_path / "turnout.yaml"
+    file.write_text(block.text)
+    variables = {"SHOP_SECRET": "whsec_of_an_endpoint", "SENSORS_TOKEN": TOKEN}
+
+    assert set(ServerConfig.load(file, variables).inputs) == {"shop", "sensors"}
 
 
 def test_settings(tmp_path: Path) -> None:
