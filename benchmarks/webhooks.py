@@ -21,6 +21,7 @@ from yarl import URL
 from benchmarks.harness import Case, Options, Result, Setup, cpu_seconds
 from turnout.delivery.client import Client
 from turnout.delivery.service import deliver, opened_streams
+from turnout.delivery.target import Target
 from turnout.embedded import NatsServer
 from turnout.nats.wire import Connection, Publisher
 from turnout.routes import Route
@@ -83,12 +84,13 @@ def _route(server: str, url: str) -> Route:
 def _posted(url: str, count: int) -> Iterator[Result]:
     async def post() -> None:
         networks = WebhooksPart(allow=["127.0.0.0/8"]).networks
+        target = Target.of(URL(url))
         async with Client(networks) as client:
             numbers = iter(range(count))
 
             async def some() -> None:
                 for _ in numbers:
-                    response = await client.post(URL(url), {}, BODY, timeout=15.0, max_response=1_000)
+                    response = await client.post(target, {}, BODY, timeout=15.0, max_response=1_000)
                     assert response.is_success
 
             await asyncio.gather(*(some() for _ in range(CONCURRENCY)))

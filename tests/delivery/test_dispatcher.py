@@ -18,6 +18,8 @@ from tests.certificates import make_certificates
 from tests.delivery.receiver import SECRET, Hooks, Receiver, Request
 from turnout.delivery.service import opened_streams
 from turnout.embedded import NatsServer
+from turnout.server.inputs.messages import messages_of
+from turnout.subscriptions.webhooks import delivery_subject
 
 OTHER_SECRET = f"whsec_{b64encode(bytes(range(32))).decode()}"
 FAST = {"retry": [0.05, 0.05], "jitter": 0}
@@ -206,10 +208,12 @@ def test_unknown_endpoint_and_foreign_subject(nats_server: NatsServer) -> None:
         await hooks.publish(b"1", to="webhook:none", subscription="s")
         async with connect(nats_server.url) as js:
             await js.publish(f"{hooks.name}-out.foreign", b"2")
+            for destination in ("http://a b/", "https:///in", "http://a/ HTTP/1.1\r\nX: y"):
+                await js.publish(delivery_subject(f"{hooks.name}-out", destination, ""), b"3")
         counts = await hooks.deliver()
         reasons = {headers["Turnout-Reason"] for _, headers in await hooks.dead()}
 
-        assert (counts.dead, counts.failed, counts.requests) == (2, 2, 0)
+        assert (counts.dead, counts.failed, counts.requests) == (5, 2, 0)
         assert reasons == {"its subject has no endpoint", "the last of 2 attempts failed"}
 
     run(nats_server, fine, work)
@@ -255,6 +259,28 @@ def test_order_by(nats_server: NatsServer) -> None:
         return web.Response(status=500 if request.body == first and tries.count(first) < 3 else 200)
 
     run(nats_server, answer, work)
+
+
+def test_cloudevents_batch(nats_server: NatsServer) -> None:
+    """A batched request is a JSON list, signed as it is sent; its events are those that an input reads."""
+
+    async def work(hooks: Hooks, _: Receiver) -> None:
+        headers = {"ce_type": "order.new", "ce_subject": "ü"}
+        await hooks.publish(b'{"n": 1}', b"\xff", headers=headers)
+        assert (await hooks.deliver()).delivered == 2
+
+    seen = run(nats_server, fine, work, delivery={"format": "cloudevents-batched"}).requests
+    found = []
+    for request in seen:
+        headers = {name.lower(): value for name, value in request.headers.items()}
+        (event,) = Webhook(SECRET).verify(request.body, headers)
+        (message,) = messages_of("cloudevents", headers, request.body)
+        assert headers["content-type"] == "application/cloudevents-batch+json"
+        assert (event["id"], event["type"], event["subject"]) == (headers["webhook-id"], "order.new", "ü")
+        assert message.headers["ce-type"] == "order.new"
+        found.append(message.body)
+
+    assert sorted(found) == [b'{"n": 1}', b"\xff"]
 
 
 def test_concurrency(nats_server: NatsServer) -> None:

@@ -19,7 +19,7 @@ HEADERS = {"ce_type": ["order.new"], "ce_subject": ['a "b" % ü'], "ce_data": ["
 
 def request(format_: BodyFormat, body: bytes, headers: dict[str, list[str]] | None = None) -> tuple[Any, bytes]:
     settings = DeliverySettings(format=format_, headers={"X-Team": "desk"})
-    return request_of(settings, "msg_1", HEADERS if headers is None else headers, body, STORED, "s 1")
+    return request_of(settings, "msg_1", HEADERS if headers is None else headers, body, lambda: STORED, "s 1")
 
 
 def test_standard() -> None:

@@ -113,6 +113,7 @@ GET /tap
 GET /v1/docs
 GET /v1/docs.css
 GET /v1/openapi.json
+POST /v1/in/{name}
 POST /v1/routes/validate
 DELETE /v1/routes/{name}
 PUT /v1/routes/{name}

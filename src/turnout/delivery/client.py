@@ -1,45 +1,34 @@
-"""HTTP client of the dispatcher: one POST, with limits of time and size, and without redirects."""
+"""HTTP client of the dispatcher: POST over kept connections, with limits of time and size, and without redirects.
+
+Our own, as a general client spends most of a delivery's time: `docs/decisions/0030-a-client-for-webhooks.md`.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from types import TracebackType
-from typing import Self
+from typing import Any, Final, Self, TypeVar
 
-import aiohttp
-from yarl import URL
+from aiohappyeyeballs import AddrInfoType, start_connection
 
+from turnout.delivery.connection import Connection, Exchange
 from turnout.delivery.guard import AddressGuard, ForbiddenAddressError, GuardedResolver, Network
+from turnout.delivery.response import Response
+from turnout.delivery.target import Target
 
-_KEPT = 200
-"""Characters of a failed response that an attempt keeps."""
+_RESOLVED_SECONDS: Final = 10.0
+_REMEMBERED: Final = 10_000
+_NEXT_ADDRESS_SECONDS: Final = 0.25
 
-
-@dataclass(frozen=True, slots=True)
-class Response:
-    """Outcome of one request.
-
-    Attributes:
-        status: of the response; None without one.
-        retry_after: value of Retry-After.
-        error: what went wrong; the beginning of the body of a response that is no success.
-    """
-
-    status: int | None
-    retry_after: str = ""
-    error: str = ""
-
-    @property
-    def is_success(self) -> bool:
-        """True if the endpoint has taken the message."""
-        return self.status is not None and 200 <= self.status < 300
+T = TypeVar("T")
+_Origin = tuple[bool, str, int]
 
 
 class Client:
-    """Sends requests over kept connections; used as an asynchronous context manager.
+    """Sends requests; used as an asynchronous context manager.
 
     Args:
         allowed: networks that are reached although they are not public.
@@ -48,83 +37,161 @@ class Client:
 
     def __init__(self, allowed: Sequence[Network] = (), tls: ssl.SSLContext | None = None) -> None:
         self._guard = AddressGuard(allowed)
+        self._resolvers: dict[bool, GuardedResolver] = {}
         self._tls = tls
-        self._sessions: dict[str, aiohttp.ClientSession] = {}
+        self._kept: dict[_Origin, list[Connection]] = {}
+        self._open: set[Connection] = set()
+        self._resolved: dict[_Origin, tuple[float, asyncio.Task[list[AddrInfoType]]]] = {}
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._is_closed = False
 
     async def __aenter__(self) -> Self:
-        for scheme in ("https", "http"):
-            resolver = GuardedResolver(self._guard, encrypted=scheme == "https")
-            connector = aiohttp.TCPConnector(
-                resolver=resolver, limit=0, ssl=self._tls or True, keepalive_timeout=30.0, ttl_dns_cache=10
-            )
-            self._sessions[scheme] = aiohttp.ClientSession(
-                connector=connector,
-                cookie_jar=aiohttp.DummyCookieJar(),
-                auto_decompress=False,
-                timeout=aiohttp.ClientTimeout(total=None),
-                skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding", "Content-Type"),
-            )
+        self._loop = asyncio.get_running_loop()
+        self._resolvers = {encrypted: GuardedResolver(self._guard, encrypted=encrypted) for encrypted in (True, False)}
+        if self._tls is None:
+            self._tls = await asyncio.to_thread(ssl.create_default_context)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for session in self._sessions.values():
-            await session.close()
+        self._is_closed = True
+        for task in tuple(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for connection in tuple(self._open):
+            connection.close()
+        for resolver in self._resolvers.values():
+            await resolver.close()
+        # Transports close with the next turns of the loop.
+        await asyncio.sleep(0)
 
     async def post(
-        self, url: URL, headers: Mapping[str, str], body: bytes, *, timeout: float, max_response: int
+        self, target: Target, headers: Mapping[str, str], body: bytes, *, timeout: float, max_response: int
     ) -> Response:
-        """Send a request and read its response, which is a failure where none comes.
+        """Send a request and wait for its response; the arguments are those of `send`."""
+        outcome: asyncio.Future[Response] = self._loop.create_future()
+
+        def done(response: Response) -> None:
+            if not outcome.done():
+                outcome.set_result(response)
+
+        self.send(target, headers, body, timeout=timeout, max_response=max_response, done=done)
+        return await outcome
+
+    def send(
+        self,
+        target: Target,
+        headers: Mapping[str, str],
+        body: bytes,
+        *,
+        timeout: float,
+        max_response: int,
+        done: Callable[[Response], None],
+    ) -> None:
+        """Send a request; its response, which is a failure where none comes, goes to *done*.
 
         Args:
-            url: where to.
+            target: where to.
             headers: all of them but those of the connection.
             body: as it is sent.
             timeout: seconds for everything, from the connection to the last byte that is read.
-            max_response: bytes that are read; the connection is closed if there are more.
+            max_response: bytes that are read of the response's body; the connection is closed if there are more.
+            done: called once, never before this returns; not called if the client is closed before.
         """
-        problem = self._guard.url_problem(url)
-        if problem is not None:
-            return Response(None, error=problem)
         try:
-            async with asyncio.timeout(timeout):
-                return await self._post(url, headers, body, max_response)
+            request = target.request(headers, body)
+        except ValueError as problem:
+            self._loop.call_soon(done, Response.failure(problem))
+            return
+        exchange = Exchange(target, request, timeout, self._loop.time() + timeout, max_response, done)
+        kept = self._kept.get(target.origin)
+        if kept:
+            kept.pop().begin(exchange)
+        else:
+            self.send_anew(exchange)
+
+    # -- for connections
+
+    def keep(self, connection: Connection) -> None:
+        """Take a connection that may have another request."""
+        self._kept.setdefault(connection.target.origin, []).append(connection)
+
+    def forget(self, connection: Connection) -> None:
+        """Drop a connection that is closed."""
+        self._open.discard(connection)
+        kept = self._kept.get(connection.target.origin)
+        if kept and connection in kept:
+            kept.remove(connection)
+            if not kept:
+                del self._kept[connection.target.origin]
+
+    def send_anew(self, exchange: Exchange) -> None:
+        """Send a request over a new connection."""
+        if not self._is_closed:
+            self._spawn(self._sent_anew(exchange))
+
+    # -- new connections
+
+    def _spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def _sent_anew(self, exchange: Exchange) -> None:
+        try:
+            async with asyncio.timeout_at(exchange.deadline):
+                connection = await self._connected(exchange.target)
         except TimeoutError:
-            return Response(None, error=f"no response within {timeout:g} s")
-        except aiohttp.ClientError as failure:
-            return Response(None, error=_reason(failure))
-        except (OSError, ValueError) as failure:
-            return Response(None, error=f"{failure}"[:_KEPT])
+            exchange.done(exchange.late)
+        except (OSError, ValueError, RuntimeError) as failure:
+            exchange.done(Response.failure(failure))
+        else:
+            self._open.add(connection)
+            connection.begin(exchange)
 
-    async def _post(self, url: URL, headers: Mapping[str, str], body: bytes, max_response: int) -> Response:
-        session = self._sessions[url.scheme]
-        async with session.post(url, headers=headers, data=body, allow_redirects=False) as answer:
-            content = await _read(answer, max_response)
-            if answer.status < 300:
-                return Response(answer.status)
-            text = content[:_KEPT].decode("utf-8", "replace")
-            return Response(answer.status, answer.headers.get("Retry-After", ""), text)
+    async def _connected(self, target: Target) -> Connection:
+        """Connect to an address that was checked.
+
+        Raises:
+            ForbiddenAddressError: none of the host's may be reached.
+            OSError: the name cannot be resolved, nobody listens, or the certificate is not that of the host.
+        """
+        problem = self._guard.url_problem(target.url)
+        if problem is not None:
+            raise ForbiddenAddressError(problem)
+        addresses = await self._addresses(target)
+        connected = await start_connection(addresses, happy_eyeballs_delay=_NEXT_ADDRESS_SECONDS)
+        secure: dict[str, Any] = {"ssl": self._tls, "server_hostname": target.host} if target.is_encrypted else {}
+        try:
+            _, connection = await self._loop.create_connection(
+                lambda: Connection(target, self), sock=connected, **secure
+            )
+        except BaseException:
+            connected.close()
+            raise
+        return connection
+
+    async def _addresses(self, target: Target) -> list[AddrInfoType]:
+        """Return the addresses of a host; those who ask at the same time share the answer."""
+        now = self._loop.time()
+        until, resolving = self._resolved.get(target.origin, (0.0, None))
+        if resolving is None or until < now or (resolving.done() and (resolving.cancelled() or resolving.exception())):
+            if len(self._resolved) >= _REMEMBERED:
+                self._resolved.clear()
+            resolving = self._spawn(self._resolve(target))
+            # Who asked may have given up before it fails.
+            resolving.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+            self._resolved[target.origin] = now + _RESOLVED_SECONDS, resolving
+        return list(await asyncio.shield(resolving))
+
+    async def _resolve(self, target: Target) -> list[AddrInfoType]:
+        resolver = self._resolvers[target.is_encrypted]
+        found = await resolver.resolve(target.host, target.port, socket.AF_UNSPEC)
+        return [_address(one["family"], one["host"], one["port"]) for one in found]
 
 
-async def _read(answer: aiohttp.ClientResponse, limit: int) -> bytes:
-    """Return up to *limit* bytes of the body; a connection with more is closed."""
-    if answer.content.at_eof():
-        return b""
-    pieces, left = [], limit
-    async for piece in answer.content.iter_any():
-        pieces.append(piece[:left])
-        left -= len(piece)
-        if left < 0:
-            answer.close()
-            break
-    return b"".join(pieces)
-
-
-def _reason(failure: aiohttp.ClientError) -> str:
-    cause: BaseException | None = failure
-    while cause is not None:
-        if isinstance(cause, ForbiddenAddressError):
-            return str(cause)
-        cause = cause.__cause__ or cause.__context__
-    return f"{type(failure).__name__}: {failure}"[:_KEPT]
+def _address(family: int, host: str, port: int) -> AddrInfoType:
+    where: tuple[Any, ...] = (host, port, 0, 0) if family == socket.AF_INET6 else (host, port)
+    return family, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", where

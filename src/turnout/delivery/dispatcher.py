@@ -10,17 +10,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+import time
 from collections.abc import Coroutine
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Final
 
 import msgspec
 
 from turnout.delivery.attempts import Attempt, AttemptLog
-from turnout.delivery.client import Client, Response
+from turnout.delivery.client import Client
 from turnout.delivery.lane import Delivery, Lane
 from turnout.delivery.requests import message_id, order_key, request_of, signed
+from turnout.delivery.response import Response
 from turnout.delivery.retry import delay_of, seconds_of
 from turnout.delivery.settings import Lanes
 from turnout.delivery.streams import ACK_WAIT_SECONDS, DeliveryStreams
@@ -90,6 +93,7 @@ class Dispatcher:
         self._timers: dict[int, asyncio.TimerHandle] = {}
         self._space = asyncio.Event()
         self._ordered_from = 0.0
+        self._is_stopped = False
         self._failure: asyncio.Future[None] = self._loop.create_future()
 
     @property
@@ -117,6 +121,7 @@ class Dispatcher:
             if self._failure.done():
                 self._failure.result()
         finally:
+            self._is_stopped = True
             for task in (pulling, *background, *self._tasks):
                 task.cancel()
             await asyncio.gather(pulling, *background, *self._tasks, return_exceptions=True)
@@ -132,8 +137,8 @@ class Dispatcher:
                 if found is None:
                     foreign = Delivery(message, "", message.sequence)
                     await self._give_up(None, foreign, [], "its subject has no endpoint")
-                else:
-                    await self._accept(*found, message)
+                elif (delivery := self._accept(*found, message)) is not None:
+                    await self._hold_or_park(found[0], delivery)
 
     async def _open(self, subject: str) -> tuple[Lane, str] | None:
         while True:
@@ -143,28 +148,42 @@ class Dispatcher:
                 # Deliveries wait for the store, as their settings are unknown.
                 await asyncio.sleep(1.0)
 
-    async def _accept(self, lane: Lane, subscription: str, message: Message) -> None:
+    def _accept(self, lane: Lane, subscription: str, message: Message) -> Delivery | None:
+        """Put a message into its lane; return its delivery if the lane is full."""
         sequence = message.sequence
         known = self._held.get(sequence)
         if known is not None:
             # Redelivered while it waits: the newer one has the acknowledgement that counts.
             known.message = message
-            return
-        delivery = Delivery(message, subscription, sequence, _key(lane, message))
+            known.has_failed = True
+            return None
+        delivery = Delivery(message, subscription, sequence, _key(lane, message), message.is_redelivered)
         if lane.waiting - (sequence in lane.parked) >= lane.settings.max_waiting:
             self._spawn(self._overflow(lane, delivery))
-            return
-        if delivery.key is None and not await self._has_space(lane):
-            await self._park(lane, delivery)
-            return
-        self._held[sequence] = delivery
+            return None
+        if delivery.key is None and lane.held >= self._space_of(lane):
+            return delivery
+        self._hold(lane, delivery)
+        return None
+
+    def _hold(self, lane: Lane, delivery: Delivery) -> None:
+        self._held[delivery.sequence] = delivery
         lane.add(delivery)
         self._pump(lane)
 
+    def _space_of(self, lane: Lane) -> int:
+        """Return how many deliveries without an order a lane may have in memory."""
+        return max(2 * lane.settings.concurrency, min(1_024, _HELD // (len(self._lanes) + 1)))
+
+    async def _hold_or_park(self, lane: Lane, delivery: Delivery) -> None:
+        if await self._has_space(lane):
+            self._hold(lane, delivery)
+        else:
+            await self._park(lane, delivery)
+
     async def _has_space(self, lane: Lane) -> bool:
         """Wait for space in a lane that makes progress; return False for a full one that makes none."""
-        most = max(2 * lane.settings.concurrency, min(1_024, _HELD // (len(self._lanes) + 1)))
-        while lane.held >= most:
+        while lane.held >= self._space_of(lane):
             if lane.is_stalled or lane.breaker.is_open:
                 return False
             progressed = lane.progressed
@@ -190,9 +209,11 @@ class Dispatcher:
 
     def _pump(self, lane: Lane) -> None:
         """Send what a lane may send, and look again when its limits allow more."""
+        if self._is_stopped:
+            return
         now = self._loop.time()
         while (delivery := lane.take(now)) is not None:
-            self._spawn(self._attempt(lane, delivery))
+            self._send(lane, delivery)
         wait = lane.wait(now)
         if not wait:
             return
@@ -218,23 +239,44 @@ class Dispatcher:
         if failure is not None and not self._failure.done():
             self._failure.set_exception(failure)
 
-    async def _attempt(self, lane: Lane, delivery: Delivery) -> None:
-        try:
-            response = await self._send(lane, delivery)
-            if response.is_success:
-                await self._delivered(lane, delivery)
-            else:
-                await self._failed(lane, delivery, response)
-        except (TurnoutError, OSError):
-            # The server of the stream did not answer; the client connects again.
-            self._loop.call_later(_SERVER_SECONDS, self._send_again, lane, delivery)
+    def _send(self, lane: Lane, delivery: Delivery) -> None:
+        """Send one request, whose outcome `_answered` gets with a later turn of the loop."""
+        endpoint, settings = lane.endpoint, lane.settings
+        done = partial(self._answered, lane, delivery)
+        if endpoint.destination in self._log.disabled:
+            refusal = Response(_GONE, error="not sent: the endpoint is disabled, as it answered 410")
+            self._loop.call_soon(done, refusal)
+            return
+        if endpoint.target is None:
+            refusal = Response.failure(f"the route has no endpoint {endpoint.destination!r}")
+            self._loop.call_soon(done, refusal)
+            return
+        message, identity = delivery.message, self._identity(delivery)
+        headers, body = request_of(
+            settings, identity, message.headers, message.data, lambda: message.timestamp, delivery.subscription
+        )
+        self.counts.requests += 1
+        self._client.send(
+            endpoint.target,
+            signed(headers, endpoint.signer, body, int(time.time())),
+            body,
+            timeout=settings.timeout,
+            max_response=settings.max_response,
+            done=done,
+        )
 
-    async def _send(self, lane: Lane, delivery: Delivery) -> Response:
-        """Send one request, and free its place in the lane."""
-        if lane.endpoint.destination in self._log.disabled:
-            response = Response(_GONE, error="not sent: the endpoint is disabled, as it answered 410")
-        else:
-            response = await self._post(lane, delivery)
+    def _answered(self, lane: Lane, delivery: Delivery, response: Response) -> None:
+        """Take the outcome of a request, and send the next one."""
+        if self._is_stopped:
+            return
+        try:
+            self._settle_or_conclude(lane, delivery, response)
+        except Exception as failure:  # noqa: BLE001 - whoever called, the connection, can do nothing about it
+            if not self._failure.done():
+                self._failure.set_exception(failure)
+
+    def _settle_or_conclude(self, lane: Lane, delivery: Delivery, response: Response) -> None:
+        """Free a request's place in its lane, and end its delivery; a first success needs no task."""
         now = self._loop.time()
         lane.under_way -= 1
         lane.progressed += 1
@@ -243,18 +285,40 @@ class Dispatcher:
             lane.breaker.succeeded()
         else:
             lane.breaker.failed(now)
-        self._pump(lane)
-        return response
+        if not response.is_success or delivery.has_failed:
+            self._pump(lane)
+            self._spawn(self._conclude(lane, delivery, response))
+            return
+        try:
+            delivery.message.ack_now()
+        except (TurnoutError, OSError):
+            self._loop.call_later(_SERVER_SECONDS, self._send_again, lane, delivery)
+            self._pump(lane)
+            return
+        self.counts.delivered += 1
+        self._settle(lane, delivery)
+
+    async def _conclude(self, lane: Lane, delivery: Delivery, response: Response) -> None:
+        try:
+            if response.is_success:
+                await self._delivered(lane, delivery)
+            else:
+                await self._failed(lane, delivery, response)
+        except (TurnoutError, OSError):
+            # The server of the stream did not answer; the client connects again.
+            self._loop.call_later(_SERVER_SECONDS, self._send_again, lane, delivery)
 
     async def _delivered(self, lane: Lane, delivery: Delivery) -> None:
+        """Acknowledge a delivery that had failed before."""
         await delivery.message.ack()
         self.counts.delivered += 1
         self._settle(lane, delivery)
-        if _may_have_failed(delivery):
+        # Attempts that stay behind are forgotten by the bucket.
+        with contextlib.suppress(TurnoutError, OSError):
             await self._log.forget(delivery.sequence)
 
     async def _failed(self, lane: Lane, delivery: Delivery, response: Response) -> None:
-        attempts = await self._log.of(delivery.sequence) if _may_have_failed(delivery) else []
+        attempts = await self._log.of(delivery.sequence) if delivery.has_failed else []
         attempts.append(Attempt(datetime.now(UTC), response.status, response.error))
         self.counts.failed += 1
         if response.status == _GONE:
@@ -279,29 +343,13 @@ class Dispatcher:
         lane.send_again(delivery)
         self._pump(lane)
 
-    async def _post(self, lane: Lane, delivery: Delivery) -> Response:
-        message, endpoint = delivery.message, lane.endpoint
-        if endpoint.url is None:
-            return Response(None, error=f"the route has no endpoint {endpoint.destination!r}")
-        headers, body = request_of(
-            lane.settings,
-            self._identity(delivery),
-            message.headers,
-            message.data,
-            message.timestamp,
-            delivery.subscription,
-        )
-        headers = signed(headers, endpoint.signer, body, int(datetime.now(UTC).timestamp()))
-        self.counts.requests += 1
-        settings = lane.settings
-        return await self._client.post(
-            endpoint.url, headers, body, timeout=settings.timeout, max_response=settings.max_response
-        )
-
     def _identity(self, delivery: Delivery) -> str:
         message = delivery.message
-        position = f"{self._streams.name}:{delivery.sequence}"
-        return message.header(WEBHOOK_ID) or message_id(message.header(MESSAGE_ID), position)
+        known = message.header(WEBHOOK_ID)
+        if known:
+            return known
+        own = message.header(MESSAGE_ID)
+        return message_id(own, "" if own else f"{self._streams.name}:{delivery.sequence}")
 
     def _settle(self, lane: Lane, delivery: Delivery) -> None:
         self._held.pop(delivery.sequence, None)
@@ -361,7 +409,3 @@ def _key(lane: Lane, message: Message) -> str | None:
     order_by = lane.settings.order_by
     # Without the key there is nothing to be in order with.
     return (order_by and order_key(order_by, message.headers, message.data)) or None
-
-
-def _may_have_failed(delivery: Delivery) -> bool:
-    return delivery.has_failed or delivery.message.metadata.num_delivered > 1

@@ -6,10 +6,9 @@ import heapq
 from collections import deque
 from dataclasses import dataclass, field
 
-from yarl import URL
-
 from turnout.delivery.breaker import Breaker
 from turnout.delivery.signatures import Signer
+from turnout.delivery.target import Target
 from turnout.nats.jetstream import Message
 from turnout.subscriptions.delivery import DeliverySettings
 
@@ -23,12 +22,12 @@ class Endpoint:
 
     Attributes:
         destination: as the subscription has it.
-        url: the URL; None for a name that no endpoint of the route has.
+        target: of its requests; None for a name that no endpoint of the route has.
         signer: signs requests.
     """
 
     destination: str
-    url: URL | None
+    target: Target | None
     signer: Signer
 
 
@@ -121,7 +120,7 @@ class Lane:
 
     def take(self, now: float) -> Delivery | None:
         """Remove and return the next delivery to send; None if nothing may be sent now."""
-        if self.wait(now) != 0.0:
+        if not self._ready or self.under_way >= self.settings.concurrency or self.wait(now) != 0.0:
             return None
         first = self._ready.popleft()
         delivery = heapq.heappop(self._chains[first])[1] if isinstance(first, str) else first

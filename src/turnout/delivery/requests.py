@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Final
 from urllib.parse import quote
@@ -38,7 +38,12 @@ def message_id(msg_id: str, position: str) -> str:
 
 
 def request_of(
-    settings: DeliverySettings, identity: str, headers: Headers, body: bytes, stored: datetime, source: str
+    settings: DeliverySettings,
+    identity: str,
+    headers: Headers,
+    body: bytes,
+    stored: Callable[[], datetime],
+    source: str,
 ) -> tuple[dict[str, str], bytes]:
     """Return the headers and the body of a request, which every attempt has; `sign` adds the others.
 
@@ -47,14 +52,14 @@ def request_of(
         identity: the ``webhook-id``.
         headers: of the stored message.
         body: of the stored message.
-        stored: time of the delivery.
+        stored: returns the time of the delivery, which a CloudEvent has.
         source: of a CloudEvent that has none: the subscription.
     """
     content_type = _first(headers, "content-type") or _guessed(body)
     own = {"User-Agent": _AGENT, "webhook-id": identity, **settings.headers}
     if settings.format == "standard":
         return {**own, "Content-Type": content_type}, body
-    attributes = _attributes(identity, headers, stored, source)
+    attributes = _attributes(identity, headers, stored(), source)
     if settings.format == "cloudevents-binary":
         named = {f"ce-{name}": quote(value, safe=_safe()) for name, value in attributes.items()}
         return {**own, **named, "Content-Type": content_type}, body
@@ -68,7 +73,9 @@ def signed(headers: Mapping[str, str], signer: Signer, body: bytes, seconds: int
     """Return the headers of one attempt: with its time, and its signature if there are secrets."""
     signature = signer.signature(headers["webhook-id"], seconds, body)
     stamped = {**headers, "webhook-timestamp": f"{seconds}"}
-    return {**stamped, "webhook-signature": signature} if signature else stamped
+    if signature:
+        stamped["webhook-signature"] = signature
+    return stamped
 
 
 def _attributes(identity: str, headers: Headers, stored: datetime, source: str) -> dict[str, str]:

@@ -8,11 +8,12 @@ from yarl import URL
 
 from turnout.delivery.lane import Endpoint, Lane
 from turnout.delivery.signatures import Signer
+from turnout.delivery.target import Target
 from turnout.errors import SubscriptionNotFoundError
 from turnout.routes.webhooks import WebhooksPart
 from turnout.subscriptions import Store
 from turnout.subscriptions.delivery import DeliverySettings
-from turnout.subscriptions.webhooks import delivery_address
+from turnout.subscriptions.webhooks import delivery_address, webhook_problem
 
 _MAX_LANES = 10_000
 _MAX_SUBJECTS = 100_000
@@ -54,6 +55,8 @@ class Lanes:
         if address is None:
             return None
         destination, subscription = address
+        if webhook_problem(destination) is not None:
+            return None
         own = await asyncio.to_thread(self._own, subscription) if subscription else None
         endpoint = self._webhooks.endpoint_of(destination)
         settings = own or (endpoint.settings if endpoint is not None else _DEFAULTS)
@@ -61,9 +64,9 @@ class Lanes:
         lane = self._lanes.get(key)
         if lane is None:
             self._prune()
-            url = None if endpoint is None else URL(endpoint.url, encoded=True)
+            target = None if endpoint is None else Target.of(URL(endpoint.url, encoded=True))
             signer = Signer(endpoint.secrets if endpoint is not None else ())
-            lane = self._lanes[key] = Lane(Endpoint(destination, url, signer), settings, not_before)
+            lane = self._lanes[key] = Lane(Endpoint(destination, target, signer), settings, not_before)
         if len(self._by_subject) >= _MAX_SUBJECTS:
             self._by_subject.clear()
             self._subjects_of.clear()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from fastapi import FastAPI
 from starlette.types import ASGIApp
@@ -17,6 +17,7 @@ from turnout.server.rest import (
     events,
     explain,
     feeds,
+    inputs,
     probes,
     routes,
     subjects,
@@ -40,6 +41,7 @@ ROUTERS = (
     tap.router,
     subscriptions.router,
     feeds.router,
+    inputs.router,
     subjects.router,
     events.router,
     connect.router,
@@ -66,6 +68,7 @@ def guarded(
     public: Collection[str] = (),
     entrance: Entrance | None = None,
     bodies: Bodies | None = None,
+    inputs: Mapping[str, int] | None = None,
 ) -> Gate:
     """The application as the network may see it; see `Gate`."""
-    return Gate(app, authenticator, hosts, public, entrance, bodies)
+    return Gate(app, authenticator, hosts, public, entrance, bodies, inputs)

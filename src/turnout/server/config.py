@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal, Self
@@ -17,6 +18,7 @@ from turnout.routes.endpoints import Part
 from turnout.routes.health import HealthPart
 from turnout.rpc.jwt_tokens import JwtSettings
 from turnout.server.durations import Seconds
+from turnout.server.inputs.config import InputName, InputPart
 from turnout.subscriptions.address import store_url
 from turnout.suggestions import did_you_mean
 from turnout.untrusted import decimal
@@ -201,6 +203,7 @@ class ServerConfig(Part):
         restarts: restarts of a route that fails.
         retention: limits of the stored history.
         limits: limits for HTTP clients.
+        inputs: requests to ``POST /v1/in/NAME`` that become messages of a stream, by name.
         health: shares of lost records above which a route is shown as unhealthy, where it sets none itself: half of
             the records or deliveries, and all records unmatched.
         log_format: format of lines of the log.
@@ -229,6 +232,7 @@ class ServerConfig(Part):
     restarts: RestartsPart = Field(default_factory=RestartsPart)
     retention: RetentionPart = Field(default_factory=RetentionPart)
     limits: LimitsPart = Field(default_factory=LimitsPart)
+    inputs: dict[InputName, InputPart] = Field(default_factory=dict)
     health: HealthPart = Field(default_factory=HealthPart)
     interval: Seconds = 1.0
     log_format: Literal["text", "json"] = "text"
@@ -276,6 +280,8 @@ class ServerConfig(Part):
             FileNotFoundError: there is no such file.
         """
         document = _read(file) if file else {}
+        if "inputs" in document:
+            document["inputs"] = _with_variables(document["inputs"], environment, "inputs")
         document |= _from_environment(document, environment)
         document |= {to_camel(name): value for name, value in flags.items() if value is not None}
         try:
@@ -312,6 +318,27 @@ def _read(file: Path) -> dict[str, object]:
         if isinstance(block, dict) and isinstance(block.get(path[-1]), str):
             block[path[-1]] = str(file.parent / block[path[-1]])
     return document
+
+
+def _with_variables(value: object, environment: Mapping[str, str], path: str) -> object:
+    """Return a value of the file with ``${NAME}`` in its texts replaced.
+
+    Raises:
+        ConfigError: a variable is not set.
+    """
+    if isinstance(value, dict):
+        return {key: _with_variables(item, environment, f"{path}.{key}") for key, item in value.items()}
+    if isinstance(value, list):
+        return [_with_variables(item, environment, f"{path}.{index}") for index, item in enumerate(value)]
+    if not isinstance(value, str):
+        return value
+    missing = next((name for name in _VARIABLE.findall(value) if name not in environment), None)
+    if missing is not None:
+        raise ConfigError([Mistake(path, f"the environment has no variable {missing}")])
+    return _VARIABLE.sub(lambda found: environment[found[1]], value)
+
+
+_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
 def _from_environment(document: Mapping[str, object], environment: Mapping[str, str]) -> dict[str, object]:
@@ -362,5 +389,5 @@ def _names_in(path: list[str | int]) -> list[str]:
         "limits": LimitsPart, "jwt": JwtPart,
     }  # fmt: skip
     if path:
-        model = parts.get(str(path[0]), ServerConfig)
+        model = InputPart if path[0] == "inputs" and len(path) == 2 else parts.get(str(path[0]), ServerConfig)
     return [field.alias or name for name, field in model.model_fields.items()]

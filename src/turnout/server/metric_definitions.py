@@ -93,6 +93,16 @@ MEASURES: Final = {
             "turnout_route_webhook_requests_total", "counter", ("route", "outcome"), "requests",
             "Requests to webhooks: taken with a 2xx, or failed.", _POSTED,
         ),
+        Measure(
+            "turnout_input_requests_total", "counter", ("input", "outcome"), "requests",
+            "Requests to inputs: stored, refused (signature or token), limited (rate), invalid, or unavailable, as the"
+            " stream did not confirm.",
+            "when a request is answered; since the server began",
+        ),
+        Measure(
+            "turnout_input_messages_total", "counter", ("input",), "messages",
+            "Messages stored by inputs, without duplicates.", "when a request is answered; since the server began",
+        ),
         Measure("turnout_route_up", "gauge", _ROUTE, "0 or 1", "Whether the route runs.", _ASKED),
         Measure(
             "turnout_route_failed", "gauge", _ROUTE, "0 or 1",

@@ -21,6 +21,8 @@ from turnout.engine.flow import Stages
 from turnout.runtime.lag import Lag
 from turnout.runtime.open_splits.slots import SlotUse
 from turnout.runtime.progress import Progress
+from turnout.server.inputs.intake import OUTCOMES as OUTCOMES_OF_INPUTS
+from turnout.server.inputs.intake import Intake
 from turnout.server.losses import LossReport
 from turnout.server.metric_definitions import MEASURES
 from turnout.server.route_entry import RouteEntry
@@ -62,6 +64,10 @@ class Metrics:
     def watch_webhooks(self, totals: Callable[[], Mapping[str, Mapping[str, int]]]) -> None:
         """Register metrics of deliveries over HTTP, which are read at each scrape."""
         self.registry.register(_Webhooks(totals))
+
+    def watch_inputs(self, intake: Intake) -> None:
+        """Register metrics of the inputs, which are read at each scrape."""
+        self.registry.register(_Inputs(intake))
 
     def add(self, registry: CollectorRegistry) -> None:
         """Add the metrics of another registry: the subscriptions service's."""
@@ -148,6 +154,23 @@ class _Webhooks:
             requests.add_metric((route, "taken"), counts.get("delivered", 0))
             requests.add_metric((route, "failed"), counts.get("failed", 0))
         yield from (messages, requests)
+
+
+class _Inputs:
+    """Collector of the metrics of the inputs."""
+
+    def __init__(self, intake: Intake) -> None:
+        self._intake = intake
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metrics of all inputs."""
+        requests = MEASURES["turnout_input_requests_total"].family()
+        messages = MEASURES["turnout_input_messages_total"].family()
+        for name in self._intake.inputs:
+            for outcome in OUTCOMES_OF_INPUTS:
+                requests.add_metric((name, outcome), self._intake.counts[name, outcome])
+            messages.add_metric((name,), self._intake.messages[name])
+        yield from (requests, messages)
 
 
 def _counters(entries: list[RouteEntry]) -> Iterator[Metric]:

@@ -35,10 +35,13 @@ class Bodies:
 
     Args:
         total: bytes of all bodies that are held at once.
+
+    Attributes:
+        total: the same.
     """
 
     def __init__(self, total: int = 64 << 20) -> None:
-        self._total = total
+        self.total = total
         self._held = 0
 
     async def forward(
@@ -59,7 +62,7 @@ class Bodies:
                 if len(body) > limit:
                     await refuse(413, f"a request has at most {limit:,} bytes")
                     return
-                if self._held > self._total:
+                if self._held > self.total:
                     await refuse(503, "too many request bodies are held at once: try again later")
                     return
             await app(scope, _replay(bytes(body), receive), send)

@@ -45,6 +45,8 @@ def is_for_programs(path: str) -> bool:
 
 MAX_HEADERS = 16 << 10
 """Bytes of the path, the query and the headers of a request together."""
+_INPUTS = "/v1/in/"
+"""Path of the inputs, without their names."""
 _OPEN = ("/live", "/ready")
 """Paths that need no token: orchestrators have none for their probes."""
 
@@ -170,6 +172,7 @@ class Gate:
         public: more paths that need no token, as those of a page to sign in with; what ends with ``/`` has all below.
         entrance: sign-in of browsers.
         bodies: reads the bodies of requests.
+        inputs: names of inputs, which verify their requests themselves, with the bytes that one may have.
     """
 
     def __init__(
@@ -180,9 +183,13 @@ class Gate:
         public: Collection[str] = (),
         entrance: Entrance | None = None,
         bodies: Bodies | None = None,
+        inputs: Mapping[str, int] | None = None,
     ) -> None:
         self._app = app
         self._bodies = bodies or Bodies()
+        self._inputs = {f"{_INPUTS}{name}": most for name, most in (inputs or {}).items()}
+        # Their bodies are read before it is known who sends them: they have bytes of their own.
+        self._input_bodies = Bodies(self._bodies.total)
         self._authenticator = authenticator
         self._slow = authenticator if isinstance(authenticator, SlowAuthenticator) else None
         self._hosts = hosts
@@ -206,7 +213,8 @@ class Gate:
                 refusal = (403 if refused.is_denied else 503, refused.details)
             else:
                 refusal = None if principal else (401, "a bearer token is needed: Authorization: Bearer …")
-        refusal = refusal or _unacceptable(scope, headers)
+        is_input = scope["method"] == "POST" and scope["path"] in self._inputs
+        refusal = refusal or _unacceptable(scope, headers, verified_later=is_input)
         if refusal is not None:
             if refusal[0] == 401 and self._shows_pages(scope, headers):
                 await self._to_sign_in(scope)(scope, receive, send)
@@ -224,13 +232,17 @@ class Gate:
         async def refuse(status: int, reason: str) -> None:
             await problem(status, reason)(scope, receive, send)
 
+        if is_input:
+            limit = self._inputs[scope["path"]]
+            await self._input_bodies.forward(self._app, scope, receive, send, refuse, limit)
+            return
         # Bodies of strangers must not use up the bytes that all bodies share.
         stranger = self._authenticator is not None and _is_under(scope["path"], self._public)
         limit = _MAX_STRANGERS_BODY if stranger else MAX_BODY
         await self._bodies.forward(self._app, scope, receive, send, refuse, limit)
 
     async def _principal(self, scope: Scope, headers: Headers) -> Principal | None:
-        if self._authenticator is None or _is_under(scope["path"], self._public):
+        if self._authenticator is None or scope["path"] in self._inputs or _is_under(scope["path"], self._public):
             return EVERYBODY if self._authenticator is None else Principal("anybody", Caller(rights=frozenset()))
         scheme, _, token = headers.get("authorization", "").partition(" ")
         if not scheme and self._entrance.cookie:
@@ -290,8 +302,14 @@ def _has_body(headers: Headers) -> bool:
     return headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
 
 
-def _unacceptable(scope: Scope, headers: Headers) -> tuple[int, str] | None:
-    """Return the problem of a changing request's body, from its headers alone."""
+def _unacceptable(scope: Scope, headers: Headers, *, verified_later: bool) -> tuple[int, str] | None:
+    """Return the problem of a changing request's body, from its headers alone.
+
+    Args:
+        scope: of the request.
+        headers: of the request.
+        verified_later: True if the page of another site could not have signed it.
+    """
     if scope["method"] in _SAFE:
         return None
     length = declared_length(headers)
@@ -299,7 +317,7 @@ def _unacceptable(scope: Scope, headers: Headers) -> tuple[int, str] | None:
         return 400, f"Content-Length: expected a number of bytes, found {headers['content-length'][:40]!r}"
     if length > MAX_BODY:
         return 413, f"a request has at most {MAX_BODY:,} bytes"
-    return _needs_json(scope["method"], headers)
+    return None if verified_later else _needs_json(scope["method"], headers)
 
 
 def _needs_json(method: str, headers: Headers) -> tuple[int, str] | None:

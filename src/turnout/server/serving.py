@@ -30,6 +30,7 @@ from turnout.server.deliveries import WebhookDeliveries
 from turnout.server.events import Events
 from turnout.server.grpc import grpc_settings, tenants_of
 from turnout.server.health import Health
+from turnout.server.inputs.intake import Intake
 from turnout.server.lag_monitor import Survey
 from turnout.server.listener import HttpServer
 from turnout.server.losses import LossWatch
@@ -179,8 +180,12 @@ class RouteServer:
         matchers = self._resources.enter_context(Matchers())
         if tenants is not None and self.config.store is not None:
             matchers.know(self.config.store, tenants.live(EVERYBODY.caller))
+        intake = Intake(self.config.inputs)
+        self._resources.callback(intake.close)
+        intake.start()
+        metrics.watch_inputs(intake)
         self.parts = Parts(
-            self.routes, state, events, survey, metrics, health, losses, tenants, matchers, self._threads
+            self.routes, state, events, survey, metrics, health, losses, tenants, matchers, self._threads, intake=intake
         )
         self._resources.callback(self.parts.scrapes.shutdown, wait=False)
         self._resources.callback(self.parts.feeds.close)
@@ -200,6 +205,7 @@ class RouteServer:
             hosts=allowed_hosts(self.config.address.host, self.config.hosts),
             entrance=self._pages(unguarded, authenticator) if self._pages else Entrance(),
             bodies=Bodies(self.config.limits.buffered_bytes),
+            inputs={name: part.max_body for name, part in self.config.inputs.items()},
         )
 
     def _known_versions(self) -> dict[str, Route]:

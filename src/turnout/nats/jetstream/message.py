@@ -6,7 +6,7 @@ from datetime import datetime
 
 from turnout.nats.jetstream.connection import NatsConnection
 from turnout.nats.protocol.headers import Headers, parse_table
-from turnout.nats.protocol.positions import JSAck, sequences
+from turnout.nats.protocol.positions import JSAck, is_redelivery, sequences
 
 _ACK = b"+ACK"
 _NAK = b"-NAK"
@@ -78,8 +78,22 @@ class Message:
 
     @property
     def sequence(self) -> int:
-        """Its sequence in the stream."""
-        return self.metadata.stream_seq
+        """Its sequence in the stream.
+
+        Raises:
+            NotJetStreamMessageError: the reply is no JSAck.
+        """
+        return sequences(self._reply)[0] if self._metadata is None else self._metadata.stream_seq
+
+    @property
+    def is_redelivered(self) -> bool:
+        """True if the consumer has delivered it before.
+
+        Raises:
+            NotJetStreamMessageError: the reply is no JSAck.
+        """
+        self._check()
+        return is_redelivery(self._reply)
 
     @property
     def timestamp(self) -> datetime:
@@ -94,6 +108,14 @@ class Message:
     async def ack(self) -> None:
         """Acknowledge the message as processed (+ACK)."""
         await self._answer(_ACK, terminal=True)
+
+    def ack_now(self) -> None:
+        """Acknowledge like `ack`, without waiting for a connection that is congested.
+
+        Raises:
+            ConnectionLostError: the connection is closed, or away with its buffer full.
+        """
+        self._answer_now(_ACK, terminal=True)
 
     async def double_ack(self, timeout: float = 5.0) -> None:
         """Acknowledge the message as processed and wait for the server's confirmation.
@@ -121,13 +143,17 @@ class Message:
         await self._answer(_PROGRESS, terminal=False)
 
     async def _answer(self, payload: bytes, *, terminal: bool) -> None:
+        if self._answer_now(payload, terminal=terminal) and self._connection.congested:
+            await self._connection.relieve(5.0)
+
+    def _answer_now(self, payload: bytes, *, terminal: bool) -> bool:
+        """Answer unless that is done; return True if something was sent."""
         if self._acked:
-            return
+            return False
         self._check()
         self._connection.send_to(self._reply, payload)
         self._acked = terminal
-        if self._connection.congested:
-            await self._connection.relieve(5.0)
+        return True
 
     def nak_now(self) -> None:
         """Give the message back without waiting: for clean-up while being cancelled."""

@@ -76,6 +76,16 @@ def sequences(reply: bytes) -> tuple[int, int]:
     return ack.stream_seq, ack.consumer_seq
 
 
+def is_redelivery(reply: bytes) -> bool:
+    """Return True unless a message comes to its consumer for the first time; by one token of a checked reply.
+
+    >>> is_redelivery(b"$JS.ACK.ORDERS.worker.1.42.7.1700000000000000000.3")
+    False
+    """
+    tokens = reply.split(b".", 7)
+    return tokens[4 if reply.count(b".") == _V1_TOKENS - 1 else 6] != b"1"
+
+
 @dataclass(frozen=True, slots=True)
 class JSAck:
     """The delivery facts in a reply subject.

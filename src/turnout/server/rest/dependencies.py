@@ -16,6 +16,7 @@ from turnout.server.errors import NoStoreError
 from turnout.server.events import Events
 from turnout.server.feeds import Feeds
 from turnout.server.health import Health
+from turnout.server.inputs.intake import Intake
 from turnout.server.lag_monitor import Survey
 from turnout.server.losses import LossWatch
 from turnout.server.matchers import Matchers
@@ -127,6 +128,7 @@ class Parts:
         threads: for calls that wait for a store.
         scrapes: for metrics, which others' work is not to delay.
         feeds: readers of the feeds that routes store.
+        intake: takes what is posted to the server's inputs; None where it has none.
     """
 
     routes: Routes
@@ -141,6 +143,7 @@ class Parts:
     threads: StoreThreads = field(default_factory=StoreThreads)
     scrapes: BoundedPool = field(default_factory=lambda: BoundedPool("metrics", 2, waiting=16))
     feeds: Feeds = field(default_factory=Feeds)
+    intake: Intake | None = None
 
 
 def parts_of(request: Request) -> Parts:
