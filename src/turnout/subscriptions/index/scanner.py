@@ -6,11 +6,12 @@ is all of it. Values get a mark before and after them that no UTF-8 text contain
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, KeysView, Sequence
 from functools import cached_property
 from itertools import pairwise, starmap
 from sys import byteorder
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +25,9 @@ _RUN = 3
 
 _WORD = 4
 """Bytes of a text that are looked for first in a single value."""
+
+_HALF = 2
+"""The same for texts of fewer bytes than that."""
 
 _MOST_BYTES = 1 << 20
 """Bytes of values that are searched at a time, roughly: each takes some 50 bytes of memory meanwhile."""
@@ -211,18 +215,24 @@ class Scanner:
         return np.array(found, np.int64)
 
     @cached_property
-    def _by_run(self) -> list[dict[tuple[int, ...], list[tuple[bytes, int]]]]:
-        """Texts with their literals by run, for texts of one byte, of two, and of three."""
-        numbers = self._literals.tolist()
-        tables = []
-        for table in self._tables:
-            by_run: defaultdict[tuple[int, ...], list[tuple[bytes, int]]] = defaultdict(list)
-            for text in table.texts.tolist():
-                raw = self._texts[text]
-                if len(raw) < _WORD:
-                    by_run[tuple(raw)].append((raw, numbers[text]))
-            tables.append(dict(by_run))
-        return tables
+    def _by_byte(self) -> dict[int, list[tuple[bytes, int]]]:
+        """Texts of one byte with their literals."""
+        shortest = self._texts_of_size(1)
+        return {raw[0]: [(raw, literal)] for raw, literal in shortest}
+
+    @cached_property
+    def _by_half(self) -> dict[int, list[tuple[bytes, int]]]:
+        """Texts of two and three bytes with their literals by two bytes, as the machine's number."""
+        short = [*self._texts_of_size(2), *self._texts_of_size(3)]
+        uses = Counter(raw[start : start + _HALF] for raw, _ in short for start in range(len(raw) - 1))
+        by_half: defaultdict[int, list[tuple[bytes, int]]] = defaultdict(list)
+        for raw, literal in short:
+            half = min((raw[start : start + _HALF] for start in range(len(raw) - 1)), key=uses.__getitem__)
+            by_half[int.from_bytes(half, byteorder)].append((raw, literal))
+        return dict(by_half)
+
+    def _texts_of_size(self, size: int) -> list[tuple[bytes, int]]:
+        return [(self._texts[text], int(self._literals[text])) for text in np.flatnonzero(self._size == size).tolist()]
 
     @cached_property
     def _by_word(self) -> dict[int, list[tuple[bytes, int]]]:
@@ -239,26 +249,33 @@ class Scanner:
 
     def prepare(self) -> None:
         """Prepare the search of single values, which otherwise the first one waits for."""
-        _ = self._by_run, self._by_word
+        _ = self._by_byte, self._by_half, self._by_word
 
     def find_one(self, value: bytes) -> tuple[int, ...]:
         """Return the literals in one value, each once."""
         if len(value) > _LONG_VALUE_BYTES:
             return tuple(self.find([value])[1].tolist())
         data = _BEGIN + value + _END
+        view = memoryview(data)
         found: list[int] = []
-        if (by_word := self._by_word) and len(data) >= _WORD:
-            view, words = memoryview(data), by_word.keys()
-            known_words: set[int] = set()
-            for start in range(min(_WORD, len(data) - _WORD + 1)):
-                known_words |= words & view[start : len(data) - (len(data) - start) % _WORD].cast("I")
-            found = [literal for word in known_words for text, literal in by_word[word] if text in data]
-        for length, by_run in enumerate(self._by_run, 1):
-            if by_run:
-                runs = zip(*(data[start:] for start in range(length)), strict=False)
-                known = set(filter(by_run.__contains__, runs))
-                found += [literal for run in known for text, literal in by_run[run] if text in data]
+        if by_word := self._by_word:
+            words = _numbers_in(view, by_word.keys(), _WORD, "I")
+            found = [literal for word in words for text, literal in by_word[word] if text in data]
+        if by_half := self._by_half:
+            halves = _numbers_in(view, by_half.keys(), _HALF, "H")
+            found += [literal for half in halves for text, literal in by_half[half] if text in data]
+        if by_byte := self._by_byte:
+            found += [literal for byte in by_byte.keys() & data for _, literal in by_byte[byte]]
         return tuple(found)
+
+
+def _numbers_in(view: memoryview, wanted: KeysView[int], size: int, code: Literal["H", "I"]) -> set[int]:
+    """Return those of the numbers that some bytes are, at any place, read by the machine."""
+    length = len(view)
+    found: set[int] = set()
+    for start in range(min(size, length - size + 1)):
+        found |= wanted & view[start : length - (length - start) % size].cast(code)
+    return found
 
 
 class _Runs:
