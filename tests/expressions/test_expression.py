@@ -83,6 +83,31 @@ def test_names_of_an_object_are_sorted() -> None:
     assert json.dumps(found) == '{"a": {"y": 2, "z": 1}, "b": 1}'
 
 
+_TEXTS = st.text(st.characters(exclude_characters="\0", codec="utf-8"), max_size=8)
+_JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**63 - 1)
+    | st.floats(allow_nan=False)
+    | st.binary(max_size=8)
+    | _TEXTS,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(_TEXTS, inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@given(_JSON)
+def test_a_value_comes_back_as_it_went_in(value: Any) -> None:
+    """Every type, and bytes and texts to their last character."""
+    assert repr(value_of("value", value=value)) == repr(_sorted(value))
+
+
+def _sorted(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _sorted(value[name]) for name in sorted(value)}
+    return [_sorted(item) for item in value] if isinstance(value, list) else value
+
+
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
