@@ -49,6 +49,7 @@ def test_published_comparisons(case: dict[str, Any]) -> None:
         ({"a": [{"cidr": "10.0.0.1/8"}]}, "not a network"),
         ({"$or": [{"a": ["b"]}]}, "$or: expected a list of two patterns or more"),
         ({"a": [{"anything-but": []}]}, "a[0]: expected values, found none"),
+        (json.loads('{"$or":[{"b":["c"]},' * 200 + '{"a":["b"]}' + "]}" * 200), "deep"),
         (json.loads('{"a":' * 50 + "1" + "}" * 50), "fields nest deeper than 30"),
     ],
 )

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from turnout.subscriptions.eventbridge import EventRule
     from turnout.subscriptions.sigma import LeftRule
 
+_MAX_RULES = 4 << 20
+"""Bytes of a file of rules."""
+
 File = Annotated[Path, typer.Argument(help="The file to read.", dir_okay=False)]
 Name = Annotated[str | None, typer.Option(help="What the route is called.")]
 From = Annotated[str | None, typer.Option("--from", metavar="ADDRESS", help="Where records come from.")]
@@ -118,6 +121,7 @@ def eventbridge(
 
 def _event_subscriptions(paths: list[Path], destinations: list[str]) -> tuple[list[Subscription], list[LeftRule]]:
     """Return the rules as subscriptions, named after them or their file, and those that are left."""
+    from turnout.file_reading import read_file
     from turnout.subscriptions.eventbridge import PatternError, rules_of
     from turnout.subscriptions.sigma import LeftRule
 
@@ -125,7 +129,7 @@ def _event_subscriptions(paths: list[Path], destinations: list[str]) -> tuple[li
     left: list[LeftRule] = []
     for path in paths:
         try:
-            rules = list(rules_of(json.loads(path.read_bytes())))
+            rules = list(rules_of(json.loads(read_file(path, max_bytes=_MAX_RULES))))
         except PatternError as problem:
             left.append(LeftRule(path, problem.path, problem.reason))
         except (OSError, ValueError, RecursionError) as problem:

@@ -78,6 +78,8 @@ def condition_of(pattern: object) -> Condition:
         return _fields(pattern, (), "")
     except ConditionError as problem:
         raise PatternError("", str(problem)) from problem
+    except RecursionError:
+        raise PatternError("", "patterns nest too deep") from None
 
 
 def _fields(pattern: object, steps: tuple[str, ...], path: str) -> Condition:
