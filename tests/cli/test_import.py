@@ -124,6 +124,28 @@ def test_rules_of_sigma(turnout, rules) -> None:
     assert err.splitlines()[3:] == ["1 rules taken, 3 left"]
 
 
+def test_rules_of_eventbridge(turnout, tmp_path) -> None:
+    """A rule is a subscription of its name; what is left has its file, its path and the reason, and stops nothing."""
+    pattern = {"source": ["shop"], "detail": {"total": [{"numeric": [">", 5]}]}}
+    rules = [{"Name": "large", "EventPattern": json.dumps(pattern)}, {"Name": "odd", "EventPattern": {"a": [None]}}]
+    (tmp_path / "rules.json").write_text(json.dumps({"Rules": rules}))
+    (tmp_path / "no.json").write_text("{")
+    code, out, _ = turnout("import", "eventbridge", "rules.json", "no.json", "--to", "events.{name}", "--json")
+
+    answer = json.loads(out)
+    (taken,) = answer["subscriptions"]
+    assert (code, answer["keys"]) == (0, ["detail[].total[]", "source[]"])
+    assert (taken["id"], taken["route"]["destinations"]) == ("large", ["events.large"])
+    assert [(left["file"], left["path"], left["reason"][:11]) for left in answer["left"]] == [
+        ("rules.json", "odd: a[0]", "null cannot"),
+        ("no.json", "", "is no JSON:"),
+    ]
+    assert turnout("import", "eventbridge", "rules.json", "--output", "rules.jsonl")[0] == 0
+    assert turnout("subscriptions", "import", "rules.jsonl", "--store", "sqlite:///s.db")[0] == 0
+    assert turnout("import", "eventbridge", "no.json")[0] == 1
+    assert turnout("import", "eventbridge", "nowhere.json")[0] == 2
+
+
 def test_rules_of_sigma_for_programs(turnout, rules) -> None:
     """The same as JSON, with the keys that a route has to list."""
     code, out, _ = turnout("import", "sigma", "rules", "--json")

@@ -50,6 +50,7 @@ NOT_RUN = {
     ("cluster.md", "sh"): "needs a cluster: tests/integration starts one with the same classes",
     ("console.md", "console"): "does not end; tests/server starts it",
     ("deploy.md", "console"): "needs an engine or a system's own services: tests/deploy reads and runs what it can",
+    ("from-eventbridge.md", "console"): "the reader's own rules; tests/cli/test_import.py imports some",
     ("from-sigma.md", "console"): "the reader's own rules; tests/cli/test_import.py imports some, with these options",
     ("nats.md", "python"): "does not end; tests/spark/formats and tests/integration/copy_stream.py run it with an end",
     ("receiving.md", "go"): "needs modules of its own; the client is NATS's",
@@ -71,6 +72,7 @@ def kinds() -> set[tuple[str, str]]:
 HERE = {
     ("encodings.md", "proto"),
     ("encodings.md", "yaml"),
+    ("from-eventbridge.md", "yaml"),
     ("from-sigma.md", "yaml"),
     ("kafka.md", "yaml"),
     ("routes.md", "yaml"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,7 +18,11 @@ from turnout.terminal import json_text, printable_lines, printable_on_terminal
 if TYPE_CHECKING:
     from turnout.routes.drafts import Draft
     from turnout.subscriptions import Subscription
+    from turnout.subscriptions.eventbridge import EventRule
     from turnout.subscriptions.sigma import LeftRule
+
+_MAX_RULES = 4 << 20
+"""Bytes of a file of rules."""
 
 File = Annotated[Path, typer.Argument(help="The file to read.", dir_okay=False)]
 Name = Annotated[str | None, typer.Option(help="What the route is called.")]
@@ -87,10 +92,81 @@ def sigma(
 
     turnout import sigma rules/linux --to 'alerts.{level}' --output alerts.jsonl
     """
+    taken, left = _sigma_subscriptions(paths, to or ["alerts.{level}"], logsource=logsource)
+    raise typer.Exit(_write_subscriptions(taken, left, output, force=force, as_json=as_json))
+
+
+def eventbridge(
+    paths: Annotated[
+        list[Path], typer.Argument(help="Files of JSON: patterns, rules, answers of list-rules.", exists=True)
+    ],
+    to: Annotated[
+        list[str] | None, typer.Option(help="A destination, in which {name} stands for the rule's; several times.")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the subscriptions here.", dir_okay=False)
+    ] = None,
+    force: Force = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print JSON: subscriptions, their keys, what was left.")
+    ] = False,
+) -> None:
+    """EventBridge's rules, as subscriptions for turnout subscriptions import.
+
+    turnout import eventbridge rules.json --to 'events.{name}' --output rules.jsonl
+    """
+    taken, left = _event_subscriptions(paths, to or ["events.{name}"])
+    raise typer.Exit(_write_subscriptions(taken, left, output, force=force, as_json=as_json))
+
+
+def _event_subscriptions(paths: list[Path], destinations: list[str]) -> tuple[list[Subscription], list[LeftRule]]:
+    """Return the rules as subscriptions, named after them or their file, and those that are left."""
+    from turnout.file_reading import read_file
+    from turnout.subscriptions.eventbridge import PatternError, rules_of
+    from turnout.subscriptions.sigma import LeftRule
+
+    taken: list[Subscription] = []
+    left: list[LeftRule] = []
+    for path in paths:
+        try:
+            rules = list(rules_of(json.loads(read_file(path, max_bytes=_MAX_RULES))))
+        except PatternError as problem:
+            left.append(LeftRule(path, problem.path, problem.reason))
+        except (OSError, ValueError, RecursionError) as problem:
+            left.append(LeftRule(path, "", f"is no JSON: {problem}"))
+        else:
+            for rule in rules:
+                found = _event_subscription(rule, path, destinations)
+                (left if isinstance(found, LeftRule) else taken).append(found)  # type: ignore[arg-type]
+    return taken, left
+
+
+def _event_subscription(rule: EventRule, file: Path, destinations: list[str]) -> Subscription | LeftRule:
+    from turnout.errors import SubscriptionInvalidError
+    from turnout.subscriptions import Subscription
+    from turnout.subscriptions.eventbridge import PatternError, condition_of
+    from turnout.subscriptions.rules import check
+    from turnout.subscriptions.sigma import LeftRule
+
+    name = rule.name or file.stem
+    made = [destination.replace("{name}", name) for destination in destinations]
+    try:
+        subscription = Subscription(made, condition_of(rule.pattern), {"name": name}, name)
+        check(subscription)
+    except PatternError as problem:
+        return LeftRule(file, f"{name}: {problem.path}".removesuffix(": "), problem.reason)
+    except SubscriptionInvalidError as problem:
+        return LeftRule(file, name, str(problem))
+    return subscription
+
+
+def _write_subscriptions(
+    taken: list[Subscription], left: list[LeftRule], output: Path | None, *, force: bool, as_json: bool
+) -> int:
+    """Write subscriptions, and tell what was left; return 1 if nothing was taken, else 0."""
     from turnout.conditions import leaves
     from turnout.subscriptions.lines import subscription_to_json
 
-    taken, left = _sigma_subscriptions(paths, to or ["alerts.{level}"], logsource=logsource)
     if as_json:
         shown = {
             "subscriptions": [subscription_to_json(subscription) for subscription in taken],
@@ -108,7 +184,7 @@ def sigma(
             write_new({output: lines}, force=force)
         typer.echo(printable_lines([f"left   {rule}" for rule in left]), err=True, nl=bool(left))
         typer.echo(f"{len(taken):,} rules taken, {len(left):,} left", err=True)
-    raise typer.Exit(DONE if taken else FAILED)
+    return DONE if taken else FAILED
 
 
 def _sigma_subscriptions(
@@ -202,4 +278,5 @@ def register(app: typer.Typer) -> None:
     group.command("connect")(connect)
     group.command("nats")(nats)
     group.command("sigma")(sigma)
+    group.command("eventbridge")(eventbridge)
     app.add_typer(group, name="import")
