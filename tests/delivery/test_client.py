@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from yarl import URL
 
 from turnout.delivery.client import Client
+from turnout.delivery.connection import Connection, Exchange
 from turnout.delivery.response import Response, ResponseReader
 from turnout.delivery.target import Target
 
@@ -213,6 +214,35 @@ def test_surplus(surplus: bytes, later: bool) -> None:
                 assert await post(client, target) == Response(204)
                 await asyncio.sleep(0.05)
             assert len(connections) == 3
+
+    asyncio.run(work())
+
+
+def test_closed_at_once() -> None:
+    """An endpoint that accepts and closes is a failure for every request, also for those over new connections."""
+
+    async def talk(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.transport.abort()
+
+    async def work() -> None:
+        async with endpoint(talk) as (client, target, _):
+            for response in await asyncio.gather(*(post(client, target) for _ in range(50))):
+                assert response.status is None
+                assert response.error
+
+    asyncio.run(work())
+
+
+def test_lost_before_the_request() -> None:
+    """A connection that is lost between its opening and its first request ends that request."""
+
+    async def work() -> None:
+        outcomes: list[Response] = []
+        connection = Connection(Target.of(URL("http://a/")), Client())
+        connection.connection_made(asyncio.Transport())
+        connection.connection_lost(None)
+        connection.begin(Exchange(connection.target, b"", 1.0, 1.0, 1, outcomes.append))
+        assert [one.status for one in outcomes] == [None]
 
     asyncio.run(work())
 

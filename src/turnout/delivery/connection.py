@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final, Protocol, cast
 
 from turnout.delivery.response import Response, ResponseReader
 from turnout.delivery.target import Target
 
 _IDLE_SECONDS: Final = 30.0
+_CLOSED: Final = "the endpoint closed the connection before its response"
 
 
 @dataclass(slots=True, eq=False)
@@ -76,7 +77,10 @@ class Connection(asyncio.Protocol):
 
     def begin(self, exchange: Exchange) -> None:
         """Send a request."""
-        assert self._transport is not None
+        if self._transport is None:
+            # Closed by its endpoint as soon as it was open, and before this was called.
+            exchange.done(Response.failure(_CLOSED))
+            return
         self._exchange = exchange
         self._reader.begin(exchange.max_response)
         self._set_deadline(exchange.deadline)
@@ -91,8 +95,7 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take the transport."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
         """Read what the endpoint sends; without a request it is closed, as its next response could be another's."""
@@ -118,7 +121,7 @@ class Connection(asyncio.Protocol):
         elif self._was_kept and self._reader.is_empty:
             self._pool.send_anew(exchange)
         else:
-            exchange.done(Response.failure(failure or "the endpoint closed the connection before its response"))
+            exchange.done(Response.failure(failure or _CLOSED))
 
     def _finish(self, response: Response, *, keep: bool) -> None:
         exchange, self._exchange = self._exchange, None
