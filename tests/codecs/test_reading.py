@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from tests.codecs.blocks import ERROR, blocks_of, codec, decoded, encoded, rewritten
 
 from turnout.records import BigInt
+from turnout.records.grouping import SMALL
 
 JSON = codec(format="json")
 SCALARS = (
@@ -31,16 +32,20 @@ def test_json_of_any_shape_goes_through() -> None:
 
 
 def test_values_are_grouped_by_their_names() -> None:
-    """Objects with the same names in the same order are one block; all others are plain or null."""
-    blocks, _ = blocks_of(JSON, '{"a":1,"b":2}', "1", '{"b":2,"a":1}', None, '{"a":3,"b":4}', '"x"')
+    """Many objects with the same names in the same order are one block, rare ones a mixed one; others plain or null."""
+    texts = ['{"a":1,"b":2}', "1", '{"b":2,"a":1}', None, '{"a":3,"b":4}', '"x"', '{"c":5}']
+    blocks, _ = blocks_of(JSON, *texts, *['{"a":6,"b":7}'] * SMALL)
 
-    assert [(block.kind, block.rows.tolist()) for block in blocks] == [
-        ("object", [0, 4]),
-        ("plain", [1, 5]),
-        ("object", [2]),
-        ("null", [3]),
-    ]
-    assert {name: list(column) for name, column in blocks[0].columns.items()} == {"a": [1, 3], "b": [2, 4]}
+    found = {block.kind: block for block in blocks}
+    assert {kind: block.rows.tolist() for kind, block in found.items()} == {
+        "object": [0, 4, *range(len(texts), len(texts) + SMALL)],
+        "mixed": [2, 6],
+        "plain": [1, 5],
+        "null": [3],
+    }
+    columns = {name: list(column)[:3] for name, column in found["object"].columns.items()}
+    assert columns == {"a": [1, 3, 6], "b": [2, 4, 7]}
+    assert found["mixed"].whole() == [{"b": 2, "a": 1}, {"c": 5}]
 
 
 def test_what_is_no_json_is_an_error_of_its_row() -> None:
