@@ -110,7 +110,7 @@ def test_no_chain_sees_a_record_twice(monkeypatch: pytest.MonkeyPatch) -> None:
 
     seen = Seen()
     seen.watch(monkeypatch, BatchChain, "run", lambda records: records["value"].to_pylist())
-    (typed, _) = transforms.cases(Options(size=100, quick=True))
+    typed, *_ = transforms.cases(Options(size=100, quick=True))
 
     results = list(typed.measure())
 

@@ -32,7 +32,7 @@ _TOKEN: Final = re.compile(
     )""",
     re.VERBOSE,
 )
-_STEP: Final = re.compile(r"""\??\.?(?P<plain>[\w$]+)|\[(?P<quote>['"])(?P<quoted>.*?)(?P=quote)\]""")
+_STEP: Final = re.compile(r"""\??\.?(?P<plain>[\w$]+)|\['(?P<single>[^'\]]*)'\]|\["(?P<double>[^"\]]*)"\]""")
 _ESCAPE: Final = re.compile(r"\\(.)", re.DOTALL)
 _ESCAPED: Final = {"n": "\n", "t": "\t", "r": "\r"}
 _TURNED: Final = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
@@ -255,7 +255,7 @@ class _Reader:
         raise self._unexpected("a field (value.after.id), a text in quotes, a number, true, false or null", token)
 
     def _path(self, token: _Token) -> _Path:
-        steps = [step["plain"] or step["quoted"] for step in _STEP.finditer(token.written)]
+        steps = [step[step.lastgroup or ""] for step in _STEP.finditer(token.written)]
         is_called = self._next.kind == "sign" and self._next.written == "("
         method = steps.pop() if is_called else ""
         if is_called and method not in _PATTERNS:
