@@ -103,7 +103,16 @@ def values_of(metadata: Metadata) -> Iterator[str]:
     >>> list(values_of({"sku": ("A1", "B2"), "city": "Oulu"}))
     ['A1', 'B2', 'Oulu']
     """
-    return chain.from_iterable((texts,) if isinstance(texts, str) else texts for texts in metadata.values())
+    return single_values(metadata.values())
+
+
+def single_values(found: Iterable[Texts | None]) -> Iterator[str]:
+    """Yield each value by itself, and nothing for None.
+
+    >>> list(single_values([("A1", "B2"), None, "Oulu"]))
+    ['A1', 'B2', 'Oulu']
+    """
+    return chain.from_iterable((texts,) if isinstance(texts, str) else texts or () for texts in found)
 
 
 def values_at(metadata: Metadata, key: str) -> tuple[str, ...]:

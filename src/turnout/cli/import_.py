@@ -31,6 +31,8 @@ To = Annotated[str | None, typer.Option(metavar="ADDRESS", help="Where messages 
 Output = Annotated[Path | None, typer.Option(metavar="FILE", help="Write the route here.", dir_okay=False)]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON: the route, what was taken, what was left.")]
+Written = Annotated[Path | None, typer.Option(metavar="FILE", help="Write the subscriptions here.", dir_okay=False)]
+ListedAsJson = Annotated[bool, typer.Option("--json", help="Print JSON: subscriptions, their keys, what was left.")]
 
 
 def connect(
@@ -80,13 +82,9 @@ def sigma(
     logsource: Annotated[
         bool, typer.Option("--logsource", help="Ask for product, category and service, as keys of these names.")
     ] = False,
-    output: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the subscriptions here.", dir_okay=False)
-    ] = None,
+    output: Written = None,
     force: Force = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print JSON: subscriptions, their keys, what was left.")
-    ] = False,
+    as_json: ListedAsJson = False,
 ) -> None:
     """Sigma's detection rules, as subscriptions for turnout subscriptions import.
 
@@ -103,13 +101,9 @@ def eventbridge(
     to: Annotated[
         list[str] | None, typer.Option(help="A destination, in which {name} stands for the rule's; several times.")
     ] = None,
-    output: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the subscriptions here.", dir_okay=False)
-    ] = None,
+    output: Written = None,
     force: Force = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print JSON: subscriptions, their keys, what was left.")
-    ] = False,
+    as_json: ListedAsJson = False,
 ) -> None:
     """EventBridge's rules, as subscriptions for turnout subscriptions import.
 

@@ -47,7 +47,6 @@ class Metadata:
     def __init__(self, paths: Mapping[str, str]) -> None:
         self._paths = paths
         self._listed = {name: _split(path) for name, path in paths.items() if not is_prefix(path)}
-        self._below: dict[str, tuple[str, tuple[str, ...]]] = {}
 
     def columns(self, batch: Batch, rows: Positions, keys: Sequence[str]) -> dict[str, Column]:
         """A column for each key, with an entry for each of *rows*, which are all alive, in order."""

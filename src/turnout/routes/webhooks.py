@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64decode
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import Annotated, Any
 
@@ -31,17 +31,26 @@ def secret_bytes(secret: str) -> tuple[str, bytes]:
     Raises:
         ValueError: it is none; without the secret.
     """
-    for prefix, sizes in _SIZES.items():
-        if secret.startswith(prefix):
-            try:
-                key = b64decode(secret.removeprefix(prefix), validate=True)
-            except ValueError:
-                raise ValueError(f"expected base64 behind {prefix}") from None
-            if len(key) not in sizes:
-                expected = "24 to 64" if prefix == SYMMETRIC else "32 or 64"
-                raise ValueError(f"expected {expected} bytes in base64 behind {prefix}, found {len(key):,} bytes")
-            return prefix, key
-    raise ValueError(f"expected {SYMMETRIC} (HMAC-SHA256) or {ASYMMETRIC} (Ed25519), and base64 behind it")
+    prefix, key = decoded_secret(secret, _SIZES)
+    if not prefix:
+        raise ValueError(f"expected {SYMMETRIC} (HMAC-SHA256) or {ASYMMETRIC} (Ed25519), and base64 behind it")
+    if len(key) not in _SIZES[prefix]:
+        expected = "24 to 64" if prefix == SYMMETRIC else "32 or 64"
+        raise ValueError(f"expected {expected} bytes in base64 behind {prefix}, found {len(key):,} bytes")
+    return prefix, key
+
+
+def decoded_secret(secret: str, prefixes: Iterable[str]) -> tuple[str, bytes]:
+    """Return which of the prefixes a secret has, and the bytes behind it; both empty if it has none.
+
+    Raises:
+        ValueError: no base64 is behind it; without the secret.
+    """
+    prefix = next(filter(secret.startswith, prefixes), "")
+    try:
+        return prefix, b64decode(secret.removeprefix(prefix), validate=True) if prefix else b""
+    except ValueError:
+        raise ValueError(f"expected base64 behind {prefix}") from None
 
 
 def _secret(secret: str) -> str:

@@ -57,15 +57,16 @@ class ContentBasedRouter(Scripted):
 
     def apply(self, batch: Batch, rows: Positions) -> Errors:
         """Give each record the first topic whose condition is true of it."""
+        errors: Errors = {}
         topics = list(batch.topics)
-        left = self.concerned(batch, rows)
+        left = self.concerned(batch, rows, errors)
         for condition, topic in self.choices:
-            chosen = condition.test(batch, {})[left]
+            chosen = condition.test(batch, errors)[left]
             _set(topics, left[chosen], topic)
             left = left[~chosen]
         _set(topics, left, self.otherwise)
         batch.topics = topics
-        return {}
+        return errors
 
 
 def _set(topics: list[str | None], rows: Positions, topic: str | None) -> None:

@@ -51,6 +51,7 @@ class DebeziumFilter(Scripted):
 
     def apply(self, batch: Batch, rows: Positions) -> Errors:
         """Drop the records that it is false of."""
-        concerned = self.concerned(batch, rows)
-        batch.filter(concerned[~self.kept.test(batch, {})[concerned]])
-        return {}
+        errors: Errors = {}
+        concerned = self.concerned(batch, rows, errors)
+        batch.filter(concerned[~self.kept.test(batch, errors)[concerned]])
+        return errors

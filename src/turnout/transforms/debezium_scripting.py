@@ -8,11 +8,10 @@ from typing import ClassVar, Final, TypeVar
 
 from turnout.errors import ConditionError
 from turnout.records import Batch, Positions
-from turnout.transforms.base import Transform
+from turnout.transforms.base import Errors, Transform
 from turnout.transforms.checks import java_regex, one_of
-from turnout.transforms.java.regex import JavaRegex
 from turnout.transforms.options import Option, OptionError
-from turnout.transforms.predicates import RecordIsTombstone
+from turnout.transforms.predicates import RecordIsTombstone, TopicNameMatches
 
 T = TypeVar("T")
 
@@ -60,12 +59,10 @@ class Scripted(Transform):
     language: str = ""
     null_handling_mode: str = "keep"
 
-    def concerned(self, batch: Batch, rows: Positions) -> Positions:
+    def concerned(self, batch: Batch, rows: Positions, errors: Errors) -> Positions:
         """Return those of the rows that the expression is asked of; drop the nulls that are to be dropped."""
         if self.topic_regex:
-            pattern = JavaRegex.of(self.topic_regex)
-            matching = {topic: topic is not None and pattern.matches(topic) for topic in set(batch.topics)}
-            rows = rows[[matching[topic] for topic in batch.by_row(batch.topics, rows)]]
+            rows = rows[TopicNameMatches(self.topic_regex).test(batch, errors)[rows]]
         mode = self.null_handling_mode.lower()
         if mode == "evaluate":
             return rows

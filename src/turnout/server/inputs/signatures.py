@@ -13,15 +13,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from turnout.routes.webhooks import SYMMETRIC, decoded_secret
 from turnout.untrusted import decimal
 
 _MOST_SIGNATURES: Final = 8
 """Signatures of one request that are looked at: each may cost a verification."""
 
 _SHORTEST: Final = 16
-_SYMMETRIC: Final = "whsec_"
 _PUBLIC: Final = "whpk_"
-_KEY_BYTES: Final = {_SYMMETRIC: range(24, 65), _PUBLIC: (32,)}
+_KEY_BYTES: Final = {SYMMETRIC: range(24, 65), _PUBLIC: (32,)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,15 +71,10 @@ def problem_of(kind: str, secrets: Sequence[str], request: Signed) -> str | None
 
 
 def _key(secret: str) -> tuple[str, bytes]:
-    for prefix, sizes in _KEY_BYTES.items():
-        if secret.startswith(prefix):
-            try:
-                key = b64decode(secret.removeprefix(prefix), validate=True)
-            except ValueError:
-                raise ValueError(f"expected base64 behind {prefix}") from None
-            if len(key) in sizes:
-                return prefix, key
-    raise ValueError(f"expected {_SYMMETRIC} and 24 to 64 bytes in base64, or {_PUBLIC} and the 32 of a public key")
+    prefix, key = decoded_secret(secret, _KEY_BYTES)
+    if prefix and len(key) in _KEY_BYTES[prefix]:
+        return prefix, key
+    raise ValueError(f"expected {SYMMETRIC} and 24 to 64 bytes in base64, or {_PUBLIC} and the 32 of a public key")
 
 
 def _standard_problem(secrets: Sequence[str], request: Signed) -> str | None:
@@ -93,7 +88,7 @@ def _standard_problem(secrets: Sequence[str], request: Signed) -> str | None:
     content = b"%b.%b.%b" % (identity.encode(), stamp.encode(), request.body)
     known = False
     for prefix, key in map(_key, secrets):
-        verify = _by_hmac if prefix == _SYMMETRIC else _by_ed25519
+        verify = _by_hmac if prefix == SYMMETRIC else _by_ed25519
         known |= verify(key, content, signatures)
     return None if known else "no signature of webhook-signature is one of this input's secrets"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -11,7 +11,7 @@ from pyspark.sql import types as T
 
 from turnout.engine.metadata import Metadata
 from turnout.errors import ConfigError, Mistake
-from turnout.multivalued import ANY_KEY, Texts, leaf_key, metadata_key, texts_or_none
+from turnout.multivalued import ANY_KEY, leaf_key, metadata_key, single_values, texts_or_none
 from turnout.records import Batch, Block, Headers, Schema
 from turnout.records.block import rows_of
 from turnout.records.paths import (
@@ -106,7 +106,7 @@ class FrameMetadata:
                 beside[name] = Column(texts_at(blocks, steps, count))
         if ANY_KEY in columns and beside:
             rows = zip(columns[ANY_KEY].values, *(column.values for column in beside.values()), strict=True)
-            columns[ANY_KEY] = Column([texts_or_none(_flat(values)) for values in rows], several=True)
+            columns[ANY_KEY] = Column([texts_or_none(single_values(values)) for values in rows], several=True)
         return columns | {key: column for name, column in beside.items() if (key := leaf_key(name)) in self.keys}
 
     def _batch(self, arrow: pa.RecordBatch) -> Batch:
@@ -135,15 +135,6 @@ class FrameMetadata:
             column = _narrowed(column, schema)
         # What cannot be read counts as absent.
         return blocks_of(column, schema)[0]
-
-
-def _flat(values: Iterable[Texts | None]) -> Iterator[str]:
-    """Yield the texts of several columns of one row."""
-    for texts in values:
-        if isinstance(texts, str):
-            yield texts
-        elif texts is not None:
-            yield from texts
 
 
 def _split(path: str) -> tuple[str, tuple[str, ...]]:
