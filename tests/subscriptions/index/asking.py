@@ -36,6 +36,16 @@ def all_rows_together():
         yield
 
 
+@contextmanager
+def few_rows_given_up():
+    """A small batch begins with its rows one after another and goes on with all of them together."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(index_module, "_VERY_FEW_ROWS", -1)
+        patch.setattr(index_module, "_CANDIDATES_OF_FEW", -1)
+        patch.setattr(index_module, "_SKIPPED_BATCHES", 0)
+        yield
+
+
 def as_read(index):
     """The index as if it came from a file: without the texts that are kept where it was built."""
     layers = [Layer(Segment(segment.head, segment.arrays), gone) for segment, gone in index._layers]
@@ -43,10 +53,12 @@ def as_read(index):
 
 
 def pairs(index, messages):
-    """(message, subscription id) of all matches, sorted: the same for rows one after another and all together."""
+    """(message, subscription id) of all matches, sorted: the same one row after another, all together and given up."""
     with all_rows_together():
         together = _pairs(index, messages)
         assert together == _pairs(as_read(index), messages)
+    with few_rows_given_up():
+        assert together == _pairs(index, messages)
     assert together == _pairs(index, messages)
     assert together == _pairs(as_read(index), messages)
     return together

@@ -87,3 +87,10 @@ def test_numbers_of_any_value() -> None:
     seen = [{"a": "6", "b": "2"}, {"a": "6"}, {"a": "6", "b": "2", "c": "7.0"}, {"a": "x"}]
     with all_rows_together():
         assert Matcher(subscriptions_of([condition])).match_many(seen).ids() == [["0"], [], [], []]
+
+
+def test_a_lone_number_beside_several_values() -> None:
+    """A row with one value is matched with the others although another row has several."""
+    subscriptions = subscriptions_of([parse("*=1"), parse("NOT *>0")])
+    seen = [{"a": "1"}, {"a": "x", "b": "y"}]
+    assert pairs(Index.of(subscriptions), seen) == [(0, "0"), (1, "1")]

@@ -203,7 +203,9 @@ class Index:
     def _of_some_several(self, columns: Mapping[str, Column], rows: Places, several: Sequence[Column]) -> Matches:
         """Match rows of which some have several values of a key: these one after another, the others as ever."""
         apart = _have_several(several, rows)
-        found = self._of_single(columns, rows[~apart], whole=False)
+        # With at most one value of each key, `AnyCodes`, which knows no numbers, is not needed.
+        single = {key: column._replace(several=False) for key, column in columns.items()}
+        found = self._of_single(single, rows[~apart], whole=False)
         return _merged(found, self._of_several_rows(columns, rows[apart]))
 
     def _of_several_rows(self, columns: Mapping[str, Column], rows: Places) -> Matches:
