@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
-from typing import Any
+from typing import Any, TypeVar
+
+_Class = TypeVar("_Class")
 
 
 class DeferredModule:
@@ -22,6 +24,35 @@ class DeferredModule:
         value = getattr(import_module(self.__name__), name)
         setattr(self, name, value)
         return value
+
+
+class DeferredClasses(Mapping[str, type[_Class]]):
+    """Classes by name, each imported when it is first asked for.
+
+    >>> DeferredClasses({"Decimal": "decimal", "int": int})["Decimal"]
+    <class 'decimal.Decimal'>
+
+    Args:
+        homes: the module of each class, or the class itself.
+    """
+
+    def __init__(self, homes: Mapping[str, str | type[_Class]]) -> None:
+        self._homes = dict(homes)
+
+    def __getitem__(self, name: str) -> type[_Class]:
+        home = self._homes[name]
+        if isinstance(home, str):
+            home = self._homes[name] = getattr(import_module(home), name)
+        return home
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._homes
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._homes)
+
+    def __len__(self) -> int:
+        return len(self._homes)
 
 
 def names_at_first_use(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:

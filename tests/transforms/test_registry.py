@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import subprocess
 import sys
 from pathlib import Path
 from unittest.mock import patch
@@ -43,3 +44,23 @@ def test_the_documentation_shows_the_example() -> None:
     code = EXAMPLE.read_text(encoding="utf-8")
 
     assert code[code.index("@dataclass") :].strip() in shown
+
+
+def test_each_name_is_that_of_its_class_and_kafkas_are_kafkas() -> None:
+    """Names say which module is imported, and which transforms a Connect worker has."""
+    assert {name: kind.__name__ for name, kind in registry.TRANSFORMS.items()} == {n: n for n in registry.TRANSFORMS}
+    assert {name for name, kind in registry.TRANSFORMS.items() if kind.kafka} == set(registry.RELEASED)
+    assert {name: kind.__name__ for name, kind in registry.PREDICATES.items()} == {n: n for n in registry.PREDICATES}
+
+
+def test_a_chain_imports_only_its_transforms() -> None:
+    """Modules of transforms that a chain does not have cost no start-up time."""
+    code = (
+        "import sys; from turnout.transforms import Chain; "
+        "Chain.from_route([{'type': 'MaskField$Value', 'fields': ['a']}]); "
+        "print(*(f'turnout.transforms.{name}' in sys.modules for name in ('mask_field', 'event_router')))"
+    )
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert done.stdout.split() == ["True", "False"]

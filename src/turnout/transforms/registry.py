@@ -2,106 +2,72 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import entry_points
-from types import MappingProxyType
+from typing import Final
 
+from turnout.deferred import DeferredClasses
 from turnout.suggestions import did_you_mean, nearest
 from turnout.transforms.base import PACKAGE, Predicate, Side, Transform
-from turnout.transforms.base64 import Base64
-from turnout.transforms.by_logical_table_router import ByLogicalTableRouter
-from turnout.transforms.cast import Cast
-from turnout.transforms.cloud_event import CloudEvent
-from turnout.transforms.content_based_router import ContentBasedRouter
-from turnout.transforms.debezium_filter import DebeziumFilter
-from turnout.transforms.drop import Drop
-from turnout.transforms.drop_headers import DropHeaders
-from turnout.transforms.event_router import EventRouter
-from turnout.transforms.extract_field import ExtractField
-from turnout.transforms.extract_new_record_state import ExtractNewRecordState
-from turnout.transforms.extract_topic import ExtractTopic
-from turnout.transforms.filter import Filter
-from turnout.transforms.flatten import Flatten
-from turnout.transforms.from_json import FromJson
-from turnout.transforms.gzip_decompress import GzipDecompress
-from turnout.transforms.header_from import HeaderFrom
-from turnout.transforms.header_to_field import HeaderToField
-from turnout.transforms.hoist_field import HoistField
-from turnout.transforms.insert_field import InsertField
-from turnout.transforms.insert_header import InsertHeader
-from turnout.transforms.mask_field import MaskField
-from turnout.transforms.predicates import (
-    Condition,
-    HasHeaderKey,
-    RecordIsTombstone,
-    SubjectMatches,
-    TopicNameMatches,
-)
-from turnout.transforms.regex_router import RegexRouter
-from turnout.transforms.replace_field import ReplaceField
-from turnout.transforms.set import Set
-from turnout.transforms.set_schema_metadata import SetSchemaMetadata
-from turnout.transforms.subject_transform import SubjectTransform
-from turnout.transforms.timestamp_converter import TimestampConverter
-from turnout.transforms.timestamp_router import TimestampRouter
-from turnout.transforms.to_json import ToJson
-from turnout.transforms.topic_regex_router import TopicRegexRouter
-from turnout.transforms.value_to_key import ValueToKey
 
 ENTRY_POINT = "turnout.transforms"
 """The entry point group in which a package names its transforms and predicates."""
 
-TRANSFORMS: Mapping[str, type[Transform]] = MappingProxyType(
-    {
-        kind.__name__: kind
-        for kind in (
-            Base64,
-            ByLogicalTableRouter,
-            Cast,
-            CloudEvent,
-            ContentBasedRouter,
-            DebeziumFilter,
-            Drop,
-            DropHeaders,
-            EventRouter,
-            ExtractField,
-            ExtractNewRecordState,
-            ExtractTopic,
-            Filter,
-            Flatten,
-            FromJson,
-            GzipDecompress,
-            HeaderFrom,
-            HeaderToField,
-            HoistField,
-            InsertField,
-            InsertHeader,
-            MaskField,
-            RegexRouter,
-            ReplaceField,
-            Set,
-            SetSchemaMetadata,
-            SubjectTransform,
-            TimestampConverter,
-            TimestampRouter,
-            ToJson,
-            TopicRegexRouter,
-            ValueToKey,
-        )
-    }
+_OF_KAFKA: Final = (
+    "Cast",
+    "DropHeaders",
+    "ExtractField",
+    "Filter",
+    "Flatten",
+    "HeaderFrom",
+    "HoistField",
+    "InsertField",
+    "InsertHeader",
+    "MaskField",
+    "RegexRouter",
+    "ReplaceField",
+    "SetSchemaMetadata",
+    "TimestampConverter",
+    "TimestampRouter",
+    "ValueToKey",
 )
+
+_OWN: Final = (
+    "Base64",
+    "ByLogicalTableRouter",
+    "CloudEvent",
+    "ContentBasedRouter",
+    "DebeziumFilter",
+    "Drop",
+    "EventRouter",
+    "ExtractNewRecordState",
+    "ExtractTopic",
+    "FromJson",
+    "GzipDecompress",
+    "HeaderToField",
+    "Set",
+    "SubjectTransform",
+    "ToJson",
+    "TopicRegexRouter",
+)
+
+_MODULES: Final = {
+    name: f"turnout.transforms.{re.sub('(?<=[a-z0-9])(?=[A-Z])', '_', name).lower()}" for name in (*_OF_KAFKA, *_OWN)
+}
+"""The module of each transform: that of its name in snake case."""
+
+TRANSFORMS: Mapping[str, type[Transform]] = DeferredClasses(_MODULES)
 """The transforms that are always there."""
 
-RELEASED: Mapping[str, type[Transform]] = MappingProxyType(
-    {name: kind for name, kind in TRANSFORMS.items() if kind.kafka}
-)
+RELEASED: Mapping[str, type[Transform]] = DeferredClasses({name: _MODULES[name] for name in _OF_KAFKA})
 """The transforms that Kafka ships."""
 
-PREDICATES: Mapping[str, type[Predicate]] = MappingProxyType(
-    {kind.__name__: kind for kind in (TopicNameMatches, HasHeaderKey, RecordIsTombstone, SubjectMatches, Condition)}
-)
+_PREDICATES: Final = ("TopicNameMatches", "HasHeaderKey", "RecordIsTombstone", "SubjectMatches", "Condition")
+
+PREDICATES: Mapping[str, type[Predicate]] = DeferredClasses(dict.fromkeys(_PREDICATES, "turnout.transforms.predicates"))
 
 _DRAFT_PREDICATES = {"TopicMatches": "TopicNameMatches", "TopicNameMatch": "TopicNameMatches"}
 PREDICATE_PACKAGES = (PACKAGE + "predicates.", "org.apache.kafka.connect.predicates.")
@@ -128,7 +94,7 @@ def _plugins() -> Mapping[str, type]:
 def transforms() -> Mapping[str, type[Transform]]:
     """Return all transforms by simple name: Kafka's, turnout's own, and plug-ins'."""
     offered = {name: kind for name, kind in _plugins().items() if issubclass(kind, Transform)}
-    return {**offered, **TRANSFORMS}
+    return DeferredClasses({**offered, **_MODULES})
 
 
 def predicates() -> Mapping[str, type[Predicate]]:
@@ -162,8 +128,10 @@ def find_transform(name: str, *, strict: bool = False) -> Found:
     """
     class_name, _, side = name.partition("$")
     known = RELEASED if strict else transforms()
-    by_class = {java_name: simple for simple, kind in known.items() for java_name in kind.java_names}
-    simple = by_class.get(class_name, class_name.removeprefix(PACKAGE))
+    simple = class_name.removeprefix(PACKAGE)
+    if simple not in known:
+        by_class = {java_name: own_name for own_name, kind in known.items() for java_name in kind.java_names}
+        simple = by_class.get(class_name, simple)
     kind = known.get(simple)
     if strict and not name.startswith(PACKAGE) and (kind is None or kind.sided):
         raise UnknownNameError(f"no class {name!r} is installed; a worker knows {PACKAGE}{simple}")
