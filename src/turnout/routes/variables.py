@@ -57,7 +57,7 @@ class Variables:
     def fill_in(self, document: Mapping[str, object]) -> Document:
         """Return the document with its variables filled in; invalid ones stay unchanged."""
         return {
-            key: self._registry(value, key) if key in SIDES else self._fill(value, (key,)) if key in PLACES else value
+            key: self._registry(value, key) if key in SIDES else self.fill(value, (key,)) if key in PLACES else value
             for key, value in document.items()
         }
 
@@ -65,15 +65,16 @@ class Variables:
         """Fill in the schema registry of keys or values: nothing else of a format depends on where a route runs."""
         if not isinstance(part, dict) or "registry" not in part:
             return part
-        return {**part, "registry": self._fill(part["registry"], (side, "registry"))}
+        return {**part, "registry": self.fill(part["registry"], (side, "registry"))}
 
-    def _fill(self, value: object, path: Path) -> Any:
+    def fill(self, value: object, path: Path) -> Any:
+        """Return the value at *path* of a document with the variables in its texts filled in."""
         if isinstance(value, str):
             return self._filled(value, path)
         if isinstance(value, dict):
-            return {key: self._fill(below, (*path, str(key))) for key, below in value.items()}
+            return {key: self.fill(below, (*path, str(key))) for key, below in value.items()}
         if isinstance(value, list):
-            return [self._fill(below, (*path, position)) for position, below in enumerate(value)]
+            return [self.fill(below, (*path, position)) for position, below in enumerate(value)]
         return value
 
     def _filled(self, text: str, path: Path) -> str:

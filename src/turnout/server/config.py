@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ipaddress
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal, Self
@@ -16,6 +15,7 @@ from turnout.errors import MOST_MISTAKES, ConfigError, Mistake
 from turnout.file_reading import read_file
 from turnout.routes.endpoints import Part
 from turnout.routes.health import HealthPart
+from turnout.routes.variables import Variables
 from turnout.rpc.jwt_tokens import JwtSettings
 from turnout.server.durations import Seconds
 from turnout.server.inputs.config import InputName, InputPart
@@ -280,8 +280,8 @@ class ServerConfig(Part):
             FileNotFoundError: there is no such file.
         """
         document = _read(file) if file else {}
-        if "inputs" in document:
-            document["inputs"] = _with_variables(document["inputs"], environment, "inputs")
+        if file and "inputs" in document:
+            document["inputs"] = _inputs(document["inputs"], environment, file.parent)
         document |= _from_environment(document, environment)
         document |= {to_camel(name): value for name, value in flags.items() if value is not None}
         try:
@@ -320,25 +320,17 @@ def _read(file: Path) -> dict[str, object]:
     return document
 
 
-def _with_variables(value: object, environment: Mapping[str, str], path: str) -> object:
-    """Return a value of the file with ``${NAME}`` in its texts replaced.
+def _inputs(inputs: object, environment: Mapping[str, str], folder: Path) -> object:
+    """Return the part ``inputs`` with its variables filled in, as those of routes are.
 
     Raises:
-        ConfigError: a variable is not set.
+        ConfigError: a variable is not set, or a file cannot be read.
     """
-    if isinstance(value, dict):
-        return {key: _with_variables(item, environment, f"{path}.{key}") for key, item in value.items()}
-    if isinstance(value, list):
-        return [_with_variables(item, environment, f"{path}.{index}") for index, item in enumerate(value)]
-    if not isinstance(value, str):
-        return value
-    missing = next((name for name in _VARIABLE.findall(value) if name not in environment), None)
-    if missing is not None:
-        raise ConfigError([Mistake(path, f"the environment has no variable {missing}")])
-    return _VARIABLE.sub(lambda found: environment[found[1]], value)
-
-
-_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+    variables = Variables(environment, folder)
+    filled = variables.fill(inputs, ("inputs",))
+    if variables.mistakes:
+        raise ConfigError([Mistake(".".join(map(str, path)), problem) for path, problem in variables.mistakes])
+    return filled
 
 
 def _from_environment(document: Mapping[str, object], environment: Mapping[str, str]) -> dict[str, object]:

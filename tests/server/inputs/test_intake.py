@@ -257,8 +257,12 @@ def test_settings(tmp_path: Path) -> None:
         return ServerConfig.load(file, {"SHOP": TOKEN})
 
     assert load().inputs["shop"].secrets == [TOKEN]
+    (tmp_path / "token.txt").write_text(f"{TOKEN}\n")
+    for written in ("${file:token.txt}", f"${{NONE:-{TOKEN}}}"):
+        assert load(secrets=[written]).inputs["shop"].secrets == [TOKEN]
     for changes, place in (
         ({"secrets": ["${NONE}"]}, "inputs.shop.secrets.0"),
+        ({"secrets": ["${file:none.txt}"]}, "inputs.shop.secrets.0"),
         ({"secrets": []}, "inputs.shop.secrets"),
         ({"secrets": ["hidden"]}, "inputs.shop"),
         ({"subject": "a.*"}, "inputs.shop.subject"),

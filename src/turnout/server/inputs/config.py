@@ -22,8 +22,8 @@ class InputPart(Part):
     Attributes:
         kind: form of its requests, and how they prove their sender: ``standard-webhooks``, ``github`` and ``stripe``
             are signed; ``cloudevents``, ``json`` and ``lines`` (a JSON text on each line) have a bearer token.
-        secrets: of signatures, or tokens; two while one is replaced by another. ``${NAME}`` is a variable of the
-            environment.
+        secrets: of signatures, or tokens; two while one is replaced by another. ``${NAME}``, ``${NAME:-default}`` and
+            ``${file:path}`` are filled in as in routes.
         subject: under which the messages are stored.
         sink: the server, and the stream that has to take them.
         tolerance: longest difference between a signature's time and now.
