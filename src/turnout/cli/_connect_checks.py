@@ -15,6 +15,7 @@ from turnout.records.paths import listed_path
 from turnout.runtime.endpoints import EndpointProbe, adapter_of
 from turnout.secrets import masked_url
 from turnout.suggestions import did_you_mean, nearest
+from turnout.untrusted import JsonObject
 
 if TYPE_CHECKING:
     from turnout.engine import Result
@@ -41,7 +42,7 @@ class Probed:
     ok: bool
     detail: str
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> JsonObject:
         """Return the check as ``--json`` prints it."""
         return asdict(self)
 

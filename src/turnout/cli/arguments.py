@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
-from typing import Any
 
 from turnout.errors import SubscriptionInvalidError
 
@@ -30,7 +29,7 @@ def pairs_of(written: Sequence[str] | None, option: str) -> dict[str, str]:
     return dict(split_pairs(written, option))
 
 
-def json_of(written: str, option: str) -> Any:
+def json_of(written: str, option: str) -> object:
     """Return the value of a JSON argument; ``-`` is standard input.
 
     Raises:

@@ -16,6 +16,7 @@ import typer
 from turnout.bundle import bundled
 from turnout.cli.exits import FAILED
 from turnout.errors import ConfigError, MissingExtraError, Mistake
+from turnout.untrusted import JsonObject
 
 _ALL = "all"
 _BUDGET_SECONDS = 700
@@ -92,7 +93,7 @@ class _Run:
         """Run, print and save; return whether nothing failed."""
         runner, results = _imported("_runner"), _imported("_results")
         file = results.ResultsFile.of_today() if self.save else None
-        every: list[dict[str, Any]] = []
+        every: list[JsonObject] = []
         begun, due = time.monotonic(), 0.0
         for name in self.names:
             # Time that one does not need is the next one's.
@@ -114,7 +115,7 @@ class _Run:
         total = sum(shares[other] for other in self.names)
         return (self.budget or 0) * (shares[name] / total if total else 1 / len(self.names))
 
-    def _told(self, name: str, row: dict[str, Any]) -> dict[str, Any]:
+    def _told(self, name: str, row: JsonObject) -> JsonObject:
         """Say at once what was measured: the whole takes minutes."""
         what = (
             f"{row['rows_per_second']:,.0f}/s" if row["status"] == "measured" else f"{row['status']}: {row['reason']}"
@@ -123,12 +124,12 @@ class _Run:
         return row
 
 
-def _flat(row: dict[str, Any]) -> dict[str, Any]:
+def _flat(row: JsonObject) -> JsonObject:
     figures = {name: figure["value"] for name, figure in row.get("figures", {}).items()}
     return {**{name: value for name, value in row.items() if name != "figures"}, **figures}
 
 
-def _print(name: str, rows: list[dict[str, Any]]) -> None:
+def _print(name: str, rows: list[JsonObject]) -> None:
     from rich.console import Console
     from rich.table import Table
 

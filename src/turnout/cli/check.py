@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -49,7 +49,7 @@ def _check(file: Path, records: int | None, timeout: float | None, *, as_json: b
             typer.echo(printable(str(wrong)), err=True)
         return WRONG_REQUEST
     notes = [*route.notes, *route.errors.notes()]
-    report: dict[str, Any] = {"route": str(file), "valid": True, "name": route.name, "mistakes": [], "notes": notes}
+    report: dict[str, object] = {"route": str(file), "valid": True, "name": route.name, "mistakes": [], "notes": notes}
     if not as_json:
         typer.echo(printable_lines([f"{file}: route {route.name} is fine: {route.summary()}"]))
         for note in notes:

@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 from urllib.parse import quote, urlencode
 
 import typer
@@ -15,6 +15,7 @@ import typer
 from turnout.cli.options import AsJson
 from turnout.errors import RunError
 from turnout.terminal import json_text, printable_lines
+from turnout.untrusted import JsonObject
 
 if TYPE_CHECKING:
     from turnout.cli.server_client import ServerClient
@@ -83,7 +84,7 @@ def list_(
     typer.echo(printable_lines(line for route in routes for line in _lines(route)))
 
 
-def _routes(client: ServerClient, state: str | None) -> Iterator[dict[str, Any]]:
+def _routes(client: ServerClient, state: str | None) -> Iterator[JsonObject]:
     cursor = ""
     while True:
         asked = {"limit": _ON_PAGE, "cursor": cursor, **({} if state is None else {"state": state})}
@@ -93,7 +94,7 @@ def _routes(client: ServerClient, state: str | None) -> Iterator[dict[str, Any]]
             return
 
 
-def _lines(route: dict[str, Any]) -> Iterator[str]:
+def _lines(route: JsonObject) -> Iterator[str]:
     """Yield a line of a route, and one for each thing that is wrong with it."""
     counts, lag = route["counts"], route["lag"]
     behind = "" if lag is None else f"  {sum(lag['records'].values()):,} behind"
@@ -197,7 +198,7 @@ def tap(
                 return
 
 
-def _tapped(record: dict[str, Any]) -> Iterator[str]:
+def _tapped(record: JsonObject) -> Iterator[str]:
     """Yield the lines of a record: its place, and what came in and went out."""
     yield f"{record['stream']}:{record['sequence']} {record['before']['topic']}  {record['stage']}: {record['outcome']}"
     if record.get("reason"):

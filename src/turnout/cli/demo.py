@@ -6,7 +6,7 @@ import json
 import threading
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
@@ -251,7 +251,7 @@ def _show(screen: Console, result: DemoResult) -> None:
         screen.print(sentence)
 
 
-def _json(result: DemoResult) -> dict[str, Any]:
+def _json(result: DemoResult) -> dict[str, object]:
     ledger = result.ledger
     return {
         **result_json(result.run),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -64,7 +64,7 @@ def register(app: typer.Typer) -> None:
         typer.echo(json_text(explanation.as_dict(), indent=1) if as_json else as_text)
 
 
-def _written_record(route: Route, file: Path | None) -> Any:
+def _written_record(route: Route, file: Path | None) -> object:
     """Return the record in a file or on standard input, as a batch."""
     from turnout.engine.sample_records import SampleRecord, record_batch
 
@@ -79,7 +79,7 @@ def _written_record(route: Route, file: Path | None) -> Any:
     return record_batch([SampleRecord.of(document, stream=route.source.only_stream, route=route)])
 
 
-def _stored(route: Route, place: str) -> Any:
+def _stored(route: Route, place: str) -> object:
     """Return a message of the route's source, as a run reads it."""
     from turnout.runtime.endpoints import adapter_of
 

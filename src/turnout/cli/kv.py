@@ -6,7 +6,7 @@ import asyncio
 import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -49,12 +49,12 @@ class _Work:
 
         self.do(open_it, follows=follows)
 
-    def tell(self, facts: dict[str, Any], plain: str) -> None:
+    def tell(self, facts: dict[str, object], plain: str) -> None:
         """Print one line of output, as JSON or as plain text."""
         typer.echo(json_text(facts) if self.as_json else plain)
 
 
-def _facts(entry: Entry) -> dict[str, Any]:
+def _facts(entry: Entry) -> dict[str, object]:
     return {
         "bucket": entry.bucket,
         "key": entry.key,

@@ -8,13 +8,14 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from turnout.cli.exits import FAILED, WRONG_REQUEST
 from turnout.errors import ConfigError, Mistake, SubjectError
 from turnout.terminal import printable_on_terminal
+from turnout.untrusted import JsonObject
 
 if TYPE_CHECKING:
     from turnout.subjects.explain import MappingExplanation
@@ -92,7 +93,7 @@ def _say(text: str) -> None:
     sys.stdout.buffer.flush()
 
 
-def _errors(failure: SubjectError) -> list[dict[str, Any]]:
+def _errors(failure: SubjectError) -> list[JsonObject]:
     """Return the mistakes of a transform or a table as JSON values; null for absent facts."""
     return [
         {
@@ -114,7 +115,7 @@ def _try_transform(source: str, destination: str, subjects: Iterable[str], *, st
 
     transform = SubjectTransform.parse(source, destination, strict)
 
-    def tried(subject: str) -> dict[str, Any]:
+    def tried(subject: str) -> JsonObject:
         try:
             return {"subject": subject, "mapped": transform.apply(subject)}
         except SubjectError as failure:
@@ -140,7 +141,7 @@ def _try_transform(source: str, destination: str, subjects: Iterable[str], *, st
     return not failed
 
 
-def _mappings(file: Path, account: str | None) -> tuple[dict[str, Any], str | None]:
+def _mappings(file: Path, account: str | None) -> tuple[JsonObject, str | None]:
     """Return the mappings of a file, and the cluster that the file itself names.
 
     It is a claim, a route or a bare table in YAML or JSON, else a server's configuration.
@@ -167,7 +168,7 @@ def _mappings(file: Path, account: str | None) -> tuple[dict[str, Any], str | No
     return _of_route(loaded, file) if "mappings" in loaded else (loaded, None)
 
 
-def _of_route(loaded: dict[str, Any], file: Path) -> tuple[dict[str, Any], str | None]:
+def _of_route(loaded: JsonObject, file: Path) -> tuple[JsonObject, str | None]:
     """Return the mappings of a possibly incomplete route, inline or from a file, and its cluster."""
     from turnout.routes.includes import mappings_of
     from turnout.routes.variables import Variables
@@ -228,7 +229,7 @@ def _show(explanation: MappingExplanation) -> None:
         _say(f"  and {len(explanation.others) - _SHOWN} more; --json lists them all")
 
 
-def _as_json(explanation: MappingExplanation) -> dict[str, Any]:
+def _as_json(explanation: MappingExplanation) -> JsonObject:
     return {
         "subject": explanation.subject,
         "source": None if explanation.mapping is None else explanation.mapping.source,

@@ -6,7 +6,7 @@ import json
 import os
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -109,7 +109,7 @@ class _Answers:
         shown = masked_url(proposed) == proposed
         return str(typer.prompt(question, default=proposed, show_default=shown, err=True))
 
-    def _look(self, end: dict[str, Any], sample: int) -> SampledStream:
+    def _look(self, end: dict[str, object], sample: int) -> SampledStream:
         from turnout.routes.drafts import SampledMessage, SampledStream
         from turnout.routes.endpoints import KafkaSource, NatsSource
         from turnout.runtime.endpoints import adapter_of

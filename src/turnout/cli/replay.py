@@ -19,6 +19,7 @@ from turnout.cli.spark_extra import needs_spark
 from turnout.cli.stores import StoreTimeout, loaded_route
 from turnout.cli.subscriptions_as_of import AsOf, moment_of
 from turnout.terminal import printable_lines
+from turnout.untrusted import JsonObject
 
 if TYPE_CHECKING:
     from turnout.history.replay_plan import ReplayPlan
@@ -60,7 +61,7 @@ def replay(
     """Deliver a route's history once more; go on where the same replay was interrupted."""
     loaded = loaded_route(route, timeout)
     moment = moment_of(as_of, "--subscriptions-as-of")
-    selection: dict[str, Any] = {"start": start, "end": end, "where": where, "sink": sink, "id": id}
+    selection: JsonObject = {"start": start, "end": end, "where": where, "sink": sink, "id": id}
     plan = _planned(loaded, subscriptions=subscription, subscriptions_as_of=moment, **selection)
     screen = console(quiet=as_json)
     lines = plan.lines() if dry_run else _begun(plan)
@@ -109,7 +110,7 @@ def _carried_out(plan: ReplayPlan, master: str, part: int, *, dry_run: bool, qui
             return carry_out(plan, spark, stop=stop, on_progress=display, at_once=part)
 
 
-def _as_json(result: ReplayResult) -> dict[str, Any]:
+def _as_json(result: ReplayResult) -> JsonObject:
     answer = {
         "replay": result.plan.as_dict(),
         "counts": result.counts.as_dict(),

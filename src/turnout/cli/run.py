@@ -6,7 +6,7 @@ import json
 import logging
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -136,7 +136,7 @@ def _print_progress(progress: Progress) -> None:
     typer.echo(json.dumps(line))
 
 
-def result_json(result: RunResult) -> dict[str, Any]:
+def result_json(result: RunResult) -> dict[str, object]:
     """The result as ``--json`` prints it."""
     return {
         "counts": result.counts.as_dict(),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -31,7 +31,7 @@ def register(app: typer.Typer) -> None:
         typer.echo(json.dumps(_schema_of(kind), indent=2, ensure_ascii=False))
 
 
-def _schema_of(kind: SchemaKind) -> dict[str, Any]:
+def _schema_of(kind: SchemaKind) -> dict[str, object]:
     from turnout.routes.json_schema import DIALECT, model_schema, route_schema
 
     if kind is SchemaKind.SERVER:

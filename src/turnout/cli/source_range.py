@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from turnout.nats.wire.positions import place_of
 from turnout.runtime.endpoints import adapter_of
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from turnout.routes import Route
 
 
-def records_between(route: Route, begin: str, end: str | None, option: str = "--against") -> Iterator[Any]:
+def records_between(route: Route, begin: str, end: str | None, option: str = "--against") -> Iterator[object]:
     """The record batches from one place up to, not including, another, of each of the source's streams or partitions.
 
     Args:

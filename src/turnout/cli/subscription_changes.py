@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -13,6 +13,7 @@ from turnout.cli.options import AsJson
 from turnout.cli.stores import StoreTimeout, StoreUrl, opened_store
 from turnout.errors import SubscriptionInvalidError
 from turnout.terminal import json_text, printable_lines
+from turnout.untrusted import JsonObject
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -59,7 +60,7 @@ def update(
     from turnout.subscriptions.lines import subscription_from_json
     from turnout.subscriptions.rules import check
 
-    parts: dict[str, Any] = {}
+    parts: JsonObject = {}
     if condition is not None:
         parts["condition"] = parse(condition)
     if to:
@@ -101,7 +102,7 @@ def _edit(
         typer.echo(printable_lines([f"{id_} is at revision {revision}"]), err=True)
 
 
-def settings_of(expires: str | None, expires_by: str, delivery: str | None) -> dict[str, Any]:
+def settings_of(expires: str | None, expires_by: str, delivery: str | None) -> JsonObject:
     """Return the settings that the options give, as arguments of a subscription.
 
     Raises:
@@ -109,7 +110,7 @@ def settings_of(expires: str | None, expires_by: str, delivery: str | None) -> d
     """
     from turnout.subscriptions.settings import settings_from_mapping
 
-    settings: dict[str, Any] = {}
+    settings: JsonObject = {}
     if expires == "never":
         settings["expires"] = None
     elif expires is not None:

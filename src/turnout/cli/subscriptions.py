@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated, Any, Literal
+from typing import IO, TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -20,6 +20,7 @@ from turnout.cli.subscription_changes import Delivery, Expires, ExpiresBy, histo
 from turnout.cli.token import token
 from turnout.errors import SubscriptionInvalidError, TurnoutError
 from turnout.terminal import escaped_json, json_text, printable_lines
+from turnout.untrusted import JsonObject
 
 if TYPE_CHECKING:
     from turnout.conditions import Condition, Explanation
@@ -376,7 +377,7 @@ def _description(subscription: Subscription, indent: int | None = None) -> str:
     return json_text({**subscription_to_json(subscription), "revision": subscription.revision}, indent=indent)
 
 
-def _plain(explanation: Explanation) -> dict[str, Any]:
+def _plain(explanation: Explanation) -> JsonObject:
     from turnout.conditions.text import format_condition
 
     return {

@@ -20,6 +20,7 @@ from turnout.conditions.fields import FLAG, KINDS, TEXT, kind_of
 from turnout.conditions.model import Condition, Group, Logic
 from turnout.errors import ConditionError
 from turnout.suggestions import nearest
+from turnout.untrusted import JsonMapping
 
 Json: TypeAlias = dict[str, Any]
 
@@ -79,7 +80,7 @@ def decode(data: object, path: str = "condition") -> Condition:
         raise _located(path, problem) from problem
 
 
-def _opened(data: object, path: str) -> tuple[str, Mapping[str, Any]]:
+def _opened(data: object, path: str) -> tuple[str, JsonMapping]:
     """The kind of a node, checked to be a known one, and its body."""
     if not isinstance(data, _OBJECT):
         raise _wrong(path, f"expected an object, found {_described(data)}")
@@ -111,7 +112,7 @@ def _examine(name: str, value: object, fields: Mapping[str, tuple[type, ...]], p
             raise _wrong(f"{path}.{name}", message, text=value, position=problem.start) from None
 
 
-def _group(body: Mapping[str, Any], path: str) -> Condition:
+def _group(body: JsonMapping, path: str) -> Condition:
     written = body.get("logic", Logic.AND)
     logic = _LOGICS.get(written)
     if logic is None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from turnout.errors import MissingExtraError
+from turnout.untrusted import JsonObject
 
 FLIGHTS = 336_776
 """Number of flights in the data set."""
@@ -48,7 +49,7 @@ def _read(file: Any) -> Any:
     return csv.read_csv(file, convert_options=csv.ConvertOptions(strings_can_be_null=True))
 
 
-def flights(limit: int | None = None) -> Iterator[dict[str, Any]]:
+def flights(limit: int | None = None) -> Iterator[JsonObject]:
     """Yield the first *limit* flights, or all, in the order of their schedule; unknown fields are omitted.
 
     Each has the data set's own fields, and the airline's name as ``airline``.
@@ -74,7 +75,7 @@ def _iso(moment: datetime) -> str:
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def messages(limit: int | None = None, *, records: Iterable[dict[str, Any]] | None = None) -> Iterator[FlightMessage]:
+def messages(limit: int | None = None, *, records: Iterable[JsonObject] | None = None) -> Iterator[FlightMessage]:
     """Yield one message for each flight, and occasionally a truncated one (`CUT_OFF` in a whole year).
 
     The flights are *records*, or else the first *limit* of the data set.

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Final
+from typing import Final
 from urllib.parse import urlsplit
 
 _MAX_BODY: Final = 1 << 20
@@ -36,7 +36,7 @@ class DemoRegistry:
                 self.schemas.append(schema)
             return self.schemas.index(schema) + 1
 
-    def answer(self, method: str, path: str, body: bytes) -> tuple[int, dict[str, Any]]:
+    def answer(self, method: str, path: str, body: bytes) -> tuple[int, dict[str, object]]:
         """Return the status and the content of the answer to a request."""
         by_id = _BY_ID.fullmatch(path)
         if method == "GET" and by_id is not None:

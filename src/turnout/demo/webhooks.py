@@ -8,7 +8,6 @@ import threading
 from base64 import b64encode
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from typing import Any
 
 from turnout.conditions import parse
 from turnout.delivery.dispatcher import DeliveryCounts
@@ -53,7 +52,7 @@ class WebhookResult:
         """True if exactly the stored messages were received, with right signatures."""
         return bool(self.expected) and self.expected == self.receiver.ids and not self.receiver.unverified
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         """Return the outcome as JSON has it."""
         return {
             "complete": self.is_complete,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from turnout.codecs import Notation, TextNotation, notation_of
 from turnout.conditions import Condition, SeenLeaf, blame, format_condition, leaves, true_leaves
@@ -138,7 +137,7 @@ class RecordExplanation:
 
 def explain(
     program: Program,
-    record: Any,
+    record: object,
     index: Index | None = None,
     subscriptions: Mapping[str, Subscription] | None = None,
     *,

@@ -179,7 +179,7 @@ class _BatchDiff:
                 self._show("outcome", pair, row, self._reason(old, row), self._reason(new, row))
         return matrix
 
-    def _reason(self, version: Traced, row: int) -> Any:
+    def _reason(self, version: Traced, row: int) -> object:
         failure = version.trace.failures.get(row)
         return ABSENT if failure is None else f"{failure.stage}: {failure.message}"
 
@@ -245,18 +245,18 @@ class _BatchDiff:
     def _first(self, rows: RowIds) -> Iterator[int]:
         return (int(rows[at]) for at in self._positions.first(rows, self._limit))
 
-    def _show(self, kind: str, name: str, row: int, old: Any, new: Any) -> None:
+    def _show(self, kind: str, name: str, row: int, old: object, new: object) -> None:
         example = Example(self._positions.of(row), self._positions.topic(row), text_of(old), text_of(new))
         self._examples[kind, name].append(example)
 
 
-def _delivery(subscription: str | None, address: str | None) -> Any:
+def _delivery(subscription: str | None, address: str | None) -> object:
     if address is None:
         return ABSENT
     return {"to": address} if subscription is None else {"subscription": subscription, "to": address}
 
 
-def _content(raw: bytes | None) -> Any:
+def _content(raw: bytes | None) -> object:
     return ABSENT if raw is None else read_back(raw)
 
 
@@ -266,7 +266,7 @@ def _letters(trace: Trace) -> RowIds:
     return letters
 
 
-def _letter(version: Traced, reason: Any, *, to: bool) -> Any:
+def _letter(version: Traced, reason: object, *, to: bool) -> object:
     return {"reason": reason, "to": version.letters_to} if to else reason
 
 

@@ -7,6 +7,7 @@ from typing import Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from turnout.routes.endpoints import Part
+from turnout.untrusted import JsonObject
 
 Compared = Literal["value", "headers", "deliveries"]
 
@@ -67,7 +68,7 @@ class ExpectPart(Part):
     key: Any = None
     value: Any = None
     value_base64: str | None = None
-    headers: dict[str, Any] | None = None
+    headers: JsonObject | None = None
     deliveries: list[DeliveryPart] | None = None
     exact: list[Compared] = Field(default_factory=list)
 
@@ -91,7 +92,7 @@ class CasePart(Part):
     """
 
     name: str = Field(min_length=1)
-    record: dict[str, Any]
+    record: JsonObject
     expect: ExpectPart | None = None
     cluster: str | None = None
     subscriptions: list[SubscriptionPart] | None = None

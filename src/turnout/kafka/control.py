@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from turnout.caches import LruCache
 from turnout.errors import StreamError
@@ -62,7 +62,7 @@ class Note:
 
     batch: int
     split: str
-    counts: Mapping[str, Any]
+    counts: Mapping[str, object]
 
     def encode(self) -> bytes:
         """Return the note as the value of a record."""

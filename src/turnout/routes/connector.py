@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
-from typing import Any
 
 from turnout.errors import ConfigError, Mistake, shortened
 from turnout.routes.properties import properties
@@ -154,7 +153,7 @@ def _of_json(text: str, file: Path) -> tuple[Mapping[str, object], str | None]:
     return config, option_text(loaded.get("name"))
 
 
-def _of_expanded(loaded: Any, file: Path) -> Any:
+def _of_expanded(loaded: object, file: Path) -> object:
     """Return the only connector of ``GET /connectors?expand=info``; anything else as it is."""
     if not isinstance(loaded, dict) or not loaded or "config" in loaded:
         return loaded

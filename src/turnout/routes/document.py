@@ -14,6 +14,7 @@ from turnout.routes.health import HealthPart
 from turnout.routes.values import StoreUrl, interval
 from turnout.routes.webhooks import WebhooksPart
 from turnout.transforms import ErrorPolicy
+from turnout.untrusted import JsonObject
 
 _POLICYS = {"predicates": "failed_predicates"}
 """Names in an ``errors`` block that `ErrorPolicy` has another one for."""
@@ -167,10 +168,10 @@ class RouteDocument(Part):
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")
     source: AnySource
-    key: dict[str, Any] = Field(default_factory=lambda: {"format": "raw"})
-    value: dict[str, Any] = Field(default_factory=lambda: {"format": "raw"})
-    transforms: list[Any] | dict[str, Any] | str | None = None
-    mappings: dict[str, Any] | str | None = None
+    key: JsonObject = Field(default_factory=lambda: {"format": "raw"})
+    value: JsonObject = Field(default_factory=lambda: {"format": "raw"})
+    transforms: list[Any] | JsonObject | str | None = None
+    mappings: JsonObject | str | None = None
     cluster: str | None = None
     subscriptions: SubscriptionsPart | None = None
     unmatched: Literal["drop", "pass", "deadLetter"] | None = None

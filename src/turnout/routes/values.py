@@ -18,7 +18,7 @@ from turnout.subscriptions.address import url_problem
 from turnout.suggestions import did_you_mean, nearest
 from turnout.transforms.java.regex import check_java_regex
 from turnout.transforms.java.regex_characters import JavaRegexError
-from turnout.untrusted import decimal, is_whole
+from turnout.untrusted import JsonObject, decimal, is_whole
 
 Names = str | list[str]
 
@@ -154,7 +154,7 @@ def _moment(text: str) -> None:
         raise ValueError(f"found {text!r}, expected {expected}{did_you_mean(text, _PLACES)}") from None
 
 
-def _kafka_start(start: str | dict[str, Any]) -> str | dict[str, Any]:
+def _kafka_start(start: str | JsonObject) -> str | JsonObject:
     if isinstance(start, dict):
         for topic, offsets in start.items():
             if not isinstance(offsets, dict) or not all(_is_offset(*pair) for pair in offsets.items()):
@@ -180,7 +180,7 @@ StreamStart = Annotated[str | int | dict[str, int], AfterValidator(_stream_start
 Filters = Annotated[Names | None, AfterValidator(_each(_filter))]
 Prefix = Annotated[str | None, AfterValidator(_if_set(_prefix))]
 KafkaTopics = Annotated[Names | None, AfterValidator(_each(_topic))]
-KafkaStart = Annotated[str | dict[str, Any], AfterValidator(_kafka_start)]
+KafkaStart = Annotated[str | JsonObject, AfterValidator(_kafka_start)]
 JavaPattern = Annotated[str | None, AfterValidator(_if_set(_pattern))]
 StoreUrl = Annotated[str, AfterValidator(_if_set(_store))]
 

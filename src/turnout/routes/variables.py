@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path as FilePath
-from typing import Any
 
 from turnout.file_reading import read_file
 from turnout.routes.caller_limits import CallerLimits
@@ -61,13 +60,13 @@ class Variables:
             for key, value in document.items()
         }
 
-    def _registry(self, part: Any, side: str) -> Any:
+    def _registry(self, part: object, side: str) -> object:
         """Fill in the schema registry of keys or values: nothing else of a format depends on where a route runs."""
         if not isinstance(part, dict) or "registry" not in part:
             return part
         return {**part, "registry": self.fill(part["registry"], (side, "registry"))}
 
-    def fill(self, value: object, path: Path) -> Any:
+    def fill(self, value: object, path: Path) -> object:
         """Return the value at *path* of a document with the variables in its texts filled in."""
         if isinstance(value, str):
             return self._filled(value, path)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from base64 import b64decode
 from collections.abc import Iterable, Sequence
 from ipaddress import IPv4Network, IPv6Network, ip_network
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import AfterValidator, Field, field_validator
 
@@ -72,7 +72,7 @@ class WebhookEndpoint(Part):
 
     url: str
     secrets: Secrets = Field(default_factory=list)
-    delivery: dict[str, Any] | None = None
+    delivery: dict[str, object] | None = None
 
     @field_validator("url")
     @classmethod
@@ -84,7 +84,7 @@ class WebhookEndpoint(Part):
 
     @field_validator("delivery")
     @classmethod
-    def _delivery(cls, delivery: dict[str, Any] | None) -> dict[str, Any] | None:
+    def _delivery(cls, delivery: dict[str, object] | None) -> dict[str, object] | None:
         if delivery is not None:
             try:
                 DeliverySettings.from_mapping(delivery)

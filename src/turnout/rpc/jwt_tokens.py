@@ -8,7 +8,7 @@ import time
 import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 from urllib.parse import urlsplit
 
 import grpc
@@ -20,6 +20,7 @@ from turnout.rpc.status import RefusedError
 from turnout.subscriptions.destinations import check_pattern
 from turnout.subscriptions.quotas import Quota
 from turnout.subscriptions.tenants import check_tenant
+from turnout.untrusted import JsonObject
 
 _ALGORITHMS: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
 """Signatures that are accepted: of a private key that the issuer alone has. ``none`` and shared secrets are not."""
@@ -126,7 +127,7 @@ class JwtVerifier:
             key = self._key(str(header.get("kid", "")))
             if key is None or header.get("alg") not in _ALGORITHMS:
                 return None
-            claims: dict[str, Any] = jwt.decode(
+            claims: JsonObject = jwt.decode(
                 token,
                 key,
                 algorithms=[str(header["alg"])],
@@ -139,7 +140,7 @@ class JwtVerifier:
             return None
         return self._of(claims)
 
-    def _of(self, claims: dict[str, Any]) -> Caller:
+    def _of(self, claims: JsonObject) -> Caller:
         settings = self._settings
         tenant, rights = claims.get(settings.tenant_claim), claims.get(settings.rights_claim, ())
         named = rights.split() if isinstance(rights, str) else rights

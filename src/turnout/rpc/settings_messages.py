@@ -13,6 +13,7 @@ from turnout.subscriptions import Subscription
 from turnout.subscriptions.expiry import Expiry, ExpiryClock
 from turnout.subscriptions.past import time_of
 from turnout.subscriptions.settings import settings_from_mapping
+from turnout.untrusted import JsonObject
 
 SettingsMessage: TypeAlias = pb.SubscriptionDataInput | pb.SubscriptionDataOutput | pb.ConditionMatch
 
@@ -20,13 +21,13 @@ _CLOCKS: tuple[ExpiryClock, ...] = ("record", "wall")
 """In the order of the proto's enum."""
 
 
-def settings_from(message: SettingsMessage) -> dict[str, Any]:
+def settings_from(message: SettingsMessage) -> JsonObject:
     """Return the settings in a message as arguments of a `Subscription`.
 
     Raises:
         SubscriptionInvalidError: one means nothing; the message names the field.
     """
-    settings: dict[str, Any] = {"enabled": message.enabled} if message.HasField("enabled") else {}
+    settings: JsonObject = {"enabled": message.enabled} if message.HasField("enabled") else {}
     if message.HasField("expires"):
         number = int(message.expires.by)
         if not 0 <= number < len(_CLOCKS):

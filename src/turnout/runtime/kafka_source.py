@@ -19,7 +19,7 @@ from turnout.kafka.reader import PartitionRange
 from turnout.routes.endpoints import KafkaSource
 from turnout.routes.values import listed
 from turnout.transforms.java.regex import JavaRegex
-from turnout.untrusted import decimal, is_whole
+from turnout.untrusted import JsonMapping, JsonObject, decimal, is_whole
 
 REVISION: Final = "subscriptions.revision"
 _IDS, _FROM, _SPLITS = ":ids", ":from", ":splits"
@@ -28,7 +28,7 @@ _IDS, _FROM, _SPLITS = ":ids", ":from", ":splits"
 _SMALLEST_SPLIT: Final = 10_000
 _EARLIEST, _LATEST = -2, -1
 
-KafkaPlace: TypeAlias = "str | datetime | Mapping[str, Any]"
+KafkaPlace: TypeAlias = "str | datetime | JsonMapping"
 """``earliest``, ``latest``, a time, or offsets by topic and partition."""
 
 
@@ -142,7 +142,7 @@ class KafkaOffsets:
     revision: int | None = None
 
     @classmethod
-    def of_json(cls, document: Mapping[str, Any]) -> Self:
+    def of_json(cls, document: JsonMapping) -> Self:
         """Return the position that a checkpoint has.
 
         Raises:
@@ -156,9 +156,9 @@ class KafkaOffsets:
             raise StreamError(f"the checkpoint's offset is none of Kafka: {json.dumps(document)[:200]}") from None
         return cls(topics, ids, begins, document.get(_SPLITS), document.get(REVISION))
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """Inverse of `of_json`; topics and partitions in order, as Spark compares texts."""
-        document: dict[str, Any] = _texts(self.next)
+        document: JsonObject = _texts(self.next)
         if self.ids:
             document[_IDS] = dict(sorted(self.ids.items()))
         if self.begins:
@@ -178,7 +178,7 @@ def _numbers(offsets: Mapping[str, int]) -> dict[int, int]:
     return {int(number): int(offset) for number, offset in offsets.items()}
 
 
-def _texts(offsets: Mapping[str, Mapping[int, int]]) -> dict[str, Any]:
+def _texts(offsets: Mapping[str, Mapping[int, int]]) -> JsonObject:
     return {
         topic: {str(number): offset for number, offset in sorted(numbers.items())}
         for topic, numbers in sorted(offsets.items())
@@ -220,7 +220,7 @@ def resolved(
     return found
 
 
-def _missing(place: Mapping[str, Any], infos: Mapping[str, TopicInfo]) -> Iterator[Mistake]:
+def _missing(place: JsonMapping, infos: Mapping[str, TopicInfo]) -> Iterator[Mistake]:
     for topic, info in infos.items():
         offsets = place.get(topic)
         given = offsets if isinstance(offsets, Mapping) else {}

@@ -13,6 +13,7 @@ from turnout.durations import parse_duration
 from turnout.errors import ConfigError, Mistake
 from turnout.secrets import is_secret
 from turnout.suggestions import guesses
+from turnout.untrusted import JsonObject
 
 BodyFormat = Literal["standard", "cloudevents-binary", "cloudevents-structured", "cloudevents-batched"]
 """Form of a request: the message's bytes as they are, or a CloudEvent in one of three modes; a batch has one event."""
@@ -109,7 +110,7 @@ class DeliverySettings:
         by_key = {option.key: name for name, option in _OPTIONS.items()}
         unknown = [str(key) for key in mapping if key not in by_key]
         mistakes = [Mistake(key, f"unknown setting{guess}") for key, guess in guesses(unknown, by_key)]
-        values: dict[str, Any] = {}
+        values: JsonObject = {}
         for key, name in by_key.items():
             if key not in mapping:
                 continue
@@ -121,7 +122,7 @@ class DeliverySettings:
             raise ConfigError(mistakes, what="delivery settings")
         return cls(**values)
 
-    def to_mapping(self) -> dict[str, Any]:
+    def to_mapping(self) -> JsonObject:
         """Return the settings that are not defaults as plain values, from which `from_mapping` restores them."""
         return {
             _OPTIONS[item.name].key: _plain(getattr(self, item.name))

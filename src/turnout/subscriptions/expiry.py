@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final, Literal, Self, get_args
+from typing import Final, Literal, Self, get_args
 
 from turnout.epoch import microseconds_since_epoch
 from turnout.errors import SubscriptionInvalidError
@@ -59,7 +59,7 @@ class Expiry:
             raise SubscriptionInvalidError("expires.at: is required and missing")
         return cls(_time(mapping["at"]), mapping.get("by", "record"))
 
-    def to_mapping(self) -> dict[str, Any]:
+    def to_mapping(self) -> dict[str, object]:
         """Return plain values, from which `from_mapping` restores the expiry."""
         return {"at": self.at.isoformat(), "by": self.by}
 

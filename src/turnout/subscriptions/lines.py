@@ -14,7 +14,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Literal
+from typing import Literal
 
 from turnout.conditions import decode, encode
 from turnout.errors import (
@@ -28,12 +28,13 @@ from turnout.subscriptions.model import Subscription
 from turnout.subscriptions.rules import check
 from turnout.subscriptions.settings import SETTINGS, settings_from_mapping, settings_to_mapping
 from turnout.subscriptions.store import Store, create_many
+from turnout.untrusted import JsonObject
 
 BATCH = 10_000
 """Lines of one transaction: what an interruption costs at most, and what is stored all or not at all."""
 
 
-def subscription_to_json(subscription: Subscription) -> dict[str, Any]:
+def subscription_to_json(subscription: Subscription) -> JsonObject:
     """Return the subscription as plain JSON, from which `subscription_from_json` restores it with its ids."""
     return {
         "id": subscription.id,
@@ -78,13 +79,13 @@ def subscription_from_json(data: object) -> Subscription:
     return subscription
 
 
-def _object(value: object, path: str) -> dict[str, Any]:
+def _object(value: object, path: str) -> JsonObject:
     if not isinstance(value, dict):
         raise SubscriptionInvalidError(f"{path}: expected an object, found {value!r:.60}")
     return value
 
 
-def _only(body: dict[str, Any], known: tuple[str, ...], path: str) -> None:
+def _only(body: JsonObject, known: tuple[str, ...], path: str) -> None:
     for name in body:
         if name not in known:
             raise SubscriptionInvalidError(f"{path}{name}: unknown field; there are {', '.join(known)}")

@@ -5,12 +5,12 @@ One form for all stores, for JSON lines, REST and gRPC.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from turnout.errors import ConfigError, SubscriptionInvalidError
 from turnout.subscriptions.delivery import DeliverySettings
 from turnout.subscriptions.expiry import Expiry
+from turnout.untrusted import JsonMapping, JsonObject
 
 if TYPE_CHECKING:
     from turnout.subscriptions.model import Subscription
@@ -19,9 +19,9 @@ SETTINGS: Final = ("enabled", "expires", "delivery")
 """Their names, as fields of a `Subscription` and in its JSON."""
 
 
-def settings_to_mapping(subscription: Subscription) -> dict[str, Any]:
+def settings_to_mapping(subscription: Subscription) -> JsonObject:
     """Return the settings that are not defaults, from which `settings_from_mapping` restores them."""
-    settings: dict[str, Any] = {}
+    settings: JsonObject = {}
     if not subscription.enabled:
         settings["enabled"] = False
     if subscription.expires is not None:
@@ -31,13 +31,13 @@ def settings_to_mapping(subscription: Subscription) -> dict[str, Any]:
     return settings
 
 
-def settings_from_mapping(mapping: Mapping[str, Any]) -> dict[str, Any]:
+def settings_from_mapping(mapping: JsonMapping) -> JsonObject:
     """Return the settings in a mapping, which may hold other names, as arguments of a `Subscription`.
 
     Raises:
         SubscriptionInvalidError: one means nothing; the message names the field, the value and the expectation.
     """
-    settings: dict[str, Any] = {}
+    settings: JsonObject = {}
     if "enabled" in mapping:
         enabled = mapping["enabled"]
         if not isinstance(enabled, bool):

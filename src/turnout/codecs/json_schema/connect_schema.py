@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -13,6 +13,7 @@ from turnout.codecs.json_schema.options import JsonSchemaOptions
 from turnout.codecs.json_schema.values import ENUM, UNION, reader_of, union_field
 from turnout.records import Field, Schema
 from turnout.records.block import rows_of
+from turnout.untrusted import JsonMapping, JsonObject
 
 _MAX_TYPES: Final = 20_000
 _MAX_DEPTH: Final = 64
@@ -87,7 +88,7 @@ class _Types:
             types = types[0]
         return self._finished(self._bare(node, _type_of(node, types), document), node, optional=optional)
 
-    def _parts(self, node: Mapping[str, Any]) -> list[Node] | None:
+    def _parts(self, node: JsonMapping) -> list[Node] | None:
         """Return the schemas that all apply to a value; None where there is one only."""
         combined = [word for word in _COMBINED if word in node]
         others = {name: value for name, value in node.items() if name not in (*_COMBINED, *_OUTER)}
@@ -98,10 +99,10 @@ class _Types:
             return parts + [{word: node[word]} for word in combined if word != "allOf"]
         return None
 
-    def _all_of(self, node: Mapping[str, Any], parts: list[Node], document: Node, *, optional: bool) -> Schema:
+    def _all_of(self, node: JsonMapping, parts: list[Node], document: Node, *, optional: bool) -> Schema:
         properties: dict[str, tuple[Node, Node]] = {}
         required: set[str] = set()
-        leaves: list[Mapping[str, Any]] = []
+        leaves: list[JsonMapping] = []
         for part, where in self._flat(parts, document, 0):
             if isinstance(part.get("properties"), dict):
                 properties |= {name: (inner, where) for name, inner in part["properties"].items()}
@@ -111,7 +112,7 @@ class _Types:
         if properties and not leaves:
             return self._finished(self._struct(properties, required), node, optional=optional)
         if leaves and not properties:
-            merged: dict[str, Any] = {}
+            merged: JsonObject = {}
             for part in leaves:
                 merged = {**merged, **part}
             if not any(word in merged for word in _COMBINED) and len({str(one.get("type")) for one in leaves}) <= 2:
@@ -120,7 +121,7 @@ class _Types:
                 )
         raise ValueError(f"allOf of these schemas has no Connect schema: {_shown(parts)}")
 
-    def _flat(self, parts: list[Node], document: Node, depth: int) -> Iterator[tuple[Mapping[str, Any], Node]]:
+    def _flat(self, parts: list[Node], document: Node, depth: int) -> Iterator[tuple[JsonMapping, Node]]:
         """Yield schemas with those in the place of references and of ``allOf``."""
         if depth > _MAX_DEPTH:
             raise ValueError("the schema contains itself: recursive schemas have no Connect schema here")
@@ -140,7 +141,7 @@ class _Types:
             else:
                 yield from self._flat(inner, document, depth + 1)
 
-    def _any_of(self, node: Mapping[str, Any], members: list[Node], document: Node, *, optional: bool) -> Schema:
+    def _any_of(self, node: JsonMapping, members: list[Node], document: Node, *, optional: bool) -> Schema:
         others = [member for member in members if not _is_null(member)]
         if len(members) == 2 and len(others) == 1:
             return self.schema(others[0], document, optional=True)
@@ -153,7 +154,7 @@ class _Types:
         union = Schema("struct", len(others) < len(members), fields=fields)
         return self._finished(union, node, optional=optional).with_(name=UNION)
 
-    def _bare(self, node: Mapping[str, Any], kind: str, document: Node) -> Schema:
+    def _bare(self, node: JsonMapping, kind: str, document: Node) -> Schema:
         """Return the schema of a value of one type, without its attributes."""
         connect = node.get("connect.type")
         if "enum" in node and kind == "string":
@@ -182,7 +183,7 @@ class _Types:
             return self._struct({name: (inner, document) for name, inner in properties.items()}, required)
         raise ValueError(f"a value of the type {kind!r} has no Connect schema")
 
-    def _array(self, node: Mapping[str, Any], document: Node) -> Schema:
+    def _array(self, node: JsonMapping, document: Node) -> Schema:
         items = node.get("items")
         if not isinstance(items, dict):
             raise ValueError("an array has no schema of its items, or a schema for each of them")  # noqa: TRY004
@@ -202,7 +203,7 @@ class _Types:
             ),
         )
 
-    def _finished(self, schema: Schema, node: Mapping[str, Any], *, optional: bool) -> Schema:
+    def _finished(self, schema: Schema, node: JsonMapping, *, optional: bool) -> Schema:
         """Return a schema with the attributes of its JSON Schema."""
         title, doc, version = node.get("title"), node.get("description"), node.get("connect.version")
         parameters = node.get("connect.parameters")
@@ -223,7 +224,7 @@ class _Types:
         return schema.with_(default=blocks[0].whole()[0])
 
 
-def _type_of(node: Mapping[str, Any], given: object) -> str:
+def _type_of(node: JsonMapping, given: object) -> str:
     if isinstance(given, str):
         return given
     if "enum" in node:
@@ -251,7 +252,7 @@ def _position(pair: tuple[int, tuple[str, tuple[Node, Node]]]) -> int:
     return index if type(index) is int else at
 
 
-def _list(node: Mapping[str, Any], word: str) -> list[Node]:
+def _list(node: JsonMapping, word: str) -> list[Node]:
     found = node[word]
     if not isinstance(found, list) or not found:
         raise ValueError(f"{word}: expected a list of schemas, found {found!r}")

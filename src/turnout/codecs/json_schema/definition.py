@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -91,7 +91,7 @@ class _Definitions:
         return made
 
     def _attributes(self, schema: Schema) -> JsonObject:
-        found: dict[str, Any] = {
+        found: dict[str, object] = {
             "title": schema.name,
             "description": schema.doc,
             "connect.version": schema.version,

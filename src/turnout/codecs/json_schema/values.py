@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -135,7 +135,7 @@ def _is_of(schema: Schema, value: JsonType) -> bool:
     return isinstance(value, {"boolean": bool, "string": str, "array": list}.get(kind, ()))
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 from urllib.parse import urlsplit
 
 from turnout.codecs.kind import Setting, flag
@@ -107,7 +107,7 @@ class RegistryOptions:
         return replace(self, wait=0.0, dead_letter=False, of_keys=False)
 
 
-def _mapping(name: str, given: object, known: tuple[str, ...], *, secret: bool = False) -> dict[str, Any]:
+def _mapping(name: str, given: object, known: tuple[str, ...], *, secret: bool = False) -> dict[str, object]:
     if not isinstance(given, Mapping):
         shown = "another value" if secret or name == "registry" else repr(given)
         raise ValueError(f"{name}: expected a mapping of {', '.join(known)}, found {shown}")  # noqa: TRY004 - as all here

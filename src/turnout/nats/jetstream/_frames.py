@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from nats.errors import ProtocolError
 from nats.protocol.parser import Parser
@@ -32,7 +32,7 @@ class FrameParser(Parser):  # type: ignore[misc, unused-ignore]
         handlers: the handler for each subscription id, as the wire writes it.
     """
 
-    def __init__(self, client: Any, handlers: dict[bytes, Handler]) -> None:
+    def __init__(self, client: object, handlers: dict[bytes, Handler]) -> None:
         self._handlers = handlers
         self._partial: list[bytes] = []
         self._partial_size = 0

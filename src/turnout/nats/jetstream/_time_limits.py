@@ -36,7 +36,7 @@ async def within(work: Coroutine[Any, Any, T], seconds: float) -> T:
     return task.result()
 
 
-async def stop(*tasks: asyncio.Task[Any] | None) -> None:
+async def stop(*tasks: asyncio.Task[object] | None) -> None:
     """Cancel tasks until they are done, and wait for them; the caller's own task is left out.
 
     A cancellation of the caller is raised once they are.

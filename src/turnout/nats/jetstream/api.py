@@ -67,7 +67,7 @@ class Api:
         self.connection = connection
         self.prefix = prefix
         self.timeout = timeout
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._tasks: set[asyncio.Task[object]] = set()
 
     def spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Start work that must finish even if its caller is cancelled; `settle` waits for it."""

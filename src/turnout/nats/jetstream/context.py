@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
 
 from turnout.errors import ConfigError, Mistake
 from turnout.nats.jetstream.connection import ErrorCallback, NatsConnection
@@ -105,7 +104,7 @@ async def connect(
     timeout: float = 5.0,
     connect_timeout: float = 5.0,
     max_pending: int = 4000,
-    **options: Any,
+    **options: object,
 ) -> AsyncIterator[JetStream]:
     """Connect to a JetStream, for as long as the block lasts.
 

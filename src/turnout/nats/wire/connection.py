@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from turnout.errors import ConnectionLostError
 from turnout.nats.protocol.answers import read_object
@@ -93,7 +93,7 @@ class Connection(Link):
         self._requests = 0
 
     @classmethod
-    def open(cls, servers: str | Sequence[str] | ConnectionOptions, **options: Any) -> Self:
+    def open(cls, servers: str | Sequence[str] | ConnectionOptions, **options: object) -> Self:
         """Connect to the first of *servers* that answers; *options* are the arguments of `ConnectionOptions.of`.
 
         Raises:

@@ -8,7 +8,6 @@ import json
 import secrets
 import time
 from collections.abc import Sequence
-from typing import Any
 
 from turnout.errors import ConnectionLostError, StreamError
 from turnout.nats.protocol.answers import number_in, object_in, read_object
@@ -25,7 +24,7 @@ def create_stream(connection: Connection, config: JsonMapping) -> JsonObject:
     return connection.api(f"STREAM.CREATE.{config['name']}", config)
 
 
-def stream_info(connection: Connection, stream: str, **body: Any) -> JsonObject:
+def stream_info(connection: Connection, stream: str, **body: object) -> JsonObject:
     """Return configuration and state of *stream*; *body* may request more (``subjects_filter=">"``).
 
     Raises:
@@ -52,7 +51,7 @@ def delete_stream(connection: Connection, stream: str) -> None:
     connection.api(f"STREAM.DELETE.{stream}")
 
 
-def purge_stream(connection: Connection, stream: str, **body: Any) -> int:
+def purge_stream(connection: Connection, stream: str, **body: object) -> int:
     """Remove all messages or a selection in *body* (``filter``, ``seq``, ``keep``); return their number."""
     request = f"STREAM.PURGE.{stream}"
     return number_in(connection.api(request, body or None), "purged", request=request)

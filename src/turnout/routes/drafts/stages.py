@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from turnout.routes.document_paths import Document
 from turnout.transforms.base import PACKAGE
@@ -57,7 +56,7 @@ def _typed(texts: Mapping[str, str | None], options: Sequence[Option]) -> Docume
     return {name: _value(kinds.get(name), text) for name, text in texts.items() if name != "type"}
 
 
-def _value(option: Option | None, text: str | None) -> Any:
+def _value(option: Option | None, text: str | None) -> object:
     if option is None:
         return text
     try:

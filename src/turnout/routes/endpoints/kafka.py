@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any, Final, Literal, Self
+from typing import Final, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -92,7 +92,7 @@ class KafkaSource(_Kafka, Source):
     topics: KafkaTopics = Field(None, description="topics to read")
     topic_pattern: JavaPattern = Field(None, description="or a Java regular expression of topics")
     start: KafkaStart = Field("earliest", description="earliest, latest, an ISO time or offsets by topic and partition")
-    end: str | dict[str, Any] | None = None
+    end: str | dict[str, object] | None = None
     max_records_per_trigger: int | None = Field(None, gt=0)
     partitions: int | None = Field(None, gt=0, description="tasks that read at the same time, about")
     fail_on_data_loss: bool | None = None

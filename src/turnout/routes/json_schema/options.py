@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from turnout.routes.json_schema.models import JsonSchema
 from turnout.transforms.checks import OneOf
@@ -78,5 +77,5 @@ def _takes(option: Option, text: str | None) -> bool:
     return True
 
 
-def _plain(default: object) -> Any:
+def _plain(default: object) -> object:
     return list(default) if isinstance(default, tuple) else default

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from threading import Event
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from turnout.errors import ConfigError, Mistake, StreamError
 from turnout.kafka.admin import KafkaAdmin, TopicPartition
@@ -14,7 +14,7 @@ from turnout.kafka.options import KafkaOptions
 from turnout.kafka.reader import PartitionRange, RangeReader
 from turnout.runtime.endpoints.adapter import StreamEnd
 from turnout.runtime.kafka_source import partitions_of
-from turnout.untrusted import is_whole
+from turnout.untrusted import JsonMapping, JsonObject, is_whole
 
 if TYPE_CHECKING:
     from turnout.nats.wire.positions import Place
@@ -115,13 +115,13 @@ def no_single_offset(name: str, offset: int) -> Mistake:
     return Mistake(name, f'{problem}: give a time, or {{"topic:partition": offset}}')
 
 
-def offsets_by_topic(place: Mapping[str, Any]) -> dict[str, Any]:
+def offsets_by_topic(place: JsonMapping) -> JsonObject:
     """Return offsets by ``topic:partition`` as offsets by topic and partition; others stay as they are.
 
     >>> offsets_by_topic({"orders:0": 17, "orders:1": 4})
     {'orders': {'0': 17, '1': 4}}
     """
-    grouped: dict[str, Any] = {}
+    grouped: JsonObject = {}
     for name, value in place.items():
         topic, colon, number = name.rpartition(":")
         if colon and is_whole(value, -2):

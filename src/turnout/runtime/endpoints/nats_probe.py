@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import cast
 
 import pyarrow as pa
 
@@ -24,6 +24,7 @@ from turnout.nats.wire.records import with_stream
 from turnout.routes.endpoints import NatsSink, NatsSource
 from turnout.runtime.endpoints.adapter import CheckOutput, EndpointProbe
 from turnout.subjects import matches
+from turnout.untrusted import JsonMapping, JsonObject
 
 _SHOWN = 5
 _MOST_TOPICS = 100
@@ -111,7 +112,7 @@ class NatsProbe(EndpointProbe):
         """
         return list(self._info(stream)["config"].get("subjects") or ())
 
-    def _info(self, stream: str) -> dict[str, Any]:
+    def _info(self, stream: str) -> JsonObject:
         try:
             return stream_info(self._open, stream)
         except StreamError as failure:
@@ -192,7 +193,7 @@ class NatsProbe(EndpointProbe):
         return f"{len(topics):,} topics may be published to" if topics else "no topic to ask for"
 
 
-def _allowed(topic: str, permissions: Mapping[str, Any]) -> bool:
+def _allowed(topic: str, permissions: JsonMapping) -> bool:
     allow, deny = permissions.get("allow"), permissions.get("deny") or ()
     if any(matches(subject, topic) for subject in deny):
         return False

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
 from turnout.errors import StreamError
 from turnout.nats.wire import Connection, stream_info
 from turnout.routes.endpoints import NatsSource
 from turnout.subjects.pattern import common
+from turnout.untrusted import JsonMapping
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,7 @@ def _created(connection: Connection, stream: str) -> str | None:
         return None
 
 
-def _stored(connection: Connection, infos: Mapping[str, Mapping[str, Any]]) -> list[str]:
+def _stored(connection: Connection, infos: Mapping[str, JsonMapping]) -> list[str]:
     """Return the subjects that some streams store, also by way of the streams that they mirror or source from."""
     subjects: list[str] = []
     known, waiting = set(infos), [info["config"] for info in infos.values()]
@@ -68,13 +69,13 @@ def _stored(connection: Connection, infos: Mapping[str, Mapping[str, Any]]) -> l
     return subjects
 
 
-def _origins(config: Mapping[str, Any]) -> Iterable[str]:
+def _origins(config: JsonMapping) -> Iterable[str]:
     """The streams of the same account that a stream copies."""
     copied = [*([config["mirror"]] if config.get("mirror") else ()), *(config.get("sources") or ())]
     return (origin["name"] for origin in copied if not origin.get("external"))
 
 
-def _config(connection: Connection, stream: str) -> list[Mapping[str, Any]]:
+def _config(connection: Connection, stream: str) -> list[JsonMapping]:
     try:
         return [stream_info(connection, stream)["config"]]
     except StreamError:

@@ -11,7 +11,7 @@ from hmac import compare_digest
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Protocol, Self
 from urllib.parse import unquote
 
 from turnout.errors import TurnoutError
@@ -91,7 +91,7 @@ class IndexServer:
             def do_PUT(self) -> None:
                 _answer(self, put(self.path, self))
 
-            def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's name
+            def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
                 """Log nothing: the path contains the token."""
 
         return Handler

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from fastapi import APIRouter
 from pydantic import BaseModel, Field, StrictInt, StrictStr
 
@@ -19,7 +17,7 @@ class OffsetsModel(BaseModel):
 
     batch: int | None = Field(description="the last micro-batch that is done; null where none is")
     next: dict[str, object] = Field(description="by stream the sequence, by topic and partition the offset, to come")
-    begins_at: Any = Field(description="start that was set by a reset; null for the route's own")
+    begins_at: object = Field(description="start that was set by a reset; null for the route's own")
 
 
 class ResetForm(RequestForm):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import datetime
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, TypeAlias
 from urllib.parse import quote
 
 from fastapi import APIRouter, Header, Query, Response
@@ -19,7 +19,7 @@ from turnout.subscriptions import Subscription
 from turnout.subscriptions.audit import Action
 from turnout.subscriptions.expiry import Expiry, ExpiryClock
 from turnout.subscriptions.settings import settings_from_mapping
-from turnout.untrusted import decimal
+from turnout.untrusted import JsonObject, decimal
 
 router = APIRouter(prefix="/v1/subscriptions", tags=["subscriptions"])
 
@@ -163,13 +163,13 @@ class DeletedModel(BaseModel):
     deleted: int
 
 
-def _settings(form: SubscriptionForm | SubscriptionChange) -> dict[str, Any]:
+def _settings(form: SubscriptionForm | SubscriptionChange) -> JsonObject:
     """Return expiry and delivery settings of a form, as far as they are given.
 
     Raises:
         SubscriptionInvalidError: there are no such settings.
     """
-    settings: dict[str, Any] = {}
+    settings: JsonObject = {}
     if "expires" in form.model_fields_set:
         settings["expires"] = None if form.expires is None else form.expires.expiry()
     if "delivery" in form.model_fields_set:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
@@ -24,7 +24,7 @@ def published(route: Route, rows: DataFrame, stage: SparkStage, observation: str
     return map_in_arrow(rows, stage.publish, COUNTS).observe(observation, *_observed(route))
 
 
-def write_all(route: Route, rows: DataFrame, stage: SparkStage) -> dict[str, Any]:
+def write_all(route: Route, rows: DataFrame, stage: SparkStage) -> dict[str, object]:
     """Run the route over a frame and write to every sink; what was observed, once all have acknowledged."""
     observation = Observation()
     if publishes(route.sinks):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +161,6 @@ class Analysis:
     traffic: Traffic | None = None
     unread: tuple[Unread, ...] | None = None
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         """The same as plain values, for JSON."""
         return asdict(self)

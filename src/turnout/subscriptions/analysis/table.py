@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 
@@ -30,7 +30,7 @@ TABLE: Final = pa.schema(
 subscription is looked up by; ``tenant`` and the last two are null where there is none, or where it is not known."""
 
 
-def table_of(subscriptions: Iterable[Subscription], births: Mapping[str, Creation]) -> Any:
+def table_of(subscriptions: Iterable[Subscription], births: Mapping[str, Creation]) -> object:
     """The `pyarrow.Table` of some subscriptions, in no order.
 
     Args:

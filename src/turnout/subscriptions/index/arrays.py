@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +12,7 @@ from turnout.conditions.anchor import Kind
 from turnout.subscriptions.index.buckets import Ints, Longs
 from turnout.subscriptions.index.facts import Fact
 from turnout.subscriptions.index.text_arrays import Texts
+from turnout.untrusted import JsonObject
 
 EQUAL: Final = 0
 """A single fact (*a*) has the literal *b*."""
@@ -51,7 +52,7 @@ class Head:
     paired: int
     overlapping: bool
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> JsonObject:
         """The head as plain data."""
         return {
             "keys": self.keys,
@@ -63,7 +64,7 @@ class Head:
         }
 
     @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Head:
+    def from_json(cls, data: JsonObject) -> Head:
         """The head that `as_json` wrote."""
         facts = tuple((key, Kind(*kind)) for key, kind in data["facts"])
         return cls(

@@ -20,6 +20,7 @@ from turnout.errors import TurnoutError
 from turnout.files import new_file
 from turnout.subscriptions.index.arrays import Arrays, Head
 from turnout.subscriptions.index.text_arrays import Texts
+from turnout.untrusted import JsonObject
 
 _MAGIC = b"TURNOUTX"
 _VERSION = 7
@@ -125,7 +126,7 @@ def _mapped(path: Path) -> tuple[Head, Arrays, str]:
     return Head.from_json(data), _arrays(np.asarray(mapped), base, data["arrays"]), data["checksum"]
 
 
-def _head(path: Path, mapped: NDArray[np.uint8]) -> tuple[dict[str, Any], int]:
+def _head(path: Path, mapped: NDArray[np.uint8]) -> tuple[JsonObject, int]:
     """Return the header of the file, and the offset of its arrays."""
     if len(mapped) < _PREFIX.size:
         raise IndexFileError(path, "is no segment of an index: it is too short", _CURE)
@@ -150,7 +151,7 @@ def _arrays(mapped: NDArray[np.uint8], base: int, offsets: dict[str, list[Any]])
         kind = np.dtype(dtype)
         return mapped[base + at : base + at + kind.itemsize * count].view(kind)
 
-    parts: dict[str, Any] = {}
+    parts: JsonObject = {}
     for field in fields(Arrays):
         if field.name in offsets:
             parts[field.name] = array(field.name)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -30,6 +30,7 @@ from turnout.runtime.kafka_source import (
 )
 from turnout.spark.formats.kafka.reading import KafkaSplit
 from turnout.spark.formats.splits import split_row
+from turnout.untrusted import JsonObject
 
 _log = logging.getLogger(__name__)
 
@@ -48,9 +49,9 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: KafkaSourceOptions) -> None:
         self._options = options
         self._admin: KafkaAdmin | None = None
-        self._initial: dict[str, Any] | None = None
+        self._initial: JsonObject | None = None
         self._target: _Places | None = None
-        self._latest: dict[str, Any] | None = None
+        self._latest: JsonObject | None = None
         self._reported: set[str] = set()
         self._revisions = AskedRevisions(options.revisions_url) if options.revisions_url else None
 
@@ -60,7 +61,7 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # Spark's names
 
-    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+    def initialOffset(self) -> JsonObject:  # noqa: N802
         """Return the start of a query without a checkpoint, resolved once so that ``latest`` does not move."""
         if self._initial is None:
             infos = self._ask(self._topics)
@@ -80,7 +81,7 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ends = self._ends(infos)
         self._target = self._ask(lambda admin: resolved(admin, self._options.end, infos, ends))
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+    def latestOffset(self, start: JsonObject, limit: ReadLimit) -> JsonObject:  # noqa: N802
         """Return the end of the next micro-batch: all records that may be read, or as many as the limit admits.
 
         Raises:
@@ -103,13 +104,13 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 return start
             time.sleep(_PAUSE_SECONDS)
 
-    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
+    def reportLatestOffset(self) -> JsonObject | None:  # noqa: N802
         """Return the ends of the partitions as the last poll saw them: Spark shows them in the query's progress."""
         if self._latest is None:
             return None
         return {topic: {str(number): at for number, at in numbers.items()} for topic, numbers in self._latest.items()}
 
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+    def partitions(self, start: JsonObject, end: JsonObject) -> Sequence[InputPartition]:
         """Return the splits between two offsets: for a micro-batch that is done again, the same as before."""
         stop = KafkaOffsets.of_json(end)
         begins = KafkaOffsets.of_json(start).places() | KafkaOffsets(stop.begins).places()
@@ -124,7 +125,7 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if isinstance(partition, KafkaSplit) and partition.span is not None:
             yield split_row(self._options, partition)
 
-    def commit(self, end: dict[str, Any]) -> None:
+    def commit(self, end: JsonObject) -> None:
         """Do nothing: the checkpoint alone holds the position."""
 
     def stop(self) -> None:
@@ -194,13 +195,13 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _end(
         self,
-        start: dict[str, Any],
+        start: JsonObject,
         before: KafkaOffsets,
         places: _Places,
         tops: _Places,
         infos: Mapping[str, TopicInfo],
         limit: ReadLimit,
-    ) -> dict[str, Any]:
+    ) -> JsonObject:
         most = None if isinstance(limit, ReadAllAvailable) else self._options.max_records
         # No checkpoint has the place where a query begins. One that dies in this micro-batch does it again from here.
         known = {} if start == self._initial else before.places()
