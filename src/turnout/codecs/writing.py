@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import chain, islice
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -16,6 +16,7 @@ from turnout.errors import RecordError
 from turnout.records import BigInt, Block, Int8, Int16, Int32, Moment, Schema, Struct
 from turnout.records.text import text_of
 from turnout.records.types import Column, Columns, ConvertColumn, DynamicValue, Value
+from turnout.untrusted import JsonObject
 
 Written: TypeAlias = tuple[list[bytes | None], dict[int, RecordError]]
 """The text of each value, and at the places of those that cannot be written why."""
@@ -66,12 +67,12 @@ def texts_of(block: Block, form_of: Callable[[Schema | None], Form]) -> Written:
     return texts, errors
 
 
-def _has_text_names(members: Sequence[Mapping[Any, Any]]) -> bool:
+def _has_text_names(members: Sequence[Mapping[object, object]]) -> bool:
     """Return True if the first of some objects of one shape has only names that are texts."""
     return all(type(name) is str for name in members[0])
 
 
-def _member_texts(members: Sequence[dict[str, Any]], errors: dict[int, RecordError]) -> list[bytes | None]:
+def _member_texts(members: Sequence[JsonObject], errors: dict[int, RecordError]) -> list[bytes | None]:
     """The JSON texts of schemaless objects that were never put into columns."""
     try:
         texts = _lines(iter(members))
@@ -123,7 +124,7 @@ def _objects(count: int, columns: Columns, errors: dict[int, RecordError]) -> li
     return _texts([dict(zip(names, row, strict=True)) for row in zip(*columns.values(), strict=True)], errors)
 
 
-def _lines(values: Iterator[msgspec.Struct] | Iterator[dict[str, Any]]) -> list[bytes | None]:
+def _lines(values: Iterator[msgspec.Struct] | Iterator[JsonObject]) -> list[bytes | None]:
     """The text of each value; some at a time are written into one buffer, in which no text has a line's end."""
     texts: list[bytes | None] = []
     while chunk := list(islice(values, _CHUNK)):

@@ -17,6 +17,7 @@ from turnout.conditions.text import parse
 from turnout.multivalued import ANY_KEY, Expanded, Metadata, Texts, metadata_key, texts_or_none
 from turnout.records.paths import EACH, PathError, leaf_texts, parse_elements
 from turnout.records.text import text_of
+from turnout.records.types import DynamicValue
 
 _MOST_CACHED: Final = 1 << 12
 """Characters of a value beyond which it is read again for each leaf."""
@@ -50,7 +51,7 @@ def _elements(value: str) -> list[Any]:
 _cached = lru_cache(maxsize=1024)(_elements)
 
 
-def _metadata(element: Any, keys: Iterable[str]) -> Metadata:
+def _metadata(element: DynamicValue, keys: Iterable[str]) -> Metadata:
     texts: dict[str, Texts] = {}
     for key in keys:
         if key == ANY_KEY:
@@ -70,7 +71,7 @@ def _steps(path: str) -> tuple[str, ...] | None:
         return None
 
 
-def _at(element: Any, path: str) -> list[Any]:
+def _at(element: DynamicValue, path: str) -> list[Any]:
     """Return the values at a path in an element."""
     steps = _steps(path)
     values = [] if steps is None else [element]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import ceil
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +16,7 @@ from turnout.engine.reserved import without_reserved
 from turnout.records import Batch, Failure, Headers, Positions
 from turnout.records.block import rows_of
 from turnout.records.casts import as_type
-from turnout.records.types import ArrowBatch
+from turnout.records.types import ArrowBatch, NewColumn
 
 AT_ONCE: Final = 5_000
 """At most so many records: with 10,000 and more the same steps find their values in no cache and take up to twice as
@@ -97,7 +97,7 @@ def _decoded(codec: Codec, rows: Positions, texts: Sequence[bytes | None], heade
     return codec.decode_with(rows, texts, ids)
 
 
-def _list(batch: ArrowBatch, name: str) -> list[Any]:
+def _list(batch: ArrowBatch, name: str) -> NewColumn:
     if name not in batch.schema.names:
         return [None] * batch.num_rows
     column = batch.column(name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,7 @@ from turnout.records.block import Block, Positions, rows_of, taking
 from turnout.records.grouping import group
 from turnout.records.headers import Header, Headers
 from turnout.records.schema import Schema
-from turnout.records.types import Column, Value
+from turnout.records.types import Column, DynamicValue, Value
 
 ALIVE: Final = 0
 FILTERED: Final = 1
@@ -40,8 +40,8 @@ class Record:
     """
 
     topic: str | None
-    value: Any = None
-    key: Any = None
+    value: DynamicValue = None
+    key: DynamicValue = None
     headers: Sequence[Header] = ()
     partition: int | None = 0
     offset: int | None = None

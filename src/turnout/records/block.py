@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from operator import itemgetter
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from turnout.records.schema import Schema
-from turnout.records.types import Column, Columns, ConvertColumn, Value
+from turnout.records.types import Column, Columns, ConvertColumn, DynamicValue, NewColumn, Value
 
 _SLICE: Final = 12
 """Taking a slice costs as much as taking so many items one by one (measured)."""
@@ -44,7 +44,7 @@ class Shape(NamedTuple):
 
     kind: str
     schema: Schema | None
-    names: tuple[Any, ...] = ()
+    names: tuple[DynamicValue, ...] = ()
     types: tuple[type, ...] = ()
 
 
@@ -293,7 +293,7 @@ class Block:
         """Return nulls in the same rows."""
         return Block(self.rows, schema)
 
-    def whole(self) -> list[Any]:
+    def whole(self) -> NewColumn:
         """Return each value as one Python object: a dict for an object, None for a null."""
         content = self._content
         if isinstance(content, _UnopenedObjects):

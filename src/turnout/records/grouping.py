@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import chain
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 
 from turnout.records.block import Block, Positions, columns_of, types_of
 from turnout.records.schema import Schema
-from turnout.records.types import Column, Value
+from turnout.records.types import Column, NewColumn, Value
 
 SMALL: Final = 64
 """Of fewer objects of one shape columns cost more than they save (measured)."""
 
-_Members: TypeAlias = tuple[list[int], list[Any]]
+_Members: TypeAlias = tuple[list[int], NewColumn]
 """Indices of values, and the values."""
 
 _PLAIN: Final = "plain"

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 from turnout.multivalued import Texts, texts_or_none
 from turnout.records.block import Block
 from turnout.records.scalars import Moment, Struct
 from turnout.records.schema import ANY, Schema
 from turnout.records.text import text_of
-from turnout.records.types import Column, Value
+from turnout.records.types import Column, DynamicValue, NewColumn, Value
 
 _REPEATING = {int, bool, bytes, Moment}
 """Types of which values that are equal have equal texts; 0.0 and -0.0, or 1.0 and 1.00 as decimals, have not."""
@@ -226,7 +226,7 @@ def leaf_texts_at(blocks: Iterable[Block], steps: Sequence[str], count: int) -> 
 
 def leaf_texts(value: Value, schema: Schema | None = None) -> Iterator[str]:
     """Yield the text of each value inside, left to right; however deep they are, without recursion."""
-    left: list[tuple[Any, Schema | None]] = [(value, schema)]
+    left: list[tuple[DynamicValue, Schema | None]] = [(value, schema)]
     while left:
         inner, own = left.pop()
         if isinstance(inner, Struct):
@@ -240,7 +240,7 @@ def leaf_texts(value: Value, schema: Schema | None = None) -> Iterator[str]:
             yield text
 
 
-def _schema_inside(schema: Schema | None, name: Any) -> Schema | None:
+def _schema_inside(schema: Schema | None, name: DynamicValue) -> Schema | None:
     if schema is None or schema.type == ANY:
         return None
     return schema.values if schema.type == "map" else schema.field(name)
@@ -250,7 +250,7 @@ def _elements(schema: Schema | None, column: Column, owners: Sequence[int]) -> t
     """Return the elements of each array of a column, with their schema and the owner of each."""
     is_array = schema is not None and schema.type == "array"
     inner = schema.values if schema is not None and is_array else schema
-    elements: list[Any] = []
+    elements: NewColumn = []
     of_elements: list[int] = []
     for value, owner in zip(column, owners, strict=True):
         own = _elements_of(value)
@@ -259,7 +259,7 @@ def _elements(schema: Schema | None, column: Column, owners: Sequence[int]) -> t
     return inner, elements, of_elements
 
 
-def _elements_of(value: Value) -> Sequence[Any]:
+def _elements_of(value: Value) -> Column:
     if value is None:
         return ()
     if isinstance(value, _Typed) and isinstance(value.value, list | tuple):
@@ -300,7 +300,7 @@ def _inside(schema: Schema | None, column: Column, step: str) -> tuple[Schema | 
     return inner, [value.get(step) if type(value) is dict else None for value in column]
 
 
-def _entry(value: Value, step: str) -> Any:
+def _entry(value: Value, step: str) -> DynamicValue:
     if type(value) is dict:
         return value.get(step)
     if isinstance(value, Struct):

@@ -8,7 +8,7 @@ from decimal import Context, Decimal
 from typing import Any
 
 from turnout.epoch import MILLISECONDS_PER_DAY
-from turnout.records.types import Fields, Value
+from turnout.records.types import DynamicValue, Fields, Value
 from turnout.untrusted import JsonObject
 
 _DATA = "org.apache.kafka.connect.data."
@@ -86,7 +86,7 @@ class Schema:
     type: str
     optional: bool = False
     # Part of what makes schemas equal, but a dict or a list has no hash.
-    default: Any = field(default=None, hash=False)
+    default: DynamicValue = field(default=None, hash=False)
     name: str | None = None
     version: int | None = None
     doc: str | None = None
@@ -195,7 +195,7 @@ def default_of(schema: Schema, name: str) -> Value:
     return schema.default.get(name) if isinstance(schema.default, dict) else None
 
 
-def _default_to_json(schema: Schema, value: Any, *, numeric: bool) -> Any:
+def _default_to_json(schema: Schema, value: DynamicValue, *, numeric: bool) -> DynamicValue:
     if value is None:
         return None
     if schema.type == "struct":
@@ -213,7 +213,7 @@ def _default_to_json(schema: Schema, value: Any, *, numeric: bool) -> Any:
     return value
 
 
-def _default_from_json(schema: Schema, value: Any) -> Any:
+def _default_from_json(schema: Schema, value: DynamicValue) -> DynamicValue:
     if value is None:
         return None
     if schema.type == "struct":

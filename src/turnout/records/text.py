@@ -8,7 +8,7 @@ from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from itertools import chain
-from typing import Any, Final, cast
+from typing import Final, cast
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from turnout.epoch import MILLISECONDS_PER_DAY
 from turnout.multivalued import Metadata, metadata_of, texts_or_none
 from turnout.records.scalars import Float32, Moment, Struct
 from turnout.records.schema import DATE, TIME, Schema
+from turnout.records.types import DynamicValue
 
 
 def text_of(value: object, schema: Schema | None = None) -> str | None:
@@ -77,7 +78,7 @@ def readable(raw: bytes | None) -> str | None:
     return None if raw is None else raw.decode("utf-8", "replace")
 
 
-def json_of(value: object, schema: Schema | None = None) -> Any:
+def json_of(value: object, schema: Schema | None = None) -> DynamicValue:
     """The value as the standard library's JSON takes it: times in ISO 8601, bytes in base64, decimals as numbers."""
     if isinstance(value, Struct):
         return json_of(value.fields, value.schema)

@@ -7,7 +7,7 @@ from copy import copy
 from functools import cached_property
 from itertools import accumulate, pairwise
 from operator import attrgetter, eq
-from typing import Any, Final, TypeAlias, overload
+from typing import Final, TypeAlias, TypeVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,8 @@ _AT_ONCE = 256
 """Ids are taken for this many messages at a time: what was touched is still in the cache when it is handed out."""
 
 _Numbers: TypeAlias = NDArray[np.int64]
+
+T = TypeVar("T")
 
 
 class MatchBatch(Sequence["MatchList"]):
@@ -116,8 +118,8 @@ class MatchBatch(Sequence["MatchList"]):
     def _answers(self) -> list[Answer]:
         return self._taken(_answers_of, self._numbers)
 
-    def _by_message(self, of_layer: _OfLayer, of_answer: Callable[[Answer], Any]) -> list[list[Any]]:
-        of_messages: list[list[Any]] = []
+    def _by_message(self, of_layer: _OfLayer[T], of_answer: Callable[[Answer], T]) -> list[list[T]]:
+        of_messages: list[list[T]] = []
         for begun in range(0, len(self._messages), _AT_ONCE):
             starts = self._starts[begun : begun + _AT_ONCE + 1]
             values = self._taken(of_layer, self._numbers[starts[0] : starts[-1]])
@@ -126,7 +128,7 @@ class MatchBatch(Sequence["MatchList"]):
             of_messages[row] += map(of_answer, answers)
         return of_messages
 
-    def _taken(self, of_layer: _OfLayer, numbers: _Numbers) -> list[Any]:
+    def _taken(self, of_layer: _OfLayer[T], numbers: _Numbers) -> list[T]:
         """Return the items of the subscriptions with these index numbers."""
         if len(self._layers) == 1:
             return of_layer(self._layers[0], numbers)
@@ -134,7 +136,8 @@ class MatchBatch(Sequence["MatchList"]):
         for layer, (first, end) in zip(self._layers, pairwise(self._first), strict=True):
             mine = np.flatnonzero((first <= numbers) & (numbers < end))
             values[mine] = objects(of_layer(layer, numbers.take(mine) - first))
-        return values.tolist()
+        taken: list[T] = values.tolist()
+        return taken
 
 
 class MatchList(Sequence[Match]):
@@ -237,22 +240,22 @@ class MessageMatches(MatchList):
 NO_MATCHES: Final = MessageMatches({}, (), ())
 """Matches of a message that nothing matches."""
 
-_OfLayer: TypeAlias = Callable[[Answers, _Numbers], list[Any]]
+_OfLayer: TypeAlias = Callable[[Answers, _Numbers], list[T]]
 
 
-def _ids_of(layer: Answers, numbers: _Numbers) -> list[Any]:
-    ids: list[Any] = layer.ids.take(numbers).tolist()
+def _ids_of(layer: Answers, numbers: _Numbers) -> list[str]:
+    ids: list[str] = layer.ids.take(numbers).tolist()
     return ids
 
 
-def _destinations_of(layer: Answers, numbers: _Numbers) -> list[Any]:
-    destinations: list[Any] = layer.destinations.take(numbers).tolist()
+def _destinations_of(layer: Answers, numbers: _Numbers) -> list[tuple[str, ...]]:
+    destinations: list[tuple[str, ...]] = layer.destinations.take(numbers).tolist()
     return destinations
 
 
-def _answers_of(layer: Answers, numbers: _Numbers) -> list[Any]:
+def _answers_of(layer: Answers, numbers: _Numbers) -> list[Answer]:
     return layer.some(numbers.tolist())
 
 
-def _same(ours: Sequence[Any], other: Sequence[Any]) -> bool:
+def _same(ours: Sequence[object], other: Sequence[object]) -> bool:
     return len(ours) == len(other) and all(map(eq, ours, other))

@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any
 
 import numpy as np
 
 from turnout.records import Block, Positions, group
 from turnout.records.grouping import SMALL
+from turnout.untrusted import JsonObject
 
-Objects = list[dict[str, Any]]
+Objects = list[JsonObject]
 """Schemaless objects of a mixed block, which it owns."""
 
 
@@ -46,7 +46,7 @@ class EachObject:
         convert: gives the new object.
     """
 
-    convert: Callable[[dict[str, Any]], dict[str, Any]]
+    convert: Callable[[JsonObject], JsonObject]
 
 
 def mix(side: list[Block]) -> None:
@@ -77,7 +77,7 @@ def _is_small(block: Block) -> bool:
 
 def _owned(block: Block) -> Objects:
     """Return the objects of a block as dicts that nobody else has."""
-    members: Sequence[dict[str, Any]] = block.members or ()
+    members: Sequence[JsonObject] = block.members or ()
     return list(members) if block.kind == "mixed" else [member.copy() for member in members]
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 from turnout.errors import RecordError
 from turnout.records import Field, Schema
+from turnout.records.types import Column, DynamicValue
 
 _TEXT, _FLAG, _INT, _LONG, _DOUBLE, _BYTES = (
     Schema(name, optional=True) for name in ("string", "boolean", "int32", "int64", "float64", "bytes")
@@ -40,7 +41,7 @@ class PayloadSchemas:
     def __init__(self, *, nulls: bool) -> None:
         self._null = _BYTES if nulls else None
 
-    def expanded(self, payload: object, name: str) -> tuple[Schema, Any, object]:
+    def expanded(self, payload: object, name: str) -> tuple[Schema, DynamicValue, object]:
         """Return the schema of a JSON object in a text, its value with every field of that, and the object itself.
 
         Args:
@@ -85,7 +86,7 @@ class PayloadSchemas:
             return None if members is None else Schema("array", optional=True, values=members)
         return _plain(value)
 
-    def _members(self, values: Sequence[Any], name: str | None, depth: int) -> Schema:
+    def _members(self, values: Column, name: str | None, depth: int) -> Schema:
         there = [value for value in values if value is not None]
         if not there and self._null is not None:
             return self._null
@@ -114,7 +115,7 @@ def _merged(schemas: Sequence[Schema]) -> Schema:
     return Schema("struct", name=schemas[0].name, fields=tuple(Field(*pair) for pair in fields.items()))
 
 
-def with_fields(value: Any, schema: Schema) -> Any:
+def with_fields(value: DynamicValue, schema: Schema) -> DynamicValue:
     """Return a JSON value with every field of its schema, and with nothing else.
 
     Raises:

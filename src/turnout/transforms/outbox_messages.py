@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
 from turnout.errors import RecordError
 from turnout.records import Batch, Block, Field, Schema, group
-from turnout.records.types import Column, NewColumns, Value
+from turnout.records.types import Column, DynamicValue, NewColumn, NewColumns, Value
 from turnout.transforms.base import Errors
 from turnout.transforms.debezium_envelope import is_envelope
 from turnout.transforms.java.regex import JavaRegex
@@ -39,7 +39,7 @@ class _Payloads(NamedTuple):
 
     schema: Schema | None
     indices: list[int]
-    values: list[Any]
+    values: NewColumn
 
 
 class OutboxMessages:
@@ -274,7 +274,7 @@ def _text(value: object) -> str:
     return value if isinstance(value, str) else "x"
 
 
-def _divided(value: Any, unit: int) -> int:
+def _divided(value: DynamicValue, unit: int) -> int:
     """Return a time in milliseconds; Java's division drops the rest, also of negative numbers."""
     return int(value // unit if value >= 0 else -(-value // unit))
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from typing import Any, ClassVar, Final, NamedTuple, Self, TypeAlias
+from typing import ClassVar, Final, NamedTuple, Self, TypeAlias
 
 import numpy as np
 import yaml
@@ -20,7 +20,7 @@ from turnout.records import Batch, Block, Field, Positions, Schema, Shape, group
 from turnout.records.block import rows_of
 from turnout.records.paths import PathError, parse_path
 from turnout.records.schema import ANY, TIMESTAMP
-from turnout.records.types import NewColumns
+from turnout.records.types import Column, DynamicValue, NewColumn, NewColumns
 from turnout.transforms.base import Errors, NamedField, Side, Step, Transform, mistake
 from turnout.transforms.flow import HEADERS, KEY, VALUE, ContentPath, Move, fits
 from turnout.transforms.nested import FieldPath, Nesting, Tree, nested_step
@@ -50,7 +50,7 @@ _KEPT: Final[Mapping[str, frozenset[str]]] = {
 }
 """Types of a field that is there which take the values of such an expression."""
 
-_Values: TypeAlias = dict[int, Any]
+_Values: TypeAlias = dict[int, DynamicValue]
 """Row of the batch → value."""
 
 
@@ -236,7 +236,7 @@ class _Reader:
             for root, side in ((KEY, batch.key), (VALUE, batch.value))
             if root in by_root
         }
-        address: dict[str, Sequence[Any] | NDArray[np.int64] | None] = {
+        address: dict[str, Column | NDArray[np.int64] | None] = {
             "topic": batch.topics,
             "partition": batch.partitions,
             "offset": batch.offsets,
@@ -266,12 +266,10 @@ class _Reader:
         return inputs
 
 
-def _whole_values(
-    side: Sequence[Block], paths: set[tuple[str, ...]]
-) -> tuple[dict[int, Schema | None], dict[int, Any]]:
+def _whole_values(side: Sequence[Block], paths: set[tuple[str, ...]]) -> tuple[dict[int, Schema | None], _Values]:
     """Return the schema and the value of each row, of objects only the fields that are named."""
     schemas: dict[int, Schema | None] = {}
-    values: dict[int, Any] = {}
+    values: _Values = {}
     for block in side:
         if block.kind == "object" and () not in paths:
             names = [name for name in dict.fromkeys(path[0] for path in sorted(paths)) if name in block.columns]
@@ -322,7 +320,7 @@ class _Computed(NamedTuple):
     type: str
     values: _Values
 
-    def column(self, block: Block) -> list[Any]:
+    def column(self, block: Block) -> NewColumn:
         return [self.values[row] for row in block.rows.tolist()]
 
     def schema(self, there: Schema | None, name: str) -> Schema:
@@ -382,7 +380,7 @@ class _FlatSet(Transform):
         return Step(run)
 
 
-def _shaped(schema: Schema, value: Any) -> Any:
+def _shaped(schema: Schema, value: DynamicValue) -> DynamicValue:
     """Return a value as a field of that schema has it: whole numbers where it has fractions, every field of a struct.
 
     Raises:

@@ -16,16 +16,16 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class _Coding:
-    encode: Callable[[Any], Any]
-    decode: Callable[[Any], Any]
+    encode: Callable[[Any], object]
+    decode: Callable[[Any], object]
 
 
-def coded(encoder: Callable[[Any], Any], decoder: Callable[[Any], Any], default: Any = None) -> Any:
+def coded(encoder: Callable[[Any], object], decoder: Callable[[Any], object], default: object = None) -> Any:
     """A field that is written by one function and read by another."""
     return field(default=default, metadata={"coding": _Coding(encoder, decoder)})
 
 
-def seconds(default: Any = None) -> Any:
+def seconds(default: object = None) -> Any:
     """A duration: seconds here, whole nanoseconds on the wire."""
     return coded(lambda value: round(value * 1_000_000_000), lambda value: value / 1_000_000_000, default)
 
@@ -66,7 +66,7 @@ def nested(kind: type[Any]) -> Any:
     return coded(encode, lambda value: decode(kind, value))
 
 
-def nested_list(kind: type[Any], default: Any = None) -> Any:
+def nested_list(kind: type[Any], default: object = None) -> Any:
     """A field that is a list of other dataclasses."""
     return coded(
         lambda value: [encode(item) for item in value],
@@ -75,7 +75,7 @@ def nested_list(kind: type[Any], default: Any = None) -> Any:
     )
 
 
-def enumeration(kind: type[StrEnum], default: Any = None) -> Any:
+def enumeration(kind: type[StrEnum], default: object = None) -> Any:
     """Field with a member of an enumeration; a value of a later server stays plain text."""
 
     def read(text: str) -> str:

@@ -14,7 +14,7 @@ from turnout.routes.endpoints.base import Endpoint, Sink, Source
 from turnout.routes.values import Brokers, JavaPattern, KafkaStart, KafkaTopics, listed
 from turnout.transforms.java.regex import JavaRegex
 from turnout.transforms.java.regex_characters import JavaRegexError
-from turnout.untrusted import LARGEST_SEQUENCE, decimal
+from turnout.untrusted import LARGEST_SEQUENCE, JsonObject, decimal
 
 _TOPIC = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}")
 _OWN_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
@@ -92,7 +92,7 @@ class KafkaSource(_Kafka, Source):
     topics: KafkaTopics = Field(None, description="topics to read")
     topic_pattern: JavaPattern = Field(None, description="or a Java regular expression of topics")
     start: KafkaStart = Field("earliest", description="earliest, latest, an ISO time or offsets by topic and partition")
-    end: str | dict[str, object] | None = None
+    end: str | JsonObject | None = None
     max_records_per_trigger: int | None = Field(None, gt=0)
     partitions: int | None = Field(None, gt=0, description="tasks that read at the same time, about")
     fail_on_data_loss: bool | None = None

@@ -13,13 +13,13 @@ from datetime import timedelta
 from decimal import Context, Decimal
 from functools import lru_cache
 from itertools import pairwise
-from typing import Any, Final
+from typing import Final
 
 from turnout.epoch import MILLISECONDS_PER_DAY
 from turnout.errors import RecordError
 from turnout.records import BigInt, Float32, Moment, Schema, Struct
 from turnout.records.schema import DATE, DECIMAL, DIGITS, TIME
-from turnout.records.types import Value
+from turnout.records.types import DynamicValue, Value
 
 _MILLI: Final = timedelta(milliseconds=1) // timedelta(microseconds=1)
 _SHORT: Final = 63
@@ -142,7 +142,7 @@ class _VariantReader:
         return [self.at(base + offset) for offset in offsets]
 
 
-def encode(value: Any, schema: Schema | None = None) -> tuple[bytes, bytes]:
+def encode(value: DynamicValue, schema: Schema | None = None) -> tuple[bytes, bytes]:
     """A value, with its schema or schemaless, as a variant: its value and its metadata.
 
     A map whose keys are not all strings is an array of pairs, as JsonConverter writes it.
@@ -194,7 +194,7 @@ class _Writer:
     def __init__(self) -> None:
         self.ids: dict[str, int] = {}
 
-    def value(self, value: Any, schema: Schema | None) -> bytes:
+    def value(self, value: DynamicValue, schema: Schema | None) -> bytes:
         """The bytes of a value."""
         if value is None:
             return _primitive(_NULL)
@@ -225,7 +225,7 @@ class _Writer:
         body = bytes(value)
         return _primitive(_BINARY, struct.pack("<I", len(body)) + body)
 
-    def _mapping(self, value: Mapping[Any, Any], schema: Schema | None) -> bytes:
+    def _mapping(self, value: Mapping[DynamicValue, DynamicValue], schema: Schema | None) -> bytes:
         if schema is not None and schema.type == "struct":
             return self._object(
                 {field.name: self.value(value.get(field.name), field.schema) for field in schema.fields}

@@ -15,6 +15,7 @@ from turnout.epoch import MILLISECONDS_PER_DAY
 from turnout.errors import RecordError
 from turnout.records import Block, Positions, Schema, Struct
 from turnout.records.schema import ANY, DATE, DECIMAL, TIME, TIMESTAMP
+from turnout.records.types import Column
 from turnout.runtime.frames.variant import encode
 
 VARIANT: Final = pa.struct(
@@ -132,7 +133,7 @@ def _of_block(block: Block, schema: Schema | None) -> pa.Array:
     return _array(block.values, schema)
 
 
-def _array(values: Sequence[Any], schema: Schema | None) -> pa.Array:
+def _array(values: Column, schema: Schema | None) -> pa.Array:
     """A column of values, None for nulls."""
     if schema is None or schema.type == ANY:
         return _variants(values, None)
@@ -156,7 +157,7 @@ def _array(values: Sequence[Any], schema: Schema | None) -> pa.Array:
     return pa.array(values, _PRIMITIVES[schema.type])
 
 
-def _logical(values: Sequence[Any], schema: Schema) -> pa.Array:
+def _logical(values: Column, schema: Schema) -> pa.Array:
     type_ = arrow_type(schema)
     if schema.logical == DECIMAL:
         return pa.array(values, type_)
@@ -168,7 +169,7 @@ def _logical(values: Sequence[Any], schema: Schema) -> pa.Array:
     return pc.multiply_checked(pa.array(values, pa.int64()), _MILLI).cast(type_)
 
 
-def _struct(columns: Sequence[Sequence[Any]], schema: Schema, count: int, null: list[bool] | None = None) -> pa.Array:
+def _struct(columns: Sequence[Column], schema: Schema, count: int, null: list[bool] | None = None) -> pa.Array:
     type_ = arrow_type(schema)
     mask = pa.array(null) if null is not None and any(null) else None
     if not columns:
@@ -177,7 +178,7 @@ def _struct(columns: Sequence[Sequence[Any]], schema: Schema, count: int, null: 
     return pa.StructArray.from_arrays(arrays, fields=list(type_), mask=mask)
 
 
-def _variants(values: Sequence[Any], schema: Schema | None) -> pa.Array:
+def _variants(values: Column, schema: Schema | None) -> pa.Array:
     pairs = [None if value is None else encode(value, schema) for value in values]
     bodies = pa.array([b"" if pair is None else pair[0] for pair in pairs], pa.binary())
     metadata = pa.array([b"" if pair is None else pair[1] for pair in pairs], pa.binary())

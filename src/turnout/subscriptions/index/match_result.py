@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import cached_property
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -190,7 +190,7 @@ class Answers:
         return objects([tuple(subscription.destinations) for subscription in self._subscriptions])
 
 
-def objects(values: Sequence[Any]) -> NDArray[np.object_]:
+def objects(values: Sequence[object]) -> NDArray[np.object_]:
     """An array of these values as they are; from a list of tuples numpy would make two dimensions."""
     objects = np.empty(len(values), object)
     objects[:] = values

@@ -7,8 +7,6 @@ partial}``. Leaves of other kinds have ``op`` and ``number``, ``network``, or no
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Any
 from urllib.parse import unquote
 
 from turnout.conditions import Condition, Group, Kiwi, Logic, leaves
@@ -17,12 +15,13 @@ from turnout.errors import SubscriptionInvalidError
 from turnout.subscriptions.model import Subscription
 from turnout.subscriptions.rules import MAX_NESTING
 from turnout.subscriptions.settings import settings_from_mapping, settings_to_mapping
+from turnout.untrusted import JsonMapping, JsonObject
 
 _SPECIAL = str.maketrans({special: f"%{ord(special):02X}" for special in "%.$\0"})
 """Characters that mean something in the name of a field."""
 
 
-def document_of(subscription: Subscription, revision: int) -> dict[str, Any]:
+def document_of(subscription: Subscription, revision: int) -> JsonObject:
     """Return the document of a subscription that has its ids.
 
     Raises:
@@ -43,7 +42,7 @@ def document_of(subscription: Subscription, revision: int) -> dict[str, Any]:
     }
 
 
-def subscription_of(document: Mapping[str, Any]) -> Subscription:
+def subscription_of(document: JsonMapping) -> Subscription:
     """The subscription of a document."""
     route = document["route"]
     metadata = {unquote(name): value for name, value in document["metadata"].items()}
@@ -67,7 +66,7 @@ def kiwis_of(condition: Condition) -> list[tuple[str, str, bool]]:
     return [(leaf.key, leaf.pattern, leaf.partial) for leaf in leaves(condition) if isinstance(leaf, Kiwi)]
 
 
-def _tree(node: Condition) -> dict[str, Any]:
+def _tree(node: Condition) -> JsonObject:
     if isinstance(node, Group):
         children = [_tree(child) for child in node.children]
         return {"base": {"id": node.id, "not": node.negated}, "logic": node.logic.value, "group": children}
@@ -78,7 +77,7 @@ def _tree(node: Condition) -> dict[str, Any]:
     return fields | {name: True for name, value in kind.implied.items() if value}
 
 
-def _condition(node: Mapping[str, Any]) -> Condition:
+def _condition(node: JsonMapping) -> Condition:
     base = node["base"]
     if "group" in node:
         children = tuple(_condition(child) for child in node["group"])

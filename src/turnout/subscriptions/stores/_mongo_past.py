@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from turnout.clocks import TrustedClock
@@ -13,6 +13,7 @@ from turnout.subscriptions.past import Creation, Moment, Span, due_before
 from turnout.subscriptions.stores._document import subscription_of
 from turnout.subscriptions.stores._mongo_clock import ServerClock
 from turnout.subscriptions.stores._mongo_updates import plain
+from turnout.untrusted import JsonMapping, JsonObject
 
 
 class MongoPast:
@@ -49,14 +50,14 @@ class MongoPast:
         moment = {"_id": revision, "at": int(self._clock.now() * 1_000_000), "actor": current_actor()}
         self._moments.replace_one({"_id": revision}, moment, upsert=True)
 
-    def archive(self, document: Mapping[str, Any], died: int) -> None:
+    def archive(self, document: JsonMapping, died: int) -> None:
         """Remember a document that is going. One that a dead writer has left under this revision is overwritten."""
         if self._retention:
             key = f"{died}"
             archived = {"_id": key, "id": document["_id"], "died": died, "born": document["revision"]}
             self._gone.replace_one({"_id": key}, {**archived, "document": plain(document)}, upsert=True)
 
-    def archive_many(self, documents: Iterable[Mapping[str, Any]], died: int) -> None:
+    def archive_many(self, documents: Iterable[JsonMapping], died: int) -> None:
         """Remember documents that are going; those that are remembered at this revision already are overwritten."""
         archived = [
             {"_id": f"{died}:{id_}", "id": id_, "died": died, "born": one["revision"], "document": plain(one)}
@@ -105,12 +106,12 @@ class MongoPast:
 
         return Span(first, present, began["at"] if began else 0).revision(moment, last_until)
 
-    def at(self, revision: int, ids: Mapping[str, Any] | str) -> list[dict[str, Any]]:
+    def at(self, revision: int, ids: JsonMapping | str) -> list[JsonObject]:
         """Return the documents with these ids that existed at a revision and have been deleted since."""
         query = {"id": ids, "born": {"$lte": revision}, "died": {"$gt": revision}}
         return [past["document"] for past in self._gone.find(query)]
 
-    def history(self, id_: str, present: Mapping[str, Any] | None, revision: int) -> tuple[AuditEntry, ...]:
+    def history(self, id_: str, present: JsonMapping | None, revision: int) -> tuple[AuditEntry, ...]:
         """Return the changes of an id that are remembered.
 
         Args:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from turnout.untrusted import JsonMapping, JsonObject
+
 
 class Updates:
     """Replaced documents of a collection.
@@ -20,11 +22,11 @@ class Updates:
     def __init__(self, subscriptions: Any) -> None:
         self._subscriptions = subscriptions
 
-    def replace(self, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
+    def replace(self, old: JsonMapping, new: JsonMapping) -> None:
         """Put a document in the place of another, which it holds."""
         self._subscriptions.replace_one({"_id": old["_id"]}, {**new, "previous": plain(old)})
 
-    def visible(self, document: Mapping[str, Any], revision: int) -> Mapping[str, Any] | None:
+    def visible(self, document: JsonMapping, revision: int) -> JsonMapping | None:
         """Return the version of a document that readers of a revision see; None for none."""
         for version in (document, document.get("previous")):
             if version is not None and version["revision"] <= revision:
@@ -33,7 +35,7 @@ class Updates:
 
     def replaced(
         self, revision: int, ids: Mapping[str, str] | str, field: str = "", tokens: Sequence[str] = ()
-    ) -> list[Mapping[str, Any]]:
+    ) -> list[JsonMapping]:
         """Return the documents of a revision that have been replaced since it, or are being replaced.
 
         Args:
@@ -46,14 +48,14 @@ class Updates:
         found = [document["previous"] for document in self._subscriptions.find(query)]
         return [old for old in found if not tokens or set(tokens) <= set(old[field])]
 
-    def begun(self, revision: int) -> Mapping[str, Any] | None:
+    def begun(self, revision: int) -> JsonMapping | None:
         """Return the document of an update that is later than the store's revision; None for none."""
-        found: Mapping[str, Any] | None = self._subscriptions.find_one(
+        found: JsonMapping | None = self._subscriptions.find_one(
             {"revision": {"$gt": revision}, "previous": {"$exists": True}}
         )
         return found
 
 
-def plain(document: Mapping[str, Any]) -> dict[str, Any]:
+def plain(document: JsonMapping) -> JsonObject:
     """Return a document without the one that it has replaced."""
     return {name: value for name, value in document.items() if name != "previous"}

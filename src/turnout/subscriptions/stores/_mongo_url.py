@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
 from urllib.parse import parse_qsl, unquote
 
 from turnout.errors import ConfigError, Mistake
 from turnout.subscriptions.past import DEFAULT_RETENTION, retention_of
+from turnout.untrusted import JsonObject
 
 _WAITS = {
     # The driver would wait half a minute for a server that is not there.
@@ -36,7 +36,7 @@ def split_url(url: str) -> tuple[str, str, float]:
     return base + (f"?{'&'.join(rest)}" if rest else ""), ours["table"], retention
 
 
-def waits_of(uri: str) -> dict[str, Any]:
+def waits_of(uri: str) -> JsonObject:
     """Return the driver's time limits."""
     return {name: wait for name, wait in _WAITS.items() if f"{name.lower()}=" not in uri.lower()}
 

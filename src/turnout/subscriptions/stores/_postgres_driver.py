@@ -28,6 +28,7 @@ except ModuleNotFoundError as missing:
     raise MissingExtraError("postgres", "psycopg") from missing
 
 Connection: TypeAlias = "psycopg.Connection[tuple[Any, ...]]"
+Statement: TypeAlias = "sql.SQL"
 
 _WAIT_SECONDS = 60.0
 """Seconds that a statement takes at most, where the caller has no deadline; whole snapshots are read in parts."""
@@ -71,7 +72,7 @@ class Database:
         self._process = os.getpid()
         self._closed = False
 
-    def statement(self, text: str) -> Any:
+    def statement(self, text: str) -> Statement:
         """Return a statement with the schema's name in it; the driver takes no text that it has not seen written."""
         return sql.SQL(text.replace("{schema}", self._schema))
 

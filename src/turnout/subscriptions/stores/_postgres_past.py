@@ -9,6 +9,7 @@ from turnout.clocks import TrustedClock
 from turnout.subscriptions.actor import current_actor
 from turnout.subscriptions.audit import RecordedMoment
 from turnout.subscriptions.past import Creation, Moment, Span, due_before
+from turnout.subscriptions.stores._postgres_driver import Connection, Statement
 
 _NOW = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 """The server's time in microseconds since 1970: one clock for all machines that write."""
@@ -22,22 +23,22 @@ class PostgresPast:
         retention: seconds for which the past is remembered.
     """
 
-    def __init__(self, statement: Callable[[str], Any], retention: float) -> None:
+    def __init__(self, statement: Callable[[str], Statement], retention: float) -> None:
         self._statement = statement
         self.retention = retention
         self._server_time = 0.0
         self._clock = TrustedClock(lambda: self._server_time)
 
-    def _execute(self, connection: Any, text: str, parameters: tuple[object, ...] = ()) -> Any:
+    def _execute(self, connection: Connection, text: str, parameters: tuple[object, ...] = ()) -> Any:
         return connection.execute(self._statement(text), parameters)
 
-    def note_time(self, connection: Any, revision: int) -> None:
+    def note_time(self, connection: Connection, revision: int) -> None:
         """Record the server's time of a revision, and its actor; a wrong reading does not affect later revisions."""
         actor = current_actor().replace("\0", "")
         query = f"INSERT INTO {{schema}}.moment VALUES (%s, {_NOW}, %s)"  # noqa: S608 - no input
         self._execute(connection, query, (revision, actor))
 
-    def archive(self, connection: Any, rows: Iterable[tuple[str, str, int]], died: int) -> None:
+    def archive(self, connection: Connection, rows: Iterable[tuple[str, str, int]], died: int) -> None:
         """Remember versions that end: each one's id, record and first revision."""
         if self.retention:
             with connection.cursor() as cursor:
@@ -46,7 +47,7 @@ class PostgresPast:
                     [(id_, died, born, record) for id_, record, born in rows],
                 )
 
-    def forget(self, connection: Any) -> None:
+    def forget(self, connection: Connection) -> None:
         """Drop what is older than the retention; see `turnout.subscriptions.stores._sqlite_past.forget`."""
         newest = "SELECT at FROM {schema}.moment ORDER BY revision DESC LIMIT 1 OFFSET 1"
         recorded = self._execute(connection, newest).fetchone()
@@ -63,7 +64,7 @@ class PostgresPast:
             self._execute(connection, "DELETE FROM {schema}.past WHERE died <= %s", (oldest,))
             self._execute(connection, "DELETE FROM {schema}.moment WHERE revision < %s", (oldest,))
 
-    def revision_at(self, connection: Any, moment: Moment) -> int:
+    def revision_at(self, connection: Connection, moment: Moment) -> int:
         """Return the revision of a moment.
 
         Raises:
@@ -82,7 +83,7 @@ class PostgresPast:
 
         return Span(first, last, since).revision(moment, last_until)
 
-    def versions(self, connection: Any, id_: str) -> list[tuple[str, int, int | None]]:
+    def versions(self, connection: Connection, id_: str) -> list[tuple[str, int, int | None]]:
         """Return the remembered versions of an id, each with its record and the revisions of its beginning and end."""
         query = (
             "SELECT record, born, died FROM {schema}.past WHERE id = %s"
@@ -91,18 +92,18 @@ class PostgresPast:
         rows: list[tuple[str, int, int | None]] = self._execute(connection, query, (id_, id_)).fetchall()
         return rows
 
-    def remembered(self, connection: Any) -> int:
+    def remembered(self, connection: Connection) -> int:
         """Return the oldest revision of which the store knows what there was."""
         first: int = self._execute(connection, "SELECT remembered FROM {schema}.state").fetchone()[0]
         return first
 
-    def recorded(self, connection: Any, revision: int) -> RecordedMoment | None:
+    def recorded(self, connection: Connection, revision: int) -> RecordedMoment | None:
         """Return the time and the actor of a revision."""
         query = "SELECT at, actor FROM {schema}.moment WHERE revision = %s"
         row = self._execute(connection, query, (revision,)).fetchone()
         return None if row is None else RecordedMoment(*row)
 
-    def births(self, connection: Any, bounds: str, limits: tuple[str, ...]) -> dict[str, Creation]:
+    def births(self, connection: Connection, bounds: str, limits: tuple[str, ...]) -> dict[str, Creation]:
         """Return the creation of each present version with an id between some bounds."""
         query = (
             "SELECT id, subscription.revision, at FROM {schema}.subscription"  # noqa: S608 - no input

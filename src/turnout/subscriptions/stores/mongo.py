@@ -39,6 +39,7 @@ from turnout.subscriptions.stores._mongo_updates import Updates
 from turnout.subscriptions.stores._mongo_url import awaited, split_url, waits_of
 from turnout.subscriptions.stores._record import id_maker
 from turnout.subscriptions.tenants import TenantStore, prefix_end
+from turnout.untrusted import JsonMapping
 
 _log = logging.getLogger(__name__)
 
@@ -169,7 +170,7 @@ class MongoStore(StoreBase):
             raise SubscriptionNotFoundError(id)
         return subscription_of(document)
 
-    def _one(self, id_: str) -> Mapping[str, Any] | None:
+    def _one(self, id_: str) -> JsonMapping | None:
         # Read before the state: what comes between the two is of a later revision.
         document = self._subscriptions.find_one({"_id": id_})
         return None if document is None else self._updates.visible(document, self._state().revision)
@@ -213,7 +214,7 @@ class MongoStore(StoreBase):
                 self._bulk.remove(chunk, turn.revision)
             self._count_deletions(len(distinct))
 
-    def _bury(self, document: Mapping[str, Any], revision: int) -> None:
+    def _bury(self, document: JsonMapping, revision: int) -> None:
         """Remember a version that ends with a revision."""
         id_ = document["_id"]
         before = self._deleted.find_one({"_id": id_})
@@ -425,7 +426,7 @@ def _range(cursor: str, prefix: str) -> dict[str, str]:
     return {**after, "$lt": prefix_end(prefix)} if prefix else after
 
 
-def _sorted(first: Iterable[Mapping[str, Any]], over: Iterable[Mapping[str, Any]]) -> list[Subscription]:
+def _sorted(first: Iterable[JsonMapping], over: Iterable[JsonMapping]) -> list[Subscription]:
     """Return the subscriptions of documents in the order of ids; of two with one id, that of *over*."""
     documents = {document["_id"]: document for document in (*first, *over)}
     return [subscription_of(documents[id_]) for id_ in sorted(documents)]
