@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -158,14 +159,14 @@ def check_answers(level: str, answers: Answers) -> None:
 
 
 @needs_schemathesis
-@pytest.mark.parametrize(("level", "examples"), [("write", 8), ("read", 2)])
-def test_schemathesis_finds_nothing_in_short(
-    nats_server: NatsServer, tmp_path: Path, level: str, examples: int
-) -> None:
-    """No 5xx and no status that is not described, for what exists and what does not."""
-    answers = attacked(nats_server.url, tmp_path, level, examples, "examples,fuzzing")
+def test_schemathesis_finds_nothing_in_short(nats_server: NatsServer, tmp_path: Path) -> None:
+    """No 5xx and no status that is not described, for what exists and what does not.
 
-    check_answers(level, answers)
+    For other levels `test_who_may_not_is_refused` asks every operation, and test_unusual_input.py sends what is odd.
+    """
+    answers = attacked(nats_server.url, tmp_path, "write", 8, "examples,fuzzing")
+
+    check_answers("write", answers)
 
 
 @pytest.mark.heavy
@@ -233,6 +234,35 @@ def test_who_asks_comes_before_what_is_sent(bench: Bench, tmp_path: Path) -> Non
 
     assert guarded.post("/v1/routes/a/pause").status_code == 401
     assert client_of(bench).post("/v1/routes/a/pause").status_code == 415
+
+
+@pytest.mark.parametrize(("level", "status"), [("nobody", 401), ("read", 403), ("match", 403)])
+def test_who_may_not_is_refused(bench: Bench, tmp_path: Path, level: str, status: int) -> None:
+    """Each operation that changes something refuses who may not, before it looks at what is sent."""
+    from turnout.server.security import TokenFile
+
+    tokens = tmp_path / "tokens.yaml"
+    tokens.touch(0o600)
+    known = TOKEN if RIGHTS[level] else "other"
+    entry = {"rights": RIGHTS[level] or ["read"], "hash": f"sha256:{Sha256.of(known).digest.hex()}", "tenant": "*"}
+    tokens.write_text(json.dumps([entry]), encoding="utf-8")
+    bench.start("a")
+    guarded = client_of(bench, authenticator=TokenFile(tokens))
+    paths: dict[str, dict[str, Any]] = build_app(bench.parts).openapi()["paths"]
+    operations = [f"{method.upper()} {path}" for path, item in paths.items() for method in item if method != "get"]
+    # An input has tokens of its own, and a feed is acknowledged by those who read it.
+    others = {"POST /v1/in/{name}", *(["POST /v1/feeds/{id}"] if level == "read" else [])}
+    changes = [one for one in operations if one not in WITHOUT_EFFECT | others]
+
+    headers = {"Authorization": f"Bearer {TOKEN}", "Content-Type": "application/json"}
+    answers = {}
+    for operation in changes:
+        method, path = operation.split()
+        url = re.sub(r"\{\w+\}", "a", path.replace("{task}", "0"))
+        answers[operation] = guarded.request(method, url, headers=headers, content=b"{}").status_code
+
+    assert len(answers) > 10
+    assert answers == dict.fromkeys(changes, status)
 
 
 def test_a_form_that_connect_cannot_read_is_refused_in_its_form(client: TestClient) -> None:
