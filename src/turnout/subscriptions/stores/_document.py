@@ -7,6 +7,7 @@ partial}``. Leaves of other kinds have ``op`` and ``number``, ``network``, or no
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from urllib.parse import unquote
 
 from turnout.conditions import Condition, Group, Kiwi, Logic, leaves
@@ -15,6 +16,7 @@ from turnout.errors import SubscriptionInvalidError
 from turnout.subscriptions.model import Subscription
 from turnout.subscriptions.rules import MAX_NESTING
 from turnout.subscriptions.settings import settings_from_mapping, settings_to_mapping
+from turnout.subscriptions.tenants import prefix_end
 from turnout.untrusted import JsonMapping, JsonObject
 
 _SPECIAL = str.maketrans({special: f"%{ord(special):02X}" for special in "%.$\0"})
@@ -97,3 +99,15 @@ def leaf_id_of(subscription: Subscription, pattern_key: tuple[str, str, bool]) -
         for leaf in leaves(subscription.condition)
         if isinstance(leaf, Kiwi) and (leaf.key, leaf.pattern, leaf.partial) == pattern_key
     )
+
+
+def id_range(cursor: str, prefix: str) -> dict[str, str]:
+    """Return the query for the ids after the cursor that begin with the prefix."""
+    after = {"$gt": max(cursor, prefix)}
+    return {**after, "$lt": prefix_end(prefix)} if prefix else after
+
+
+def sorted_subscriptions(first: Iterable[JsonMapping], over: Iterable[JsonMapping]) -> list[Subscription]:
+    """Return the subscriptions of documents in the order of ids; of two with one id, that of *over*."""
+    documents = {document["_id"]: document for document in (*first, *over)}
+    return [subscription_of(documents[id_]) for id_ in sorted(documents)]

@@ -1,12 +1,16 @@
-"""A MongoDB store's URL: what is for the driver, and what is for us."""
+"""Time limits in the URL of a MongoDB store, and the notice while a server is waited for."""
 
 from __future__ import annotations
 
-from urllib.parse import parse_qsl, unquote
+import logging
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from urllib.parse import parse_qsl
 
-from turnout.errors import ConfigError, Mistake
-from turnout.subscriptions.past import DEFAULT_RETENTION, retention_of
 from turnout.untrusted import JsonObject
+
+_log = logging.getLogger(__name__)
 
 _WAITS = {
     # The driver would wait half a minute for a server that is not there.
@@ -18,22 +22,8 @@ _WAITS = {
 
 _MAX_DIGITS = 10
 
-
-def split_url(url: str) -> tuple[str, str, float]:
-    """The URL as the driver takes it, and our own options in it: the table's name, and the retention in seconds."""
-    base, _, query = url.partition("?")
-    ours = {"table": "subscriptions", "retention": f"{DEFAULT_RETENTION:.0f}s"}
-    rest = []
-    for part in query.split("&") if query else []:
-        name, _, value = part.partition("=")
-        if name in ours:
-            ours[name] = unquote(value)
-        else:
-            rest.append(part)
-    retention = retention_of(ours["retention"])
-    if retention is None:
-        raise ConfigError([Mistake("store", f"retention is as 12h, 30d, 0 or forever, found {ours['retention']!r}")])
-    return base + (f"?{'&'.join(rest)}" if rest else ""), ours["table"], retention
+_NOTICE_SECONDS = 1.0
+"""Seconds after which the log says that the server is waited for."""
 
 
 def waits_of(uri: str) -> JsonObject:
@@ -53,3 +43,15 @@ def awaited(uri: str) -> str:
     written = dict(parse_qsl(query.lower())).get(name.lower(), "")
     milliseconds = int(written) if written.isdecimal() and len(written) < _MAX_DIGITS else _WAITS[name]
     return f"{hosts} ({milliseconds / 1e3:g} s)"
+
+
+@contextmanager
+def log_wait(uri: str) -> Iterator[None]:
+    """Log what is waited for if the block takes more than a second."""
+    timer = threading.Timer(_NOTICE_SECONDS, _log.warning, ("waiting for MongoDB at %s…", awaited(uri)))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()

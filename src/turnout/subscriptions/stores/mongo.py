@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import threading
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
@@ -29,19 +28,26 @@ from turnout.subscriptions.model import Changes, ConditionMatch, Page, Subscript
 from turnout.subscriptions.past import Creation, Moment, PastStore
 from turnout.subscriptions.snapshot import Snapshot
 from turnout.subscriptions.store import MAX_LIMIT, Store, StoreBase
-from turnout.subscriptions.stores._document import document_of, leaf_id_of, leaf_token, pair_token, subscription_of
+from turnout.subscriptions.stores._document import (
+    document_of,
+    id_range,
+    leaf_id_of,
+    leaf_token,
+    pair_token,
+    sorted_subscriptions,
+    subscription_of,
+)
 from turnout.subscriptions.stores._mongo_clock import ServerClock
 from turnout.subscriptions.stores._mongo_deletions import Deletions
 from turnout.subscriptions.stores._mongo_driver import MongoClient, errors, in_time, parse_uri, soon, translated
 from turnout.subscriptions.stores._mongo_past import MongoPast
 from turnout.subscriptions.stores._mongo_turns import TOO_SLOW, Turn, Turns
 from turnout.subscriptions.stores._mongo_updates import Updates
-from turnout.subscriptions.stores._mongo_url import awaited, split_url, waits_of
+from turnout.subscriptions.stores._mongo_url import log_wait, waits_of
 from turnout.subscriptions.stores._record import id_maker
-from turnout.subscriptions.tenants import TenantStore, prefix_end
+from turnout.subscriptions.stores._url import split_url
+from turnout.subscriptions.tenants import TenantStore
 from turnout.untrusted import JsonMapping
-
-_log = logging.getLogger(__name__)
 
 _CHUNK = 1_000
 _HISTORY = 100_000
@@ -49,9 +55,6 @@ _HISTORY = 100_000
 
 _PRUNE_EVERY = 1_000
 """Deletions between two looks for old ones."""
-
-_NOTICE_SECONDS = 1.0
-"""Seconds after which the log says that the server is waited for."""
 
 _WAIT_SECONDS = 60.0
 """Seconds that a writer waits for others of its process."""
@@ -81,7 +84,7 @@ class MongoStore(StoreBase):
     """
 
     def __init__(self, url: str) -> None:
-        uri, table, retention = split_url(url)
+        uri, table, retention = split_url(url, "table", "subscriptions")
         self._writing = threading.Lock()
         self._deletions = 0
         try:
@@ -102,7 +105,7 @@ class MongoStore(StoreBase):
         self._past = MongoPast(gone, moments, self._states, retention, self._clock)
         self._bulk = Deletions(self._subscriptions, self._deleted, self._states, self._past)
         try:
-            with translated(), _notice(uri):
+            with translated(), log_wait(uri):
                 self._prepare()
         except BaseException:
             self._client.close()
@@ -236,7 +239,7 @@ class MongoStore(StoreBase):
     ) -> Page[ConditionMatch]:
         """See `Store.search_by_condition`."""
         pattern_key = (key, pattern, partial)
-        subscriptions = self._page("leaves", [leaf_token(*pattern_key)], _range(cursor, prefix), limit)
+        subscriptions = self._page("leaves", [leaf_token(*pattern_key)], id_range(cursor, prefix), limit)
         return Page.of(
             (
                 ConditionMatch(subscription.id, leaf_id_of(subscription, pattern_key), subscription)
@@ -251,7 +254,7 @@ class MongoStore(StoreBase):
     ) -> Page[Subscription]:
         """See `Store.search_by_metadata`."""
         tokens = [pair_token(*pair) for pair in metadata.items()]
-        subscriptions = self._page("pairs", tokens, _range(cursor, prefix), limit)
+        subscriptions = self._page("pairs", tokens, id_range(cursor, prefix), limit)
         return Page.of(subscriptions, min(limit, MAX_LIMIT), lambda subscription: subscription.id)
 
     def _page(self, field: str, tokens: list[str], ids: dict[str, str], limit: int) -> list[Subscription]:
@@ -260,7 +263,7 @@ class MongoStore(StoreBase):
             revision = self._state().revision
             query = {**({field: {"$all": tokens}} if tokens else {}), "_id": ids, "revision": {"$lte": revision}}
             present = self._subscriptions.find(query).sort("_id", 1).limit(most)
-            return _sorted(present, self._updates.replaced(revision, ids, field, tokens))[:most]
+            return sorted_subscriptions(present, self._updates.replaced(revision, ids, field, tokens))[:most]
 
     def revision(self) -> int:
         """See `Store.revision`."""
@@ -277,10 +280,10 @@ class MongoStore(StoreBase):
                 return Changes(now)
             if not state.horizon <= since < now:
                 return Changes(now, self._everything(now, prefix), reset=True)
-            ids = {"_id": _range("", prefix)}
+            ids = {"_id": id_range("", prefix)}
             created = self._subscriptions.find({"revision": {"$gt": since, "$lte": now}, **ids})
             replaced = self._updates.replaced(now, ids["_id"])
-            new = _sorted(created, [old for old in replaced if old["revision"] > since])
+            new = sorted_subscriptions(created, [old for old in replaced if old["revision"] > since])
             died = {"died": {"$gt": since, "$lte": now}, "born": {"$lte": since}, **ids}
             deleted = self._deleted.find(died).sort("died", 1)
             return Changes(now, tuple(new), tuple(document["_id"] for document in deleted))
@@ -309,18 +312,18 @@ class MongoStore(StoreBase):
 
     def snapshot_at(self, revision: int, prefix: str = "") -> tuple[Subscription, ...]:
         """See `turnout.subscriptions.past.Remembering`."""
-        return tuple(self._at(revision, _range("", prefix)))
+        return tuple(self._at(revision, id_range("", prefix)))
 
     def _at(self, revision: int, ids: dict[str, str] | str) -> list[Subscription]:
         with translated():
             self._past.revision_at(revision, self._state().revision)
             # What is deleted between the looks is in several, and what went first is in the last.
             there = list(self._subscriptions.find({"_id": ids, "revision": {"$lte": revision}}))
-            return _sorted([*there, *self._updates.replaced(revision, ids)], self._past.at(revision, ids))
+            return sorted_subscriptions([*there, *self._updates.replaced(revision, ids)], self._past.at(revision, ids))
 
     def births(self, prefix: str = "") -> Mapping[str, Creation]:
         """See `VersionedStore.births`."""
-        ids = _range("", prefix)
+        ids = id_range("", prefix)
         with translated():
             now = self._state().revision
             present = self._subscriptions.find({"_id": ids, "revision": {"$lte": now}}, {"revision": 1})
@@ -339,9 +342,9 @@ class MongoStore(StoreBase):
         return TenantStore(self, name)
 
     def _everything(self, revision: int, prefix: str) -> tuple[Subscription, ...]:
-        ids = _range("", prefix)
+        ids = id_range("", prefix)
         present = self._subscriptions.find({"revision": {"$lte": revision}, "_id": ids}).sort("_id", 1)
-        return tuple(_sorted(present, self._updates.replaced(revision, ids)))
+        return tuple(sorted_subscriptions(present, self._updates.replaced(revision, ids)))
 
     def _state(self) -> _StoredState:
         state = self._states.find_one({"_id": "state"})
@@ -418,27 +421,3 @@ class MongoStore(StoreBase):
         if oldest is not None:
             self._states.update_one({"_id": "state"}, {"$set": {"horizon": oldest["died"]}})
             self._deleted.delete_many({"died": {"$lte": oldest["died"]}})
-
-
-def _range(cursor: str, prefix: str) -> dict[str, str]:
-    """Return the query for the ids after the cursor that begin with the prefix."""
-    after = {"$gt": max(cursor, prefix)}
-    return {**after, "$lt": prefix_end(prefix)} if prefix else after
-
-
-def _sorted(first: Iterable[JsonMapping], over: Iterable[JsonMapping]) -> list[Subscription]:
-    """Return the subscriptions of documents in the order of ids; of two with one id, that of *over*."""
-    documents = {document["_id"]: document for document in (*first, *over)}
-    return [subscription_of(documents[id_]) for id_ in sorted(documents)]
-
-
-@contextmanager
-def _notice(uri: str) -> Iterator[None]:
-    """Log what is waited for if the block takes more than a second."""
-    timer = threading.Timer(_NOTICE_SECONDS, _log.warning, ("waiting for MongoDB at %s…", awaited(uri)))
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()

@@ -7,7 +7,6 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any
-from urllib.parse import unquote
 
 from turnout.errors import (
     ConfigError,
@@ -21,7 +20,7 @@ from turnout.gc_tools import paused_gc
 from turnout.subscriptions.audit import AuditEntry, Version, audit_entries
 from turnout.subscriptions.destinations import checked, checked_version
 from turnout.subscriptions.model import Changes, ConditionMatch, Page, Subscription
-from turnout.subscriptions.past import DEFAULT_RETENTION, Creation, Moment, PastStore, retention_of
+from turnout.subscriptions.past import Creation, Moment, PastStore
 from turnout.subscriptions.snapshot import Snapshot
 from turnout.subscriptions.store import MAX_LIMIT, Store, StoreBase
 from turnout.subscriptions.stores._document import kiwis_of, leaf_id_of, leaf_token, pair_token
@@ -29,6 +28,7 @@ from turnout.subscriptions.stores._postgres_driver import Connection, Database
 from turnout.subscriptions.stores._postgres_past import PostgresPast
 from turnout.subscriptions.stores._postgres_schema import SCHEMA
 from turnout.subscriptions.stores._record import decode_record, decode_records, encode_record, id_maker
+from turnout.subscriptions.stores._url import split_url
 from turnout.subscriptions.tenants import TenantStore, prefix_end
 
 _CHUNK = 2_000
@@ -55,7 +55,9 @@ class PostgresStore(StoreBase):
     """
 
     def __init__(self, url: str) -> None:
-        uri, schema, retention = _split(url)
+        uri, schema, retention = split_url(url, "schema", "turnout")
+        if not schema or "\0" in schema:
+            raise ConfigError([Mistake("store", f"schema is the name of a schema, found {schema!r}")])
         self._database = Database(uri, schema)
         self._past = PostgresPast(self._database.statement, retention)
         self._deletions = 0
@@ -366,29 +368,6 @@ class PostgresStore(StoreBase):
     def for_tenant(self, name: str) -> Store:
         """See `MultiTenantStore.for_tenant`."""
         return TenantStore(self, name)
-
-
-def _split(url: str) -> tuple[str, str, float]:
-    """Return the URL as libpq takes it, and our own options in it: the schema, and the retention in seconds.
-
-    Raises:
-        ConfigError: an option says something else.
-    """
-    base, _, query = url.partition("?")
-    ours = {"schema": "turnout", "retention": f"{DEFAULT_RETENTION:.0f}s"}
-    rest = []
-    for part in query.split("&") if query else []:
-        name, _, value = part.partition("=")
-        if name in ours:
-            ours[name] = unquote(value)
-        else:
-            rest.append(part)
-    retention = retention_of(ours["retention"])
-    if retention is None:
-        raise ConfigError([Mistake("store", f"retention is as 12h, 30d, 0 or forever, found {ours['retention']!r}")])
-    if not ours["schema"] or "\0" in ours["schema"]:
-        raise ConfigError([Mistake("store", f"schema is the name of a schema, found {ours['schema']!r}")])
-    return base + (f"?{'&'.join(rest)}" if rest else ""), ours["schema"], retention
 
 
 def _bounds(cursor: str, prefix: str, column: str = "id") -> tuple[str, tuple[str, ...]]:
