@@ -2,24 +2,36 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from datetime import datetime
-from typing import Annotated, TypeAlias
+from typing import Annotated
 from urllib.parse import quote
 
 from fastapi import APIRouter, Header, Query, Response
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, StrictStr, model_validator
 
-from turnout.conditions import Condition, decode, encode, format_condition, parse
+from turnout.conditions import decode, encode, format_condition, parse
 from turnout.errors import ConditionError, ConfigError, Mistake
 from turnout.server.rest.dependencies import Matches, Reads, SubscriptionsDep, Writes
-from turnout.server.rest.models import RequestForm, exactly_one
 from turnout.server.rest.store_calls import matches_store, reads_store, writes_store
+from turnout.server.rest.subscription_forms import (
+    AuditEntryModel,
+    ConditionForm,
+    ConditionModel,
+    DeletedModel,
+    ExpiryModel,
+    HistoryModel,
+    IdsForm,
+    IdsModel,
+    MatchesModel,
+    MatchForm,
+    MatchModel,
+    SubscriptionChange,
+    SubscriptionForm,
+    SubscriptionModel,
+    SubscriptionPage,
+    SubscriptionRoute,
+    SubscriptionsForm,
+)
 from turnout.subscriptions import Subscription
-from turnout.subscriptions.audit import Action
-from turnout.subscriptions.expiry import Expiry, ExpiryClock
-from turnout.subscriptions.settings import settings_from_mapping
-from turnout.untrusted import JsonObject, decimal
+from turnout.untrusted import decimal
 
 router = APIRouter(prefix="/v1/subscriptions", tags=["subscriptions"])
 
@@ -27,255 +39,8 @@ IfRevision = Annotated[
     str | None, Header(alias="If-Match", description="the revision that was read, as the ETag says; others are refused")
 ]
 
-_MOST_PAIRS = 1000
-_MOST_TOGETHER = 100_000
-"""Subscriptions or ids of one request; its body has a limit of its own."""
 _STORED: dict[int | str, dict[str, object]] = {404: {}, 503: {}}
 """There may be no store, and it may be away."""
-
-
-class SubscriptionRoute(BaseModel):
-    """Destinations of a subscription and its condition, as the messages of gRPC have them."""
-
-    destinations: list[str]
-    condition: dict[str, object]
-
-
-class ExpiryModel(RequestForm):
-    """Time from which on a subscription matches nothing."""
-
-    at: datetime = Field(description="UTC without an offset")
-    by: ExpiryClock = Field(default="record", description="the time of records, or the clock when they are matched")
-
-    def expiry(self) -> Expiry:
-        """The expiry."""
-        return Expiry(self.at, self.by)
-
-
-class SubscriptionModel(BaseModel):
-    """Subscription with its condition as JSON and as text."""
-
-    id: str
-    revision: int = Field(description="the store's revision that this version came with")
-    metadata: dict[str, str]
-    route: SubscriptionRoute = Field(description="as gRPC, the command line and files of subscriptions have it")
-    destinations: list[str] = Field(description="those of the route once more")
-    condition: dict[str, object] = Field(description="that of the route once more")
-    condition_text: str = Field(description="the same for people")
-    enabled: bool = Field(description="false for one that matches nothing for now")
-    expires: ExpiryModel | None = Field(description="null for never")
-    delivery: dict[str, object] = Field(description="settings of HTTP deliveries that are not defaults")
-
-
-class SubscriptionPage(BaseModel):
-    """Some subscriptions, by id."""
-
-    items: list[SubscriptionModel]
-    cursor: str = Field(description='value for the next page; "" on the last page')
-    total: int | None = Field(description="of all enabled subscriptions; null in a search, which counts no others")
-
-
-class SubscriptionRouteForm(RequestForm):
-    """Destinations of a new subscription, and its condition as JSON."""
-
-    destinations: list[str]
-    condition: dict[str, object]
-
-
-class SubscriptionForm(RequestForm):
-    """A new subscription, in one of three forms: with a route, or with destinations and a condition as JSON or text."""
-
-    model_config = ConfigDict(
-        json_schema_extra={
-            **exactly_one("route", "condition", "condition_text"),
-            "examples": [
-                {"destinations": ["deliver.oulu"], "condition_text": "location:Oulu AND NOT kind:test"},
-                {
-                    "route": {
-                        "destinations": ["deliver.oulu"],
-                        "condition": {"kiwiCondition": {"key": "location", "pattern": "Oulu"}},
-                    }
-                },
-            ],
-        }
-    )
-
-    id: str = ""
-    metadata: dict[str, str] = Field(default_factory=dict)
-    route: SubscriptionRouteForm | None = Field(
-        default=None, description="as gRPC, the command line and files of subscriptions have it"
-    )
-    destinations: list[str] | None = Field(default=None, description="not with a route")
-    condition: dict[str, object] | None = Field(
-        default=None, examples=[{"kiwiCondition": {"key": "subject", "pattern": "orders*"}}]
-    )
-    condition_text: str | None = Field(default=None, examples=["subject:orders* AND NOT location:Helsinki"])
-    enabled: bool = True
-    expires: ExpiryModel | None = None
-    delivery: dict[str, object] | None = Field(default=None, examples=[{"ordered": True, "timeout": "5s"}])
-
-    @model_validator(mode="after")
-    def _one(self) -> SubscriptionForm:
-        given = [self.route, self.condition, self.condition_text]
-        if sum(form is not None for form in given) != 1:
-            raise ValueError("needs exactly one of route, condition and condition_text")
-        if (self.route is None) == (self.destinations is None):
-            raise ValueError("needs destinations: in the route if there is one, else beside the condition")
-        return self
-
-    def subscription(self) -> Subscription:
-        """The subscription.
-
-        Raises:
-            ConditionError: the condition cannot be read; the message names the place.
-        """
-        if self.route is not None:
-            condition = decode(self.route.condition, "route.condition")
-            return self._with_settings(self.route.destinations, condition)
-        condition = parse(self.condition_text) if self.condition_text is not None else decode(self.condition)
-        return self._with_settings(self.destinations or [], condition)
-
-    def _with_settings(self, destinations: list[str], condition: Condition) -> Subscription:
-        return Subscription(destinations, condition, self.metadata, self.id, enabled=self.enabled, **_settings(self))
-
-
-class SubscriptionsForm(RequestForm):
-    """New subscriptions, stored as one change."""
-
-    subscriptions: list[SubscriptionForm] = Field(max_length=_MOST_TOGETHER)
-
-
-class IdsForm(RequestForm):
-    """Ids of subscriptions; one that is repeated counts once."""
-
-    ids: list[StrictStr] = Field(max_length=_MOST_TOGETHER, examples=[["desk", "depot"]])
-
-
-class IdsModel(BaseModel):
-    """Ids of new subscriptions, in the order of the request."""
-
-    ids: list[str]
-
-
-class DeletedModel(BaseModel):
-    """Number of deleted subscriptions."""
-
-    deleted: int
-
-
-def _settings(form: SubscriptionForm | SubscriptionChange) -> JsonObject:
-    """Return expiry and delivery settings of a form, as far as they are given.
-
-    Raises:
-        SubscriptionInvalidError: there are no such settings.
-    """
-    settings: JsonObject = {}
-    if "expires" in form.model_fields_set:
-        settings["expires"] = None if form.expires is None else form.expires.expiry()
-    if "delivery" in form.model_fields_set:
-        settings |= {"delivery": None, **settings_from_mapping({"delivery": form.delivery})}
-    return settings
-
-
-class SubscriptionChange(RequestForm):
-    """Changes of a subscription: what is given replaces what was; the condition at most once, as JSON or as text."""
-
-    metadata: dict[str, str] | None = None
-    destinations: list[str] | None = None
-    condition: dict[str, object] | None = None
-    condition_text: str | None = Field(default=None, examples=["subject:orders* AND NOT location:Helsinki"])
-    enabled: bool | None = None
-    expires: ExpiryModel | None = Field(default=None, description="null makes it never end")
-    delivery: dict[str, object] | None = Field(default=None, description="null means the defaults")
-
-    @model_validator(mode="after")
-    def _at_most_one(self) -> SubscriptionChange:
-        if self.condition is not None and self.condition_text is not None:
-            raise ValueError("needs at most one of condition and condition_text")
-        return self
-
-    def of(self, found: Subscription) -> Subscription:
-        """Return the new version of a subscription.
-
-        Raises:
-            ConditionError: the condition cannot be read; the message names the place.
-        """
-        condition = found.condition
-        if self.condition_text is not None:
-            condition = parse(self.condition_text)
-        elif self.condition is not None:
-            condition = decode(self.condition)
-        destinations = found.destinations if self.destinations is None else self.destinations
-        metadata = found.metadata if self.metadata is None else self.metadata
-        enabled = found.enabled if self.enabled is None else self.enabled
-        return replace(
-            found,
-            destinations=destinations,
-            metadata=metadata,
-            condition=condition,
-            enabled=enabled,
-            **_settings(self),
-        )
-
-
-class AuditEntryModel(BaseModel):
-    """One change of a subscription."""
-
-    revision: int = Field(description="of the store, that the change led to")
-    at: datetime | None = Field(description="null where it is not known")
-    actor: str = Field(description='name that it was made under; "" where it is not known')
-    action: Action
-    before: SubscriptionModel | None
-    after: SubscriptionModel | None
-
-
-class HistoryModel(BaseModel):
-    """Changes of a subscription that the store remembers, oldest first."""
-
-    entries: list[AuditEntryModel]
-
-
-_Scalar: TypeAlias = StrictStr | StrictBool | StrictInt | StrictFloat | None
-
-
-class MatchForm(RequestForm):
-    """Metadata of a message to match: numbers and booleans as on a route, null as absent, lists as several values."""
-
-    message: dict[str, _Scalar | list[_Scalar]] = Field(
-        max_length=_MOST_PAIRS, examples=[{"subject": "orders 17", "location": "Oulu"}]
-    )
-
-
-class MatchModel(BaseModel):
-    """Subscription that matches the message."""
-
-    subscription_id: str
-    destinations: list[str]
-    condition_ids: list[str] = Field(description="the leaves that are true of it")
-
-
-class MatchesModel(BaseModel):
-    """All subscriptions that match a message."""
-
-    matches: list[MatchModel]
-    revision: int = Field(description="of the subscriptions that were looked at")
-
-
-class ConditionForm(RequestForm):
-    """A condition, once."""
-
-    condition: dict[str, object] | None = None
-    condition_text: str | None = None
-
-
-class ConditionModel(BaseModel):
-    """A condition in both forms, or why it is none."""
-
-    valid: bool
-    condition: dict[str, object] | None = None
-    condition_text: str | None = None
-    problem: str | None = None
-    position: int | None = Field(default=None, description="position of the mistake, in characters from 0")
 
 
 @router.get("", summary="All subscriptions, or the results of a search", responses=_STORED)
