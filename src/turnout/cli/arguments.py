@@ -1,12 +1,16 @@
-"""Arguments of commands on subscriptions: pairs, and JSON from the command line or standard input."""
+"""Arguments of commands on subscriptions: pairs, leaves, and JSON from the command line or standard input."""
 
 from __future__ import annotations
 
 import json
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from turnout.errors import SubscriptionInvalidError
+
+if TYPE_CHECKING:
+    from turnout.conditions import Condition
 
 
 def split_pairs(written: Sequence[str] | None, option: str) -> list[tuple[str, str]]:
@@ -40,3 +44,22 @@ def json_of(written: str, option: str) -> object:
         return json.loads(text)
     except (ValueError, RecursionError) as problem:
         raise SubscriptionInvalidError(f"{option}: not JSON: {problem}") from problem
+
+
+def leaves_of(has: list[str] | None, has_word: list[str] | None, has_not: list[str] | None) -> list[Condition]:
+    """Return the leaves that ``--has``, ``--has-word`` and ``--has-not`` name."""
+    from turnout.conditions import kiwi, not_
+
+    conditions: list[Condition] = [kiwi(*pair) for pair in split_pairs(has, "--has")]
+    conditions += [kiwi(*pair, partial=True) for pair in split_pairs(has_word, "--has-word")]
+    conditions += [not_(kiwi(*pair)) for pair in split_pairs(has_not, "--has-not")]
+    return conditions
+
+
+def coupled(leaves: list[Condition], logic: str) -> Condition:
+    """Couple leaves by ``--logic``: and, or, xor."""
+    from turnout.conditions import all_of, any_of, one_of
+
+    if len(leaves) == 1:
+        return leaves[0]
+    return {"and": all_of, "or": any_of, "xor": one_of}[logic](*leaves)

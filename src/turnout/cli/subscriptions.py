@@ -12,7 +12,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Literal
 import typer
 
 from turnout.cli.analyze import analyze
-from turnout.cli.arguments import json_of, pairs_of, split_pairs
+from turnout.cli.arguments import coupled, json_of, leaves_of, pairs_of
 from turnout.cli.options import AsJson
 from turnout.cli.serve import serve
 from turnout.cli.stores import StoreTimeout, StoreUrl, opened_store, store_url_of
@@ -23,7 +23,7 @@ from turnout.terminal import escaped_json, json_text, printable_lines
 from turnout.untrusted import JsonObject
 
 if TYPE_CHECKING:
-    from turnout.conditions import Condition, Explanation
+    from turnout.conditions import Explanation
     from turnout.rpc.client import MatchingClient
     from turnout.subscriptions import Match, Subscription
 
@@ -84,11 +84,12 @@ def create(
     as_json: AsJson = False,
 ) -> None:
     """Store a subscription and print its id: from text, from flags, or from JSON."""
+    from turnout.conditions import parse
     from turnout.subscriptions import Subscription
     from turnout.subscriptions.lines import subscription_from_json
     from turnout.subscriptions.rules import check
 
-    leaves = _leaves(has, has_word, has_not)
+    leaves = leaves_of(has, has_word, has_not)
     if sum(map(bool, (condition, leaves, body))) != 1:
         raise SubscriptionInvalidError(
             "give the condition once: as text, by --has, --has-word and --has-not, or --body"
@@ -99,7 +100,7 @@ def create(
             raise SubscriptionInvalidError("--body has all of the subscription: leave the options for its parts out")
         subscription = subscription_from_json(json_of(body, "--body"))
     else:
-        parsed = _parsed(condition) if condition is not None else _coupled(leaves, logic)
+        parsed = parse(condition) if condition is not None else coupled(leaves, logic)
         own = pairs_of(meta or [], "--meta")
         subscription = Subscription(to or [], parsed, own, id, enabled=not disabled, **settings)
         check(subscription)
@@ -387,29 +388,6 @@ def _plain(explanation: Explanation) -> JsonObject:
         "reason": explanation.reason,
         "children": [_plain(child) for child in explanation.children],
     }
-
-
-def _parsed(text: str) -> Condition:
-    from turnout.conditions import parse
-
-    return parse(text)
-
-
-def _leaves(has: list[str] | None, has_word: list[str] | None, has_not: list[str] | None) -> list[Condition]:
-    from turnout.conditions import kiwi, not_
-
-    conditions: list[Condition] = [kiwi(*pair) for pair in split_pairs(has, "--has")]
-    conditions += [kiwi(*pair, partial=True) for pair in split_pairs(has_word, "--has-word")]
-    conditions += [not_(kiwi(*pair)) for pair in split_pairs(has_not, "--has-not")]
-    return conditions
-
-
-def _coupled(leaves: list[Condition], logic: str) -> Condition:
-    from turnout.conditions import all_of, any_of, one_of
-
-    if len(leaves) == 1:
-        return leaves[0]
-    return {"and": all_of, "or": any_of, "xor": one_of}[logic](*leaves)
 
 
 def _is_texts(value: object) -> bool:

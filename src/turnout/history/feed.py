@@ -25,7 +25,7 @@ from turnout.epoch import EPOCH
 from turnout.errors import ConfigError, Mistake, SubscriptionNotFoundError
 from turnout.nats.wire import Connection
 from turnout.nats.wire.positions import Place, place_of, resolve
-from turnout.nats.wire.records import with_stream
+from turnout.nats.wire.rows import with_stream
 from turnout.nats.wire.streams import stored_messages
 from turnout.routes import Route
 from turnout.runtime.checkpoint import checkpoint_of, local_folder

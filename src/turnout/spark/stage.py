@@ -23,7 +23,8 @@ from turnout.engine.messages import RECORDS
 from turnout.errors import StreamError
 from turnout.gc_tools import paused_gc
 from turnout.kafka.control import Slot
-from turnout.nats.wire.records import SCHEMA, with_stream
+from turnout.nats.wire.records import SCHEMA
+from turnout.nats.wire.rows import with_stream
 from turnout.routes import Route
 from turnout.runtime.index.location import IndexPlace
 from turnout.runtime.kafka_limits import KafkaLimits, fitting

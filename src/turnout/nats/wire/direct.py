@@ -18,7 +18,7 @@ from turnout.nats.protocol.headers import ADDED_BY_DIRECT_GETS, parse
 from turnout.nats.protocol.status import END_OF_BATCH, NO_MESSAGES, NO_RESPONDERS
 from turnout.nats.wire.connection import Connection, Message
 from turnout.nats.wire.pull import Range, hole
-from turnout.nats.wire.records import Row, record_batch, row
+from turnout.nats.wire.rows import Row, record_batch, row
 from turnout.records.types import ArrowBatch
 from turnout.untrusted import LARGEST_SEQUENCE, JsonObject, decimal
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -23,8 +21,8 @@ from turnout.nats.protocol.headers import MESSAGE_ID, parse
 from turnout.nats.protocol.positions import JSAck
 from turnout.nats.wire.frames import Frames, numbers_before, windows
 from turnout.records.header_column import ARROW
-from turnout.records.types import ArrowArray, ArrowBatch, Binaries, Strings
-from turnout.untrusted import LARGEST_SEQUENCE, JsonObject, decimal
+from turnout.records.types import ArrowArray, Binaries, Strings
+from turnout.untrusted import LARGEST_SEQUENCE, decimal
 
 SCHEMA = pa.schema(
     [
@@ -398,45 +396,3 @@ def _lists(names: Binaries, values: Binaries, rows: Positions, owner: Positions,
     offsets = np.zeros(count + 1, dtype=np.int32)
     np.cumsum(lengths, out=offsets[1:])
     return pa.ListArray.from_arrays(pa.array(offsets), pairs, type=ARROW, mask=pa.array(lengths == 0))
-
-
-class Row(NamedTuple):
-    """Message as a tuple, in the order of `turnout.nats.wire.records.SCHEMA`."""
-
-    topic: str
-    partition: int
-    offset: int
-    key: bytes | None
-    value: bytes
-    headers: list[JsonObject] | None
-    timestamp: int
-
-
-def row(subject: str, sequence: int, value: bytes, headers: Sequence[tuple[str, bytes]], stored: str) -> Row:
-    """Build the row of a message with its headers; *stored* is the server's storage time."""
-    key = next((value for name, value in headers if name == MESSAGE_ID), None)
-    pairs = [{"key": name, "value": value} for name, value in headers]
-    return Row(subject, 0, sequence, key, value, pairs or None, _microseconds(stored))
-
-
-def _microseconds(text: str) -> int:
-    """An RFC 3339 time with up to nine digits behind the second, as microseconds since 1970.
-
-    Raises:
-        ValueError: when it is none.
-    """
-    whole, _, fraction = text.rstrip("Z").partition(".")
-    seconds = int(datetime.fromisoformat(whole + "+00:00").timestamp())
-    return seconds * 1_000_000 + int(fraction[:6].ljust(6, "0"))
-
-
-def record_batch(rows: Sequence[Row]) -> ArrowBatch:
-    """The rows as a record batch."""
-    columns = zip(*rows, strict=True) if rows else ((),) * len(SCHEMA)
-    arrays = [pa.array(column, type=field.type) for column, field in zip(columns, SCHEMA, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
-
-
-def with_stream(batch: ArrowBatch, stream: str) -> ArrowBatch:
-    """Return the batch with an additional column ``stream``, in the form that a run reads."""
-    return batch.append_column("stream", pa.repeat(pa.scalar(stream), batch.num_rows))

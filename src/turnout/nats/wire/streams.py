@@ -14,7 +14,7 @@ from turnout.nats.protocol.answers import number_in, object_in, read_object
 from turnout.nats.protocol.errors import ConsumerNotFoundError, MessageNotFoundError
 from turnout.nats.protocol.headers import parse
 from turnout.nats.wire.connection import Connection
-from turnout.nats.wire.records import Row, record_batch, row
+from turnout.nats.wire.rows import Row, record_batch, row
 from turnout.records.types import ArrowBatch
 from turnout.untrusted import JsonMapping, JsonObject
 

@@ -12,7 +12,7 @@ from turnout.errors import ConfigError, ConnectionLostError, Mistake, StreamErro
 from turnout.nats.protocol.options import CONNECTION_OPTIONS
 from turnout.nats.wire import Connection, sample, stored_message, stream_info
 from turnout.nats.wire.positions import resolve
-from turnout.nats.wire.records import with_stream
+from turnout.nats.wire.rows import with_stream
 from turnout.routes.endpoints import NatsSink, NatsSource
 from turnout.runtime.endpoints.adapter import (
     EndpointAdapter,

@@ -10,7 +10,7 @@ from turnout.nats.wire import Connection, Range
 from turnout.nats.wire.per_filter_reader import reader_of
 from turnout.nats.wire.positions import Place, count_about, count_exactly, resolve, state_of
 from turnout.nats.wire.read_strategy import BY_SEQUENCE, observer_strategy
-from turnout.nats.wire.records import with_stream
+from turnout.nats.wire.rows import with_stream
 from turnout.runtime.endpoints.adapter import StreamEnd
 from turnout.runtime.waiting import wait_for_more
 

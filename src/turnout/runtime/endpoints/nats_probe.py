@@ -20,7 +20,7 @@ from turnout.nats.wire import (
     delete_consumer,
     stream_info,
 )
-from turnout.nats.wire.records import with_stream
+from turnout.nats.wire.rows import with_stream
 from turnout.routes.endpoints import NatsSink, NatsSource
 from turnout.runtime.endpoints.adapter import CheckOutput, EndpointProbe
 from turnout.subjects import matches

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from turnout.nats.wire import Connection
 from turnout.nats.wire.open_pull import OpenReader
 from turnout.nats.wire.positions import state_of
-from turnout.nats.wire.records import with_stream
+from turnout.nats.wire.rows import with_stream
 from turnout.records.types import ArrowBatch
 from turnout.runtime.gaps import LossWatch
 from turnout.runtime.source_options import SourceOptions

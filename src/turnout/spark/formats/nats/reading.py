@@ -17,7 +17,8 @@ from turnout.nats.wire import Connection, Range
 from turnout.nats.wire.per_filter_reader import RangeReader, reader_of
 from turnout.nats.wire.positions import count_exactly
 from turnout.nats.wire.read_strategy import BY_SEQUENCE, ONE_CONSUMER, WHOLE_STREAM, ReadStrategy, choose_strategy
-from turnout.nats.wire.records import SCHEMA, with_stream
+from turnout.nats.wire.records import SCHEMA
+from turnout.nats.wire.rows import with_stream
 from turnout.runtime.gaps import LossWatch
 from turnout.runtime.source_options import SourceOptions
 
