@@ -17,6 +17,7 @@ from turnout.subscriptions.index.background_task import BackgroundTask
 from turnout.subscriptions.index.buckets import TooManyError
 from turnout.subscriptions.index.build import enabled
 from turnout.subscriptions.index.index import DictionaryCache, Index, Layer
+from turnout.subscriptions.index.match_any import any_of
 from turnout.subscriptions.index.match_one import Single, single_of
 from turnout.subscriptions.index.match_result import Answer, Answers, answer_of
 from turnout.subscriptions.index.match_several import several_of
@@ -49,7 +50,8 @@ class _MatcherSegment(NamedTuple):
 
     @classmethod
     def of(cls, stratum: SegmentView) -> _MatcherSegment:
-        return cls(stratum, single_of(stratum.segment), Answers(stratum.subscriptions))
+        segment = stratum.segment
+        return cls(stratum, any_of(segment) or single_of(segment), Answers(stratum.subscriptions))
 
     def without(self, ids: Collection[str]) -> _MatcherSegment:
         stratum = self.stratum.without(ids)
@@ -163,7 +165,7 @@ class Matcher:
         parts = []
         for stratum, single, answers in layers:
             gone = stratum.gone
-            seen = by_leaf_keys(texts, stratum.segment.special_keys) if stratum.segment.special_keys else texts
+            seen = texts if single.takes(texts) else by_leaf_keys(texts, stratum.segment.special_keys)
             if isinstance(seen, Multivalued):
                 numbers = several_of(stratum.segment).matched_several(seen)
             else:

@@ -73,6 +73,18 @@ def test_a_literal_key() -> None:
     assert pairs(Index.of(subscriptions), seen) == [(0, "0"), (0, "1"), (1, "1")]
 
 
+@given(st.lists(_conditions, min_size=1, max_size=10), st.lists(messages, min_size=1, max_size=4))
+def test_single_messages(conditions, given_messages):
+    """One message at a time, with a metadata key of that name too, and with nothing remembered."""
+    subscriptions = subscriptions_of(conditions)
+    given_messages = [*given_messages, {**given_messages[0], "*": "ab"}, {}]
+    wanted = expected(subscriptions, given_messages)
+    matcher = Matcher(subscriptions)
+    for _ in range(2):
+        found = [(row, id_) for row, message in enumerate(given_messages) for id_ in matcher.match(message).ids]
+        assert wanted == sorted(found)
+
+
 def test_exactly_one_of_all_values() -> None:
     """Two values may each be one of two texts, and then it is not exactly one."""
     matcher = Matcher([Subscription(["d"], one_of(kiwi("*", "a"), kiwi("*", "b")), id="one")])

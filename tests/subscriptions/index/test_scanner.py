@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.subscriptions.index.asking import expected, pairs, subscriptions_of
 from turnout.conditions import Kiwi, all_of, any_of, kiwi, not_, one_of
 from turnout.subscriptions import Matcher, Subscription
-from turnout.subscriptions.index import Index, build, scanner
+from turnout.subscriptions.index import Index, build, scan_one, scanner
 from turnout.subscriptions.index.arrays import ONE_OF
 
 _texts = st.text(alphabet="abé\ud800", min_size=1, max_size=6).map(lambda text: text.encode("utf-8", "surrogatepass"))
@@ -33,18 +33,23 @@ _TESTS: dict[str, Callable[[bytes, bytes], bool]] = {
     most_bytes=st.sampled_from([1, 8, 1 << 20]),
     most_candidates=st.sampled_from([1, 4, 1 << 20]),
     long_value=st.sampled_from([0, 1 << 13]),
+    most_compared=st.sampled_from([0, 1 << 10]),
 )
-def test_finds_what_is_there(factor, texts, values, most_bytes, most_candidates, long_value):
+def test_finds_what_is_there(factor, texts, values, most_bytes, most_candidates, long_value, most_compared):
     """All texts of a value are found, each once, also where hashes are the same for many."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(scanner, "_FACTOR", factor)
         patch.setattr(scanner, "_known_powers", np.ones(1, np.uint64))
         patch.setattr(scanner, "_MOST_BYTES", most_bytes)
         patch.setattr(scanner, "_MOST", most_candidates)
-        patch.setattr(scanner, "_LONG_VALUE_BYTES", long_value)
+        patch.setattr(scan_one, "_LONG_BYTES", long_value)
+        patch.setattr(scan_one, "_MOST_COMPARED", most_compared)
         search = scanner.Scanner(texts, np.arange(7, 7 + len(texts), dtype=np.int32))
         owners, literals = search.find(values)
-        single = [sorted(search.find_one(value)) for value in values]
+        one = scan_one.OneScan(dict.fromkeys(range(len(values) + 1), search))
+        single = [sorted(one.find([0], [value]).get(0, [])) for value in values]
+        last = len(values)
+        together = one.find([*range(last), *[last] * last], [*values, *values])
     true = [
         (owner, 7 + number)
         for owner, value in enumerate(values)
@@ -53,7 +58,10 @@ def test_finds_what_is_there(factor, texts, values, most_bytes, most_candidates,
     ]
 
     assert true == list(zip(owners.tolist(), literals.tolist(), strict=True))
-    assert single == [[literal for own, literal in true if own == owner] for owner in range(len(values))]
+    of_values = [[literal for own, literal in true if own == owner] for owner in range(len(values))]
+    assert single == of_values
+    assert [sorted(together.get(owner, [])) for owner in range(len(values))] == of_values
+    assert sorted(together.get(last, [])) == sorted({literal for _, literal in true})
 
 
 @pytest.mark.parametrize(

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from math import isnan, nan
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 
 from turnout.conditions.evaluate import parsed_number
 from turnout.conditions.pattern import fold
+from turnout.multivalued import Metadata
 from turnout.subscriptions.index.arrays import EQUAL, GROUP, HOLDS, JUST_ONE, LIMITS, MANY, ONE_OF
-from turnout.subscriptions.index.buckets import TooManyError, mixed_one, shift_of, viewed
+from turnout.subscriptions.index.buckets import TooManyError, viewed
 from turnout.subscriptions.index.facts import WHOLE, encoded, probes_of, text_maker
+from turnout.subscriptions.index.number_table import NO_RANGE, NumberTable, Range
 from turnout.subscriptions.index.prefilter import NumericPrefilter
+from turnout.subscriptions.index.scan_one import OneScan
 from turnout.subscriptions.index.segment import Segment
+from turnout.subscriptions.index.single_message import Literals, Message, SingleTexts
 
 _MOST_KNOWN = 1 << 15
 """Approximate number of cached values and pairs of literals; clearing them all takes milliseconds."""
@@ -40,21 +44,10 @@ _Check: TypeAlias = tuple[int, int, int]
 _Node: TypeAlias = tuple[int, int, int, bool, int, int]
 """Index in its tree, that of its parent, operation, whether it is negated, what it looks at and with what."""
 
-_Metadata: TypeAlias = Mapping[str, str]
-_Literals: TypeAlias = tuple[int, ...] | frozenset[int]
-
-_PLACES_OF_KEY = 8
-"""Places for each key in a table of the keys that may be there."""
-
 _LONG_VALUE = 1 << 12
 """Characters of a value beyond which nothing is cached for it."""
 
-_Range: TypeAlias = tuple[int, int]
-"""The first of some entries, and the one after the last."""
-
-_NONE: Final[_Range] = (0, 0)
-
-_Hit: TypeAlias = tuple[tuple[int, ...], tuple[_Range, ...]]
+_Hit: TypeAlias = tuple[tuple[int, ...], tuple[Range, ...]]
 """Literals of a value, and ranges of their entries."""
 
 _NO_HIT: Final[_Hit] = ((), ())
@@ -63,27 +56,11 @@ _Reader: TypeAlias = tuple[str, Callable[[str], str] | None, Callable[[str], int
 """The key of a fact, the function from a value to its text (None if that is the value), and the function from the text
 to the literal (None for a fact of many texts)."""
 
-_Probe: TypeAlias = tuple[int, Callable[[str], str] | None, Callable[[str], int | None] | None, bool]
-"""A fact that entries are found by, the functions of its reader, and whether it is one of nodes."""
+_LOOKED_UP, _OF_NODES, _SCANNED = range(3)
+"""Ways to find literals of a fact that may have many: each by itself, by a number, or all in one search."""
 
-
-class _Message:
-    """A message, and what was found out about it.
-
-    Attributes:
-        metadata: of the message.
-        literals: of the message, by fact; below 0 the tests that are true, by the inverse of their group.
-        numbers: that its values are, by key; NaN for a value that is no number, and without a value.
-        leaves: the nodes of the cells that these are in, by key; 0 for none.
-    """
-
-    __slots__ = ("leaves", "literals", "metadata", "numbers")
-
-    def __init__(self, metadata: _Metadata) -> None:
-        self.metadata = metadata
-        self.literals: dict[int, _Literals] = {}
-        self.numbers: dict[int, float] = {}
-        self.leaves: dict[int, int] = {}
+Probe: TypeAlias = tuple[int, Callable[[str], str] | None, Callable[[str], int | None] | None, int]
+"""A fact that entries are found by, the functions of its reader, and the way to find many literals."""
 
 
 class Single:
@@ -99,9 +76,9 @@ class Single:
         self._facts = head.facts
         self._key_of_fact = segment.key_of_fact.tolist()
         self._nodes = segment.nodes
-        self._scanners = segment.scanners
-        for scanner in self._scanners.values():
-            scanner.prepare()
+        self._is_folded = [kind.fold for _, kind in self._facts]
+        self._reads_any = False
+        self._scan = OneScan(segment.scanners)
         self._overlapping = head.overlapping
         self._always = [(head.always, head.paired)] if head.always < head.paired else []
         self._readers = [self._reader(fact) for fact in range(len(self._facts))]
@@ -114,9 +91,9 @@ class Single:
         self._programs: dict[int, tuple[_Check, ...]] = {}
         self._op, self._a, self._b = viewed(arrays.check_op), viewed(arrays.check_a), viewed(arrays.check_b)
         self._low, self._high = viewed(arrays.limit_low), viewed(arrays.limit_high)
-        self._in_pairs = _Keys(arrays.pair_key, arrays.pair_start, head.paired)
+        self._in_pairs = NumberTable(arrays.pair_key, arrays.pair_start, head.paired)
         self._set_bits = viewed(arrays.set_bits)
-        self._in_sets = _Keys(arrays.set_key, arrays.set_start, 0)
+        self._in_sets = NumberTable(arrays.set_key, arrays.set_start, 0)
         self._prefilter = NumericPrefilter(segment)
         self._nodes_of_tree = lru_cache(maxsize=_MOST_TREES)(self._read_tree)
         self._begin()
@@ -126,18 +103,19 @@ class Single:
         make = None if kind == WHOLE or self._segment.many[fact] else text_maker(kind)
         return key, make, self._literal_of[fact]
 
-    def _probes(self) -> dict[str, tuple[_Probe, ...]]:
+    def _probes(self) -> dict[str, tuple[Probe, ...]]:
         """Return the keys to read, each with the facts that entries are found by."""
-        keys: dict[str, tuple[_Probe, ...]] = {}
+        keys: dict[str, tuple[Probe, ...]] = {}
         for fact in self._segment.head.probed:
             key, make, literal_of = self._readers[fact]
-            keys[key] = (*keys.get(key, ()), (fact, make, literal_of, fact in self._nodes))
+            way = _OF_NODES if fact in self._nodes else _SCANNED if fact in self._segment.scanners else _LOOKED_UP
+            keys[key] = (*keys.get(key, ()), (fact, make, literal_of, way))
         return keys
 
     def _begin(self) -> None:
         """Begin with nothing remembered."""
         self._hits: list[dict[str | int, _Hit]] = [{} for _ in self._facts]
-        self._pairs: dict[int, _Range] = {}
+        self._pairs: dict[int, Range] = {}
         self._members: dict[int, bool] = {}
         self._known = 0
 
@@ -146,14 +124,18 @@ class Single:
         if self._known > _MOST_KNOWN:
             self._begin()
 
-    def matched(self, metadata: _Metadata, most: int = MOST_CANDIDATES) -> list[int]:
+    def takes(self, metadata: Metadata) -> bool:  # noqa: ARG002 - some look at it
+        """Return False for a message that has to be seen by the keys of leaves first."""
+        return not self._segment.special_keys
+
+    def matched(self, metadata: SingleTexts, most: int = MOST_CANDIDATES) -> list[int]:
         """Return the segment's subscriptions that the message matches, each once.
 
         Raises:
             TooManyError: more entries than *most* have to be verified.
         """
         self._forget()
-        message = _Message(metadata)
+        message = Message(metadata)
         ranges = self._found(message)
         if not ranges:
             return []
@@ -164,45 +146,48 @@ class Single:
         subscriptions = verified(ranges, message)
         return list(dict.fromkeys(subscriptions)) if self._overlapping else subscriptions
 
-    def _found(self, message: _Message) -> list[_Range]:
+    def _found(self, message: Message) -> list[Range]:
         """Return the entries that the message finds."""
         probed, entries_at, ways_at = self._probed, self._entries_at, self._ways_at
         has_ways = self._segment.has_ways
         metadata, by_fact = message.metadata, message.literals
-        ranges: list[_Range] = self._always.copy()
-        # Second literals are looked at last: then most are known.
+        ranges: list[Range] = self._always.copy()
+        # Second literals are looked at last: then most are known. Texts are searched for in all values at once.
         first: list[int] = []
+        unread: list[tuple[int, str]] = []
         for key in metadata if len(metadata) < len(probed) else probed:
             value = metadata.get(key)
             if value is None:
                 continue
-            for fact, make, literal_of, of_nodes in probed.get(key, ()):
-                literals: _Literals
+            for fact, make, literal_of, way in probed.get(key, ()):
                 if literal_of is not None:
                     literal = literal_of(value if make is None else make(value))
                     if not literal:
                         by_fact[fact] = ()
                         continue
-                    literals = by_fact[fact] = (literal,)
+                    by_fact[fact] = (literal,)
                     begin, end = entries_at[literal], entries_at[literal + 1]
                     if begin < end:
                         ranges.append((begin, end))
                     if has_ways and ways_at[literal] < ways_at[literal + 1]:
                         first.append(literal)
                 else:
-                    if of_nodes:
-                        literals, entries = self._node_hit(fact, message)
-                    else:
-                        literals, entries = self._hits[fact].get(value) or self._hit(fact, value, message)
-                    by_fact[fact] = literals
+                    hit = self._hits[fact].get(value) if way != _OF_NODES else self._node_hit(fact, message)
+                    if hit is None:
+                        if way == _SCANNED:
+                            unread.append((fact, value))
+                            continue
+                        hit = self._hit(fact, value, message)
+                    by_fact[fact], entries = hit
                     ranges += entries
-                    if has_ways:
-                        first += literals
-        if first:
+                    first += hit[0]
+        if unread or self._reads_any:
+            self._read(unread, message, ranges, first)
+        if first and has_ways:
             self._add_paired(first, message, ranges)
         return ranges
 
-    def _add_paired(self, literals: Iterable[int], message: _Message, ranges: list[_Range]) -> None:
+    def _add_paired(self, literals: Iterable[int], message: Message, ranges: list[Range]) -> None:
         """Add the entries that are found by one of the literals and a second one."""
         ways_at, way_fact, by_fact = self._ways_at, self._way_fact, message.literals
         pairs, likely = self._pairs, self._in_pairs.likely
@@ -219,10 +204,10 @@ class Single:
                         paired = pairs.get(pair)
                         if paired is None:
                             paired = self._pair(pair)
-                        if paired is not _NONE:
+                        if paired is not NO_RANGE:
                             ranges.append(paired)
 
-    def _verified(self, ranges: list[_Range], message: _Message) -> list[int]:
+    def _verified(self, ranges: list[Range], message: Message) -> list[int]:
         """Return the subscriptions of the entries whose checks are all true."""
         if not self._keeps_programs:
             return self._verified_each(ranges, message)
@@ -239,7 +224,7 @@ class Single:
                     subscriptions.append(subscription_of[entry])
         return subscriptions
 
-    def _verified_each(self, ranges: list[_Range], message: _Message) -> list[int]:
+    def _verified_each(self, ranges: list[Range], message: Message) -> list[int]:
         """Return what `_verified` does, in less time where few entries share a program."""
         program_of, subscription_of, checks_at = self._program_of, self._subscription_of, self._checks_at
         op, a, b, by_fact = self._op, self._a, self._b, message.literals
@@ -267,14 +252,14 @@ class Single:
                     subscriptions.append(subscription_of[entry])
         return subscriptions
 
-    def _prefiltered(self, ranges: list[_Range], message: _Message) -> list[int]:
+    def _prefiltered(self, ranges: list[Range], message: Message) -> list[int]:
         """Return what `_verified` does, in less time for many entries."""
         subscriptions, programs, true = self._prefilter.remaining(ranges, lambda key: self._number(key, message))
         for entry in np.flatnonzero(~true).tolist():
             true[entry] = self._true(int(programs[entry]), message)
         return subscriptions[true].tolist()  # type: ignore[no-any-return]
 
-    def _hit(self, fact: int, value: str, message: _Message) -> _Hit:
+    def _hit(self, fact: int, value: str, message: Message) -> _Hit:
         """Look a value up under a fact of many texts, and cache what is found."""
         if fact in self._nodes:
             return self._node_hit(fact, message)
@@ -284,7 +269,28 @@ class Single:
             self._known += 1
         return hit
 
-    def _node_hit(self, fact: int, message: _Message) -> _Hit:
+    def _read(self, unread: Sequence[tuple[int, str]], message: Message, ranges: list[Range], first: list[int]) -> None:
+        """Search for the texts of facts in their values, and add what is found by them."""
+        hits, by_fact = self._hits, message.literals
+        found = self._search(unread, message)
+        self._known += len(unread)
+        for fact, value in unread:
+            own = found.get(fact)
+            hit = _NO_HIT if own is None else self._with_entries(tuple(own))
+            by_fact[fact] = hit[0]
+            if len(value) <= _LONG_VALUE:
+                hits[fact][value] = hit
+            if own is not None:
+                ranges += hit[1]
+                first += own
+
+    def _search(self, unread: Sequence[tuple[int, str]], message: Message) -> dict[int, set[int]]:  # noqa: ARG002
+        """Return the literals of facts in the values that each is to be looked for in."""
+        is_folded = self._is_folded
+        values = [encoded(fold(value) if is_folded[fact] else value) for fact, value in unread]
+        return self._scan.find([fact for fact, _ in unread], values) if values else {}
+
+    def _node_hit(self, fact: int, message: Message) -> _Hit:
         """Look the number of a key up under a fact of nodes, and cache what is found for all numbers of its cell."""
         key = self._key_of_fact[fact]
         leaf = message.leaves.get(key)
@@ -309,12 +315,12 @@ class Single:
     def _looked_up(self, fact: int, value: str) -> tuple[int, ...]:
         """Return the literals that a fact of many texts makes of a value."""
         kind = self._facts[fact][1]
-        if fact in self._scanners:
-            return self._scanners[fact].find_one(encoded(fold(value) if kind.fold else value))
+        if fact in self._segment.scanners:
+            return tuple(self._scan.find([fact], [encoded(fold(value) if kind.fold else value)]).get(fact, ()))
         find = self._segment.find_one
         return tuple([literal for text in probes_of(kind)(value) if (literal := find(fact, text))])
 
-    def _literals_of(self, fact: int, message: _Message) -> _Literals:
+    def _literals_of(self, fact: int, message: Message) -> Literals:
         """Return the literals that a fact makes of the message."""
         literals = message.literals.get(fact)
         if literals is None:
@@ -330,13 +336,13 @@ class Single:
             message.literals[fact] = literals
         return literals
 
-    def _pair(self, key: int) -> _Range:
-        """Return the entries that are found by a way and a second literal; `_NONE` without any."""
+    def _pair(self, key: int) -> Range:
+        """Return the entries that are found by a way and a second literal; `NO_RANGE` without any."""
         self._known += 1
         entries = self._pairs[key] = self._in_pairs.places(key)
         return entries
 
-    def _true(self, program: int, message: _Message) -> bool:
+    def _true(self, program: int, message: Message) -> bool:
         """Return True if all checks of a program are true."""
         by_fact = message.literals
         for kind, a, b in self._checks_of(program):
@@ -362,7 +368,7 @@ class Single:
                 return read
         return checks
 
-    def _holds(self, kind: int, a: int, b: int, message: _Message) -> bool:
+    def _holds(self, kind: int, a: int, b: int, message: Message) -> bool:
         """Return True if a check, without its negation, is true."""
         if kind == LIMITS:
             return bool(self._low[b] <= self._number(a, message) <= self._high[b])
@@ -381,7 +387,7 @@ class Single:
             return self._passes(a, b, message)
         return self._tree(b, message)
 
-    def _passes(self, key: int, test: int, message: _Message) -> bool:
+    def _passes(self, key: int, test: int, message: Message) -> bool:
         """Return True if a test of a key's value is true."""
         group = self._group_of[test]
         if group >= 0:
@@ -393,7 +399,7 @@ class Single:
         value = message.metadata.get(self._keys[key])
         return value is not None and self._tests.passes(key, test, value)
 
-    def _passed(self, key: int, group: int, message: _Message) -> _Literals:
+    def _passed(self, key: int, group: int, message: Message) -> Literals:
         """Return the tests of a group that are true of the message."""
         value = message.metadata.get(self._keys[key])
         return () if value is None else self._tests.passed(group, value)
@@ -401,10 +407,10 @@ class Single:
     def _is_member(self, member: int) -> bool:
         """Return True if the set in the upper half contains the literal in the lower one."""
         self._known += 1
-        known = self._members[member] = self._in_sets.places(member) is not _NONE
+        known = self._members[member] = self._in_sets.places(member) is not NO_RANGE
         return known
 
-    def _number(self, key: int, message: _Message) -> float:
+    def _number(self, key: int, message: Message) -> float:
         """Return the number that the message has as the value of a key; NaN for none."""
         number = message.numbers.get(key)
         if number is None:
@@ -413,7 +419,7 @@ class Single:
             number = message.numbers[key] = nan if parsed is None else parsed
         return number
 
-    def _tree(self, tree: int, message: _Message) -> bool:
+    def _tree(self, tree: int, message: Message) -> bool:
         """Evaluate a tree. Nodes follow their parents, so that every child is known when walking backwards."""
         nodes = self._nodes_of_tree(tree)
         by_fact = message.literals
@@ -440,37 +446,6 @@ class Single:
         columns = (arrays.node_op, arrays.node_a, arrays.node_b, arrays.node_parent)
         read = enumerate(zip(*(column[nodes].tolist() for column in columns), strict=True))
         return [(node, node - before, op >> 1, bool(op & 1), a, b) for node, (op, a, b, before) in read][::-1]
-
-
-class _Keys:
-    """Positions of numbers in a hash table of numbers.
-
-    Attributes:
-        likely: has a 1 at the remainder of each number, divided by the length: most others have a 0 there.
-    """
-
-    def __init__(self, keys: Any, starts: Any, first: int) -> None:
-        self._keys = viewed(keys)
-        self._starts = viewed(starts)
-        self._shift = shift_of(len(starts))
-        self._first = first
-        self.likely = bytearray(_PLACES_OF_KEY * len(keys) | 1)
-        np.frombuffer(self.likely, np.uint8)[keys % len(self.likely)] = 1
-
-    def places(self, key: int) -> _Range:
-        """Return the places of a number, one after another: no other number has its hash. `_NONE` without any."""
-        bucket = mixed_one(key) >> self._shift
-        keys = self._keys
-        place, end = self._starts[bucket], self._starts[bucket + 1]
-        while place < end and keys[place] != key:
-            place += 1
-        begun = place
-        if place < end and keys[end - 1] == key:
-            # Mostly the rest of a bucket is one number, however often.
-            place = end
-        while place < end and keys[place] == key:
-            place += 1
-        return (self._first + begun, self._first + place) if begun < place else _NONE
 
 
 def single_of(segment: Segment) -> Single:

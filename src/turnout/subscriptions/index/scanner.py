@@ -6,12 +6,10 @@ is all of it. Values get a mark before and after them that no UTF-8 text contain
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, KeysView, Sequence
-from functools import cached_property
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise, starmap
 from sys import byteorder
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,14 +17,14 @@ from numpy.typing import NDArray
 from turnout.records.types import Hashes
 from turnout.subscriptions.index.buckets import Ints, Longs, Places, expanded
 
-_BEGIN, _END, _BETWEEN = b"\xff", b"\xfe", b"\xfd"
+BEGIN, END, _BETWEEN = b"\xff", b"\xfe", b"\xfd"
 _RUN = 3
 """Bytes of a text that are looked for first."""
 
-_WORD = 4
-"""Bytes of a text that are looked for first in a single value."""
+WORD = 4
+"""Bytes of a text that are looked for first in the values of one message; see `scan_one`."""
 
-_HALF = 2
+HALF = 2
 """The same for texts of fewer bytes than that."""
 
 _MOST_BYTES = 1 << 20
@@ -41,9 +39,6 @@ _MOST = 1 << 20
 _DENSE = 32
 """A run found more often than once in this many bytes of a value is dense: its texts are searched one by one there."""
 
-_LONG_VALUE_BYTES = 1 << 13
-"""A single value beyond this is searched as a batch of one."""
-
 _FACTOR = 0x9E3779B97F4A7C15
 """Odd, so that its powers are no multiples of a power of two."""
 
@@ -53,7 +48,7 @@ _Bytes = NDArray[np.uint8]
 def marked(text: bytes) -> bytes:
     """Return the bytes to search for a text with its operation."""
     operation, plain = text[:1], text[1:]
-    return _BEGIN * (operation in b"^=") + plain + _END * (operation in b"$=")
+    return BEGIN * (operation in b"^=") + plain + END * (operation in b"$=")
 
 
 class Scanner:
@@ -119,7 +114,7 @@ class Scanner:
 
         A value that needs too much memory as a whole is cut into pieces, each with the beginning of the next one.
         """
-        pieces = [_BEGIN + value + _END for value in values]
+        pieces = [BEGIN + value + END for value in values]
         sizes = np.fromiter(map(len, pieces), np.int64, len(pieces))
         if not len(sizes) or sizes.max() <= _MOST_BYTES + 2:
             return pieces, np.arange(len(pieces))
@@ -214,68 +209,34 @@ class Scanner:
         ]
         return np.array(found, np.int64)
 
-    @cached_property
-    def _by_byte(self) -> dict[int, list[tuple[bytes, int]]]:
-        """Texts of one byte with their literals."""
-        shortest = self._texts_of_size(1)
-        return {raw[0]: [(raw, literal)] for raw, literal in shortest}
+    def by_run(self, size: int) -> Iterator[tuple[int, int, bytes, int]]:
+        """Yield the number that so many bytes of a text are to the machine, their place, the text and its literal.
 
-    @cached_property
-    def _by_half(self) -> dict[int, list[tuple[bytes, int]]]:
-        """Texts of two and three bytes with their literals by two bytes, as the machine's number."""
+        By one byte those of one, by two those of two and three, by four all others: the bytes that fewest texts have.
+        """
+        if size == 1:
+            return ((raw[0], 0, raw, literal) for raw, literal in self._texts_of_size(1))
+        return self._by_half() if size == HALF else self._by_word()
+
+    def _by_half(self) -> Iterator[tuple[int, int, bytes, int]]:
         short = [*self._texts_of_size(2), *self._texts_of_size(3)]
-        uses = Counter(raw[start : start + _HALF] for raw, _ in short for start in range(len(raw) - 1))
-        by_half: defaultdict[int, list[tuple[bytes, int]]] = defaultdict(list)
+        uses = Counter(raw[start : start + HALF] for raw, _ in short for start in range(len(raw) - 1))
         for raw, literal in short:
-            half = min((raw[start : start + _HALF] for start in range(len(raw) - 1)), key=uses.__getitem__)
-            by_half[int.from_bytes(half, byteorder)].append((raw, literal))
-        return dict(by_half)
+            half = min((raw[start : start + HALF] for start in range(len(raw) - 1)), key=uses.__getitem__)
+            yield int.from_bytes(half, byteorder), raw.index(half), raw, literal
 
     def _texts_of_size(self, size: int) -> list[tuple[bytes, int]]:
         return [(self._texts[text], int(self._literals[text])) for text in np.flatnonzero(self._size == size).tolist()]
 
-    @cached_property
-    def _by_word(self) -> dict[int, list[tuple[bytes, int]]]:
-        """Longer texts with their literals by the four bytes that have their run, as the machine's number."""
+    def _by_word(self) -> Iterator[tuple[int, int, bytes, int]]:
+        """Yield longer texts by the four bytes that have their run."""
         numbers = self._literals.tolist()
-        by_word: defaultdict[int, list[tuple[bytes, int]]] = defaultdict(list)
         table = self._tables[-1]
         for text, offset in zip(table.texts.tolist(), table.offsets.tolist(), strict=True):
             raw = self._texts[text]
-            if len(raw) >= _WORD:
-                first = min(offset, len(raw) - _WORD)
-                by_word[int.from_bytes(raw[first : first + _WORD], byteorder)].append((raw, numbers[text]))
-        return dict(by_word)
-
-    def prepare(self) -> None:
-        """Prepare the search of single values, which otherwise the first one waits for."""
-        _ = self._by_byte, self._by_half, self._by_word
-
-    def find_one(self, value: bytes) -> tuple[int, ...]:
-        """Return the literals in one value, each once."""
-        if len(value) > _LONG_VALUE_BYTES:
-            return tuple(self.find([value])[1].tolist())
-        data = _BEGIN + value + _END
-        view = memoryview(data)
-        found: list[int] = []
-        if by_word := self._by_word:
-            words = _numbers_in(view, by_word.keys(), _WORD, "I")
-            found = [literal for word in words for text, literal in by_word[word] if text in data]
-        if by_half := self._by_half:
-            halves = _numbers_in(view, by_half.keys(), _HALF, "H")
-            found += [literal for half in halves for text, literal in by_half[half] if text in data]
-        if by_byte := self._by_byte:
-            found += [literal for byte in by_byte.keys() & data for _, literal in by_byte[byte]]
-        return tuple(found)
-
-
-def _numbers_in(view: memoryview, wanted: KeysView[int], size: int, code: Literal["H", "I"]) -> set[int]:
-    """Return those of the numbers that some bytes are, at any place, read by the machine."""
-    length = len(view)
-    found: set[int] = set()
-    for start in range(min(size, length - size + 1)):
-        found |= wanted & view[start : length - (length - start) % size].cast(code)
-    return found
+            if len(raw) >= WORD:
+                first = min(offset, len(raw) - WORD)
+                yield int.from_bytes(raw[first : first + WORD], byteorder), first, raw, numbers[text]
 
 
 class _Runs:

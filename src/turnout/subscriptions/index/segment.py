@@ -24,6 +24,7 @@ from turnout.subscriptions.index.value_tests import ValueTests
 
 if TYPE_CHECKING:
     from turnout.subscriptions.index.dictionary import ValueDictionaries
+    from turnout.subscriptions.index.match_any import AnySingle
     from turnout.subscriptions.index.match_one import Single
     from turnout.subscriptions.index.match_several import SeveralSingle
     from turnout.subscriptions.index.tables import Tables
@@ -85,6 +86,7 @@ class Segment:
         self.tables: WeakKeyDictionary[ValueDictionaries, Tables] = WeakKeyDictionary()
         self.single: Single | None = None
         self.several: SeveralSingle | None = None
+        self.any: AnySingle | None = None
         self.check: Callable[[int, int], Check] = lru_cache(maxsize=65536)(self._check)
 
     @classmethod

@@ -1,0 +1,28 @@
+"""One message under work, and what was found out about it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypeAlias
+
+SingleTexts: TypeAlias = Mapping[str, str]
+Literals: TypeAlias = tuple[int, ...] | frozenset[int]
+
+
+class Message:
+    """A message, and what was found out about it.
+
+    Attributes:
+        metadata: of the message.
+        literals: of the message, by fact; below 0 the tests that are true, by the inverse of their group.
+        numbers: that its values are, by key; NaN for a value that is no number, and without a value.
+        leaves: the nodes of the cells that these are in, by key; 0 for none.
+    """
+
+    __slots__ = ("leaves", "literals", "metadata", "numbers")
+
+    def __init__(self, metadata: SingleTexts) -> None:
+        self.metadata = metadata
+        self.literals: dict[int, Literals] = {}
+        self.numbers: dict[int, float] = {}
+        self.leaves: dict[int, int] = {}
