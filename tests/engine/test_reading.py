@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from tests.engine.batches import batch, program, sent
@@ -33,3 +34,14 @@ def test_the_parts_of_a_batch_give_what_the_whole_gives(monkeypatch: pytest.Monk
     assert max(sizes) - min(sizes) < len(sizes)
     assert sum((result.counts for result in results), Counts()) == expected.counts
     assert sorted(message for result in results for message in sent(result.messages)) == sorted(sent(expected.messages))
+
+
+def test_records_that_the_source_could_not_read() -> None:
+    """One with a problem fails with that as its reason; the others beside it pass."""
+    records = batch(MIXED[:1] * 3)
+    problems = pa.array([None, "a.avro: the block at byte 17: cut off", None], pa.string())
+
+    result = program().run(records.append_column("problem", problems))
+
+    assert (result.counts.read, result.counts.delivered, result.counts.dead_lettered) == (3, 2, 1)
+    assert str(sent(result.messages)).count("exception.message', b'a.avro: the block at byte 17: cut off'") == 1

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from tests.cli.conftest import turnout  # noqa: F401 - a fixture
 from tests.integration.kafka_broker import KafkaBroker
+from tests.server.conftest import Bench, client_of
 
 from turnout.conditions import parse
 from turnout.errors import StreamError, TurnoutError
@@ -259,3 +260,47 @@ def test_lineage(broker: KafkaBroker, tmp_path: Path, turnout: Any) -> None:  # 
     assert (found["record"]["place"], found["subscription"]["id"], found["gaps"]) == ("traced:1:1", "oulu", [])
     code, _, err = turnout("lineage", "traced.oulu:0", "--route", str(scene.file))
     assert (code, "expected TOPIC:PARTITION:OFFSET, as in delivered:0:17" in err) == (2, True)
+
+
+def test_rest(broker: KafkaBroker, tmp_path: Path, turnout: Any) -> None:  # noqa: F811
+    """Over REST letters of two partitions are told apart, paged without loss, and redriven one by one."""
+    scene = Scene(broker, tmp_path, "rested")
+    scene.write(scene.text.replace("rested.dead", "rested.letters"))
+    with KafkaAdmin(scene.options) as admin:
+        admin.create_topic("rested.letters", 2, {"retention.ms": "-1"})
+    # By their keys, letters of these records are in both partitions.
+    scene.publish(*[{"n": f"x{n}", "city": "Oulu"} for n in range(8)])
+    assert scene.run(turnout)["dead_lettered"] == 8
+    bench = Bench(tmp_path / "routes")
+    bench.write("rested", scene.file.read_text(encoding="utf-8").replace("n:int32", "n:string"))
+    bench.routes.look()
+    client, letters = client_of(bench), "/v1/routes/rested/dead-letters"
+
+    try:
+        found, before = [], ""
+        while True:
+            page = client.get(f"{letters}?limit=2{before}").json()
+            found += [(item["stream"], item["sequence"]) for item in page["items"]]
+            if page["cursor"] is None:
+                break
+            before = f"&before={page['cursor']}"
+        assert (len(found), len(set(found)), {stream for stream, _ in found}) == (
+            8,
+            8,
+            {"rested.letters:0", "rested.letters:1"},
+        )
+        assert client.get(f"{letters}/0").status_code == 409
+        one = client.get(f"{letters}/0?stream=rested.letters:1").json()
+        assert (one["stream"], one["record"]["topic"]) == ("rested.letters:1", "rested")
+        form = {"sequences": [0], "dry_run": False}
+        refused = client.post(f"{letters}/redrive", json=form)
+        assert (refused.status_code, "name one as stream" in refused.text) == (409, True)
+        report = client.post(f"{letters}/redrive", json={**form, "stream": "rested.letters:1"}).json()
+        assert (report["letters"], report["outcomes"]) == (1, {"delivered": 1})
+        left = client.get(f"{letters}?limit=100").json()["items"]
+        assert {(item["stream"], item["sequence"]) for item in left} == set(found) - {("rested.letters:1", 0)}
+        explained = client.post("/v1/routes/rested/explain", json={"at": "rested:0:0"}).json()
+        assert (explained["record"]["offset"], explained["outcome"]) == (0, "delivered")
+    finally:
+        bench.close()
+    assert [row["key"].decode() for row in scene.rows("rested.oulu")] == [one["record"]["key"]]

@@ -115,7 +115,7 @@ def test_a_format() -> None:
             Route.parse(yaml.safe_dump(with_(sink={typo: "nats"})), {})
         assert "format is required and missing" in str(raised.value)
         assert f'found {typo!r}, did you mean "format"?' in str(raised.value)
-    formats = ["nats", "kafka", "json", "parquet", "csv"]
+    formats = ["nats", "kafka", "json", "parquet", "csv", "avro"]
     for typo, name in wrong(formats):
         check(with_(sink={"format": typo}), "sink", name, formats)
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from turnout.terminal import json_text
 
 if TYPE_CHECKING:
+    from turnout.engine.change_event import ChangeEvent
     from turnout.engine.explain import Asked, LeafReport, RecordExplanation, SentMessage, Subscriber
     from turnout.engine.mapping_report import Mapped
     from turnout.engine.stages import StageReport
@@ -20,6 +21,8 @@ def explanation_lines(explanation: RecordExplanation) -> Iterator[str]:
     """Yield the whole explanation as text lines."""
     record = explanation.record
     yield f"record  {record['topic']}, partition {record['partition']}, offset {record['offset']}"
+    if explanation.change is not None:
+        yield from _change(explanation.change)
     for report in explanation.stages:
         yield from _stage(report)
     if explanation.mapped is not None:
@@ -42,6 +45,15 @@ def _shortened(blocks: list[list[str]], heading: str) -> Iterator[str]:
         yield from block
     if len(blocks) > _SHOWN:
         yield f"…       {len(blocks):,} {heading}; --json has all of them"
+
+
+def _change(change: ChangeEvent) -> Iterator[str]:
+    yield f"change  {change.action} of {change.table or 'a table without a name'}"
+    yield f"    {change.origin}"
+    if change.remark:
+        yield f"    {change.remark}"
+    if change.before is not None or change.after is not None:
+        yield from change_lines("row", change.before or {}, change.after or {})
 
 
 def _stage(report: StageReport) -> Iterator[str]:

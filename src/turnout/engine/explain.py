@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 
 from turnout.codecs import Notation, TextNotation, notation_of
 from turnout.conditions import Condition, SeenLeaf, blame, format_condition, leaves, true_leaves
+from turnout.engine.change_event import ChangeEvent, change_event
 from turnout.engine.mapping_report import Mapped, mapped_by
 from turnout.engine.metadata import texts_of
 from turnout.engine.outcome import Outcome
@@ -130,9 +131,15 @@ class RecordExplanation:
     messages: tuple[SentMessage, ...]
     notes: tuple[str, ...] = ()
 
+    @property
+    def change(self) -> ChangeEvent | None:
+        """The record's value as a change event of Debezium; None if it is none."""
+        return change_event(self.record.get("value"))
+
     def as_dict(self) -> JsonObject:
         """The same as plain values, for JSON."""
-        return asdict(self)
+        change = self.change
+        return {**asdict(self), "change": None if change is None else asdict(change)}
 
 
 def explain(

@@ -13,6 +13,7 @@ import pyarrow as pa
 from turnout.codecs import Codec
 from turnout.codecs.codec import Decoded, RecordCodec
 from turnout.engine.reserved import without_reserved
+from turnout.errors import RecordError
 from turnout.records import Batch, Failure, Headers, Positions
 from turnout.records.block import rows_of
 from turnout.records.casts import as_type
@@ -63,7 +64,7 @@ def batch_of(batch: ArrowBatch, key: Codec, value: Codec) -> tuple[Batch, Consum
 
     Args:
         batch: with the columns of a record: topic, partition, offset, key, value, headers, timestamp; those but
-            topic and value may be missing.
+            topic and value may be missing. ``problem`` beside them is why the source could not read a record.
         key: how keys are decoded.
         value: how values are decoded.
     """
@@ -85,6 +86,7 @@ def batch_of(batch: ArrowBatch, key: Codec, value: Codec) -> tuple[Batch, Consum
         headers,
     )
     failures = {row: Failure.of(error, "VALUE_CONVERTER", value.class_name) for row, error in wrong_values.items()}
+    failures |= {row: Failure.of(error, "VALUE_CONVERTER", value.class_name) for row, error in _unread(batch)}
     failures |= {row: Failure.of(error, "KEY_CONVERTER", key.class_name) for row, error in wrong_keys.items()}
     records.fail(failures)
     return records, consumed
@@ -95,6 +97,14 @@ def _decoded(codec: Codec, rows: Positions, texts: Sequence[bytes | None], heade
     if ids is None or not isinstance(codec, RecordCodec):
         return codec.decode(rows, texts)
     return codec.decode_with(rows, texts, ids)
+
+
+def _unread(batch: ArrowBatch) -> Iterator[tuple[int, RecordError]]:
+    """Yield the rows that the source could not read, each with the reason."""
+    if "problem" in batch.schema.names and batch.column("problem").null_count < batch.num_rows:
+        for row, problem in enumerate(batch.column("problem").to_pylist()):
+            if problem is not None:
+                yield row, RecordError(problem)
 
 
 def _list(batch: ArrowBatch, name: str) -> NewColumn:

@@ -58,6 +58,11 @@ class ReplayPlan:
         """Upper bound of the records to read: their number now."""
         return sum(range_.records for range_ in self.ranges)
 
+    @property
+    def is_exact(self) -> bool:
+        """True if a sink has each split in a transaction."""
+        return any(sink.has_transactions for sink in self.route.sinks.values())
+
     def as_dict(self) -> JsonObject:
         """The plan as ``--json`` prints it."""
         return {

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -19,8 +21,39 @@ from turnout.untrusted import JsonObject
 
 if TYPE_CHECKING:
     from turnout.history.replay_plan import ReplayPlan
+    from turnout.routes import Route
 
 _FILE = "state.json"
+_SMALLEST_SPLIT = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Splitting:
+    """Division of a replay whose splits are transactions, fixed when it is begun.
+
+    Attributes:
+        at_once: sequences of a part.
+        tasks: splits of a part, at most.
+    """
+
+    at_once: int
+    tasks: int
+
+    @classmethod
+    def of(cls, route: Route, at_once: int) -> Self:
+        """Return the splitting for a route's source, or for the processors here."""
+        return cls(at_once, getattr(route.source, "partitions", None) or os.cpu_count() or 1)
+
+    def spans(self, start: int, end: int) -> list[tuple[int, int]]:
+        """Return the splits of a part, each as its first sequence and the one behind its last.
+
+        >>> Splitting(500_000, 2).spans(10, 30_010)
+        [(10, 15010), (15010, 30010)]
+        >>> Splitting(500_000, 2).spans(10, 19_000)
+        [(10, 19000)]
+        """
+        count = max(1, min(self.tasks, (end - start) // _SMALLEST_SPLIT))
+        return list(pairwise(start + (end - start) * index // count for index in range(count + 1)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +67,8 @@ class ReplayState:
         revision: of the subscriptions that it delivers to; None for a route without.
         counts: of what is done: of every record below *next*, and of no other.
         digest: of the route's file; "" for a route that was made in Python, which is not known again.
+        parts: number of finished parts, which counts on when a finished exact replay is asked for again.
+        exact: how parts are split, which a repeated part must keep; None for a replay without transactions.
     """
 
     asked: JsonObject
@@ -42,6 +77,8 @@ class ReplayState:
     revision: int | None = None
     counts: Counts = field(default_factory=Counts)
     digest: str = ""
+    parts: int = 0
+    exact: Splitting | None = None
 
     @property
     def done(self) -> bool:
@@ -54,30 +91,61 @@ class ReplayState:
         return any(self.next[range_.stream] > range_.start for range_ in self.ranges)
 
     def left(self, at_once: int) -> tuple[str, int, int] | None:
-        """The next part: stream, first sequence, the sequence behind the last one; None where nothing is left."""
+        """The next part: stream, first sequence, the sequence behind the last one; None where nothing is left.
+
+        Args:
+            at_once: sequences of a part, where the replay's splitting is not fixed.
+        """
+        at_once = at_once if self.exact is None else self.exact.at_once
         for range_ in self.ranges:
             start = self.next[range_.stream]
             if start < range_.end:
                 return range_.stream, start, min(range_.end, start + at_once)
         return None
 
+    def with_splitting(self, exact: Splitting) -> Self:
+        """The state with a splitting, unless it has one already."""
+        return self if self.exact is not None else replace(self, exact=exact)
+
     def after(self, stream: str, end: int, counts: Counts) -> ReplayState:
         """The state when a part is delivered."""
-        return replace(self, next={**self.next, stream: end}, counts=self.counts + counts)
+        return replace(self, next={**self.next, stream: end}, counts=self.counts + counts, parts=self.parts + 1)
 
     @classmethod
     def of(cls, plan: ReplayPlan) -> Self:
         """Return the state to continue from: the beginning, unless a replay of this id was interrupted.
 
+        A finished replay into transactions goes on behind its end: what it has delivered stays delivered once.
+
         Raises:
-            ConfigError: one of this id was interrupted that was asked for something else, or the route has changed.
+            ConfigError: one of this id was interrupted that was asked for something else, or the route has changed;
+                or an exact one of this id is finished that was, or whose topics have fewer records now.
         """
-        state = cls.unfinished(plan.folder, plan.asked, plan.route.digest)
-        if state is not None:
-            return state
+        state = cls._written(plan.folder)
+        if state is not None and not state.done:
+            return state.checked(plan.folder, plan.asked, plan.route.digest)
         revision = None if plan.subscriptions is None else plan.subscriptions.revision
         starts = {range_.stream: range_.start for range_ in plan.ranges}
-        return cls(plan.asked, plan.ranges, starts, revision, digest=plan.route.digest)
+        new = cls(plan.asked, plan.ranges, starts, revision, digest=plan.route.digest)
+        if state is None or state.exact is None or not plan.is_exact:
+            return new
+        return state.checked(plan.folder, plan.asked).extended(plan, new)
+
+    def extended(self, plan: ReplayPlan, new: Self) -> Self:
+        """Return the state of a new request, behind what this finished one has delivered.
+
+        Raises:
+            ConfigError: a stream ends before that now, so that it is another one.
+        """
+        starts = {}
+        for range_ in plan.ranges:
+            reached = self.next.get(range_.stream, range_.start)
+            if reached > range_.end:
+                problem = f"the replay {plan.folder.name} has read {range_.stream} up to {reached}"
+                remedy = f"which ends at {range_.end} now: give this one another id"
+                raise ConfigError([Mistake("id", f"{problem}, {remedy}")])
+            starts[range_.stream] = max(reached, range_.start)
+        return replace(new, next=starts, counts=self.counts, parts=self.parts, exact=self.exact)
 
     @classmethod
     def unfinished(cls, folder: Path, asked: Fields, digest: str) -> Self | None:
@@ -91,29 +159,53 @@ class ReplayState:
         Raises:
             ConfigError: it was begun with something else asked for, or with another version of the route.
         """
+        state = cls._written(folder)
+        return None if state is None or state.done else state.checked(folder, asked, digest)
+
+    @classmethod
+    def _written(cls, folder: Path) -> Self | None:
+        """The state in a folder; None if there is none."""
         try:
             written = json.loads((folder / _FILE).read_text(encoding="utf-8"))
         except FileNotFoundError:
             return None
         ranges = tuple(StreamRange(**range_) for range_ in written["ranges"])
-        # A replay that an older turnout began has no revision and no digest in its state.
-        revision, begun_with = written.get("revision"), written.get("digest", "")
-        state = cls(written["asked"], ranges, written["next"], revision, Counts.of(written["counts"]), begun_with)
-        if state.done:
-            return None
-        if state.asked != asked:
-            names = sorted(name for name in {*state.asked, *asked} if state.asked.get(name) != asked.get(name))
-            problem = f"the replay {folder.name} is not finished and was asked for another {', '.join(names)}"
-            raise ConfigError([Mistake("id", f"{problem}: finish it as it was begun, or give this one another id")])
-        if state.digest and digest and state.digest != digest:
+        # A replay that an older turnout began has no revision, digest, parts or splitting in its state.
+        exact = written.get("exact")
+        return cls(
+            written["asked"],
+            ranges,
+            written["next"],
+            written.get("revision"),
+            Counts.of(written["counts"]),
+            written.get("digest", ""),
+            written.get("parts", 0),
+            None if exact is None else Splitting(**exact),
+        )
+
+    def checked(self, folder: Path, asked: Fields, digest: str = "") -> Self:
+        """Return the state, if it is one of this request and of the route with this digest; "" for any.
+
+        Raises:
+            ConfigError: it is not.
+        """
+        status = "finished" if self.done else "not finished"
+        if self.asked != asked:
+            names = sorted(name for name in {*self.asked, *asked} if self.asked.get(name) != asked.get(name))
+            problem = f"the replay {folder.name} is {status} and was asked for another {', '.join(names)}"
+            remedy = (
+                "give this one another id" if self.done else "finish it as it was begun, or give this one another id"
+            )
+            raise ConfigError([Mistake("id", f"{problem}: {remedy}")])
+        if self.digest and digest and self.digest != digest:
             # What is left would be delivered differently from what is done already, but under the same message ids.
             problem = (
-                f"the replay {folder.name} is not finished, and the route {asked['route']} has changed since it was"
-                f" begun (digest {state.digest[:12]} then, {digest[:12]} now)"
+                f"the replay {folder.name} is {status}, and the route {asked['route']} has changed since it was"
+                f" begun (digest {self.digest[:12]} then, {digest[:12]} now)"
             )
             remedy = "finish it with the route as it was, or give this one another id"
             raise ConfigError([Mistake("id", f"{problem}: {remedy}")])
-        return state
+        return self
 
     def write(self, folder: Path) -> None:
         """Write the state atomically."""
@@ -127,6 +219,8 @@ class ReplayState:
                 "next": self.next,
                 "revision": self.revision,
                 "digest": self.digest,
+                "parts": self.parts,
+                "exact": None if self.exact is None else asdict(self.exact),
                 "counts": self.counts.as_dict(),
             }
         )

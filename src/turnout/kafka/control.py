@@ -38,11 +38,13 @@ class Slot:
         query: id of the streaming query, which is that of its checkpoint.
         batch: number of the micro-batch.
         number: index of the task's split in it.
+        part: of a replay, which part the batch is and how it is split; "" in a streaming query.
     """
 
     query: str
     batch: int
     number: int
+    part: str = ""
 
     @property
     def key(self) -> str:
@@ -114,6 +116,11 @@ def find_note(options: KafkaOptions, topic: str, slot: Slot, split: str) -> Note
     note = None if text is None else Note.decode(text)
     if note is None or note.batch < slot.batch:
         return None
+    if slot.part and (note.batch, note.split) != (slot.batch, split):
+        raise StreamError(
+            f"part {slot.batch} of this replay is to be done, and {topic!r} says that part {note.batch}, {note.split},"
+            " is committed under its id: its state is lost or older, so give the replay another id"
+        )
     if note.batch > slot.batch:
         raise StreamError(
             f"micro-batch {slot.batch} is to be done, and {topic!r} says that {note.batch} is committed: the checkpoint"

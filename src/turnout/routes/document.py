@@ -188,10 +188,17 @@ class RouteDocument(Part):
 
     @model_validator(mode="after")
     def _parts_fit(self) -> RouteDocument:
-        wrong = [*self._sinks_fit(), *self._subscriptions_fit()]
+        wrong = [*self._source_fits(), *self._sinks_fit(), *self._subscriptions_fit()]
         if wrong:
             raise ValueError("; ".join(wrong))
         return self
+
+    def _source_fits(self) -> list[str]:
+        if self.source.format != "avro":
+            return []
+        expected = "connect-json" if getattr(self.source, "schemas", None) else "json"
+        found = self.value.get("format", "raw")
+        return [] if found == expected else [f"value: values of these Avro files are {expected}, found format: {found}"]
 
     def _sinks_fit(self) -> list[str]:
         if (self.sink is None) == (self.sinks is None):

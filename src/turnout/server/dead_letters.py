@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from turnout.engine.sample_records import SampleRecord
 from turnout.errors import StreamError
@@ -60,8 +60,51 @@ def visible(
     return [letter for letter in letters if is_wanted(letter, stage, reason)]
 
 
-def letter_at(route: Route, sequence: int) -> DeadLetter:
+def page_of(letters: Iterable[DeadLetter], before: int | None, limit: int) -> tuple[list[DeadLetter], int | None]:
+    """Return a page of letters, those of the highest sequences first, and the sequence that ends it.
+
+    Partitions of Kafka have sequences of their own: letters that share one share a page, which may be longer.
+
+    Args:
+        letters: all of them.
+        before: only letters below this sequence; None for the first page.
+        limit: letters of a page.
+
+    Returns:
+        The letters, and the sequence below which the next page begins; None on the last page.
+    """
+    left = [letter for letter in letters if before is None or letter.sequence < before]
+    left.sort(key=lambda letter: -letter.sequence)
+    while limit < len(left) and left[limit].sequence == left[limit - 1].sequence:
+        limit += 1
+    return left[:limit], left[limit - 1].sequence if limit < len(left) else None
+
+
+def chosen(letters: Iterable[DeadLetter], sequences: Sequence[int] | None, stream: str | None) -> list[DeadLetter]:
+    """Return the letters of a stream, or partition, with these sequences; None stands for any.
+
+    Raises:
+        ConflictError: letters of several partitions have one of the sequences, and no stream is named.
+    """
+    wanted = None if sequences is None else set(sequences)
+    found = [
+        letter
+        for letter in letters
+        if (stream is None or letter.stream == stream) and (wanted is None or letter.sequence in wanted)
+    ]
+    if wanted is not None and len({letter.sequence for letter in found}) < len(found):
+        streams = ", ".join(sorted({letter.stream for letter in found}))
+        raise ConflictError(f"several partitions have a dead letter of these sequences: {streams}; name one as stream")
+    return found
+
+
+def letter_at(route: Route, sequence: int, stream: str | None = None) -> DeadLetter:
     """The dead letter of that sequence, also one that was delivered since.
+
+    Args:
+        route: whose.
+        sequence: of the letter; in Kafka its offset.
+        stream: that holds it, in Kafka ``topic:partition``; None for any.
 
     Raises:
         ConflictError: the route sets nothing aside.
@@ -69,10 +112,10 @@ def letter_at(route: Route, sequence: int) -> DeadLetter:
     """
     _check(route)
     box = LetterBox.of(route)
-    letters = read(route, start=box.at(sequence), end=box.at(sequence + 1), done=True)
+    letters = chosen(read(route, start=box.at(sequence), end=box.at(sequence + 1), done=True), None, stream)
     if len(letters) > 1:
         streams = ", ".join(letter.stream for letter in letters)
-        raise StreamError(f"several partitions have a dead letter {sequence}: {streams}", code=409)
+        raise StreamError(f"several partitions have a dead letter {sequence}: {streams}; name one as stream", code=409)
     if not letters or letters[0].sequence != sequence:
         raise StreamError(f"route {route.name} has no dead letter {sequence}", code=404)
     return letters[0]

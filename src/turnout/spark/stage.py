@@ -107,6 +107,21 @@ _programs = LruCache[str, "Program"](_KEPT)
 
 
 @dataclass(frozen=True, slots=True)
+class ReplayPart:
+    """Part of a replay whose splits are transactions.
+
+    Attributes:
+        query: name of the replay, for the ids of its transactions.
+        number: of the part.
+        text: range and splitting of the part, which stay the same when it is repeated.
+    """
+
+    query: str
+    number: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class SparkStage:
     """Functions of one route for ``mapInArrow``.
 
@@ -119,6 +134,7 @@ class SparkStage:
         sinks: how to publish to each of the route's sinks; None for those that receive rows.
         limits: of the sizes that each of the route's sinks takes; None for those that are not Kafka.
         stores_matches: whether the matches of splits are stored for feeds, beside the index.
+        part: of a replay into transactions; None in a streaming query, and without.
     """
 
     splits: bool
@@ -129,6 +145,7 @@ class SparkStage:
     sinks: tuple[PublishingOptions | None, ...] = field(repr=False)
     limits: tuple[KafkaLimits | None, ...] = ()
     stores_matches: bool = False
+    part: ReplayPart | None = None
 
     @classmethod
     def of(cls, route: Route, *, splits: bool, replay: Replay | None = None) -> Self:
@@ -159,6 +176,14 @@ class SparkStage:
         )
         return replace(self, limits=limits, sinks=sinks)
 
+    def held_to_brokers(self, route: Route) -> Self:
+        """Return the stage with the sizes that the brokers of the route's Kafka sinks take."""
+        limits = [
+            None if limit is None else endpoint_of(sink).broker_limits(limit)
+            for limit, sink in zip(self.limits, route.sinks.values(), strict=True)
+        ]
+        return self.with_limits(tuple(limits))
+
     # For mapInArrow
 
     def publish(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -169,19 +194,19 @@ class SparkStage:
             StreamError: a server takes no messages at all; what was stored stays, and a retry with ids does no harm.
         """
         tally = TaskTally()
-        with paused_gc(freeze=True), Publishers(self.sinks, _slot()) as publishers:
+        with paused_gc(freeze=True), Publishers(self.sinks, slot := _slot(self.part)) as publishers:
             for rows in batches:
                 open_split = open_split_of(rows) if self.splits else None
                 if open_split is not None:
                     self._open_task(*open_split, publishers, tally).run()
                     continue
-                self._publish(rows, publishers, tally)
+                split = ", ".join(repr(part) for _, part in splits_of(rows)) if self.splits else ""
+                self._publish(rows, (slot and slot.part) or split, publishers, tally)
             tally.waited(publishers.delivery)
         yield tally.rows()
 
-    def _publish(self, rows: pa.RecordBatch, publishers: Publishers, tally: TaskTally) -> None:
+    def _publish(self, rows: pa.RecordBatch, split: str, publishers: Publishers, tally: TaskTally) -> None:
         """Publish the records of some rows; of a task's split, which is one row, each transaction holds all."""
-        split = ", ".join(repr(part) for _, part in splits_of(rows)) if self.splits else ""
         done = publishers.begin(split)
         if done is not None:
             tally.resume(Counts.of(done, Flow.from_dict(done[FLOW])))
@@ -280,9 +305,11 @@ class SparkStage:
         return _programs.get_or_add(self.key, lambda: Program.of(*cloudpickle.loads(self.route)))
 
 
-def _slot() -> Slot | None:
-    """Return the slot of this task in a streaming query; None outside of one."""
+def _slot(part: ReplayPart | None) -> Slot | None:
+    """Return the slot of this task in a streaming query, or in a part of a replay; None outside of both."""
     context = TaskContext.get()
+    if context is not None and part is not None:
+        return Slot(part.query, part.number, context.partitionId(), part.text)
     query = None if context is None else context.getLocalProperty("sql.streaming.queryId")
     batch = None if context is None else context.getLocalProperty("streaming.sql.batchId")
     if context is None or query is None or batch is None:

@@ -326,3 +326,48 @@ def test_an_empty_message_has_no_columns() -> None:
 
     assert decoded(codec, b"", b"\x08\x01") == [{}, {}]
     assert codec.encode(Block(np.arange(1), codec.schema(), columns={})) == [b""]
+
+
+PRESENCE = """
+syntax = "proto2";
+message Seen {
+  optional int32 n = 1;
+  optional int32 five = 2 [default = 5];
+  optional string text = 3;
+  optional bool flag = 4;
+  optional double real = 5;
+  optional bytes raw = 6;
+}
+"""
+
+
+@given(
+    st.lists(
+        st.fixed_dictionaries(
+            {},
+            optional={
+                "n": st.sampled_from([0, 1, -1]),
+                "five": st.sampled_from([0, 5, 6]),
+                "text": st.sampled_from(["", "x", "y" * 127, "z" * 128]),
+                "flag": st.booleans(),
+                "real": st.sampled_from([0.0, -0.0, 1.5]),
+                "raw": st.sampled_from([b"", b"x"]),
+            },
+        ),
+        min_size=1,
+        max_size=90,
+    )
+)
+@settings(deadline=None, max_examples=50)
+def test_absent_values_among_defaults(values: list[dict[str, Any]]) -> None:
+    """In one batch an absent value is null, and one that is set to its default is that; both are written so again."""
+    codec, seen = codec_of_text(PRESENCE), class_of(PRESENCE)
+    texts = [seen(**value).SerializeToString() for value in values]
+
+    (block,), errors = codec.decode(np.arange(len(texts)), texts)
+
+    absent = dict.fromkeys(("n", "five", "text", "flag", "real", "raw"))
+    assert not errors
+    assert [repr(value) for value in block.whole()] == [repr({**absent, **value}) for value in values]
+    changed = block.with_columns(block.schema, block.columns)
+    assert [seen.FromString(text or b"") for text in codec.encode(changed)] == [seen(**value) for value in values]

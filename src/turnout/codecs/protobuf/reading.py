@@ -38,8 +38,9 @@ class MessageReader:
         self._parse = GetMessageClass(plan.descriptor).FromString
         self._checks_required = _has_required(plan)
         self._raw = None if plan.raw is None else _once(_getter("value"), _converter(plan.raw))
-        plain = [member for member in plan.members if isinstance(member, Member) and _is_attribute(member)]
+        plain = [member for member in plan.members if isinstance(member, Member) and _is_attribute(member, plan)]
         self._plain = tuple(member.name for member in plain)
+        self._nullable = tuple(member.name for member in plain if member.nullable)
         self._others = {member.name: _get(member) for member in plan.members if member not in plain}
 
     def read(
@@ -107,12 +108,18 @@ class MessageReader:
         elif self._plain:
             values = zip(*map(attrgetter(*self._plain), messages), strict=True)
             columns |= dict(zip(self._plain, values, strict=True))
+        for name in self._nullable:
+            if not all(columns[name]):
+                pairs = zip(columns[name], messages, strict=True)
+                columns[name] = [value if value or message.HasField(name) else None for value, message in pairs]
         return {member.name: columns[member.name] for member in self.plan.members}
 
 
-def _is_attribute(member: Member) -> bool:
-    """Return whether the value is the message's attribute as it is."""
-    return member.shape == "one" and not member.nullable and _converter(member.item) is None
+def _is_attribute(member: Member, plan: Message) -> bool:
+    """Return whether the value is the message's attribute as it is, or null where that is zero or empty."""
+    if member.shape != "one" or member.item.message is not None or _converter(member.item) is not None:
+        return False
+    return not member.nullable or not plan.descriptor.fields_by_name[member.name].default_value
 
 
 def _has_required(plan: Message) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -25,6 +25,9 @@ WIRE_TYPES: Final = {
     **dict.fromkeys((_KINDS.TYPE_STRING, _KINDS.TYPE_BYTES, _KINDS.TYPE_MESSAGE), LENGTH),
 }
 """Type of a field → type on the wire."""
+
+_ONE_BYTE: Final = 128
+"""Lengths below take one byte."""
 
 _INT32: Final = (-(2**31), 2**31 - 1)
 _INT64: Final = (-(2**63), 2**63 - 1)
@@ -79,7 +82,17 @@ def _integers(
             raise ValueError(f"expected an integer from {least} to {greatest}, found {value!r}")
         return b"" if omit_default and value == 0 else prefix + write(value)
 
-    return by_distinct(piece)
+    def column(values: Column) -> Pieces:
+        distinct = set(values)
+        if {int}.issuperset(map(type, distinct)) and distinct and least <= min(distinct) <= max(distinct) <= greatest:
+            pieces = {value: prefix + write(value) for value in distinct}
+            if omit_default and 0 in pieces:
+                pieces[0] = b""
+        else:
+            pieces = {value: piece(value) for value in distinct}
+        return list(map(pieces.__getitem__, values))
+
+    return column
 
 
 def _floats(form: str, prefix: bytes, *, omit_default: bool) -> WriteColumn:
@@ -119,15 +132,23 @@ def _booleans(prefix: bytes, *, omit_default: bool) -> WriteColumn:
 
 
 def _texts(read: Callable[[DynamicValue], bytes], prefix: bytes, *, omit_default: bool) -> WriteColumn:
-    def piece(value: DynamicValue) -> bytes:
-        body = read(value)
-        return delimited(prefix, body) if body or not omit_default else b""
+    heads = [prefix + bytes((size,)) for size in range(_ONE_BYTE)]
+    empty = b"" if omit_default else heads[0]
 
-    distinct = by_distinct(piece)
+    def each(values: Iterable[DynamicValue]) -> Pieces:
+        bodies = map(read, values)
+        return [
+            empty if not body else heads[len(body)] + body if len(body) < _ONE_BYTE else delimited(prefix, body)
+            for body in bodies
+        ]
 
     def column(values: Column) -> Pieces:
         few = values[:64]
-        return distinct(values) if 4 * len(set(few)) < len(few) else list(map(piece, values))
+        distinct = set(values) if len(set(few)) < len(few) else ()
+        if not distinct or 2 * len(distinct) > len(values):
+            return each(values)
+        pieces = dict(zip(distinct, each(distinct), strict=True))
+        return list(map(pieces.__getitem__, values))
 
     return column
 

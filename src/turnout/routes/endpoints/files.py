@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from turnout.routes.endpoints.base import Endpoint, Sink, Source
 
@@ -17,7 +17,6 @@ class _Files(Endpoint):
         options_: more options of Spark's format.
     """
 
-    format: Literal["json", "parquet", "csv"]
     path: str
     options_: dict[str, str | int | bool] = Field(default_factory=dict, alias="options")
 
@@ -26,12 +25,24 @@ class FileSource(_Files, Source):
     """Files, read once; with ``stream: true``, new files are read as they appear.
 
     Attributes:
+        topic: of all records of Avro files; the full name of their schema if not given.
+        schemas: true if values of Avro files are Connect's JSON with the schema; false for JSON alone.
         stream: whether new files are read as they come.
         max_files_per_trigger: the most files in a micro-batch.
     """
 
+    format: Literal["json", "parquet", "csv", "avro"]
+    topic: str | None = None
+    schemas: bool | None = None
     stream: bool = False
     max_files_per_trigger: int | None = Field(None, gt=0)
+
+    @model_validator(mode="after")
+    def _only_avro(self) -> FileSource:
+        given = [name for name in ("topic", "schemas") if getattr(self, name) is not None]
+        if given and self.format != "avro":
+            raise ValueError(f"{' and '.join(given)}: only Avro files need it, as others have the record's columns")
+        return self
 
     @property
     def is_bounded(self) -> bool:
@@ -52,6 +63,7 @@ class FileSink(_Files, Sink):
 
     topics_are_addresses: ClassVar[bool] = False
 
+    format: Literal["json", "parquet", "csv"]
     partition_by: str | list[str] | None = None
 
     def options(self) -> dict[str, str]:

@@ -42,7 +42,7 @@ _BUILT_IN = (
     ),
     EndpointFormat(
         "files",
-        ("json", "parquet", "csv"),
+        ("json", "parquet", "csv", "avro"),
         FileSource,
         FileSink,
         "turnout.runtime.endpoints.files:FileAdapter",

@@ -11,7 +11,7 @@ from turnout.history.dead_letters import DeadLetter, grouped
 from turnout.history.masked_views import masked_report
 from turnout.history.masking import hidden_anywhere
 from turnout.history.redrive import redrive
-from turnout.server.dead_letters import as_given, letter_at, newest, visible
+from turnout.server.dead_letters import as_given, chosen, letter_at, newest, page_of, visible
 from turnout.server.rest.dependencies import PartsDep, Reads, Writes, is_masked
 from turnout.server.rest.models import JsonSequenceNumber, RequestForm, SequenceNumber
 from turnout.server.rest.store_calls import asks_servers, redrives
@@ -20,6 +20,7 @@ from turnout.server.sandbox import route_of
 router = APIRouter(prefix="/v1/routes/{name}/dead-letters", tags=["dead letters"])
 
 _MOST = 10_000
+LetterStream = Annotated[str | None, Query(description="only letters of this stream; of Kafka topic:partition")]
 _ERRORS: dict[int | str, dict[str, object]] = {409: {}, 502: {}, 503: {}}
 """The route may set nothing aside, and its server or its stream may be away."""
 
@@ -62,6 +63,7 @@ class RedriveForm(RequestForm):
     """Selection of letters and the mode of a redrive; all letters by default."""
 
     sequences: list[JsonSequenceNumber] | None = Field(default=None, max_length=_MOST)
+    stream: str | None = Field(default=None, description="only letters of this stream; of Kafka topic:partition")
     stage: str | None = None
     reason: str | None = None
     dry_run: StrictBool = Field(default=True, description="deliver nothing, and say what would pass")
@@ -79,13 +81,13 @@ def list_letters(
     before: SequenceNumber | None = None,
     stage: str | None = None,
     reason: str | None = None,
+    stream: LetterStream = None,
     done: bool = False,
 ) -> LetterPage:
     route = route_of(parts.routes.entry(name))
     letters = visible(route, newest(route, done=done), masked=is_masked(principal), stage=stage, reason=reason)
-    page = [letter for letter in letters if before is None or letter.sequence < before][: limit + 1]
-    cursor = page[limit - 1].sequence if len(page) > limit else None
-    return LetterPage(items=[_model(letter) for letter in page[:limit]], cursor=cursor)
+    page, cursor = page_of(chosen(letters, None, stream), before, limit)
+    return LetterPage(items=[_model(letter) for letter in page], cursor=cursor)
 
 
 @router.get("/groups", summary="Dead letters by stage and reason, the largest group first", responses=_ERRORS)
@@ -102,9 +104,11 @@ def groups(name: str, parts: PartsDep, principal: Reads) -> list[GroupModel]:
 
 @router.get("/{sequence:number}", summary="One dead letter", responses=_ERRORS)
 @asks_servers
-def read_letter(name: str, sequence: SequenceNumber, parts: PartsDep, principal: Reads) -> LetterModel:
+def read_letter(
+    name: str, sequence: SequenceNumber, parts: PartsDep, principal: Reads, stream: LetterStream = None
+) -> LetterModel:
     route = route_of(parts.routes.entry(name))
-    return _model(visible(route, [letter_at(route, sequence)], masked=is_masked(principal))[0])
+    return _model(visible(route, [letter_at(route, sequence, stream)], masked=is_masked(principal))[0])
 
 
 @router.post(
@@ -120,10 +124,8 @@ def redrive_letters(name: str, form: RedriveForm, parts: PartsDep, principal: Wr
     letters = newest(route)[::-1]
     masked = is_masked(principal)
     shown = visible(route, letters, masked=masked, stage=form.stage, reason=form.reason)
-    chosen = {letter.sequence for letter in shown}
-    if form.sequences is not None:
-        chosen &= set(form.sequences)
-    letters = [letter for letter in letters if letter.sequence in chosen]
+    places = {(letter.stream, letter.sequence) for letter in chosen(shown, form.sequences, form.stream)}
+    letters = [letter for letter in letters if (letter.stream, letter.sequence) in places]
     report = redrive(route, letters, dry_run=form.dry_run, delete=form.delete, unverified=form.unverified, index=index)
     return (masked_report(report, hidden_anywhere(route.chain)) if masked else report).as_dict()
 

@@ -40,6 +40,7 @@ class ExplanationModel(BaseModel):
     """Outcome of a record; see `turnout.engine.explain.RecordExplanation`."""
 
     record: dict[str, object] = Field(description="the record as it was read")
+    change: dict[str, object] | None = Field(description="the value as a change event of Debezium; null if it is none")
     stages: list[dict[str, object]] = Field(description="each transform: its predicates' answers, before and after")
     mapped: dict[str, object] | None = Field(description="by the mappings; null where the record did not come so far")
     metadata: dict[str, str] = Field(description="metadata that conditions saw")

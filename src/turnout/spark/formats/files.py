@@ -13,6 +13,7 @@ from pyspark.sql.types import ArrayType, MapType, StructType, VariantType
 from turnout.errors import ConfigError, Mistake
 from turnout.routes.endpoints import FileSink, FileSource
 from turnout.spark.endpoints import RECORD_COLUMNS, ReadOptions, SparkEndpoint
+from turnout.spark.formats.avro_files import avro_records
 
 if TYPE_CHECKING:
     from turnout.spark.history.recorded import RecordSpan
@@ -41,6 +42,8 @@ class FileEndpoint(SparkEndpoint):
     def read(self, spark: SparkSession, options: ReadOptions) -> DataFrame:  # noqa: ARG002 - files cannot wait
         """Return the records of the files, or of those that are added."""
         source = cast("FileSource", self.endpoint)
+        if source.format == "avro":
+            return avro_records(spark, source)
         types = {**_TYPES, "headers": "string"} if self._is_csv else _TYPES
         schema = ", ".join(f"{name} {type_}" for name, type_ in types.items())
         if source.stream:

@@ -17,20 +17,20 @@ from pyspark.sql import DataFrame, SparkSession
 from turnout.engine.counts import Counts
 from turnout.history.ranges import StreamRange
 from turnout.history.replay_plan import ReplayPlan, plan_replay
-from turnout.history.replay_state import ReplayState, claimed
+from turnout.history.replay_state import ReplayState, Splitting, claimed
 from turnout.private_files import scratch_folder
 from turnout.routes import Route
 from turnout.runtime.failure_log import log_failures
 from turnout.runtime.java_failures import run_error
 from turnout.runtime.preflight import with_stored_topics
 from turnout.runtime.progress import Progress
-from turnout.spark.endpoints import activate, endpoint_of
+from turnout.spark.endpoints import activate, endpoint_of, publishes
 from turnout.spark.formats.nats.source import register
 from turnout.spark.history.rehearsal import DELIVERIES, Rehearsal, counted, deliveries_of
 from turnout.spark.running.matching import RunMatching
 from turnout.spark.running.plan import write_all
 from turnout.spark.running.reports import counts_of
-from turnout.spark.stage import SparkStage
+from turnout.spark.stage import ReplayPart, SparkStage
 from turnout.spark.workers.map_in_arrow import map_in_arrow
 
 AT_ONCE = 500_000
@@ -68,8 +68,9 @@ def replay(route: Route, spark: SparkSession, *, dry_run: bool = False, **option
     """Deliver a route's history again through the present route.
 
     Messages have the ids that a run would give them with the replay's behind: within the duplicate window of the sink's
-    stream a replay that is interrupted and goes on, or is made again, stores nothing twice. Kafka has no such window:
-    it gets the last part of a replay that was killed again. Each has the header
+    stream a replay that is interrupted and goes on, or is made again, stores nothing twice. A Kafka sink with
+    ``exactlyOnce`` has each split in a transaction, and a replay that is made again delivers only what has come since;
+    other Kafka sinks get the last part of a replay that was killed again. Each message has the header
     ``Turnout-Replay``. What fails is counted, and not set aside once more.
 
     Args:
@@ -115,11 +116,17 @@ def carry_out(
     begun, last, parts = time.monotonic(), time.monotonic(), 0
     with claimed(plan.folder), _stage_of(plan, spark, plan.folder / "subscriptions") as stage:
         state = ReplayState.of(plan)
+        if plan.is_exact and publishes(plan.route.sinks):
+            stage = stage.held_to_brokers(plan.route)
+            for sink in plan.route.sinks.values():
+                endpoint_of(sink).prepare()
+            state = state.with_splitting(Splitting.of(plan.route, at_once))
         resumed, skipped = state.begun, state.counts.read
         state.write(plan.folder)
         while (part := state.left(at_once)) is not None and not stop.is_set():
             stream, _, end = part
-            state = state.after(stream, end, _deliver(plan, _rows(plan, spark, *part), stage))
+            rows = _rows(plan, spark, *part) if state.exact is None else _splits(plan, spark, state.exact, *part)
+            state = state.after(stream, end, _deliver(plan, rows, _in_part(plan, state, part, stage)))
             state.write(plan.folder)
             parts, before, last = parts + 1, last, time.monotonic()
             if on_progress is not None:
@@ -165,6 +172,23 @@ def _stage_of(plan: ReplayPlan, spark: SparkSession, folder: Path) -> Iterator[S
 def _rows(plan: ReplayPlan, spark: SparkSession, stream: str, start: int, end: int) -> DataFrame:
     """A part of a stream, each row a split of it."""
     return endpoint_of(plan.route.source).part(spark, StreamRange(stream, start, end, 0), plan.filters)
+
+
+def _splits(plan: ReplayPlan, spark: SparkSession, exact: Splitting, stream: str, start: int, end: int) -> DataFrame:
+    """A part of a stream, each row a split of it that is the same when the part is repeated."""
+    source = endpoint_of(plan.route.source_with_history().model_copy(update={"partitions": 1}))
+    spans = exact.spans(start, end)
+    rows = [source.part(spark, StreamRange(stream, low, high, 0), plan.filters) for low, high in spans]
+    return reduce(DataFrame.union, rows)
+
+
+def _in_part(plan: ReplayPlan, state: ReplayState, part: tuple[str, int, int], stage: SparkStage) -> SparkStage:
+    """The stage with the name of its part, where splits are transactions."""
+    if state.exact is None:
+        return stage
+    stream, start, end = part
+    text = f"{stream}[{start}, {end}) in {state.exact.tasks}"
+    return replace(stage, part=ReplayPart(f"replay.{plan.route.name}.{plan.replay.id}", state.parts, text))
 
 
 def _deliver(plan: ReplayPlan, rows: DataFrame, stage: SparkStage) -> Counts:

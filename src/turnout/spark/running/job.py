@@ -132,15 +132,6 @@ class _StoppedError(Exception):
     """Raised inside a micro-batch that begins after a stop of the run was requested."""
 
 
-def _held_to_limits(stage: SparkStage, route: Route) -> SparkStage:
-    """The stage of a route, with the sizes that the brokers of its Kafka sinks take."""
-    limits = [
-        None if limit is None else endpoint_of(sink).broker_limits(limit)
-        for limit, sink in zip(stage.limits, route.sinks.values(), strict=True)
-    ]
-    return stage.with_limits(tuple(limits))
-
-
 class _Run:
     """Run in progress.
 
@@ -167,7 +158,7 @@ class _Run:
         scratch = resources.enter_context(scratch_folder("run"))
         self.remote = is_connect(spark)
         self.pause = scratch / "pause"
-        self.stage = _held_to_limits(SparkStage.of(route, splits=reads_splits(route.source)), route)
+        self.stage = SparkStage.of(route, splits=reads_splits(route.source)).held_to_brokers(route)
         for sink in route.sinks.values():
             endpoint_of(sink).prepare()
         warm_up(spark, self.stage)
