@@ -18,7 +18,7 @@ from turnout.server.rest.store_calls import matches_store, reads_store, writes_s
 from turnout.subscriptions import Subscription
 from turnout.subscriptions.audit import Action
 from turnout.subscriptions.expiry import Expiry, ExpiryClock
-from turnout.subscriptions.settings import settings_from_mapping
+from turnout.subscriptions.settings import settings_from_mapping, settings_to_mapping
 from turnout.untrusted import decimal
 
 router = APIRouter(prefix="/v1/subscriptions", tags=["subscriptions"])
@@ -32,6 +32,8 @@ _MOST_TOGETHER = 100_000
 """Subscriptions or ids of one request; its body has a limit of its own."""
 _STORED: dict[int | str, dict[str, object]] = {404: {}, 503: {}}
 """There may be no store, and it may be away."""
+
+_FROM = "earliest, a time or a sequence: the earlier records that it gets; latest for none"
 
 
 class SubscriptionRoute(BaseModel):
@@ -52,6 +54,12 @@ class ExpiryModel(RequestForm):
         return Expiry(self.at, self.by)
 
 
+class PauseModel(RequestForm):
+    """Treatment of the records that pass while a subscription is disabled."""
+
+    keep: bool = Field(default=False, description="deliver them when it is enabled again")
+
+
 class SubscriptionModel(BaseModel):
     """Subscription with its condition as JSON and as text."""
 
@@ -65,6 +73,8 @@ class SubscriptionModel(BaseModel):
     enabled: bool = Field(description="false for one that matches nothing for now")
     expires: ExpiryModel | None = Field(description="null for never")
     delivery: dict[str, object] = Field(description="settings of HTTP deliveries that are not defaults")
+    start: StrictInt | StrictStr = Field(serialization_alias="from", description=_FROM)
+    pause: PauseModel
 
 
 class SubscriptionPage(BaseModel):
@@ -113,6 +123,8 @@ class SubscriptionForm(RequestForm):
     enabled: bool = True
     expires: ExpiryModel | None = None
     delivery: dict[str, object] | None = Field(default=None, examples=[{"ordered": True, "timeout": "5s"}])
+    start: StrictInt | StrictStr | None = Field(default=None, alias="from", description=_FROM)
+    pause: PauseModel | None = None
 
     @model_validator(mode="after")
     def _one(self) -> SubscriptionForm:
@@ -164,7 +176,7 @@ class DeletedModel(BaseModel):
 
 
 def _settings(form: SubscriptionForm | SubscriptionChange) -> dict[str, Any]:
-    """Return expiry and delivery settings of a form, as far as they are given.
+    """Return the settings of a form, as far as they are given.
 
     Raises:
         SubscriptionInvalidError: there are no such settings.
@@ -174,6 +186,10 @@ def _settings(form: SubscriptionForm | SubscriptionChange) -> dict[str, Any]:
         settings["expires"] = None if form.expires is None else form.expires.expiry()
     if "delivery" in form.model_fields_set:
         settings |= {"delivery": None, **settings_from_mapping({"delivery": form.delivery})}
+    if "start" in form.model_fields_set:
+        settings |= {"start": None, **settings_from_mapping({"from": form.start})}
+    if "pause" in form.model_fields_set:
+        settings["keep"] = form.pause is not None and form.pause.keep
     return settings
 
 
@@ -187,6 +203,8 @@ class SubscriptionChange(RequestForm):
     enabled: bool | None = None
     expires: ExpiryModel | None = Field(default=None, description="null makes it never end")
     delivery: dict[str, object] | None = Field(default=None, description="null means the defaults")
+    start: StrictInt | StrictStr | None = Field(default=None, alias="from", description=_FROM)
+    pause: PauseModel | None = None
 
     @model_validator(mode="after")
     def _at_most_one(self) -> SubscriptionChange:
@@ -327,6 +345,8 @@ def _model(subscription: Subscription) -> SubscriptionModel:
         enabled=subscription.enabled,
         expires=None if expires is None else ExpiryModel(at=expires.at, by=expires.by),
         delivery={} if subscription.delivery is None else subscription.delivery.to_mapping(),
+        start=settings_to_mapping(subscription).get("from", "latest"),
+        pause=PauseModel(keep=subscription.keep),
     )
 
 
