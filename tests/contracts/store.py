@@ -225,9 +225,7 @@ class OwnerContract:
         expires = Expiry(datetime(2030, 1, 2, 3, 4, 5, 678901, UTC), "wall")
         delivery = DeliverySettings(retry=(1.5, 60.0), ordered=True, concurrency=3, headers={"X-Desk": "7"})
         start = Start.from_plain("2030-01-02T03:04:05.678901+00:00")
-        store.create(
-            subscription(id="a", enabled=False, expires=expires, delivery=delivery, start=start, keep=True)
-        )
+        store.create(subscription(id="a", enabled=False, expires=expires, delivery=delivery, start=start, keep=True))
         store.create(subscription(id="b"))
         (found,) = store.search_by_metadata({}, limit=1).items
         first, second = store.snapshot()

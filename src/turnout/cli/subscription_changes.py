@@ -31,7 +31,7 @@ Delivery = Annotated[
 ]
 From = Annotated[
     str | None,
-    typer.Option("--from", metavar="PLACE", help="Earlier records that it gets too: earliest, an ISO time or a sequence."),
+    typer.Option("--from", metavar="PLACE", help="Earlier records it gets too: earliest, an ISO time or a sequence."),
 ]
 Ids = Annotated[list[str], typer.Argument(help="The ids of the subscriptions.")]
 ExpectedRevision = Annotated[

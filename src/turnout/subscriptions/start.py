@@ -42,9 +42,7 @@ class Start:
         if is_whole(number, 1):
             return cls(number)
         try:
-            if not isinstance(written, str):
-                raise ValueError
-            time = datetime.fromisoformat(written)
+            time = datetime.fromisoformat(str(written))
             return cls(time.astimezone(UTC) if time.tzinfo else time.replace(tzinfo=UTC))
         except (ValueError, OverflowError):
             raise SubscriptionInvalidError(f"from: {_EXPECTED}, found {written!r:.60}") from None
