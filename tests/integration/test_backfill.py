@@ -62,9 +62,9 @@ class Scene:
         self.streams.publish([("all", json.dumps({"n": n, "city": "Oulu"}).encode(), []) for n in numbers])
         self.published += count
 
-    def create(self, id_: str, start: object = None, **settings: bool) -> None:
+    def create(self, id_: str, start: object = None) -> None:
         destinations, begin = [self.streams.out(id_)], Start.from_plain(start)
-        self.store.create(Subscription(destinations, kiwi("city", "Oulu"), id=id_, start=begin, **settings))
+        self.store.create(Subscription(destinations, kiwi("city", "Oulu"), id=id_, start=begin))
 
     def change(self, id_: str, **settings: bool) -> None:
         edit(self.store, id_, lambda found: replace(found, **settings))  # type: ignore[arg-type]

@@ -59,7 +59,7 @@ class BackfillPart:
     def note(self, ledger: BackfillLedger) -> None:
         """Note that the part is delivered."""
         for row in self.rows:
-            ledger.set_bounds(row.number, following={**(row.next or {}), self.stream: self.end})
+            ledger.advance(row.number, self.stream, self.end)
 
 
 def next_part(route: Route, checkpoint: Path, ledger: BackfillLedger) -> BackfillPart | None:
@@ -71,7 +71,7 @@ def next_part(route: Route, checkpoint: Path, ledger: BackfillLedger) -> Backfil
     if not ledger.rows:
         return None
     assert route.subscriptions is not None
-    _resolve_seams(checkpoint, ledger)
+    resolve_seams(checkpoint, ledger)
     reached = matched_before(checkpoint)
     groups: dict[tuple[str, int, int], list[Missed]] = {}
     if any(row.next is None or _streams_left(row, reached) for row in ledger.rows if row.live is not None):
@@ -92,7 +92,8 @@ def next_part(route: Route, checkpoint: Path, ledger: BackfillLedger) -> Backfil
     return None
 
 
-def _resolve_seams(checkpoint: Path, ledger: BackfillLedger) -> None:
+def resolve_seams(checkpoint: Path, ledger: BackfillLedger) -> None:
+    """Note the bounds of ranges that depend on revisions which are in use by now."""
     for row in ledger.rows:
         if row.paused is not None and row.next is None:
             ledger.set_bounds(row.number, following=seam_of(checkpoint, row.paused, ledger.turns))

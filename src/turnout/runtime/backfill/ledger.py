@@ -147,13 +147,13 @@ class BackfillLedger:
 
     def _note_pause(self, version: Subscription) -> None:
         paused = [row for row in self._missed.values() if row.id == version.id and row.live is None]
-        if version.enabled:
+        if not version.keep:
+            for row in paused:
+                self.remove(row.number)
+        elif version.enabled:
             for row in paused:
                 self._execute("UPDATE missed SET live = ? WHERE number = ?", version.revision, row.number)
                 self._read(row.number)
-        elif not version.keep:
-            for row in paused:
-                self.remove(row.number)
         elif not paused:
             self._add(version.id, paused=version.revision)
 
@@ -189,15 +189,22 @@ class BackfillLedger:
     def set_bounds(
         self, number: int, following: Mapping[str, int] | None = None, until: Mapping[str, int] | None = None
     ) -> None:
-        """Note the position that a range has reached, and that of its end; what is None stays."""
+        """Note where a range begins and where it ends; what is None is not known, and what is noted already stays."""
         with self._lock:
-            if number not in self._missed:
-                return
-            for name, value in (("next", following), ("until", until)):
-                if value is not None:
-                    self._execute(f"UPDATE missed SET {name} = ? WHERE number = ?", json.dumps(dict(value)), number)  # noqa: S608 - a constant
-            self._read(number)
-            self._forget_turns()
+            if number in self._missed:
+                bounds = [None if bound is None else json.dumps(dict(bound)) for bound in (following, until)]
+                statement = "UPDATE missed SET next = coalesce(next, ?), until = coalesce(until, ?) WHERE number = ?"
+                self._execute(statement, *bounds, number)
+                self._read(number)
+                self._forget_turns()
+
+    def advance(self, number: int, stream: str, position: int) -> None:
+        """Note that a range is delivered up to a position of a stream."""
+        with self._lock:
+            if (row := self._missed.get(number)) is not None:
+                reached = json.dumps({**(row.next or {}), stream: position})
+                self._execute("UPDATE missed SET next = ? WHERE number = ?", reached, number)
+                self._read(number)
 
     def remove(self, number: int) -> None:
         """Forget a range that is delivered."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from turnout.errors import TurnoutError
-from turnout.history.backfill import next_part
+from turnout.history.backfill import next_part, resolve_seams
 from turnout.routes import Route
 from turnout.runtime.backfill.ledger import BackfillLedger
 from turnout.spark.history.replay import carry_out
@@ -43,6 +43,10 @@ class Backfill:
         """Deliver on a thread of its own, until `close`."""
         self._thread = threading.Thread(target=self._follow, name=f"backfill {self._route.name}", daemon=True)
         self._thread.start()
+
+    def look(self) -> None:
+        """Note where new revisions begin, as long as the checkpoint has it: a part may take longer."""
+        resolve_seams(self._checkpoint, self.ledger)
 
     def close(self) -> None:
         """Stop after the part that is under way."""

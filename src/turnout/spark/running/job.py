@@ -344,6 +344,8 @@ class _Run:
             self._take_reports(query)
             self._report_open()
             self._report_ready(query)
+            if self.backfill is not None:
+                self.backfill.look()
             idle = lasting and self.batches == before
             self.pause_between = min(_IDLE_SECONDS, self.pause_between * _LONGER) if idle else _POLL_SECONDS
             if self.stop.wait(self.pause_between):
