@@ -1,12 +1,14 @@
 """Webhooks: signed requests of 1 KB from a delivery stream to a local endpoint in a process of its own.
 
 The dispatcher, with the clients of nats-server and HTTP, works in this process, on one core. The baseline is the HTTP
-client alone, which posts the same bodies without a stream and without signatures.
+client alone, which posts the same bodies without a stream and without signatures. The latency is that of single
+deliveries, from the moment at which the delivery stream gets one to that at which the endpoint has its last byte.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import multiprocessing
 import socket
 import tempfile
@@ -16,6 +18,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 from yarl import URL
 
 from benchmarks.harness import Case, Options, Result, Setup, cpu_seconds
@@ -34,6 +37,11 @@ SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 CONCURRENCY = 64
 _SETUP = Setup("new", None, 1)
 _STORE = "memory://bench-webhooks"
+_STAMPED = b'{"at": '
+_WARM = 50
+"""Deliveries that are not counted: connections are made with the first ones."""
+
+_BETWEEN_SECONDS = 0.005
 
 
 def cases(options: Options) -> Iterator[Case]:
@@ -42,6 +50,8 @@ def cases(options: Options) -> Iterator[Case]:
     with _endpoint() as url:
         if options.wants("signed requests"):
             yield Case("signed requests of 1 KB", lambda: _dispatched(url, count))
+        if options.wants("latency"):
+            yield Case("latency of a delivery", lambda: _latency(url, options.rows(2_000, 200)))
         if options.wants("client alone"):
             yield Case("the HTTP client alone", lambda: _posted(url, count))
 
@@ -61,6 +71,53 @@ def _dispatched(url: str, count: int) -> Iterator[Result]:
         spent = time.perf_counter() - begun
         assert counts.delivered == count
         yield _result("signed requests of 1 KB", count, spent, cpu_seconds() - cpu)
+
+
+def _latency(url: str, count: int) -> Iterator[Result]:
+    """Publish one delivery every five milliseconds; the endpoint answers with the time at which it has a request."""
+    with tempfile.TemporaryDirectory(prefix="turnout-bench-") as folder, NatsServer(Path(folder)) as server:
+        route = _route(server.url, url)
+        open_store(_STORE).close()
+        asyncio.run(_with_streams(route))
+        stop, begun = threading.Event(), time.perf_counter()
+        dispatcher = threading.Thread(target=lambda: asyncio.run(deliver(route, stop)))
+        dispatcher.start()
+        try:
+            taken = _taken(server.url, url, count)
+        finally:
+            stop.set()
+            dispatcher.join()
+        spent = time.perf_counter() - begun
+        extra = {f"p{at}, ms": round(float(np.percentile(taken, at)) * 1000, 2) for at in (50, 99)}
+        yield Result("latency of a delivery", count, [count / spent], _SETUP, extra=extra)
+
+
+def _taken(server: str, url: str, count: int) -> list[float]:
+    """Return the seconds of each delivery, the first ones aside."""
+    with Connection.open(server) as connection:
+        publisher = Publisher(connection)
+        for number in range(_WARM + count):
+            body = b'{"at": %.6f, "text": "%b"}' % (time.time(), b"x" * 980)
+            publisher.publish(delivery_subject("deliver", "webhook:e", ""), body, (), f"id-{number}")
+            publisher.flush()
+            time.sleep(_BETWEEN_SECONDS)
+    return _arrivals(url, _WARM + count)[_WARM:]
+
+
+def _arrivals(url: str, count: int) -> list[float]:
+    """Ask the endpoint for the latencies that it has measured, until it has all of them."""
+    deadline = time.monotonic() + 30
+    target = URL(url)
+    while time.monotonic() < deadline:
+        with socket.create_connection((str(target.host), int(target.port or 0))) as asking:
+            asking.sendall(b"GET / HTTP/1.1\r\nContent-Length: 0\r\n\r\n")
+            asking.shutdown(socket.SHUT_WR)
+            with asking.makefile("rb") as answer:
+                latencies: list[float] = json.loads(answer.read())
+        if len(latencies) >= count:
+            return latencies
+        time.sleep(0.1)
+    raise AssertionError(f"{len(latencies)} of {count} deliveries arrived")
 
 
 async def _with_streams(route: Route) -> None:
@@ -105,8 +162,12 @@ def _result(case: str, count: int, spent: float, cpu: float) -> Result:
     return Result(case, count, [count / spent], _SETUP, extra={"CPU of a request, µs": round(cpu / count * 1e6, 1)})
 
 
+_latencies: list[float] = []
+"""Of the endpoint's process: seconds of the deliveries whose bodies begin with the time of their publication."""
+
+
 class _Endpoint(asyncio.Protocol):
-    """Answers 204 to requests whose bodies have a Content-Length."""
+    """Answers 204 to requests whose bodies have a Content-Length, and a GET with the latencies so far."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport
@@ -119,8 +180,15 @@ class _Endpoint(asyncio.Protocol):
             whole = end + 4 + int(head.partition(b"content-length:")[2].partition(b"\r\n")[0])
             if len(self._received) < whole:
                 return
+            sent = self._received[end + 4 : whole]
             del self._received[:whole]
             assert isinstance(self._transport, asyncio.WriteTransport)
+            if head.startswith(b"get"):
+                self._transport.write(json.dumps(_latencies).encode())
+                self._transport.close()
+                return
+            if sent.startswith(_STAMPED):
+                _latencies.append(time.time() - float(sent[len(_STAMPED) : sent.index(b",")]))
             self._transport.write(b"HTTP/1.1 204 No Content\r\n\r\n")
 
 

@@ -468,3 +468,23 @@ def test_pause_resume_and_expiry(turnout):
     assert id_ in ask("match")
     assert turnout("subscriptions", "history", id_)[1].count("updated by") == 4
     assert turnout("subscriptions", "update", id_, "--expires", "soon")[0] == 2
+
+
+def test_starting_points_and_kept_pauses(turnout):
+    """They are stored as JSON has them; a second pause gives up nothing that the first one keeps."""
+    id_ = created(turnout, "a:1", "--to", "x", "--from", "17")
+    read = lambda: json.loads(turnout("subscriptions", "read", id_)[1])  # noqa: E731
+
+    assert (read()["from"], "pause" in read()) == (17, False)
+    turnout("subscriptions", "update", id_, "--from", "2026-12-01")
+    assert read()["from"] == "2026-12-01T00:00:00+00:00"
+    turnout("subscriptions", "update", id_, "--from", "latest")
+    turnout("subscriptions", "pause", id_, "--keep")
+    turnout("subscriptions", "pause", id_)
+    assert ("from" in read(), read()["enabled"], read()["pause"]) == (False, False, {"keep": True})
+    turnout("subscriptions", "resume", id_)
+    turnout("subscriptions", "pause", id_)
+    assert "pause" not in read()
+    status, _, error = turnout("subscriptions", "update", id_, "--from", "soon")
+    assert status == 2
+    assert "from: expected latest, earliest, an ISO 8601 time or a sequence from 1 on, found 'soon'" in error

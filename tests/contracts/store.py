@@ -39,6 +39,7 @@ from turnout.subscriptions import MAX_LIMIT, Page, Store, Subscription
 from turnout.subscriptions.actor import acting_as
 from turnout.subscriptions.delivery import DeliverySettings
 from turnout.subscriptions.expiry import Expiry
+from turnout.subscriptions.start import Start
 from turnout.subscriptions.store import BulkStore, MultiTenantStore, VersionedStore, create_many, delete_many, edit
 from turnout.subscriptions.tenants import tenant_of
 
@@ -223,16 +224,19 @@ class OwnerContract:
         """Whether it is enabled, when it expires and how it is delivered come back, by every way of asking."""
         expires = Expiry(datetime(2030, 1, 2, 3, 4, 5, 678901, UTC), "wall")
         delivery = DeliverySettings(retry=(1.5, 60.0), ordered=True, concurrency=3, headers={"X-Desk": "7"})
-        store.create(subscription(id="a", enabled=False, expires=expires, delivery=delivery))
+        start = Start.from_plain("2030-01-02T03:04:05.678901+00:00")
+        store.create(subscription(id="a", enabled=False, expires=expires, delivery=delivery, start=start, keep=True))
         store.create(subscription(id="b"))
         (found,) = store.search_by_metadata({}, limit=1).items
         first, second = store.snapshot()
 
         assert (found.enabled, found.expires, found.delivery) == (False, expires, delivery)
+        assert (found.start, found.keep) == (start, True)
         assert store.read("a") == found == first == store.changes(0).created[0]
         assert store.search_by_condition("subject", "orders*").items[0].subscription == found
         assert (second.enabled, second.expires, second.delivery) == (True, None, None)
-        store.update("a", replace(found, enabled=True, expires=None, delivery=None))
+        assert (second.start, second.keep) == (None, False)
+        store.update("a", replace(found, enabled=True, expires=None, delivery=None, start=None, keep=False))
         assert store.read("a") == replace(second, id="a", condition=found.condition)
         assert store.as_of(first.revision).read("a") == found
 

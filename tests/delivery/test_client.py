@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import ssl
 from collections.abc import Awaitable, Callable
 from contextlib import asynccontextmanager
 from ipaddress import ip_network
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from yarl import URL
 
+from tests.certificates import make_certificates
 from turnout.delivery.client import Client
 from turnout.delivery.connection import Connection, Exchange
 from turnout.delivery.response import Response, ResponseReader
@@ -314,3 +318,36 @@ def test_any_bytes(data: bytes, cuts: list[int]) -> None:
         if response is not None:
             assert response.status is None or response.status >= 200
             return
+
+
+def test_tls_with_an_authority_of_ones_own(tmp_path: Path) -> None:
+    """Over one encrypted connection; not with another authority, and not for an address that the certificate lacks."""
+    certificates = make_certificates(tmp_path)
+    served = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    served.load_cert_chain(certificates / "server.pem", certificates / "server.key")
+    bodies: list[bytes] = []
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            while True:
+                bodies.append((await request_of(reader)).partition(b"\r\n\r\n")[2])
+                writer.write(OK)
+        writer.close()
+
+    async def outcomes(authority: str, host: str) -> list[Response]:
+        trusted = ssl.create_default_context(cafile=str(certificates / f"{authority}.pem"))
+        server = await asyncio.start_server(talk, host, 0, ssl=served)
+        target = Target.of(URL(f"https://{host}:{server.sockets[0].getsockname()[1]}/in"))
+        async with server, Client([ip_network("127.0.0.0/8"), ip_network("::1/128")], trusted) as client:
+            return [await post(client, target, body) for body in (b"one", b"x" * 100_000)]
+
+    assert [one.status for one in asyncio.run(outcomes("ca", "localhost"))] == [204, 204]
+    assert bodies == [b"one", b"x" * 100_000]
+    for authority, host, reason in (
+        ("other", "localhost", "certificate verify failed"),
+        ("ca", "127.0.0.2", "127.0.0.2"),
+    ):
+        refused = asyncio.run(outcomes(authority, host))
+        assert [one.status for one in refused] == [None, None]
+        assert reason in refused[0].error
+    assert len(bodies) == 2

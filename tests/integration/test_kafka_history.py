@@ -21,6 +21,7 @@ from turnout.kafka.producer import KafkaMessages, KafkaProducer
 from turnout.kafka.reader import PartitionRange, RangeReader
 from turnout.routes import Route
 from turnout.subscriptions import Subscription, open_store
+from turnout.subscriptions.start import Start
 
 pytestmark = pytest.mark.kafka
 
@@ -304,3 +305,27 @@ def test_rest(broker: KafkaBroker, tmp_path: Path, turnout: Any) -> None:  # noq
     finally:
         bench.close()
     assert [row["key"].decode() for row in scene.rows("rested.oulu")] == [one["record"]["key"]]
+
+
+def test_a_subscription_gets_earlier_records(broker: KafkaBroker, tmp_path: Path, turnout: Any) -> None:  # noqa: F811
+    """From both partitions, once; an offset of its own has no meaning for both of them."""
+    scene = Scene(broker, tmp_path, "backfilled")
+    for partition in (0, 1):
+        numbers = range(10 * partition, 10 * partition + 10)
+        scene.publish(*({"n": n, "city": "Oulu"} for n in numbers), partition=partition)
+    scene.run(turnout)
+    with KafkaAdmin(scene.options) as admin:
+        for name in ("late", "odd"):
+            admin.create_topic(f"backfilled.{name}", 1, {"retention.ms": "-1"})
+    with open_store(f"sqlite:///{tmp_path}/backfilled.db") as store:
+        store.create(Subscription(["backfilled.late"], parse("city:Oulu"), id="late", start=Start("earliest")))
+        store.create(Subscription(["backfilled.odd"], parse("city:Oulu"), id="odd", start=Start(7)))
+    scene.publish({"n": 20, "city": "Oulu"})
+    counts = scene.run(turnout)
+
+    got = {
+        name: sorted(json.loads(row["value"])["n"] for row in scene.rows(f"backfilled.{name}"))
+        for name in ("late", "odd")
+    }
+    assert got == {"late": list(range(21)), "odd": [20]}
+    assert counts["read"] == 1

@@ -18,6 +18,7 @@ from turnout.subscriptions import Matcher, Subscription
 from turnout.subscriptions.expiry import Expiry
 from turnout.subscriptions.index import Index, IndexFolder
 from turnout.subscriptions.lines import subscription_from_json, subscription_to_json
+from turnout.subscriptions.start import Start
 from turnout.subscriptions.stores.memory import MemoryStore
 
 _TIMES = st.integers(-2, 6)
@@ -121,6 +122,8 @@ def test_an_expiry_needs_no_revision(tmp_path):
         ({"expires": {"at": "9999-12-31T23:59:59-12:00"}}, "expires.at: expected an ISO 8601 time"),
         ({"expires": {"at": "2030-01-01", "by": "sun"}}, "expires.by: expected record or wall, found 'sun'"),
         ({"expires": {"at": "2030-01-01", "on": 1}}, "expires.on: unknown field; there are at, by"),
+        ({"from": True}, "from: expected latest, earliest, an ISO 8601 time or a sequence from 1 on, found True"),
+        ({"pause": {"keep": 1}}, "pause: expected {'keep': true} or {'keep': false}, found {'keep': 1}"),
         ({"enabled": "no"}, "enabled: expected true or false, found 'no'"),
         ({"delivery": {"timeout": -1}}, "delivery.timeout: expected a duration"),
     ],
@@ -137,9 +140,10 @@ def test_settings_that_mean_nothing(settings_, words):
 def test_settings_in_lines():
     """An export has the settings that are no defaults, and an import restores them; times are in UTC."""
     at = datetime(2030, 1, 1, 2, tzinfo=timezone(timedelta(hours=2)))
-    one = Subscription(["d"], kiwi("k", "v"), id="a", enabled=False, expires=Expiry(at))
+    one = Subscription(["d"], kiwi("k", "v"), id="a", enabled=False, expires=Expiry(at), start=Start(7), keep=True)
     line = subscription_to_json(one)
 
     assert (line["enabled"], line["expires"]) == (False, {"at": "2030-01-01T00:00:00+00:00", "by": "record"})
+    assert (line["from"], line["pause"]) == (7, {"keep": True})
     assert subscription_from_json(line) == one
     assert subscription_to_json(Subscription(["d"], kiwi("k", "v"), id="a")).keys() == {"id", "metadata", "route"}

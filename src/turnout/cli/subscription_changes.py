@@ -30,6 +30,10 @@ ExpiresBy = Annotated[
 Delivery = Annotated[
     str | None, typer.Option(help='Settings of HTTP deliveries as JSON, as {"ordered": true}; - is standard input.')
 ]
+From = Annotated[
+    str | None,
+    typer.Option("--from", metavar="PLACE", help="Earlier records it gets too: earliest, an ISO time or a sequence."),
+]
 Ids = Annotated[list[str], typer.Argument(help="The ids of the subscriptions.")]
 ExpectedRevision = Annotated[
     int | None, typer.Option(min=0, help="Refuse if the subscription is at another revision than this one.")
@@ -50,6 +54,7 @@ def update(
     expires: Expires = None,
     expires_by: ExpiresBy = "record",
     delivery: Delivery = None,
+    start: From = None,
     expected_revision: ExpectedRevision = None,
     store: StoreUrl = None,
     timeout: StoreTimeout = None,
@@ -67,7 +72,7 @@ def update(
         parts["destinations"] = to
     if meta:
         parts["metadata"] = pairs_of(meta, "--meta")
-    parts |= settings_of(expires, expires_by, delivery)
+    parts |= settings_of(expires, expires_by, delivery, start)
     if bool(parts) == (body is not None):
         raise SubscriptionInvalidError("give what is to change, or the whole new version with --body: one of both")
     if body is not None:
@@ -102,7 +107,7 @@ def _edit(
         typer.echo(printable_lines([f"{id_} is at revision {revision}"]), err=True)
 
 
-def settings_of(expires: str | None, expires_by: str, delivery: str | None) -> JsonObject:
+def settings_of(expires: str | None, expires_by: str, delivery: str | None, start: str | None) -> JsonObject:
     """Return the settings that the options give, as arguments of a subscription.
 
     Raises:
@@ -117,28 +122,47 @@ def settings_of(expires: str | None, expires_by: str, delivery: str | None) -> J
         settings |= settings_from_mapping({"expires": {"at": expires, "by": expires_by}})
     if delivery is not None:
         settings |= settings_from_mapping({"delivery": json_of(delivery, "--delivery")})
+    if start is not None:
+        settings |= {"start": None, **settings_from_mapping({"from": start})}
     return settings
 
 
-def pause(ids: Ids, store: StoreUrl = None, timeout: StoreTimeout = None) -> None:
+def pause(
+    ids: Ids,
+    keep: Annotated[bool, typer.Option("--keep", help="Deliver what passes meanwhile on `resume`.")] = False,
+    store: StoreUrl = None,
+    timeout: StoreTimeout = None,
+) -> None:
     """Disable subscriptions: they match nothing from a route's next micro-batch on, and keep their ids."""
-    _enable(ids, store, timeout, enabled=False)
+
+    def paused(found: Subscription) -> Subscription:
+        # A second pause does not give up what the first one keeps.
+        return replace(found, enabled=False, keep=keep or (found.keep and not found.enabled))
+
+    _change(ids, paused, "paused", store, timeout)
 
 
 def resume(ids: Ids, store: StoreUrl = None, timeout: StoreTimeout = None) -> None:
-    """Enable subscriptions that `pause` has disabled; what came meanwhile is not delivered."""
-    _enable(ids, store, timeout, enabled=True)
+    """Enable subscriptions that `pause` has disabled; what came meanwhile is delivered after a pause with --keep."""
+    _change(ids, lambda found: replace(found, enabled=True), "enabled", store, timeout)
 
 
-def _enable(ids: list[str], store: str | None, timeout: float | None, *, enabled: bool) -> None:
+def _change(
+    ids: list[str],
+    change: Callable[[Subscription], Subscription],
+    state: str,
+    store: str | None,
+    timeout: float | None,
+) -> None:
     from turnout.subscriptions.store import edit
 
     with opened_store(store, timeout) as opened:
         for id_ in ids:
             # The same again would be a change in the log that changes nothing.
-            if opened.read(id_).enabled != enabled:
-                edit(opened, id_, lambda found: replace(found, enabled=enabled))
-            typer.echo(printable_lines([f"{id_} is {'enabled' if enabled else 'paused'}"]), err=True)
+            found = opened.read(id_)
+            if change(found) != found:
+                edit(opened, id_, change)
+            typer.echo(printable_lines([f"{id_} is {state}"]), err=True)
 
 
 def history(

@@ -55,10 +55,12 @@ def request_of(
         stored: returns the time of the delivery, which a CloudEvent has.
         source: of a CloudEvent that has none: the subscription.
     """
-    content_type = _first(headers, "content-type") or _guessed(body)
+    content_type = next((value[0] for key, value in headers.items() if key.lower() == "content-type" and value), "")
+    content_type = content_type or _guessed(body)
     own = {"User-Agent": _AGENT, "webhook-id": identity, **settings.headers}
     if settings.format == "standard":
-        return {**own, "Content-Type": content_type}, body
+        own["Content-Type"] = content_type
+        return own, body
     attributes = _attributes(identity, headers, stored(), source)
     if settings.format == "cloudevents-binary":
         named = {f"ce-{name}": quote(value, safe=_safe()) for name, value in attributes.items()}
@@ -72,10 +74,10 @@ def request_of(
 def signed(headers: Mapping[str, str], signer: Signer, body: bytes, seconds: int) -> dict[str, str]:
     """Return the headers of one attempt: with its time, and its signature if there are secrets."""
     signature = signer.signature(headers["webhook-id"], seconds, body)
-    stamped = {**headers, "webhook-timestamp": f"{seconds}"}
-    if signature:
-        stamped["webhook-signature"] = signature
-    return stamped
+    stamp = f"{seconds}"
+    if not signature:
+        return {**headers, "webhook-timestamp": stamp}
+    return {**headers, "webhook-timestamp": stamp, "webhook-signature": signature}
 
 
 def _attributes(identity: str, headers: Headers, stored: datetime, source: str) -> dict[str, str]:
@@ -109,10 +111,6 @@ def _data(content_type: str, body: bytes) -> dict[str, object]:
 def _safe() -> str:
     """Return the characters of a CloudEvents header that are not percent-encoded (HTTP binding, 3.1.3.2)."""
     return "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) not in _UNSAFE)
-
-
-def _first(headers: Headers, name: str) -> str:
-    return next((values[0] for key, values in headers.items() if key.lower() == name and values), "")
 
 
 def _guessed(body: bytes) -> str:

@@ -29,10 +29,12 @@ class Replay:
     Attributes:
         id: its name, which is part of its messages' ids and is in a header of each.
         where: what records have to look like when they are matched; None for all.
+        as_first: whether its messages have the ids of a run: nobody has got them before.
     """
 
     id: str
     where: Condition | None = None
+    as_first: bool = False
 
     def with_replay_ids(self, messages: Messages) -> Messages:
         """Return the messages with this replay's ids and header.
@@ -40,7 +42,9 @@ class Replay:
         Their ids are those of a run with the replay's behind them: a second replay of the same id stores nothing
         twice within the stream's duplicate window, and what a run has delivered does not keep a replay from it.
         """
-        ids = pc.binary_join_element_wise(messages.ids, pa.scalar(self.id, pa.string()), ":")
+        ids = messages.ids
+        if not self.as_first:
+            ids = pc.binary_join_element_wise(ids, pa.scalar(self.id, pa.string()), ":")
         records = messages.records
         at = records.schema.get_field_index("headers")
         headers = Headers.of_arrow(records.column(at))

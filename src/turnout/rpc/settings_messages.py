@@ -33,6 +33,10 @@ def settings_from(message: SettingsMessage) -> JsonObject:
         if not 0 <= number < len(_CLOCKS):
             raise SubscriptionInvalidError(f"expires.by: expected 0 (record) or 1 (wall), found {number}")
         settings["expires"] = Expiry(time_of(message.expires.at), _CLOCKS[number])
+    if message.start:
+        settings |= settings_from_mapping({"from": message.start})
+    if message.keepPaused:
+        settings["keep"] = True
     if message.HasField("delivery"):
         settings |= settings_from_mapping({"delivery": _whole(MessageToDict(message.delivery))})
     return settings
@@ -54,5 +58,8 @@ def write_settings(subscription: Subscription, message: SettingsMessage) -> None
     if subscription.expires is not None:
         message.expires.at = microseconds_since_epoch(subscription.expires.at)
         message.expires.by = pb.ExpiryClock.Value(subscription.expires.by.capitalize())
+    if subscription.start is not None:
+        message.start = str(subscription.start.to_plain())
+    message.keepPaused = subscription.keep
     if subscription.delivery is not None:
         message.delivery.update(subscription.delivery.to_mapping())

@@ -37,10 +37,10 @@ class Offsets:
 
 def committed(checkpoint: Path) -> Offsets:
     """Return the offsets committed in the checkpoint, and recorded of an open split; none without a checkpoint."""
-    batches = _numbers(checkpoint / "commits")
+    batches = numbers_in(checkpoint / "commits")
     while batches:
         batch = batches.pop()
-        position = _planned_end(checkpoint, batch)
+        position = planned_end(checkpoint, batch)
         if position is None:
             continue
         # Names beside the streams have a dot, which no NATS stream's name has; those beside Kafka's topics a colon.
@@ -51,7 +51,7 @@ def committed(checkpoint: Path) -> Offsets:
     return Offsets(None, _under_way(checkpoint, 0))
 
 
-def _planned_end(checkpoint: Path, batch: int) -> dict[str, object] | None:
+def planned_end(checkpoint: Path, batch: int) -> dict[str, object] | None:
     """Return the offset that a micro-batch was planned to; None if it cannot be read."""
     try:
         lines = (checkpoint / "offsets" / str(batch)).read_text(encoding="utf-8").splitlines()
@@ -63,7 +63,7 @@ def _planned_end(checkpoint: Path, batch: int) -> dict[str, object] | None:
 
 def _under_way(checkpoint: Path, batch: int) -> dict[str, object]:
     """Return what is recorded of a micro-batch that is not committed; only open splits record something."""
-    return _recorded(checkpoint, _planned_end(checkpoint, batch) or {})
+    return _recorded(checkpoint, planned_end(checkpoint, batch) or {})
 
 
 def _recorded(checkpoint: Path, position: Mapping[str, object]) -> dict[str, object]:
@@ -78,7 +78,8 @@ def _nested(value: object) -> bool:
     return isinstance(value, dict)
 
 
-def _numbers(folder: Path) -> list[int]:
+def numbers_in(folder: Path) -> list[int]:
+    """Return the numbers that files of a folder are named by, ascending; none without the folder."""
     try:
         return sorted(int(file.name) for file in folder.iterdir() if file.name.isdigit())
     except OSError:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from turnout.conditions import Condition, parse, with_ids
 from turnout.subscriptions.delivery import DeliverySettings
 from turnout.subscriptions.expiry import Expiry
+from turnout.subscriptions.start import Start
 
 T = TypeVar("T")
 
@@ -37,6 +38,8 @@ class Subscription:
         enabled: False for one that matches nothing for now.
         expires: time from which on it matches nothing; None for never.
         delivery: settings of requests to HTTP destinations; None for the defaults.
+        start: of the records that were there before the subscription; None for none of them.
+        keep: whether a route delivers what passes while it is disabled when it is enabled again.
 
     >>> from turnout.conditions import parse
     >>> wants = Subscription(["orders.oulu"], parse("city:Oulu"), metadata={"owner": "depot"})
@@ -52,6 +55,8 @@ class Subscription:
     enabled: bool = True
     expires: Expiry | None = None
     delivery: DeliverySettings | None = None
+    start: Start | None = None
+    keep: bool = False
 
     def __post_init__(self) -> None:
         # One text is a sequence of texts, and never what was meant.
@@ -74,6 +79,8 @@ class Subscription:
             enabled: bool = ...,
             expires: Expiry | None = ...,
             delivery: DeliverySettings | None = ...,
+            start: Start | None = ...,
+            keep: bool = ...,
         ) -> None: ...
 
     def identified(self, make: Callable[[], str] = new_id) -> Subscription:

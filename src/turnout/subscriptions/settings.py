@@ -5,18 +5,20 @@ One form for all stores, for JSON lines, REST and gRPC.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from turnout.errors import ConfigError, SubscriptionInvalidError
 from turnout.subscriptions.delivery import DeliverySettings
 from turnout.subscriptions.expiry import Expiry
+from turnout.subscriptions.start import Start
 from turnout.untrusted import JsonMapping, JsonObject
 
 if TYPE_CHECKING:
     from turnout.subscriptions.model import Subscription
 
-SETTINGS: Final = ("enabled", "expires", "delivery")
-"""Their names, as fields of a `Subscription` and in its JSON."""
+SETTINGS: Final = ("enabled", "expires", "delivery", "from", "pause")
+"""Their names in the JSON of a subscription."""
 
 
 def settings_to_mapping(subscription: Subscription) -> JsonObject:
@@ -28,6 +30,10 @@ def settings_to_mapping(subscription: Subscription) -> JsonObject:
         settings["expires"] = subscription.expires.to_mapping()
     if subscription.delivery is not None:
         settings["delivery"] = subscription.delivery.to_mapping()
+    if subscription.start is not None:
+        settings["from"] = subscription.start.to_plain()
+    if subscription.keep:
+        settings["pause"] = {"keep": True}
     return settings
 
 
@@ -43,6 +49,10 @@ def settings_from_mapping(mapping: JsonMapping) -> JsonObject:
         if not isinstance(enabled, bool):
             raise SubscriptionInvalidError(f"enabled: expected true or false, found {enabled!r:.60}")
         settings["enabled"] = enabled
+    if mapping.get("from") is not None:
+        settings["start"] = Start.from_plain(mapping["from"])
+    if mapping.get("pause") is not None:
+        settings["keep"] = _keep(mapping["pause"])
     if mapping.get("expires") is not None:
         settings["expires"] = Expiry.from_mapping(mapping["expires"])
     if mapping.get("delivery") is not None:
@@ -52,3 +62,11 @@ def settings_from_mapping(mapping: JsonMapping) -> JsonObject:
             mistakes = (f"{'.'.join(filter(None, ('delivery', one.path)))}: {one.problem}" for one in problem.mistakes)
             raise SubscriptionInvalidError("; ".join(mistakes)) from problem
     return settings
+
+
+def _keep(pause: object) -> bool:
+    """Return the one setting of pauses."""
+    keep = pause.get("keep", False) if isinstance(pause, Mapping) and set(pause) <= {"keep"} else None
+    if not isinstance(keep, bool):
+        raise SubscriptionInvalidError(f"pause: expected {{'keep': true}} or {{'keep': false}}, found {pause!r:.60}")
+    return keep

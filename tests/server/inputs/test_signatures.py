@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import json
 from base64 import b64encode
 from datetime import UTC, datetime
 from typing import Any
@@ -80,6 +81,51 @@ def test_stripe() -> None:
     assert problem_of("stripe", secrets, signed(b"{ }", stripe_signature=header)) is not None
     assert problem_of("stripe", secrets, signed(b"{}", stripe_signature=header.replace("v1=", "v0="))) is not None
     assert problem_of("stripe", secrets, signed(b"{}", stripe_signature=header.replace("t=16", "t=17"))) is not None
+
+
+def test_stripe_vector() -> None:
+    """The signed event of Stripe's own libraries is accepted; their v0 is no signature, and a blank more is refused."""
+    invoice = {
+        "id": "ii_123",
+        "object": "invoiceitem",
+        "amount": 1000,
+        "currency": "usd",
+        "customer": "cus_123",
+        "date": 1533204620,
+        "description": "Test Invoice Item",
+        "discountable": False,
+        "invoice": "in_123",
+        "livemode": False,
+        "metadata": {},
+        "period": {"start": 1533204620, "end": 1533204620},
+        "plan": None,
+        "proration": False,
+        "quantity": None,
+        "subscription": None,
+    }
+    event = {
+        "id": "evt_123",
+        "object": "event",
+        "account": "acct_123",
+        "api_version": "2017-05-25",
+        "created": 1533204620,
+        "data": {"object": invoice},
+        "livemode": False,
+        "pending_webhooks": 1,
+        "request": {"id": "req_123", "idempotency_key": "idempotency-key-123"},
+        "type": "invoiceitem.created",
+    }
+    body = json.dumps(event, indent=2).encode() + b"\n"
+    v1 = "f0bdba6d4eacbd8ad8a3bbadd7248e633ec1477f7899c124c51b39405fa36613"
+    v0 = "63f3a72374a733066c4be69ed7f8e5ac85c22c9f0a6a612ab9a025a9e4ee7eef"
+
+    def problem(sent: bytes, signature: str) -> str | None:
+        return problem_of("stripe", ["webhook_secret"], signed(sent, 1_533_204_720, stripe_signature=signature))
+
+    assert problem(body, f"t=1533204620,v1={v1},v0={v0}") is None
+    assert problem(body, f"t=1533204620,v0={v1}") is not None
+    assert problem(body, f"t=1533204620,v1={v0}") is not None
+    assert problem(body + b" ", f"t=1533204620,v1={v1}") is not None
 
 
 @pytest.mark.parametrize("away", [-301.0, 301.0, -300.0, 300.0])

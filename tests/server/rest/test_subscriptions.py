@@ -221,6 +221,11 @@ def test_settings_of_a_subscription(client: TestClient) -> None:
     assert match() == 1
     assert patch(expires={"at": "soon"}).status_code == 422
     assert "delivery.timeout" in patch(delivery={"timeout": -1}).json()["detail"]
+    assert (created["from"], created["pause"]) == ("latest", {"keep": False})
+    changed = patch(**{"from": "earliest", "pause": {"keep": True}}).json()
+    assert (changed["from"], changed["pause"]) == ("earliest", {"keep": True})
+    assert patch(enabled=False).json()["from"] == "earliest"
+    assert patch(**{"from": 0}).json()["detail"].startswith("from: expected latest, earliest, ")
 
 
 def test_many_at_once(client: TestClient) -> None:

@@ -11,11 +11,13 @@ from pathlib import Path
 
 from turnout.engine.subject_filters import SubjectFilters
 from turnout.errors import TurnoutError
+from turnout.runtime.backfill.ledger import BackfillLedger, Watched
 from turnout.runtime.index.topic_filter import WantedSubjects
 from turnout.subscriptions import Snapshot, open_store
 from turnout.subscriptions.address import existing, without_timeout
 from turnout.subscriptions.fixed_revision import Pinned
 from turnout.subscriptions.index import Index, IndexFileError, IndexFolder
+from turnout.subscriptions.index.folder import FollowedStore
 
 _log = logging.getLogger(__name__)
 
@@ -30,6 +32,7 @@ class Revisions:
         lasting: whether the latest revisions stay when the run ends, however it ends: a micro-batch that the next run
             does again is then matched with the revision that it was begun with.
         filters: gives the subjects that subscriptions can want; None where that is not asked for.
+        ledger: sees each version of a subscription before it is matched with; None where nothing is backfilled.
 
     Raises:
         TurnoutError: the store cannot be read, or another run has the folder.
@@ -43,13 +46,17 @@ class Revisions:
         lasting: bool = False,
         pinned: Snapshot | None = None,
         filters: SubjectFilters | None = None,
+        ledger: BackfillLedger | None = None,
     ) -> None:
         self._lock = threading.Lock()
         self._store = open_store(existing(url)) if pinned is None else Pinned(pinned)
         self._wanted_subjects = None if filters is None else WantedSubjects(self._store, filters, folder)
         try:
             keep = _LASTING if lasting and _same_store(folder, url) else 0
-            self._index = IndexFolder(folder, self._wanted_subjects or self._store, keep=keep)
+            followed: FollowedStore = self._wanted_subjects or self._store
+            if ledger is not None:
+                followed = Watched(followed, ledger)
+            self._index = IndexFolder(folder, followed, keep=keep)
             self._index.keep = _LASTING if lasting else 0
         except BaseException:
             self._store.close()

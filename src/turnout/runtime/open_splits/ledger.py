@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Protocol
@@ -79,6 +80,7 @@ class OpenSplits:
     Args:
         checkpoint: its folder, on this machine.
         revisions: of the route's subscriptions; None without.
+        on_revision: called with a revision, and with the position from which on it is in use, before it is recorded.
 
     Attributes:
         seconds: how long a split may stay open, by what the gap between the last two has cost; 0 as long as none may be
@@ -88,8 +90,14 @@ class OpenSplits:
         gap: seconds between the end of a split and the moment at which the next one read; None before the second.
     """
 
-    def __init__(self, checkpoint: Path, revisions: RevisionSource | None = None) -> None:
+    def __init__(
+        self,
+        checkpoint: Path,
+        revisions: RevisionSource | None = None,
+        on_revision: Callable[[int, int], None] | None = None,
+    ) -> None:
         self._folder = ProgressFolder(checkpoint)
+        self._on_revision = on_revision
         self._revisions = revisions
         self._lock = threading.Lock()
         self._serial = 0
@@ -99,6 +107,7 @@ class OpenSplits:
         self._ended = False
         self.seconds = 0.0
         self.revision: int | None = None
+        self._noted: int | None = None
         self.ready = False
         self.gap: float | None = None
         self._ended_at: float | None = None
@@ -142,6 +151,7 @@ class OpenSplits:
         else:
             progress = replace(progress, revision=self._revisions.usable(progress.revision))
         with self._lock:
+            self._note_revision(progress)
             self._serial += 1
             self._current[number] = self._serial
             self._counts.setdefault(number, progress.counts)
@@ -161,11 +171,17 @@ class OpenSplits:
         with self._lock:
             if not self._holds(attempt):
                 return False
+            self._note_revision(progress)
             self._folder.write(attempt.number, replace(progress, process=PROCESS), fsync=final)
             self._counts[attempt.number] = progress.counts
             self.revision = progress.revision
             self._ended_at = time.monotonic() if final else None
             return True
+
+    def _note_revision(self, progress: OpenProgress) -> None:
+        if self._on_revision is not None and progress.revision is not None and progress.revision != self._noted:
+            self._on_revision(progress.revision, progress.next)
+            self._noted = progress.revision
 
     def reads(self, attempt: Attempt) -> None:
         """Take note that a task is ready for the next record."""

@@ -20,6 +20,8 @@ _MOST_PAIRS = 1000
 _MOST_TOGETHER = 100_000
 """Subscriptions or ids of one request; its body has a limit of its own."""
 
+_FROM = "earliest, a time or a sequence: the earlier records that it gets; latest for none"
+
 
 class SubscriptionRoute(BaseModel):
     """Destinations of a subscription and its condition, as the messages of gRPC have them."""
@@ -39,6 +41,12 @@ class ExpiryModel(RequestForm):
         return Expiry(self.at, self.by)
 
 
+class PauseModel(RequestForm):
+    """Treatment of the records that pass while a subscription is disabled."""
+
+    keep: bool = Field(default=False, description="deliver them when it is enabled again")
+
+
 class SubscriptionModel(BaseModel):
     """Subscription with its condition as JSON and as text."""
 
@@ -52,6 +60,8 @@ class SubscriptionModel(BaseModel):
     enabled: bool = Field(description="false for one that matches nothing for now")
     expires: ExpiryModel | None = Field(description="null for never")
     delivery: dict[str, object] = Field(description="settings of HTTP deliveries that are not defaults")
+    start: StrictInt | StrictStr = Field(serialization_alias="from", description=_FROM)
+    pause: PauseModel
 
 
 class SubscriptionPage(BaseModel):
@@ -100,6 +110,8 @@ class SubscriptionForm(RequestForm):
     enabled: bool = True
     expires: ExpiryModel | None = None
     delivery: dict[str, object] | None = Field(default=None, examples=[{"ordered": True, "timeout": "5s"}])
+    start: StrictInt | StrictStr | None = Field(default=None, alias="from", description=_FROM)
+    pause: PauseModel | None = None
 
     @model_validator(mode="after")
     def _one(self) -> SubscriptionForm:
@@ -151,7 +163,7 @@ class DeletedModel(BaseModel):
 
 
 def _settings(form: SubscriptionForm | SubscriptionChange) -> JsonObject:
-    """Return expiry and delivery settings of a form, as far as they are given.
+    """Return the settings of a form, as far as they are given.
 
     Raises:
         SubscriptionInvalidError: there are no such settings.
@@ -161,6 +173,10 @@ def _settings(form: SubscriptionForm | SubscriptionChange) -> JsonObject:
         settings["expires"] = None if form.expires is None else form.expires.expiry()
     if "delivery" in form.model_fields_set:
         settings |= {"delivery": None, **settings_from_mapping({"delivery": form.delivery})}
+    if "start" in form.model_fields_set:
+        settings |= {"start": None, **settings_from_mapping({"from": form.start})}
+    if "pause" in form.model_fields_set:
+        settings["keep"] = form.pause is not None and form.pause.keep
     return settings
 
 
@@ -174,6 +190,8 @@ class SubscriptionChange(RequestForm):
     enabled: bool | None = None
     expires: ExpiryModel | None = Field(default=None, description="null makes it never end")
     delivery: dict[str, object] | None = Field(default=None, description="null means the defaults")
+    start: StrictInt | StrictStr | None = Field(default=None, alias="from", description=_FROM)
+    pause: PauseModel | None = None
 
     @model_validator(mode="after")
     def _at_most_one(self) -> SubscriptionChange:

@@ -23,6 +23,7 @@ from turnout.server.rest.subscription_forms import (
     MatchesModel,
     MatchForm,
     MatchModel,
+    PauseModel,
     SubscriptionChange,
     SubscriptionForm,
     SubscriptionModel,
@@ -31,6 +32,7 @@ from turnout.server.rest.subscription_forms import (
     SubscriptionsForm,
 )
 from turnout.subscriptions import Subscription
+from turnout.subscriptions.settings import settings_to_mapping
 from turnout.untrusted import decimal
 
 router = APIRouter(prefix="/v1/subscriptions", tags=["subscriptions"])
@@ -92,6 +94,8 @@ def _model(subscription: Subscription) -> SubscriptionModel:
         enabled=subscription.enabled,
         expires=None if expires is None else ExpiryModel(at=expires.at, by=expires.by),
         delivery={} if subscription.delivery is None else subscription.delivery.to_mapping(),
+        start=settings_to_mapping(subscription).get("from", "latest"),
+        pause=PauseModel(keep=subscription.keep),
     )
 
 

@@ -20,6 +20,7 @@ from turnout.engine.counts import Counts
 from turnout.errors import RunError, TurnoutError
 from turnout.private_files import scratch_folder
 from turnout.routes import Route
+from turnout.runtime.backfill.ledger import BackfillLedger
 from turnout.runtime.checkpoint import BatchRevisions, checkpoint_of, keep_private, local_folder
 from turnout.runtime.checkpoint_lock import claimed
 from turnout.runtime.checkpoint_repair import mend
@@ -31,6 +32,7 @@ from turnout.runtime.progress import Progress, RunResult, StartupStep
 from turnout.runtime.webhook_streams import make_webhook_streams
 from turnout.spark.endpoints import ReadOptions, activate, endpoint_of, has_transactions, publishes, reads_splits
 from turnout.spark.open_task import RECORD_SECONDS
+from turnout.spark.running.backfill import Backfill
 from turnout.spark.running.failure_messages import ending_in_words
 from turnout.spark.running.matching import RunMatching
 from turnout.spark.running.open_run import OpenRun
@@ -163,10 +165,17 @@ class _Run:
             endpoint_of(sink).prepare()
         warm_up(spark, self.stage)
         self.matching: RunMatching | None = None
+        self.backfill: Backfill | None = None
         if route.subscriptions is not None:
             # Beside the checkpoint its revisions outlive the run, as the offsets do that name them.
             beside = None if route.source.is_bounded or self.remote else local_folder(checkpoint)
-            self.matching = RunMatching(route, spark, (beside or scratch) / "subscriptions", lasting=beside is not None)
+            ledger = None
+            if beside is not None and route.source.keeps_history:
+                ledger = BackfillLedger(beside)
+                resources.callback(ledger.close)
+                self.backfill = Backfill(route, spark, beside, ledger)
+            folder = (beside or scratch) / "subscriptions"
+            self.matching = RunMatching(route, spark, folder, lasting=beside is not None, ledger=ledger)
             resources.callback(self.matching.close)
             stores_matches = route.subscriptions.feeds and beside is not None
             self.stage = self.stage.with_index(self.matching.place, stores_matches=stores_matches)
@@ -179,7 +188,8 @@ class _Run:
         opens = endpoint_of(route.source).opens_splits
         if opens and self.whole and not route.source.is_bounded and not self.remote and beside is not None:
             revisions = None if self.matching is None else self.matching.revisions
-            self.open_run = resources.enter_context(OpenRun(route, spark, beside, revisions))
+            ledger = None if self.backfill is None else self.backfill.ledger
+            self.open_run = resources.enter_context(OpenRun(route, spark, beside, revisions, ledger))
         self.reports = Reports()
         self.between_batches = threading.Lock()
         self.written: dict[int, _AcknowledgedBatch] = {}
@@ -250,10 +260,17 @@ class _Run:
         try:
             query = self._start(once=once)
             on_step(StartupStep.FIRST_BATCH)
+            lasting = not (once or self.route.trigger.available_now)
             try:
-                self._follow(query, lasting=not (once or self.route.trigger.available_now))
+                if self.backfill is not None and lasting:
+                    self.backfill.start()
+                self._follow(query, lasting=lasting)
             finally:
+                if self.backfill is not None and lasting:
+                    self.backfill.close()
                 self._end(query)
+            if self.backfill is not None and not self.stop.is_set():
+                self.backfill.finish()
         except PySparkException as failure:
             if self.whole or not self.stop.is_set() or self.failure is not None:
                 raise self._run_error(failure) from (self.failure or failure)
@@ -318,6 +335,8 @@ class _Run:
             self._take_reports(query)
             self._report_open()
             self._report_ready(query)
+            if self.backfill is not None:
+                self.backfill.look()
             idle = lasting and self.batches == before
             self.pause_between = min(_IDLE_SECONDS, self.pause_between * _LONGER) if idle else _POLL_SECONDS
             if self.stop.wait(self.pause_between):

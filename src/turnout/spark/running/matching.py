@@ -14,6 +14,7 @@ from turnout.engine import Program
 from turnout.engine.subject_filters import SubjectFilters
 from turnout.errors import StreamError
 from turnout.routes import Route
+from turnout.runtime.backfill.ledger import BackfillLedger
 from turnout.runtime.endpoints import adapter_of
 from turnout.runtime.index.location import IndexPlace
 from turnout.runtime.index.revisions import Revisions
@@ -39,6 +40,7 @@ class RunMatching:
         folder: for the index of this run.
         lasting: whether its latest revisions stay for the next run.
         pinned: what to match with in place of what the store holds.
+        ledger: of what subscriptions have missed; None where nothing is backfilled.
 
     Raises:
         TurnoutError: the store cannot be read, or another run has the folder.
@@ -52,6 +54,7 @@ class RunMatching:
         *,
         lasting: bool = False,
         pinned: Snapshot | None = None,
+        ledger: BackfillLedger | None = None,
     ) -> None:
         assert route.subscriptions is not None
         self._route = route
@@ -59,7 +62,9 @@ class RunMatching:
         source = route.source
         self.pushes_down = source.pushes_down and route.unmatched == "drop"
         filters = SubjectFilters(route, source.filters) if self.pushes_down else None
-        self.revisions = Revisions(route.subscriptions.store, folder, lasting=lasting, pinned=pinned, filters=filters)
+        self.revisions = Revisions(
+            route.subscriptions.store, folder, lasting=lasting, pinned=pinned, filters=filters, ledger=ledger
+        )
         self._resources.callback(self.revisions.close)
         server = self._resources.enter_context(IndexServer(self.revisions, driver_address(spark)))
         self.url = server.url

@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 
 from turnout.engine.counts import Counts
 from turnout.routes import Route
+from turnout.runtime.backfill.ledger import BackfillLedger
 from turnout.runtime.index.revisions import Revisions
 from turnout.runtime.open_splits.ledger import OpenSplits
 from turnout.runtime.open_splits.server import OpenSplitServer
@@ -31,13 +32,21 @@ class OpenRun:
         spark: where it runs.
         checkpoint: the folder, on this machine.
         revisions: of its subscriptions; None without.
+        ledger: of what they have missed; None where nothing is backfilled.
     """
 
-    def __init__(self, route: Route, spark: SparkSession, checkpoint: Path, revisions: Revisions | None) -> None:
+    def __init__(
+        self,
+        route: Route,
+        spark: SparkSession,
+        checkpoint: Path,
+        revisions: Revisions | None,
+        ledger: BackfillLedger | None = None,
+    ) -> None:
         self._route = route
         self._spark = spark
         self._checkpoint = checkpoint
-        self._splits = OpenSplits(checkpoint, revisions)
+        self._splits = OpenSplits(checkpoint, revisions, None if ledger is None else ledger.turned)
         self._server = OpenSplitServer(self._splits, driver_address(spark))
         self._resources = ExitStack()
         self._reported = Counts()

@@ -1,0 +1,164 @@
+"""Next part of what a route's subscriptions have missed, as a plan for a replay.
+
+Subscriptions that miss the same range are served together. A range whose end is not known yet, since no record has
+come since, is delivered up to the position that the route's run has reached: what follows it is known later.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from turnout.engine.replay import Replay
+from turnout.engine.subject_filters import subject_filters
+from turnout.errors import ConfigError, SubscriptionNotFoundError
+from turnout.history.ranges import StreamRange
+from turnout.history.replay_plan import ReplayPlan
+from turnout.nats.wire.positions import Place, place_of
+from turnout.routes import Route
+from turnout.runtime.backfill.ledger import BackfillLedger, Missed
+from turnout.runtime.backfill.seams import Positions, matched_before, seam_of
+from turnout.runtime.endpoints import SourceHistory, adapter_of
+from turnout.runtime.preflight import preflight
+from turnout.subscriptions import Snapshot, Subscription, open_store
+from turnout.subscriptions.address import existing
+from turnout.untrusted import decimal
+
+BACKFILL: Final = "backfill"
+"""Value of the header ``Turnout-Replay`` of a message that is delivered late."""
+
+_AT_ONCE: Final = 200_000
+"""Sequences of one part; a stop of the run waits for it."""
+
+_MOST_TOGETHER: Final = 10_000
+"""Subscriptions that are served together."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class BackfillPart:
+    """Range to deliver to some subscriptions.
+
+    Attributes:
+        rows: ranges of the ledger.
+        plan: of the replay that delivers it.
+        stream: whose records.
+        end: position behind it.
+    """
+
+    rows: Sequence[Missed]
+    plan: ReplayPlan
+    stream: str
+    end: int
+
+    def note(self, ledger: BackfillLedger) -> None:
+        """Note that the part is delivered."""
+        for row in self.rows:
+            ledger.advance(row.number, self.stream, self.end)
+
+
+def next_part(route: Route, checkpoint: Path, ledger: BackfillLedger) -> BackfillPart | None:
+    """Return the part to deliver next; None if nothing is missing as far as the route's run has come.
+
+    Raises:
+        TurnoutError: a server or the store is away.
+    """
+    if not ledger.rows:
+        return None
+    assert route.subscriptions is not None
+    resolve_seams(checkpoint, ledger)
+    reached = matched_before(checkpoint)
+    groups: dict[tuple[str, int, int], list[Missed]] = {}
+    if any(row.next is None or _streams_left(row, reached) for row in ledger.rows if row.live is not None):
+        with adapter_of(route.source_with_history("from")).history() as history:
+            _resolve_places(route, history, ledger)
+            for row in ledger.rows:
+                for stream, until in _streams_left(row, reached):
+                    groups.setdefault(_range(row, stream, until, history), []).append(row)
+                    break
+    for row in ledger.rows:
+        if row.next is not None and row.until is not None and not _streams_left(row, reached):
+            ledger.remove(row.number)
+    for range_, rows in groups.items():
+        chosen = _enabled(route.subscriptions.store, rows[:_MOST_TOGETHER], ledger)
+        if chosen.subscriptions:
+            ids = {one.id for one in chosen.subscriptions}
+            return _part(route, checkpoint, [row for row in rows if row.id in ids], StreamRange(*range_, 0), chosen)
+    return None
+
+
+def resolve_seams(checkpoint: Path, ledger: BackfillLedger) -> None:
+    """Note the bounds of ranges that depend on revisions which are in use by now."""
+    for row in ledger.rows:
+        if row.paused is not None and row.next is None:
+            ledger.set_bounds(row.number, following=seam_of(checkpoint, row.paused, ledger.turns))
+        if row.live is not None and row.until is None:
+            ledger.set_bounds(row.number, until=seam_of(checkpoint, row.live, ledger.turns))
+
+
+def _resolve_places(route: Route, history: SourceHistory, ledger: BackfillLedger) -> None:
+    for row in ledger.rows:
+        if row.place is None or row.next is not None:
+            continue
+        number = decimal(row.place)
+        place: Place = place_of("from", row.place) if number is None else number
+        try:
+            ledger.set_bounds(row.number, {stream: history.resolve(stream, place) for stream in history.streams})
+        except ConfigError as problem:
+            _log.warning("route %s: %s gets no earlier records: %s", route.name, row.id, problem)
+            ledger.remove(row.number)
+
+
+def _streams_left(row: Missed, reached: Positions) -> list[tuple[str, int]]:
+    """Return the streams of which something can be delivered now, with the position behind it."""
+    if row.live is None or row.next is None:
+        return []
+    untils = reached if row.until is None else row.until
+    return [(stream, until) for stream, until in sorted(untils.items()) if row.next.get(stream, 0) < until]
+
+
+def _range(row: Missed, stream: str, until: int, history: SourceHistory) -> tuple[str, int, int]:
+    """Return the next range of a row; what the stream does not hold any more is passed over at once."""
+    assert row.next is not None
+    held = history.bounds(stream).first if stream in history.streams else until
+    first = min(max(row.next.get(stream, 0), held), until)
+    return stream, first, min(until, first + _AT_ONCE)
+
+
+def _enabled(url: str, rows: Sequence[Missed], ledger: BackfillLedger) -> Snapshot:
+    """Return the subscriptions that can be served; deleted ones are forgotten, and disabled ones wait."""
+    store = open_store(existing(url))
+    found: dict[str, Subscription] = {}
+    try:
+        for row in rows:
+            try:
+                found[row.id] = store.read(row.id)
+            except SubscriptionNotFoundError:
+                ledger.forget(row.id)
+        return Snapshot(tuple(one for one in found.values() if one.enabled), store.revision())
+    finally:
+        with suppress(Exception):
+            store.close()
+
+
+def _part(
+    route: Route, checkpoint: Path, rows: Sequence[Missed], range_: StreamRange, chosen: Snapshot
+) -> BackfillPart:
+    own = route.source.filters
+    filters = subject_filters(route, [one.condition for one in chosen.subscriptions], own)
+    quiet = preflight(replace(route, dead_letter=None, unmatched="drop"))
+    plan = ReplayPlan(
+        quiet,
+        Replay(BACKFILL, as_first=True),
+        (range_,),
+        filters,
+        chosen,
+        {"where": None},
+        checkpoint / "replays" / BACKFILL,
+    )
+    return BackfillPart(rows, plan, range_.stream, range_.end)

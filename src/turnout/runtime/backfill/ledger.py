@@ -1,0 +1,269 @@
+"""Ranges that subscriptions have missed, in a database beside the checkpoint of the route's runs.
+
+A run follows its store, and so sees each version of a subscription before a record is matched with it. A version with
+another starting point than the last one misses what is before it; one that is paused with ``keep`` misses all until it
+is enabled. Both are noted at once, and delivered later: a kill forgets none.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import threading
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from turnout.private_files import private_folder
+from turnout.subscriptions.index.folder import FollowedStore
+from turnout.subscriptions.model import Changes, Subscription
+from turnout.subscriptions.snapshot import Snapshot
+
+_FILE: Final = "backfills.db"
+
+_SCHEMA: Final = """
+CREATE TABLE IF NOT EXISTS starts (id TEXT PRIMARY KEY, place TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS missed (
+    number INTEGER PRIMARY KEY, id TEXT NOT NULL, place TEXT, paused INTEGER, live INTEGER, next TEXT, until TEXT
+);
+CREATE TABLE IF NOT EXISTS turns (revision INTEGER PRIMARY KEY, position INTEGER NOT NULL);
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Missed:
+    """Range that a subscription has missed.
+
+    Attributes:
+        number: of the range.
+        id: of the subscription.
+        place: starting point, as text; None for a pause.
+        paused: revision from which on it misses records; None for a starting point.
+        live: revision from which on it misses none; None while it is paused.
+        next: positions that are to be delivered next; None as long as they are not known.
+        until: positions at which the range ends, likewise.
+    """
+
+    number: int
+    id: str
+    place: str | None
+    paused: int | None
+    live: int | None
+    next: Mapping[str, int] | None
+    until: Mapping[str, int] | None
+
+    @property
+    def waits(self) -> bool:
+        """True if nothing can be done before somebody enables the subscription."""
+        return self.live is None and self.next is not None
+
+    @property
+    def is_open(self) -> bool:
+        """True if a bound depends on the revisions that come into use."""
+        return (self.next is None and self.paused is not None) or (self.until is None and self.live is not None)
+
+
+class BackfillLedger:
+    """Missed ranges of one route. Thread-safe; the file is made with the first of them.
+
+    Args:
+        checkpoint: folder of the route's runs.
+    """
+
+    def __init__(self, checkpoint: Path) -> None:
+        self._file = checkpoint / _FILE
+        self._lock = threading.RLock()
+        self._database: sqlite3.Connection | None = None
+        self._starts: dict[str, str] = {}
+        self._missed: dict[int, Missed] = {}
+        self.turns: dict[int, int] = {}
+        if self._file.exists():
+            self._open()
+
+    def _open(self) -> sqlite3.Connection:
+        if self._database is None:
+            private_folder(self._file.parent)
+            self._database = sqlite3.connect(self._file, check_same_thread=False, isolation_level=None)
+            self._database.executescript(f"PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; {_SCHEMA}")
+            self._starts = dict(self._database.execute("SELECT id, place FROM starts"))
+            rows = [_missed(*row) for row in self._database.execute("SELECT * FROM missed")]
+            self._missed = {row.number: row for row in rows}
+            self.turns = dict(self._database.execute("SELECT revision, position FROM turns"))
+        return self._database
+
+    def close(self) -> None:
+        """Close the file."""
+        with self._lock:
+            if self._database is not None:
+                self._database.close()
+                self._database = None
+
+    # What a run sees
+
+    def see_all(self, subscriptions: Iterable[Subscription]) -> None:
+        """Note what these versions miss, and forget all other subscriptions."""
+        with self._lock:
+            known = {*self._starts, *(row.id for row in self._missed.values())}
+            present = set()
+            relevant = []
+            for subscription in subscriptions:
+                if subscription.id in known:
+                    present.add(subscription.id)
+                    relevant.append(subscription)
+                elif subscription.start is not None or subscription.keep:
+                    relevant.append(subscription)
+            self._note(relevant, known - present)
+
+    def see(self, changes: Changes) -> None:
+        """Note what changed versions miss; seeing the same twice does no harm."""
+        with self._lock:
+            known = {*self._starts, *(row.id for row in self._missed.values())}
+            created = [one for one in changes.created if one.start is not None or one.keep or one.id in known]
+            self._note(created, (known & {*changes.deleted_ids}) - {one.id for one in created})
+
+    def _note(self, versions: Iterable[Subscription], gone: Iterable[str]) -> None:
+        if not versions and not gone:
+            return
+        database = self._open()
+        with database:
+            database.execute("BEGIN")
+            for id_ in gone:
+                self._forget(id_)
+            for version in versions:
+                self._note_start(version)
+                self._note_pause(version)
+
+    def _note_start(self, version: Subscription) -> None:
+        place = None if version.start is None else str(version.start.to_plain())
+        if place == self._starts.get(version.id):
+            return
+        self._execute("DELETE FROM starts WHERE id = ?", version.id)
+        self._starts.pop(version.id, None)
+        if place is not None:
+            self._execute("INSERT INTO starts VALUES (?, ?)", version.id, place)
+            self._starts[version.id] = place
+            self._add(version.id, place=place, live=version.revision)
+
+    def _note_pause(self, version: Subscription) -> None:
+        paused = [row for row in self._missed.values() if row.id == version.id and row.live is None]
+        if not version.keep:
+            for row in paused:
+                self.remove(row.number)
+        elif version.enabled:
+            for row in paused:
+                self._execute("UPDATE missed SET live = ? WHERE number = ?", version.revision, row.number)
+                self._read(row.number)
+        elif not paused:
+            self._add(version.id, paused=version.revision)
+
+    def _add(self, id_: str, *, place: str | None = None, paused: int | None = None, live: int | None = None) -> None:
+        inserted = self._open().execute(
+            "INSERT INTO missed (id, place, paused, live) VALUES (?, ?, ?, ?)", (id_, place, paused, live)
+        )
+        assert inserted.lastrowid is not None
+        self._read(inserted.lastrowid)
+
+    def _execute(self, statement: str, *values: object) -> None:
+        self._open().execute(statement, values)
+
+    def _read(self, number: int) -> None:
+        (row,) = self._open().execute("SELECT * FROM missed WHERE number = ?", (number,))
+        self._missed[number] = _missed(*row)
+
+    def turned(self, revision: int, position: int) -> None:
+        """Note that an open split matches with a revision from a position on, as long as a range waits for it."""
+        with self._lock:
+            if any(row.is_open for row in self._missed.values()):
+                self._execute("INSERT OR IGNORE INTO turns VALUES (?, ?)", revision, position)
+                self.turns.setdefault(revision, position)
+
+    # What becomes of it
+
+    @property
+    def rows(self) -> list[Missed]:
+        """Ranges for which something can be done, in their order."""
+        with self._lock:
+            return [row for _, row in sorted(self._missed.items()) if not row.waits]
+
+    def set_bounds(
+        self, number: int, following: Mapping[str, int] | None = None, until: Mapping[str, int] | None = None
+    ) -> None:
+        """Note where a range begins and where it ends; what is None is not known, and what is noted already stays."""
+        with self._lock:
+            if number in self._missed:
+                bounds = [None if bound is None else json.dumps(dict(bound)) for bound in (following, until)]
+                statement = "UPDATE missed SET next = coalesce(next, ?), until = coalesce(until, ?) WHERE number = ?"
+                self._execute(statement, *bounds, number)
+                self._read(number)
+                self._forget_turns()
+
+    def advance(self, number: int, stream: str, position: int) -> None:
+        """Note that a range is delivered up to a position of a stream."""
+        with self._lock:
+            if (row := self._missed.get(number)) is not None:
+                reached = json.dumps({**(row.next or {}), stream: position})
+                self._execute("UPDATE missed SET next = ? WHERE number = ?", reached, number)
+                self._read(number)
+
+    def remove(self, number: int) -> None:
+        """Forget a range that is delivered."""
+        with self._lock:
+            self._execute("DELETE FROM missed WHERE number = ?", number)
+            self._missed.pop(number, None)
+            self._forget_turns()
+
+    def _forget_turns(self) -> None:
+        if self.turns and not any(row.is_open for row in self._missed.values()):
+            self._execute("DELETE FROM turns")
+            self.turns = {}
+
+    def forget(self, id_: str) -> None:
+        """Forget a subscription that is deleted."""
+        with self._lock:
+            self._forget(id_)
+
+    def _forget(self, id_: str) -> None:
+        for row in [row for row in self._missed.values() if row.id == id_]:
+            self.remove(row.number)
+        self._execute("DELETE FROM starts WHERE id = ?", id_)
+        self._starts.pop(id_, None)
+
+
+def _missed(
+    number: int, id_: str, place: str | None, paused: int | None, live: int | None, following: str | None,
+    until: str | None,
+) -> Missed:  # fmt: skip
+    return Missed(
+        number, id_, place, paused, live,
+        None if following is None else json.loads(following),
+        None if until is None else json.loads(until),
+    )  # fmt: skip
+
+
+class Watched:
+    """Store wrapper for an index: sees the same changes, and shows them to the ledger first.
+
+    Args:
+        store: to follow.
+        ledger: of the route.
+    """
+
+    def __init__(self, store: FollowedStore, ledger: BackfillLedger) -> None:
+        self._store = store
+        self._ledger = ledger
+
+    def snapshot(self) -> Snapshot:
+        """Return all subscriptions with their revision."""
+        snapshot = self._store.snapshot()
+        self._ledger.see_all(snapshot.subscriptions)
+        return snapshot
+
+    def changes(self, since: int) -> Changes:
+        """Return the changes after a revision."""
+        changes = self._store.changes(since)
+        if changes.reset:
+            self._ledger.see_all(changes.created)
+        else:
+            self._ledger.see(changes)
+        return changes

@@ -1,0 +1,95 @@
+"""Delivery of what a run's subscriptions have missed, beside its micro-batches or behind the last of them."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import threading
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from turnout.errors import TurnoutError
+from turnout.history.backfill import next_part, resolve_seams
+from turnout.routes import Route
+from turnout.runtime.backfill.ledger import BackfillLedger
+from turnout.spark.history.replay import carry_out
+
+_log = logging.getLogger(__name__)
+
+_POLL_SECONDS = 0.5
+_LONGEST_PAUSE = 60.0
+
+
+class Backfill:
+    """Backfill of one run.
+
+    Args:
+        route: as it runs.
+        spark: where it runs.
+        checkpoint: of the run, on this machine.
+        ledger: of what is missing.
+    """
+
+    def __init__(self, route: Route, spark: SparkSession, checkpoint: Path, ledger: BackfillLedger) -> None:
+        self._route = route
+        self._spark = spark
+        self._checkpoint = checkpoint
+        self.ledger = ledger
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Deliver on a thread of its own, until `close`."""
+        self._thread = threading.Thread(target=self._follow, name=f"backfill {self._route.name}", daemon=True)
+        self._thread.start()
+
+    def look(self) -> None:
+        """Note where new revisions begin, as long as the checkpoint has it: a part may take longer."""
+        resolve_seams(self._checkpoint, self.ledger)
+
+    def close(self) -> None:
+        """Stop after the part that is under way."""
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+
+    def finish(self) -> None:
+        """Deliver all that is missing up to the position of the run.
+
+        Raises:
+            TurnoutError: it cannot be delivered now; a later run goes on.
+        """
+        while not self._stop.is_set() and self._step():
+            pass
+
+    def _follow(self) -> None:
+        pause = _POLL_SECONDS
+        while not self._stop.wait(pause):
+            try:
+                self.finish()
+                pause = _POLL_SECONDS
+            except TurnoutError as failure:
+                pause = min(2 * pause, _LONGEST_PAUSE)
+                warning = "route %s: earlier records are not delivered yet, next attempt in %.0f s: %s"
+                _log.warning(warning, self._route.name, pause, failure)
+            except Exception:  # noqa: BLE001 - the run itself goes on, and what is missing stays in the ledger
+                pause = _LONGEST_PAUSE
+                _log.exception("route %s: earlier records are not delivered yet", self._route.name)
+
+    def _step(self) -> bool:
+        """Deliver the next part; return False if there is none."""
+        part = next_part(self._route, self._checkpoint, self.ledger)
+        if part is None:
+            return False
+        # What was under way at a kill is done again: its messages have the same ids.
+        shutil.rmtree(part.plan.folder, ignore_errors=True)
+        (range_,) = part.plan.ranges
+        counts = carry_out(part.plan, self._spark).counts if range_.start < range_.end else None
+        part.note(self.ledger)
+        if counts is not None:
+            text = "route %s: %d messages of %s %d to %d for %d subscriptions that had missed them"
+            last = range_.end - 1
+            _log.info(text, self._route.name, counts.messages, part.stream, range_.start, last, len(part.rows))
+        return True
