@@ -134,7 +134,7 @@ def test_rules_of_eventbridge(turnout, tmp_path) -> None:
 
     answer = json.loads(out)
     (taken,) = answer["subscriptions"]
-    assert (code, answer["keys"]) == (0, ["detail[].total[]", "source[]"])
+    assert (code, answer["keys"]) == (0, ["detail[].total[]:number", "source[]:text"])
     assert (taken["id"], taken["route"]["destinations"]) == ("large", ["events.large"])
     assert [(left["file"], left["path"], left["reason"][:11]) for left in answer["left"]] == [
         ("rules.json", "odd: a[0]", "null cannot"),
