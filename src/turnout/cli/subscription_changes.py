@@ -26,6 +26,14 @@ Expires = Annotated[
 ExpiresBy = Annotated[
     Literal["record", "wall"], typer.Option(help="Compare it with the time of records, or with the clock.")
 ]
+Project = Annotated[
+    str | None,
+    typer.Option(
+        "--project",
+        metavar="CEL",
+        help="The messages' body, computed from the record: {'id': value.id}; an empty text for the record's value.",
+    ),
+]
 Delivery = Annotated[
     str | None, typer.Option(help='Settings of HTTP deliveries as JSON, as {"ordered": true}; - is standard input.')
 ]
@@ -49,6 +57,7 @@ def update(
     expires: Expires = None,
     expires_by: ExpiresBy = "record",
     delivery: Delivery = None,
+    project: Project = None,
     expected_revision: ExpectedRevision = None,
     store: StoreUrl = None,
     timeout: StoreTimeout = None,
@@ -66,7 +75,7 @@ def update(
         parts["destinations"] = to
     if meta:
         parts["metadata"] = pairs_of(meta, "--meta")
-    parts |= settings_of(expires, expires_by, delivery)
+    parts |= settings_of(expires, expires_by, delivery, project)
     if bool(parts) == (body is not None):
         raise SubscriptionInvalidError("give what is to change, or the whole new version with --body: one of both")
     if body is not None:
@@ -101,7 +110,7 @@ def _edit(
         typer.echo(printable_lines([f"{id_} is at revision {revision}"]), err=True)
 
 
-def settings_of(expires: str | None, expires_by: str, delivery: str | None) -> dict[str, Any]:
+def settings_of(expires: str | None, expires_by: str, delivery: str | None, project: str | None) -> dict[str, Any]:
     """Return the settings that the options give, as arguments of a subscription.
 
     Raises:
@@ -116,6 +125,8 @@ def settings_of(expires: str | None, expires_by: str, delivery: str | None) -> d
         settings |= settings_from_mapping({"expires": {"at": expires, "by": expires_by}})
     if delivery is not None:
         settings |= settings_from_mapping({"delivery": json_of(delivery, "--delivery")})
+    if project is not None:
+        settings["project"] = project
     return settings
 
 

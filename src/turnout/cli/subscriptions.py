@@ -16,7 +16,17 @@ from turnout.cli.arguments import json_of, pairs_of, split_pairs
 from turnout.cli.options import AsJson
 from turnout.cli.serve import serve
 from turnout.cli.stores import StoreTimeout, StoreUrl, opened_store, store_url_of
-from turnout.cli.subscription_changes import Delivery, Expires, ExpiresBy, history, pause, resume, settings_of, update
+from turnout.cli.subscription_changes import (
+    Delivery,
+    Expires,
+    ExpiresBy,
+    Project,
+    history,
+    pause,
+    resume,
+    settings_of,
+    update,
+)
 from turnout.cli.token import token
 from turnout.errors import SubscriptionInvalidError, TurnoutError
 from turnout.terminal import escaped_json, json_text, printable_lines
@@ -77,6 +87,7 @@ def create(
     expires: Expires = None,
     expires_by: ExpiresBy = "record",
     delivery: Delivery = None,
+    project: Project = None,
     disabled: Annotated[bool, typer.Option("--disabled", help="Store it paused.")] = False,
     store: StoreUrl = None,
     timeout: StoreTimeout = None,
@@ -92,7 +103,7 @@ def create(
         raise SubscriptionInvalidError(
             "give the condition once: as text, by --has, --has-word and --has-not, or --body"
         )
-    settings = settings_of(expires, expires_by, delivery)
+    settings = settings_of(expires, expires_by, delivery, project)
     if body is not None:
         if to or meta or id or settings or disabled:
             raise SubscriptionInvalidError("--body has all of the subscription: leave the options for its parts out")

@@ -34,6 +34,8 @@ def settings_from(message: SettingsMessage) -> dict[str, Any]:
         settings["expires"] = Expiry(time_of(message.expires.at), _CLOCKS[number])
     if message.HasField("delivery"):
         settings |= settings_from_mapping({"delivery": _whole(MessageToDict(message.delivery))})
+    if message.project:
+        settings["project"] = message.project
     return settings
 
 
@@ -55,3 +57,4 @@ def write_settings(subscription: Subscription, message: SettingsMessage) -> None
         message.expires.by = pb.ExpiryClock.Value(subscription.expires.by.capitalize())
     if subscription.delivery is not None:
         message.delivery.update(subscription.delivery.to_mapping())
+    message.project = subscription.project

@@ -37,6 +37,7 @@ class Subscription:
         enabled: False for one that matches nothing for now.
         expires: time from which on it matches nothing; None for never.
         delivery: settings of requests to HTTP destinations; None for the defaults.
+        project: expression of CEL that gives the body of its messages; empty for the record's value.
 
     >>> from turnout.conditions import parse
     >>> wants = Subscription(["orders.oulu"], parse("city:Oulu"), metadata={"owner": "depot"})
@@ -52,6 +53,7 @@ class Subscription:
     enabled: bool = True
     expires: Expiry | None = None
     delivery: DeliverySettings | None = None
+    project: str = ""
 
     def __post_init__(self) -> None:
         # One text is a sequence of texts, and never what was meant.
@@ -74,6 +76,7 @@ class Subscription:
             enabled: bool = ...,
             expires: Expiry | None = ...,
             delivery: DeliverySettings | None = ...,
+            project: str = ...,
         ) -> None: ...
 
     def identified(self, make: Callable[[], str] = new_id) -> Subscription:

@@ -1,4 +1,4 @@
-"""Settings of a subscription as plain values: those of its life cycle and of its deliveries, without the defaults.
+"""Settings of a subscription as plain values: life cycle, deliveries and projection, without the defaults.
 
 One form for all stores, for JSON lines, REST and gRPC.
 """
@@ -15,7 +15,7 @@ from turnout.subscriptions.expiry import Expiry
 if TYPE_CHECKING:
     from turnout.subscriptions.model import Subscription
 
-SETTINGS: Final = ("enabled", "expires", "delivery")
+SETTINGS: Final = ("enabled", "expires", "delivery", "project")
 """Their names, as fields of a `Subscription` and in its JSON."""
 
 
@@ -28,6 +28,8 @@ def settings_to_mapping(subscription: Subscription) -> dict[str, Any]:
         settings["expires"] = subscription.expires.to_mapping()
     if subscription.delivery is not None:
         settings["delivery"] = subscription.delivery.to_mapping()
+    if subscription.project:
+        settings["project"] = subscription.project
     return settings
 
 
@@ -51,4 +53,9 @@ def settings_from_mapping(mapping: Mapping[str, Any]) -> dict[str, Any]:
         except ConfigError as problem:
             mistakes = (f"{'.'.join(filter(None, ('delivery', one.path)))}: {one.problem}" for one in problem.mistakes)
             raise SubscriptionInvalidError("; ".join(mistakes)) from problem
+    if mapping.get("project") is not None:
+        project = mapping["project"]
+        if not isinstance(project, str):
+            raise SubscriptionInvalidError(f"project: expected an expression of CEL as a text, found {project!r:.60}")
+        settings["project"] = project
     return settings

@@ -26,7 +26,7 @@ Record: ExpiryClock
 Wall: ExpiryClock
 
 class SubscriptionDataInput(_message.Message):
-    __slots__ = ("metadata", "route", "enabled", "expires", "delivery")
+    __slots__ = ("metadata", "route", "enabled", "expires", "delivery", "project")
     class MetadataEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -39,12 +39,14 @@ class SubscriptionDataInput(_message.Message):
     ENABLED_FIELD_NUMBER: _ClassVar[int]
     EXPIRES_FIELD_NUMBER: _ClassVar[int]
     DELIVERY_FIELD_NUMBER: _ClassVar[int]
+    PROJECT_FIELD_NUMBER: _ClassVar[int]
     metadata: _containers.ScalarMap[str, str]
     route: RouteInput
     enabled: bool
     expires: Expiry
     delivery: _struct_pb2.Struct
-    def __init__(self, metadata: _Optional[_Mapping[str, str]] = ..., route: _Optional[_Union[RouteInput, _Mapping]] = ..., enabled: _Optional[bool] = ..., expires: _Optional[_Union[Expiry, _Mapping]] = ..., delivery: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ...) -> None: ...
+    project: str
+    def __init__(self, metadata: _Optional[_Mapping[str, str]] = ..., route: _Optional[_Union[RouteInput, _Mapping]] = ..., enabled: _Optional[bool] = ..., expires: _Optional[_Union[Expiry, _Mapping]] = ..., delivery: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., project: _Optional[str] = ...) -> None: ...
 
 class RouteInput(_message.Message):
     __slots__ = ("destinations", "condition")
@@ -189,7 +191,7 @@ class UpdateResponse(_message.Message):
     def __init__(self, revision: _Optional[int] = ...) -> None: ...
 
 class SubscriptionDataOutput(_message.Message):
-    __slots__ = ("metadata", "route", "revision", "enabled", "expires", "delivery")
+    __slots__ = ("metadata", "route", "revision", "enabled", "expires", "delivery", "project")
     class MetadataEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -203,13 +205,15 @@ class SubscriptionDataOutput(_message.Message):
     ENABLED_FIELD_NUMBER: _ClassVar[int]
     EXPIRES_FIELD_NUMBER: _ClassVar[int]
     DELIVERY_FIELD_NUMBER: _ClassVar[int]
+    PROJECT_FIELD_NUMBER: _ClassVar[int]
     metadata: _containers.ScalarMap[str, str]
     route: RouteOutput
     revision: int
     enabled: bool
     expires: Expiry
     delivery: _struct_pb2.Struct
-    def __init__(self, metadata: _Optional[_Mapping[str, str]] = ..., route: _Optional[_Union[RouteOutput, _Mapping]] = ..., revision: _Optional[int] = ..., enabled: _Optional[bool] = ..., expires: _Optional[_Union[Expiry, _Mapping]] = ..., delivery: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ...) -> None: ...
+    project: str
+    def __init__(self, metadata: _Optional[_Mapping[str, str]] = ..., route: _Optional[_Union[RouteOutput, _Mapping]] = ..., revision: _Optional[int] = ..., enabled: _Optional[bool] = ..., expires: _Optional[_Union[Expiry, _Mapping]] = ..., delivery: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., project: _Optional[str] = ...) -> None: ...
 
 class Expiry(_message.Message):
     __slots__ = ("at", "by")
@@ -357,7 +361,7 @@ class SearchByConditionResponse(_message.Message):
     def __init__(self, page: _Optional[_Iterable[_Union[ConditionMatch, _Mapping]]] = ..., cursor: _Optional[str] = ...) -> None: ...
 
 class ConditionMatch(_message.Message):
-    __slots__ = ("subscriptionId", "conditionId", "route", "metadata", "revision", "enabled", "expires", "delivery")
+    __slots__ = ("subscriptionId", "conditionId", "route", "metadata", "revision", "enabled", "expires", "delivery", "project")
     class MetadataEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -373,6 +377,7 @@ class ConditionMatch(_message.Message):
     ENABLED_FIELD_NUMBER: _ClassVar[int]
     EXPIRES_FIELD_NUMBER: _ClassVar[int]
     DELIVERY_FIELD_NUMBER: _ClassVar[int]
+    PROJECT_FIELD_NUMBER: _ClassVar[int]
     subscriptionId: str
     conditionId: str
     route: RouteOutput
@@ -381,7 +386,8 @@ class ConditionMatch(_message.Message):
     enabled: bool
     expires: Expiry
     delivery: _struct_pb2.Struct
-    def __init__(self, subscriptionId: _Optional[str] = ..., conditionId: _Optional[str] = ..., route: _Optional[_Union[RouteOutput, _Mapping]] = ..., metadata: _Optional[_Mapping[str, str]] = ..., revision: _Optional[int] = ..., enabled: _Optional[bool] = ..., expires: _Optional[_Union[Expiry, _Mapping]] = ..., delivery: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ...) -> None: ...
+    project: str
+    def __init__(self, subscriptionId: _Optional[str] = ..., conditionId: _Optional[str] = ..., route: _Optional[_Union[RouteOutput, _Mapping]] = ..., metadata: _Optional[_Mapping[str, str]] = ..., revision: _Optional[int] = ..., enabled: _Optional[bool] = ..., expires: _Optional[_Union[Expiry, _Mapping]] = ..., delivery: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., project: _Optional[str] = ...) -> None: ...
 
 class SearchByMetadataRequest(_message.Message):
     __slots__ = ("cursor", "limit", "metadata")

@@ -65,6 +65,7 @@ class SubscriptionModel(BaseModel):
     enabled: bool = Field(description="false for one that matches nothing for now")
     expires: ExpiryModel | None = Field(description="null for never")
     delivery: dict[str, object] = Field(description="settings of HTTP deliveries that are not defaults")
+    project: str = Field(description="CEL that gives the body of its messages; empty for the record's value")
 
 
 class SubscriptionPage(BaseModel):
@@ -113,6 +114,11 @@ class SubscriptionForm(RequestForm):
     enabled: bool = True
     expires: ExpiryModel | None = None
     delivery: dict[str, object] | None = Field(default=None, examples=[{"ordered": True, "timeout": "5s"}])
+    project: str = Field(
+        default="",
+        description="the messages' body, in CEL; empty for the record's value",
+        examples=["{'id': value.id}"],
+    )
 
     @model_validator(mode="after")
     def _one(self) -> SubscriptionForm:
@@ -164,7 +170,7 @@ class DeletedModel(BaseModel):
 
 
 def _settings(form: SubscriptionForm | SubscriptionChange) -> dict[str, Any]:
-    """Return expiry and delivery settings of a form, as far as they are given.
+    """Return expiry, projection and delivery settings of a form, as far as they are given.
 
     Raises:
         SubscriptionInvalidError: there are no such settings.
@@ -174,6 +180,8 @@ def _settings(form: SubscriptionForm | SubscriptionChange) -> dict[str, Any]:
         settings["expires"] = None if form.expires is None else form.expires.expiry()
     if "delivery" in form.model_fields_set:
         settings |= {"delivery": None, **settings_from_mapping({"delivery": form.delivery})}
+    if form.project is not None:
+        settings["project"] = form.project
     return settings
 
 
@@ -187,6 +195,7 @@ class SubscriptionChange(RequestForm):
     enabled: bool | None = None
     expires: ExpiryModel | None = Field(default=None, description="null makes it never end")
     delivery: dict[str, object] | None = Field(default=None, description="null means the defaults")
+    project: str | None = Field(default=None, description="an empty text means the record's value")
 
     @model_validator(mode="after")
     def _at_most_one(self) -> SubscriptionChange:
@@ -327,6 +336,7 @@ def _model(subscription: Subscription) -> SubscriptionModel:
         enabled=subscription.enabled,
         expires=None if expires is None else ExpiryModel(at=expires.at, by=expires.by),
         delivery={} if subscription.delivery is None else subscription.delivery.to_mapping(),
+        project=subscription.project,
     )
 
 

@@ -22,7 +22,7 @@ from turnout.subscriptions.index.arrays import Arrays, Head
 from turnout.subscriptions.index.text_arrays import Texts
 
 _MAGIC = b"TURNOUTX"
-_VERSION = 7
+_VERSION = 8
 _PREFIX = struct.Struct("<8sIIQ")
 """Magic, version, length of the head, its checksum."""
 _EDGE = 64
