@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,6 +11,9 @@ import pytest
 from turnout.engine import Program
 from turnout.engine.explain import explain
 from turnout.engine.sample_records import SampleRecord, record_batch
+from turnout.history import Suite, run_cases
+from turnout.history.masked_views import masked_explanation
+from turnout.history.masking import HIDDEN
 from turnout.routes import Route
 from turnout.subscriptions import Subscription
 from turnout.subscriptions.index import Index
@@ -140,3 +144,42 @@ def test_explained() -> None:
     program = Program.of(Route.parse(TEXT))
     found = explain(program, record_batch(RECORDS[:1]), Index.of([subscription]), {"one": subscription})
     assert [json.loads(message.value or "") for message in found.messages] == [{"city": "Oulu"}]
+
+
+def test_views_hide_what_is_computed() -> None:
+    """Where the route masks a field of some records only, nobody knows what an expression made of it."""
+    masked = "fields: phone, predicate: {type: TopicNameMatches, pattern: secret}"
+    route = Route.parse(TEXT.replace("fields: phone", masked))
+    subscriptions = [_one("{'p': value.phone}"), Subscription(["two"], "city:Oulu", id="two")]
+    known = {subscription.id: subscription for subscription in subscriptions}
+    found = explain(Program.of(route), record_batch(RECORDS[:1]), Index.of(subscriptions), known)
+    assert [message.value for message in found.messages] == ['{"p":"5"}', '{"city":"Oulu","n":1,"phone":"5"}']
+    shown = masked_explanation(found, route).messages
+    assert (shown[0].value, '"5"' in (shown[1].value or "")) == (HIDDEN, False)
+
+
+def test_bodies_in_tests_of_a_route() -> None:
+    """A case expects the record's value once, and the body of each delivery that has one."""
+    cases = """
+subscriptions:
+- {id: a, destinations: out, when: city:Oulu, project: "{'n': value.n}"}
+- {id: b, destinations: whole, when: city:Oulu}
+cases:
+- name: both
+  record: {topic: t, value: {city: Oulu, n: 1}}
+  expect:
+    value: {city: Oulu}
+    deliveries: [{subscription: a, body: {n: 1}}, {subscription: b, body: {city: Oulu}}]
+    exact: [deliveries]
+- name: another
+  record: {topic: t, value: {city: Oulu, n: 1}}
+  expect: {deliveries: [{subscription: a, body: {n: 2}}]}
+"""
+    route = Route.parse(TEXT)
+    suite = Suite.parse(cases, route, Path("orders.tests.yaml"))
+    assert suite is not None
+    report = run_cases(route, suite.cases)
+    assert [[str(difference.path) for difference in result.differences] for result in report.results] == [
+        [],
+        ["deliveries.out.body.n"],
+    ]

@@ -127,7 +127,9 @@ def _message(message: SentMessage, hidden: Hidden) -> SentMessage:
     )
     if not hidden:
         return message
-    return replace(message, key=hidden.text(KEY, message.key), value=hidden.text(VALUE, message.value), headers=headers)
+    # Nobody knows what an expression makes of a hidden field.
+    value = HIDDEN if message.projected and message.value is not None else hidden.text(VALUE, message.value)
+    return replace(message, key=hidden.text(KEY, message.key), value=value, headers=headers)
 
 
 def _texts_in(text: str) -> list[str] | None:

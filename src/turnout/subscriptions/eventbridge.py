@@ -38,17 +38,20 @@ class PatternError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class EventRule:
-    """Rule of an event bus; the name is empty for a pattern alone."""
+    """Rule of an event bus; the name is empty for a pattern alone, and it has no targets if they are not known."""
 
     name: str
     pattern: object
+    targets: tuple[Mapping[str, Any], ...] = ()
 
 
 def rules_of(document: object) -> Iterator[EventRule]:
     """Yield the rules of a document: a pattern, a rule with ``Name`` and ``EventPattern``, or the answer of list-rules.
 
+    A rule may have its ``Targets``, as it has in a template.
+
     Raises:
-        PatternError: a rule's pattern is no JSON.
+        PatternError: a rule's pattern is no JSON, or its targets are none.
     """
     if isinstance(document, dict) and isinstance(document.get("Rules"), list):
         for rule in document["Rules"]:
@@ -60,7 +63,10 @@ def rules_of(document: object) -> Iterator[EventRule]:
                 pattern = json.loads(pattern)
             except (ValueError, RecursionError) as problem:
                 raise PatternError("EventPattern", f"is no JSON: {problem}") from None
-        yield EventRule(str(document.get("Name", "")), pattern)
+        targets = document.get("Targets") or []
+        if not isinstance(targets, list) or not all(isinstance(target, dict) for target in targets):
+            raise PatternError("Targets", "expected a list of targets")
+        yield EventRule(str(document.get("Name", "")), pattern, tuple(targets))
     else:
         yield EventRule("", document)
 
