@@ -14,6 +14,9 @@ MAX_VALUES: Final = 1_000
 ANY_KEY: Final = "*"
 """Key of leaves that look at all values of a message."""
 
+KINDS: Final = ("boolean", "number", "text")
+"""Kinds of values that the end of a key asks for, as in ``total:number``."""
+
 _STARRED: Final = re.compile(r"\\*\*")
 _ESCAPED: Final = re.compile(r"\\+\*")
 
@@ -21,6 +24,16 @@ Texts: TypeAlias = str | tuple[str, ...]
 """The text under a key; a tuple of two or more, each different, where it has several values."""
 
 Metadata: TypeAlias = Mapping[str, Texts]
+
+
+def split_kind(name: str) -> tuple[str, str]:
+    """Split a key or a path from the kind that it ends with; the kind is empty where it ends with none.
+
+    >>> split_kind("total:number"), split_kind("dc:title"), split_kind("total")
+    (('total', 'number'), ('dc:title', ''), ('total', ''))
+    """
+    base, _, kind = name.rpartition(":")
+    return (base, kind) if base and kind in KINDS else (name, "")
 
 
 class Multivalued(dict[str, Texts]):

@@ -134,7 +134,7 @@ def test_rules_of_eventbridge(turnout, tmp_path) -> None:
 
     answer = json.loads(out)
     (taken,) = answer["subscriptions"]
-    assert (code, answer["keys"]) == (0, ["detail[].total[]", "source[]"])
+    assert (code, answer["keys"]) == (0, ["detail[].total[]:number", "source[]:text"])
     assert (taken["id"], taken["route"]["destinations"]) == ("large", ["events.large"])
     assert [(left["file"], left["path"], left["reason"][:11]) for left in answer["left"]] == [
         ("rules.json", "odd: a[0]", "null cannot"),
@@ -144,6 +144,28 @@ def test_rules_of_eventbridge(turnout, tmp_path) -> None:
     assert turnout("subscriptions", "import", "rules.jsonl", "--store", "sqlite:///s.db")[0] == 0
     assert turnout("import", "eventbridge", "no.json")[0] == 1
     assert turnout("import", "eventbridge", "nowhere.json")[0] == 2
+
+
+def test_targets_of_eventbridge(turnout, tmp_path) -> None:
+    """Each input of a rule's targets is a subscription with a projection; what has no expression is named."""
+    pytest.importorskip("cel_expr_python", reason='install "turnout[cel]"')
+    inputs = [{"InputPath": "$.detail"}, {"InputPath": "$.a[*]"}, {}, {"Input": "{}"}]
+    targets = [{"Id": f"t{number}", "Arn": "arn", **given} for number, given in enumerate(inputs)]
+    rule = {"Name": "large", "EventPattern": {"source": ["shop"]}, "Targets": targets}
+    (tmp_path / "rules.json").write_text(json.dumps(rule))
+    code, out, _ = turnout("import", "eventbridge", "rules.json", "--json")
+
+    answer = json.loads(out)
+    taken = [(one["id"], one["route"]["destinations"], one.get("project")) for one in answer["subscriptions"]]
+    assert (code, taken) == (
+        0,
+        [
+            ("large.t0", ["events.large.t0"], "value.detail"),
+            ("large.t2", ["events.large.t2"], None),
+            ("large.t3", ["events.large.t3"], "{}"),
+        ],
+    )
+    assert [left["path"] for left in answer["left"]] == ["large: Targets[1].InputPath"]
 
 
 def test_rules_of_sigma_for_programs(turnout, rules) -> None:

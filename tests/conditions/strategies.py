@@ -19,14 +19,34 @@ from turnout.conditions import (
     format_condition,
 )
 
-KEYS = ("subject", "location", "price", "ip", "ключ")
+KEYS = ("subject", "location", "price", "price:number", "ip", "ключ")
 LEAF_KEYS = (*KEYS, "*")
 
 _texts = st.text(alphabet="abAB_1 -.é́ΣσςЖ😀", max_size=7)
 _patterns = st.lists(
     st.one_of(
         st.sampled_from(
-            ["*", "?", "a", "b", "ab", "aba", "abab", "A", "_", "1", "\\*", "\\?", "\\\\", "é", "Σ", "😀", " ", "-"]
+            [
+                "*",
+                "?",
+                "text:",
+                "a",
+                "b",
+                "ab",
+                "aba",
+                "abab",
+                "A",
+                "_",
+                "1",
+                "\\*",
+                "\\?",
+                "\\\\",
+                "é",
+                "Σ",
+                "😀",
+                " ",
+                "-",
+            ]
         )
     ),
     max_size=5,

@@ -221,22 +221,31 @@ class OwnerContract:
         assert [item.revision for item in store.snapshot()] == [revision]
 
     def test_keeps_settings(self, store):
-        """Whether it is enabled, when it expires and how it is delivered come back, by every way of asking."""
+        """Whether it is enabled, when it expires, how and as what it is delivered come back, by every way of asking."""
         expires = Expiry(datetime(2030, 1, 2, 3, 4, 5, 678901, UTC), "wall")
         delivery = DeliverySettings(retry=(1.5, 60.0), ordered=True, concurrency=3, headers={"X-Desk": "7"})
         start = Start.from_plain("2030-01-02T03:04:05.678901+00:00")
-        store.create(subscription(id="a", enabled=False, expires=expires, delivery=delivery, start=start, keep=True))
+        project = "{'city': value.city}"
+        others: dict[str, Any] = {
+            "expires": expires,
+            "delivery": delivery,
+            "start": start,
+            "keep": True,
+            "project": project,
+        }
+        store.create(subscription(id="a", enabled=False, **others))
         store.create(subscription(id="b"))
         (found,) = store.search_by_metadata({}, limit=1).items
         first, second = store.snapshot()
 
         assert (found.enabled, found.expires, found.delivery) == (False, expires, delivery)
         assert (found.start, found.keep) == (start, True)
+        assert (found.project, second.project) == (project, "")
         assert store.read("a") == found == first == store.changes(0).created[0]
         assert store.search_by_condition("subject", "orders*").items[0].subscription == found
         assert (second.enabled, second.expires, second.delivery) == (True, None, None)
         assert (second.start, second.keep) == (None, False)
-        store.update("a", replace(found, enabled=True, expires=None, delivery=None, start=None, keep=False))
+        store.update("a", replace(found, enabled=True, expires=None, delivery=None, start=None, keep=False, project=""))
         assert store.read("a") == replace(second, id="a", condition=found.condition)
         assert store.as_of(first.revision).read("a") == found
 

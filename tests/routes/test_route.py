@@ -127,6 +127,21 @@ def test_a_mistake_names_its_line() -> None:
             "a field that is called so is written value.items.`0`.sku",
         ),
         (
+            SMALL + "subscriptions: {store: 'memory://x', metadata: {a: 'value.b:numbr'}}",
+            "subscriptions.metadata",
+            'did you mean "number"? A field that is called so is written in backticks: value.`b:numbr`',
+        ),
+        (
+            SMALL + "subscriptions: {store: 'memory://x', metadata: {'*': 'value.*:number'}}",
+            "subscriptions.metadata",
+            "a prefix has no kind: keys below it end with one",
+        ),
+        (
+            SMALL + "subscriptions: {store: 'memory://x', metadata: {'a:text': value.b}}",
+            "subscriptions.metadata",
+            "conditions put the kind behind a name, and list it as a",
+        ),
+        (
             SMALL + "subscriptions: {store: 'memory://x', metadata: {a: valu.b}}",
             "subscriptions.metadata",
             "a: valu.b",

@@ -128,6 +128,8 @@ def _message(message: SentMessage) -> Iterator[str]:
     sink = f" in {message.sink}" if message.sink else ""
     whose = f" for {message.subscription}" if message.subscription else ""
     yield f"{kind}{message.topic}{sink}{whose}, id {message.id or 'none'}"
+    if message.projected:
+        yield f"    projected: {'null' if message.value is None else message.value}"
     if message.dead_letter:
         yield from (f"    {name}: {value}" for name, value in message.headers)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -130,12 +130,34 @@ def _event_subscriptions(paths: list[Path], destinations: list[str]) -> tuple[li
             left.append(LeftRule(path, "", f"is no JSON: {problem}"))
         else:
             for rule in rules:
-                found = _event_subscription(rule, path, destinations)
-                (left if isinstance(found, LeftRule) else taken).append(found)  # type: ignore[arg-type]
+                for found in _subscriptions_of_rule(rule, path, destinations):
+                    (left if isinstance(found, LeftRule) else taken).append(found)  # type: ignore[arg-type]
     return taken, left
 
 
-def _event_subscription(rule: EventRule, file: Path, destinations: list[str]) -> Subscription | LeftRule:
+def _subscriptions_of_rule(rule: EventRule, file: Path, destinations: list[str]) -> Iterator[Subscription | LeftRule]:
+    """Yield a subscription for each input that the rule's targets have, of several named after the first such."""
+    from turnout.subscriptions.eventbridge import PatternError
+    from turnout.subscriptions.input_transformer import projection_of
+    from turnout.subscriptions.sigma import LeftRule
+
+    name = rule.name or file.stem
+    inputs: dict[str, str] = {}
+    for number, target in enumerate(rule.targets):
+        id_ = str(target.get("Id", number))
+        try:
+            inputs.setdefault(projection_of(target, name), id_)
+        except PatternError as problem:
+            yield LeftRule(file, f"{name}: Targets[{number}].{problem.path}", problem.reason)
+    if not rule.targets:
+        inputs = {"": ""}
+    for project, id_ in inputs.items():
+        yield _event_subscription(rule, file, destinations, project, id_ if len(inputs) > 1 else "")
+
+
+def _event_subscription(
+    rule: EventRule, file: Path, destinations: list[str], project: str, target: str
+) -> Subscription | LeftRule:
     from turnout.errors import SubscriptionInvalidError
     from turnout.subscriptions import Subscription
     from turnout.subscriptions.eventbridge import PatternError, condition_of
@@ -143,9 +165,11 @@ def _event_subscription(rule: EventRule, file: Path, destinations: list[str]) ->
     from turnout.subscriptions.sigma import LeftRule
 
     name = rule.name or file.stem
+    if target:
+        name = f"{name}.{target}"
     made = [destination.replace("{name}", name) for destination in destinations]
     try:
-        subscription = Subscription(made, condition_of(rule.pattern), {"name": name}, name)
+        subscription = Subscription(made, condition_of(rule.pattern), {"name": name}, name, project=project)
         check(subscription)
     except PatternError as problem:
         return LeftRule(file, f"{name}: {problem.path}".removesuffix(": "), problem.reason)

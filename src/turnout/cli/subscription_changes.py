@@ -27,6 +27,14 @@ Expires = Annotated[
 ExpiresBy = Annotated[
     Literal["record", "wall"], typer.Option(help="Compare it with the time of records, or with the clock.")
 ]
+Project = Annotated[
+    str | None,
+    typer.Option(
+        "--project",
+        metavar="CEL",
+        help="The messages' body, computed from the record: {'id': value.id}; an empty text for the record's value.",
+    ),
+]
 Delivery = Annotated[
     str | None, typer.Option(help='Settings of HTTP deliveries as JSON, as {"ordered": true}; - is standard input.')
 ]
@@ -55,6 +63,7 @@ def update(
     expires_by: ExpiresBy = "record",
     delivery: Delivery = None,
     start: From = None,
+    project: Project = None,
     expected_revision: ExpectedRevision = None,
     store: StoreUrl = None,
     timeout: StoreTimeout = None,
@@ -72,7 +81,7 @@ def update(
         parts["destinations"] = to
     if meta:
         parts["metadata"] = pairs_of(meta, "--meta")
-    parts |= settings_of(expires, expires_by, delivery, start)
+    parts |= settings_of(expires, expires_by, delivery, start, project)
     if bool(parts) == (body is not None):
         raise SubscriptionInvalidError("give what is to change, or the whole new version with --body: one of both")
     if body is not None:
@@ -107,7 +116,9 @@ def _edit(
         typer.echo(printable_lines([f"{id_} is at revision {revision}"]), err=True)
 
 
-def settings_of(expires: str | None, expires_by: str, delivery: str | None, start: str | None) -> JsonObject:
+def settings_of(
+    expires: str | None, expires_by: str, delivery: str | None, start: str | None, project: str | None
+) -> JsonObject:
     """Return the settings that the options give, as arguments of a subscription.
 
     Raises:
@@ -124,6 +135,8 @@ def settings_of(expires: str | None, expires_by: str, delivery: str | None, star
         settings |= settings_from_mapping({"delivery": json_of(delivery, "--delivery")})
     if start is not None:
         settings |= {"start": None, **settings_from_mapping({"from": start})}
+    if project is not None:
+        settings["project"] = project
     return settings
 
 

@@ -21,6 +21,7 @@ from turnout.cli.subscription_changes import (
     Expires,
     ExpiresBy,
     From,
+    Project,
     history,
     pause,
     resume,
@@ -89,6 +90,7 @@ def create(
     expires_by: ExpiresBy = "record",
     delivery: Delivery = None,
     start: From = None,
+    project: Project = None,
     disabled: Annotated[bool, typer.Option("--disabled", help="Store it paused.")] = False,
     store: StoreUrl = None,
     timeout: StoreTimeout = None,
@@ -105,7 +107,7 @@ def create(
         raise SubscriptionInvalidError(
             "give the condition once: as text, by --has, --has-word and --has-not, or --body"
         )
-    settings = settings_of(expires, expires_by, delivery, start)
+    settings = settings_of(expires, expires_by, delivery, start, project)
     if body is not None:
         if to or meta or id or settings or disabled:
             raise SubscriptionInvalidError("--body has all of the subscription: leave the options for its parts out")

@@ -14,9 +14,9 @@ from typing import Any, Final
 from turnout.conditions.evaluate import evaluate
 from turnout.conditions.model import Condition, leaves
 from turnout.conditions.text import parse
-from turnout.multivalued import ANY_KEY, Expanded, Metadata, Texts, metadata_key, texts_or_none
+from turnout.multivalued import ANY_KEY, Expanded, Metadata, Texts, metadata_key, split_kind, texts_or_none
 from turnout.records.paths import EACH, PathError, leaf_texts, parse_elements
-from turnout.records.text import text_of
+from turnout.records.text import kind_of_type, text_of
 from turnout.records.types import DynamicValue
 
 _MOST_CACHED: Final = 1 << 12
@@ -72,7 +72,8 @@ def _steps(path: str) -> tuple[str, ...] | None:
 
 
 def _at(element: DynamicValue, path: str) -> list[Any]:
-    """Return the values at a path in an element."""
+    """Return the values at a path in an element, of its kind if it ends with one."""
+    path, kind = split_kind(path)
     steps = _steps(path)
     values = [] if steps is None else [element]
     for step in steps or ():
@@ -80,4 +81,4 @@ def _at(element: DynamicValue, path: str) -> list[Any]:
             values = [item for value in values for item in (value if isinstance(value, list) else [value])]
         else:
             values = [value[step] for value in values if isinstance(value, dict) and step in value]
-    return values
+    return [value for value in values if kind_of_type(type(value)) == kind] if kind else values

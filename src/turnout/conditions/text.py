@@ -6,7 +6,7 @@ r"""Text syntax of conditions: ``subject:orders* AND NOT location:Helsinki``.
     xor        = and { "XOR" and }                    exactly one of them
     and        = unary { "AND" unary }                strongest
     unary      = "NOT" unary | "(" condition ")" | leaf
-    leaf       = key ":" patterns                     the whole value matches
+    leaf       = key ":" patterns                     the whole value matches; key may end with a kind
                | key "~" patterns                     one lexeme of it does
                | key ("<" | "<=" | "=" | "!=" | ">=" | ">") number
                | key ":[" number "TO" number "]"      both included
@@ -16,7 +16,7 @@ r"""Text syntax of conditions: ``subject:orders* AND NOT location:Helsinki``.
                | key ["NOT"] "exists"
                | "any" "(" key "," condition ")"      of one element of an array
     key        = "*"                                  any value of the message; another key is a name
-               | name
+               | name [":" kind]                      number, text or boolean: total:number=100, total:text:100
     patterns   = pattern | "(" condition ")"          of patterns where else leaves are: city:(Oulu OR Turku)
     item       = network | pattern                    quoted, it is a pattern
 
@@ -49,7 +49,7 @@ from turnout.conditions.model import (
     Regex,
 )
 from turnout.errors import ConditionError
-from turnout.multivalued import ANY_KEY, is_plain_key, leaf_key, metadata_key
+from turnout.multivalued import ANY_KEY, KINDS, is_plain_key, leaf_key, metadata_key, split_kind
 
 _QUOTED = r'"(?:[^"]|"")*"'
 _SPACE = re.compile(r"\s*")
@@ -58,7 +58,11 @@ _ANY = re.compile(r"any\s*\(", re.IGNORECASE)
 _ELEMENT_KEY = re.compile(rf'{_QUOTED}|[^\s(),:~<>="!]+')
 _PATTERN = re.compile(rf'{_QUOTED}|(?:\\.|[^\s()"\\])+', re.DOTALL)
 _ITEM = re.compile(rf'{_QUOTED}|(?:\\.|[^\s()",\\])+', re.DOTALL)
-_SIGN = re.compile(r"\s*(not\s+(?=in|exists))?(:\[|[:~]|=~|<=|>=|!=|<|>|=|(?:exists|in)(?![^\s()]))", re.IGNORECASE)
+_SIGN_TEXT = r"\s*(not\s+(?=in|exists))?(:\[|[:~]|=~|<=|>=|!=|<|>|=|(?:exists|in)(?![^\s()]))"
+_SIGN = re.compile(_SIGN_TEXT, re.IGNORECASE)
+_KIND = re.compile(rf":(?:{'|'.join(KINDS)})(?={_SIGN_TEXT})", re.IGNORECASE)
+_BEFORE_PATTERN = re.compile(rf'["\[]|[it]{{1,2}}[:~]|(?:{"|".join(KINDS)})(?:[:~<>=]|!=)', re.IGNORECASE)
+"""Beginnings of a pattern that would be read as part of what is before it."""
 _FLAGS = {sign: re.compile(rf"([it]{{1,2}}){sign}") for sign in ":~"}
 _RANGE = re.compile(r"\s*([^\s\]]+)\s+TO\s+([^\s\]]+)\s*\]", re.IGNORECASE)
 _VALUE = re.compile(r"[^\s()]+")
@@ -182,10 +186,14 @@ class _ConditionReader:
         if key.upper() in _WORD:
             raise self.expected("a key, '(' or NOT", begin)
         signed = self.at
+        kind = self.take(_KIND)
+        if kind is not None and key == ANY_KEY:
+            raise self.wrong("any value has no kind: a pattern that begins so is written in quotes", signed + 1)
         sign = self.take(_SIGN)
         if sign is None:
             raise self.expected("':' or '~' and a pattern, a comparison, 'in' or 'exists' after the key", signed)
-        condition = self.built(self.at, lambda: self.test(_key_read(key), sign.group(2).lower()))
+        of_kind = kind.group().lower() if kind else ""
+        condition = self.built(self.at, lambda: self.test(_key_read(key) + of_kind, sign.group(2).lower()))
         return condition if sign.group(1) is None else _not(condition)
 
     def element(self) -> Condition:
@@ -356,13 +364,16 @@ def _leaf(leaf: Condition) -> str:
 def _key(key: str) -> str:
     if key != ANY_KEY and not is_plain_key(key):
         return _quoted(metadata_key(key))
+    base, kind = split_kind(key)
+    if kind and base != ANY_KEY and not split_kind(base)[1]:
+        return f"{_key(base)}:{kind}"
     plain = _KEY.fullmatch(key) and not key.startswith('"') and key.upper() not in _WORD
     return key if plain else _quoted(key)
 
 
 def _pattern(pattern: str) -> str:
     # What follows a sign must not look like flags or a range.
-    plain = _PATTERN.fullmatch(pattern) and not re.match(r'["\[]|[it]{1,2}[:~]', pattern)
+    plain = _PATTERN.fullmatch(pattern) and not _BEFORE_PATTERN.match(pattern)
     return pattern if plain else _quoted(pattern)
 
 

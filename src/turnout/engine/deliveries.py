@@ -39,6 +39,8 @@ class OutgoingDeliveries:
         subscriptions: numbers of the index; `NOBODY` for a record under its own topic.
         destinations: likewise.
         problems: index → why nothing can be sent there.
+        bodies: number of each message's own body among the batch's projections, -1 for the record's value; None where
+            all have that.
     """
 
     rows: RowIds
@@ -48,6 +50,7 @@ class OutgoingDeliveries:
     subscriptions: RowIds
     destinations: RowIds
     problems: dict[int, str]
+    bodies: RowIds | None = None
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -63,6 +66,7 @@ class OutgoingDeliveries:
             self.subscriptions[indices],
             self.destinations[indices],
             {},
+            None if self.bodies is None else self.bodies[indices],
         )
 
     def sendable(self) -> Self:
@@ -82,7 +86,7 @@ class OutgoingDeliveries:
         return self.take(np.flatnonzero(np.isin(self.rows, rows)))
 
     def merged(self, others: Self) -> Self:
-        """These and others, sorted by record."""
+        """These and others, sorted by record, before they are projected."""
         order = np.argsort(np.concatenate([self.rows, others.rows]), kind="stable")
         back = np.empty(len(order), np.int64)
         back[order] = np.arange(len(order))

@@ -91,6 +91,7 @@ class SentMessage:
         id: the ``Nats-Msg-Id``; None where the record's origin is unknown.
         subscription: whose it is; None where no subscription asked for it.
         dead_letter: whether it is the record as it came, set aside.
+        projected: whether the value is computed by the subscription's projection.
     """
 
     topic: str
@@ -101,6 +102,7 @@ class SentMessage:
     key: str | None
     value: str | None
     headers: tuple[tuple[str, str | None], ...]
+    projected: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,6 +267,7 @@ def _messages(program: Program, trace: Trace) -> list[SentMessage]:
         return []
     messages = trace.messages
     sinks = list(program.route.sinks)
+    projected = set(trace.projected.tolist())
     key_notation, value_notation = notation_of(program.route.key), notation_of(program.route.value)
     keys, values, headers = (messages.column(name).to_pylist() for name in ("key", "value", "headers"))
     columns = zip(
@@ -275,7 +278,7 @@ def _messages(program: Program, trace: Trace) -> list[SentMessage]:
         SentMessage(
             topic, sinks[sink], id_, subscription, trace.is_letter(number),
             _noted(key, key_notation), _noted(value, value_notation),
-            tuple((header["key"], readable(header["value"])) for header in pairs or ()),
+            tuple((header["key"], readable(header["value"])) for header in pairs or ()), number in projected,
         )
         for number, (topic, sink, id_, subscription, key, value, pairs) in enumerate(columns)
     ]  # fmt: skip

@@ -12,6 +12,7 @@ from turnout.multivalued import (
     leaf_key,
     metadata_key,
     metadata_of,
+    split_kind,
     texts_or_none,
 )
 from turnout.multivalued import Metadata as Texted
@@ -19,16 +20,16 @@ from turnout.records import Batch, Block, Positions
 from turnout.records.paths import (
     ADDRESS,
     PREFIX,
+    ListedPath,
     PathError,
     element_texts_at,
     has_elements,
     is_prefix,
     leaf_texts_at,
     listed_path,
-    parse_elements,
     texts_at,
 )
-from turnout.records.text import iso_of, text_of
+from turnout.records.text import iso_of, kind_of_type, text_of
 from turnout.subscriptions.index import Column, Index
 
 _TOPIC = ("topic", "subject")
@@ -46,7 +47,8 @@ class Metadata:
 
     def __init__(self, paths: Mapping[str, str]) -> None:
         self._paths = paths
-        self._listed = {name: _split(path) for name, path in paths.items() if not is_prefix(path)}
+        self._listed = {name: ListedPath.of(path) for name, path in paths.items() if not is_prefix(path)}
+        self._has_prefixes = len(self._listed) < len(paths)
 
     def columns(self, batch: Batch, rows: Positions, keys: Sequence[str]) -> dict[str, Column]:
         """A column for each key, with an entry for each of *rows*, which are all alive, in order."""
@@ -56,22 +58,23 @@ class Metadata:
         if key == ANY_KEY:
             return self._any(batch, rows)
         name = metadata_key(key)
-        path = self._listed.get(name) or self._path_below(name)
+        path = self._listed.get(name) or self._derived_path(name)
         if path is not None:
-            return _at(batch, rows, *path)
+            return _at(batch, rows, path)
         if name in _TOPIC:
             return Column(batch.by_row(batch.topics, rows))
         if name == "key":
-            return _inside(batch, batch.key, rows, ())
+            return _inside(batch, batch.key, rows, ListedPath("key", ()))
         return Column(batch.by_row(batch.headers.last(name), rows))
 
-    def _path_below(self, name: str) -> tuple[str, tuple[str, ...]] | None:
-        """Return the path below a listed prefix that a name stands for."""
-        path = listed_path(self._paths, name) if len(self._listed) < len(self._paths) else None
+    def _derived_path(self, name: str) -> ListedPath | None:
+        """Return the path below a listed prefix that a name stands for, or that of a name with a kind."""
+        derives = self._has_prefixes or split_kind(name)[1]
+        path = listed_path(self._paths, name) if derives else None
         if path is None:
             return None
         try:
-            return _split(path)
+            return ListedPath.of(path)
         except PathError:
             return _NOWHERE
 
@@ -86,7 +89,7 @@ class Metadata:
                 elif value is not None:
                     own.append(value if column.text is None else column.text(value))
         for path in filter(is_prefix, self._paths.values()):
-            root, steps = _split(path.removesuffix(PREFIX))
+            root, steps, _ = ListedPath.of(path.removesuffix(PREFIX))
             side = {"key": batch.key, "value": batch.value}.get(root, [])
             below = leaf_texts_at(side, steps, len(batch))
             for own, leaves in zip(texts, batch.by_row(below, rows), strict=True):
@@ -103,21 +106,21 @@ class Metadata:
         return name not in ADDRESS and listed_path(self._paths, name) is None
 
 
-_NOWHERE = ("", ())
+_NOWHERE = ListedPath("", ())
 """Path that leads to nothing."""
 
-
-def _split(path: str) -> tuple[str, tuple[str, ...]]:
-    root, *steps = parse_elements(path)
-    return root, tuple(steps)
+_KINDS = {"topic": "text", "subject": "text", "partition": "number", "offset": "number"}
+"""Kinds of the parts of a record's address."""
 
 
-def _at(batch: Batch, rows: Positions, root: str, steps: tuple[str, ...]) -> Column:
-    match root:
+def _at(batch: Batch, rows: Positions, path: ListedPath) -> Column:
+    match path.root:
         case "value":
-            return _inside(batch, batch.value, rows, steps)
+            return _inside(batch, batch.value, rows, path)
         case "key":
-            return _inside(batch, batch.key, rows, steps)
+            return _inside(batch, batch.key, rows, path)
+        case part if path.kind and path.kind != _KINDS.get(part):
+            return Column([None] * len(rows))
         case "topic" | "subject":
             return Column(batch.by_row(batch.topics, rows))
         case "partition":
@@ -129,22 +132,23 @@ def _at(batch: Batch, rows: Positions, root: str, steps: tuple[str, ...]) -> Col
     return Column([None] * len(rows))
 
 
-def _inside(batch: Batch, side: list[Block], rows: Positions, steps: tuple[str, ...]) -> Column:
+def _inside(batch: Batch, side: list[Block], rows: Positions, path: ListedPath) -> Column:
     """The column at a path into keys or values.
 
     Where all records have one schema or shape, and the field one type, its values are handed on as they are: the index
     makes a text of each different one, once.
     """
+    _, steps, kind = path
     if has_elements(steps):
-        return Column(batch.by_row(element_texts_at(side, steps, len(batch)), rows), several=True)
+        return Column(batch.by_row(element_texts_at(side, steps, len(batch), kind), rows), several=True)
     if len(side) == 1 and len(steps) == 1 and side[0].kind == "object" and len(side[0]) == len(rows):
         column = side[0].columns.get(steps[0])
         if column is None:
             return Column([None] * len(rows))
         one_type = _type_of(side[0], steps[0], column)
-        if one_type is not None:
+        if one_type is not None and (not kind or kind == kind_of_type(one_type)):
             return Column(column, None if one_type is str else text_of)
-    return Column(batch.by_row(texts_at(side, steps, len(batch)), rows))
+    return Column(batch.by_row(texts_at(side, steps, len(batch), kind), rows))
 
 
 _TYPES = {"string": str, "int8": int, "int16": int, "int32": int, "int64": int}

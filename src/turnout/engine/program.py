@@ -28,6 +28,7 @@ from turnout.engine.messages import Messages, record_columns
 from turnout.engine.metadata import Metadata, record_times, texts_of
 from turnout.engine.origin import message_ids
 from turnout.engine.outcome import outcomes_of
+from turnout.engine.projecting import Projections, project
 from turnout.engine.reading import Consumed, batch_of
 from turnout.engine.rejection import Rejection, rejected_deliveries
 from turnout.engine.replay import Replay, Where
@@ -248,6 +249,7 @@ class Program:
         log: FailureLog,
     ) -> tuple[Result, BatchOutcome]:
         route = self.route
+        deliveries, projections = project(records, deliveries, index)
         undeliverable = rejected_deliveries(route, records.topics, index, deliveries, deliveries.problems)
         deliveries = deliveries.sendable()
         outgoing = self.writer.written(records, np.unique(deliveries.rows))
@@ -272,7 +274,7 @@ class Program:
             "dropped_headers": outgoing.dropped_headers,
             "reserved_headers": consumed.reserved_headers,
         }
-        messages = self._messages(consumed, deliveries, outgoing, index)
+        messages = self._messages(consumed, deliveries, outgoing, projections, index)
         if rejections and route.dead_letter is not None:
             messages = messages.joined(dead_letters(route, self.addresses, self.header_rules, consumed, rejections))
         sent = Sent(route, self.addresses, self.header_rules, consumed, records.topics, index, deliveries)
@@ -287,25 +289,40 @@ class Program:
         return [Rejection(row, records.failures.get(row)) for row in sorted(rows)]
 
     def _messages(
-        self, consumed: Consumed, deliveries: OutgoingDeliveries, outgoing: Outgoing, index: Index | None
+        self,
+        consumed: Consumed,
+        deliveries: OutgoingDeliveries,
+        outgoing: Outgoing,
+        projections: Projections,
+        index: Index | None,
     ) -> Messages:
         """Return the messages of the deliveries."""
         rows = outgoing.rows.tolist()
         indices = np.zeros(consumed.batch.num_rows, np.int64)
         indices[outgoing.rows] = np.arange(len(rows))
-        values = pa.array([outgoing.values[row] for row in rows], pa.binary())
+        bodies = [outgoing.values[row] for row in rows]
+        carried, headers = indices[deliveries.rows], outgoing.headers
+        if deliveries.bodies is not None:
+            own, projected = np.unique(deliveries.bodies[deliveries.bodies >= 0], return_inverse=True)
+            carried[deliveries.bodies >= 0] = projected + len(rows)
+            rows += [projections.rows[number] for number in own.tolist()]
+            bodies += [projections.values[number] for number in own.tolist()]
+            headers = headers.take(pa.array(indices[rows]))
+        values = pa.array(bodies, pa.binary())
         keys = pa.array([outgoing.keys.get(row) for row in rows], pa.binary())
         messages = Messages(
             deliveries.topics,
             message_ids(consumed.batch, deliveries.rows, deliveries.suffixes),
             np.zeros(len(deliveries), np.int8) if deliveries.sinks is None else deliveries.sinks,
-            indices[deliveries.rows],
-            record_columns(consumed.batch, rows, values, outgoing.headers, keys),
+            carried,
+            record_columns(consumed.batch, rows, values, headers, keys),
         )
         if self.replay is not None:
             messages = self.replay.with_replay_ids(messages)
         if self.lineage.enabled:
-            messages = self.lineage.added(messages, outgoing.rows, consumed, None if index is None else index.revision)
+            messages = self.lineage.added(
+                messages, np.array(rows, np.int64), consumed, None if index is None else index.revision
+            )
         return messages
 
 

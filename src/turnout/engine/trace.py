@@ -72,6 +72,7 @@ class Trace:
         messages: what goes out: topics, ids, encoded values. A record that stops the run has its dead letter among
             them if the route has a topic for such, although a run does not come to send it.
         letters: how many of the messages are dead letters.
+        projected: indices of the messages with a body of their own.
         failures: row → why it failed.
         records: keys, values and headers as the transforms left them, of those that are alive.
         counts: of the batch.
@@ -84,6 +85,7 @@ class Trace:
     destinations: Strings
     messages: Messages
     letters: int
+    projected: RowIds
     failures: Mapping[int, Failure]
     records: Batch
     counts: Counts
@@ -134,6 +136,7 @@ def traced(route: Route, ended: BatchOutcome, counts: Counts, messages: Messages
         pa.array(destinations, pa.string()),
         messages,
         len(letters),
+        np.flatnonzero(np.zeros(0) if ended.deliveries.bodies is None else ended.deliveries.bodies >= 0),
         failures,
         ended.records,
         counts,

@@ -101,7 +101,7 @@ def _encoded(records: Batch, side: list[Block], rows: RowIds, codec: Codec, stag
         chosen = block.take(np.flatnonzero(chosen_rows[block.rows]))
         if not len(chosen):
             continue
-        encoded, wrong = _encode(records, codec, chosen)
+        encoded, wrong = encode_block(records, codec, chosen)
         block_rows = chosen.rows.tolist()
         bodies.update(zip(block_rows, encoded, strict=True))
         failures |= {block_rows[index]: Failure.of(error, stage, codec.class_name) for index, error in wrong.items()}
@@ -109,7 +109,7 @@ def _encoded(records: Batch, side: list[Block], rows: RowIds, codec: Codec, stag
     return bodies
 
 
-def _encode(records: Batch, codec: Codec, block: Block) -> tuple[list[bytes | None], Mapping[int, RecordError]]:
+def encode_block(records: Batch, codec: Codec, block: Block) -> tuple[list[bytes | None], Mapping[int, RecordError]]:
     """Return the bytes of a block's values, and index → error for the values that cannot be encoded."""
     try:
         if isinstance(codec, RecordCodec):

@@ -1,6 +1,7 @@
 """Computed values: expressions of CEL over a record, bounded in time, depth and size."""
 
-from turnout.expressions.expression import Expression
+from turnout.expressions.batch_reader import BatchReader
+from turnout.expressions.expression import Expression, ExpressionError
 from turnout.expressions.inputs import Inputs
 
-__all__ = ["Expression", "Inputs"]
+__all__ = ["BatchReader", "Expression", "ExpressionError", "Inputs"]

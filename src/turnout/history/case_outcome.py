@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -33,6 +34,7 @@ class CaseOutcome:
         plain_value: the value as tests write it.
         headers: likewise.
         deliveries: of its messages, sorted; a dead letter is none.
+        bodies: of those that a projection gives one of their own.
     """
 
     outcome: str
@@ -45,6 +47,7 @@ class CaseOutcome:
     plain_value: Value
     headers: tuple[tuple[str, str | None], ...]
     deliveries: tuple[Delivery, ...]
+    bodies: Mapping[Delivery, bytes | None]
 
 
 def ending_of(trace: Trace, row: int, route: Route) -> CaseOutcome:
@@ -60,7 +63,9 @@ def ending_of(trace: Trace, row: int, route: Route) -> CaseOutcome:
         for number in messages
         if not trace.is_letter(number)
     ]
-    key, value, headers = _sent(trace, messages[0]) if messages else _left(trace, row, notations)
+    # What subscriptions compute is each one's own: the case is about the record.
+    whole = [number for number in messages if number not in trace.projected]
+    key, value, headers = _sent(trace, whole[0]) if whole else _left(trace, row, notations)
     if key is None and not dead:
         # JetStream's messages have no key: what the transforms left is what there is to compare.
         key = _left(trace, row, notations)[0]
@@ -75,6 +80,11 @@ def ending_of(trace: Trace, row: int, route: Route) -> CaseOutcome:
         notations[1].decode(value),
         headers,
         tuple(sorted(sent, key=lambda delivery: (delivery[0] or "", delivery[1]))),
+        {
+            (trace.subscriptions[number].as_py(), trace.destinations[number].as_py()): _sent(trace, number)[1]
+            for number in messages
+            if number in trace.projected
+        },
     )
 
 

@@ -17,7 +17,7 @@ from turnout.errors import ConfigError, Mistake
 from turnout.history.dead_letters import DeadLetter
 from turnout.history.masking import HIDDEN, Hidden, hidden_anywhere, hidden_by_stage
 from turnout.history.redrive import RedriveReport
-from turnout.multivalued import ANY_KEY, metadata_key, text_of_texts
+from turnout.multivalued import ANY_KEY, metadata_key, split_kind, text_of_texts
 from turnout.records.paths import EACH, PathError, has_elements, listed_path, parse_elements, parse_path
 from turnout.routes import Route
 from turnout.transforms.flow import HEADERS, KEY, VALUE, ContentPath
@@ -127,7 +127,9 @@ def _message(message: SentMessage, hidden: Hidden) -> SentMessage:
     )
     if not hidden:
         return message
-    return replace(message, key=hidden.text(KEY, message.key), value=hidden.text(VALUE, message.value), headers=headers)
+    # Nobody knows what an expression makes of a hidden field.
+    value = HIDDEN if message.projected and message.value is not None else hidden.text(VALUE, message.value)
+    return replace(message, key=hidden.text(KEY, message.key), value=value, headers=headers)
 
 
 def _texts_in(text: str) -> list[str] | None:
@@ -190,7 +192,7 @@ class _Seen:
 def _steps(path: str) -> tuple[str, ...]:
     """Return the steps of a path; of one below a prefix that is none, as a key of a condition may be, its first."""
     try:
-        return parse_elements(path)
+        return parse_elements(split_kind(path)[0])
     except PathError:
         return (path.partition(".")[0],)
 

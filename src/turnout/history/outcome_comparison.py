@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from turnout.engine.sample_records import bytes_of
-from turnout.history.case_outcome import CaseOutcome, Delivery
+from turnout.history.case_outcome import CaseOutcome, Delivery, read_back
 from turnout.history.suite_document import DeliveryPart, ExpectPart
 from turnout.records.types import Fields, Value
 
@@ -162,10 +162,19 @@ def _deliveries(expect: ExpectPart, ending: CaseOutcome) -> Iterator[Difference]
             yield Difference("deliveries", part.model_dump(exclude_none=True), ABSENT)
         else:
             left.remove(taken)
+            if "body" in part.model_fields_set:
+                yield from _body(part, taken, ending, exact="value" in expect.exact)
     if not expect.deliveries or "deliveries" in expect.exact:
         for subscription, destination in left:
             actual = {} if subscription is None else {"subscription": subscription}
             yield Difference("deliveries", ABSENT, {**actual, "destination": destination})
+
+
+def _body(part: DeliveryPart, delivery: Delivery, ending: CaseOutcome, *, exact: bool) -> Iterator[Difference]:
+    projected = delivery in ending.bodies
+    raw = ending.bodies[delivery] if projected else ending.value
+    plain = read_back(raw) if projected else ending.plain_value
+    yield from _content(f"deliveries.{delivery[1]}.body", part.body, raw, plain, exact=exact)
 
 
 def _meets(part: DeliveryPart, delivery: Delivery) -> bool:

@@ -215,7 +215,7 @@ class _SuiteReader:
     def _subscription(self, part: SubscriptionPart, path: Path) -> Subscription | None:
         destinations = [part.destinations] if isinstance(part.destinations, str) else part.destinations
         try:
-            subscription = Subscription(destinations, parse(part.when), id=part.id)
+            subscription = Subscription(destinations, parse(part.when), id=part.id, project=part.project)
             check(subscription)
         except ConditionError as problem:
             self._add((*path, "when"), str(problem))

@@ -19,11 +19,13 @@ class SubscriptionPart(Part):
         id: what expectations call it.
         destinations: where its messages go.
         when: its condition, in the text syntax.
+        project: expression of CEL that gives the body of its messages.
     """
 
     id: str = Field(min_length=1)
     destinations: str | list[str]
     when: str
+    project: str = ""
 
 
 class DeliveryPart(Part):
@@ -32,10 +34,12 @@ class DeliveryPart(Part):
     Attributes:
         subscription: the id of the subscription that it is for.
         destination: where it goes, as the subscription names it.
+        body: JSON, or text: the record's value, or what the subscription's projection makes of it.
     """
 
     subscription: str | None = None
     destination: str | None = None
+    body: Any = None
 
     @model_validator(mode="before")
     @classmethod

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
-from turnout.multivalued import Texts, texts_or_none
+from turnout.multivalued import KINDS, Texts, split_kind, texts_or_none
 from turnout.records.block import Block
 from turnout.records.scalars import Moment, Struct
 from turnout.records.schema import ANY, Schema
-from turnout.records.text import text_of
+from turnout.records.text import kind_of_type, text_of
 from turnout.records.types import Column, DynamicValue, NewColumn, Value
+from turnout.suggestions import did_you_mean
 
 _REPEATING = {int, bool, bytes, Moment}
 """Types of which values that are equal have equal texts; 0.0 and -0.0, or 1.0 and 1.00 as decimals, have not."""
@@ -109,15 +110,23 @@ def is_prefix(path: str) -> bool:
 def listed_path(paths: Mapping[str, str], name: str) -> str | None:
     """Return the path that a route lists for a metadata key: its own, or one below a prefix; None without any.
 
-    Of several prefixes it is the one with the longest name. The parts of a record's address have no prefix.
+    Of several prefixes it is the one with the longest name. The parts of a record's address have no prefix. A key that
+    ends with a kind has the path of the key without it, if that has none of its own.
 
     >>> paths = {"total": "value.total", "*": "value.detail.*", "o.*": "value.order.*"}
     >>> [listed_path(paths, name) for name in ("total", "city", "lines[].sku", "o.city", "topic")]
     ['value.total', 'value.detail.city', 'value.detail.lines[].sku', 'value.order.city', None]
+    >>> [listed_path(paths, name) for name in ("total:number", "city:text", "key:text")]
+    ['value.total:number', 'value.detail.city:text', 'key:text']
     """
     own = paths.get(name)
     if own is not None and not is_prefix(own):
         return own
+    base, kind = split_kind(name)
+    if kind:
+        own = paths.get(base, base if base in ADDRESS else None)
+        if own is not None and not is_prefix(own) and not split_kind(own)[1]:
+            return f"{own}:{kind}"
     if name in ADDRESS:
         return None
     prefixes = [
@@ -131,8 +140,63 @@ def listed_path(paths: Mapping[str, str], name: str) -> str | None:
     return path[:-1] + name[len(before) :]
 
 
+class ListedPath(NamedTuple):
+    """Path that a route lists.
+
+    Attributes:
+        root: ``value``, ``key``, or a part of the record's address.
+        steps: those inside, with `EACH` for each element of an array.
+        kind: of the values that count, one of `turnout.multivalued.KINDS`; empty for all.
+    """
+
+    root: str
+    steps: tuple[str, ...]
+    kind: str = ""
+
+    @classmethod
+    def of(cls, path: str) -> ListedPath:
+        """Parse a path that is no prefix.
+
+        Raises:
+            PathError: when a closing backtick is missing.
+
+        >>> ListedPath.of("value.total:number")
+        ListedPath(root='value', steps=('total',), kind='number')
+        >>> ListedPath.of("value.`total:number`")
+        ListedPath(root='value', steps=('total:number',), kind='')
+        """
+        path, kind = split_kind(path)
+        root, *steps = parse_elements(path)
+        return cls(root, tuple(steps), kind)
+
+
 ADDRESS: Final = frozenset({"topic", "subject", "key"})
 """Metadata keys of every record, whatever prefixes are listed."""
+
+
+def kind_problem(path: str) -> str | None:
+    """Return the reason that the end of a listed path, behind a colon, is no kind; None if it is one, or there is none.
+
+    >>> print(kind_problem("value.dc:title"))  # doctest: +NORMALIZE_WHITESPACE
+    'title' is no kind of values: there are boolean, number, text. A field that is called so is written in backticks:
+    value.`dc:title`
+    >>> kind_problem("value.`total:numbr`"), kind_problem("value.total:number")
+    (None, None)
+    """
+    rest, kind = split_kind(path)
+    if kind:
+        if is_prefix(rest):
+            return f"a prefix has no kind: keys below it end with one, as in {rest[:-2]}.total:{kind}"
+        return None
+    before, dot, last = path.rpartition(".")
+    name, colon, wrong = last.rpartition(":")
+    if not colon or path.endswith(("`", "[]")):
+        return None
+    guess = did_you_mean(wrong, KINDS)
+    return (
+        f"{wrong!r} is no kind of values: there are {', '.join(KINDS)}{guess or '.'} A field that is called so is "
+        f"written in backticks: {before}{dot}`{name.strip('`')}:{wrong}`"
+    )
 
 
 def _quoted(text: str, opened: int) -> tuple[str, int]:
@@ -155,7 +219,7 @@ def _quoted(text: str, opened: int) -> tuple[str, int]:
     raise PathError(f"the backtick opened at position {opened} of {text!r} is never closed")
 
 
-def texts_at(blocks: Iterable[Block], steps: Sequence[str], count: int) -> list[str | None]:
+def texts_at(blocks: Iterable[Block], steps: Sequence[str], count: int, kind: str = "") -> list[str | None]:
     """Return the text of each row's value at a path, in the form of `text_of`; None without a value.
 
     Nulls are seen as they are stored, without the defaults of their fields.
@@ -164,10 +228,11 @@ def texts_at(blocks: Iterable[Block], steps: Sequence[str], count: int) -> list[
         blocks: the keys or the values of a batch.
         steps: the path; without any the whole key or value is meant.
         count: how many rows the batch has.
+        kind: values of another one are as null; empty for all.
     """
     texts: list[str | None] = [None] * count
     for block in blocks:
-        column = _texts(*_column(block, steps))
+        column = _texts(*_column(block, steps), kind)
         if len(column) == count:
             return column
         for row, text in zip(block.rows.tolist(), column, strict=True):
@@ -175,7 +240,7 @@ def texts_at(blocks: Iterable[Block], steps: Sequence[str], count: int) -> list[
     return texts
 
 
-def element_texts_at(blocks: Iterable[Block], steps: Sequence[str], count: int) -> list[Texts | None]:
+def element_texts_at(blocks: Iterable[Block], steps: Sequence[str], count: int, kind: str = "") -> list[Texts | None]:
     """Return the texts of each row's values at a path into the elements of arrays; None without a value.
 
     A value that is no array where one is asked for counts as its only element.
@@ -184,6 +249,7 @@ def element_texts_at(blocks: Iterable[Block], steps: Sequence[str], count: int) 
         blocks: as for `texts_at`.
         steps: the path, with `EACH` among the steps.
         count: how many rows the batch has.
+        kind: as for `texts_at`, of each element.
     """
     texts: list[Texts | None] = [None] * count
     first = next(index for index, step in enumerate(steps) if step is EACH)
@@ -200,7 +266,7 @@ def element_texts_at(blocks: Iterable[Block], steps: Sequence[str], count: int) 
                 )
             )
         of_rows: dict[int, list[str | None]] = {}
-        for owner, text in zip(owners, _texts(schema, column), strict=True):
+        for owner, text in zip(owners, _texts(schema, column, kind), strict=True):
             of_rows.setdefault(owner, []).append(text)
         rows = block.rows.tolist()
         for owner, own in of_rows.items():
@@ -326,7 +392,9 @@ class _Typed:
         return None if column[0] is None else _Typed(column[0], schema)
 
 
-def _texts(schema: Schema | None, column: Column) -> list[str | None]:
+def _texts(schema: Schema | None, column: Column, kind: str = "") -> list[str | None]:
+    if kind:
+        column = [value if _kind_of(value) == kind else None for value in column]
     kinds = set(map(type, column))
     kinds.discard(type(None))
     if kinds <= {str}:
@@ -335,6 +403,10 @@ def _texts(schema: Schema | None, column: Column) -> list[str | None]:
         texts = {value: text_of(value, schema) for value in set(column)}
         return [texts[value] for value in column]
     return [_seen_text(value, schema) for value in column]
+
+
+def _kind_of(value: Value) -> str:
+    return kind_of_type(type(value.value if isinstance(value, _Typed) else value))
 
 
 def _seen_text(value: Value, schema: Schema | None) -> str | None:

@@ -45,6 +45,21 @@ def text_of(value: object, schema: Schema | None = None) -> str | None:
     return json.dumps(json_of(value, schema), ensure_ascii=False, separators=(",", ":"))
 
 
+def kind_of_type(type_: type) -> str:
+    """Return the kind of a type's values, one of `turnout.multivalued.KINDS`.
+
+    Times, bytes, objects, arrays and null are of none, and give an empty text.
+
+    >>> [kind_of_type(type_) for type_ in (str, Float32, Decimal, bool, Moment, bytes, dict)]
+    ['text', 'number', 'number', 'boolean', '', '', '']
+    """
+    if issubclass(type_, str):
+        return "text"
+    if issubclass(type_, bool):
+        return "boolean"
+    return "number" if issubclass(type_, int | float | Decimal) and not issubclass(type_, Moment) else ""
+
+
 def texts_of_values(metadata: Mapping[str, object]) -> Metadata:
     """Return metadata as conditions see it on a route: each value as its text, without those that have none.
 

@@ -8,7 +8,8 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from turnout.records.paths import is_prefix, parse_path
+from turnout.multivalued import split_kind
+from turnout.records.paths import is_prefix, kind_problem, parse_path
 from turnout.routes.endpoints import AnySink, AnySource, Part
 from turnout.routes.health import HealthPart
 from turnout.routes.values import StoreUrl, interval
@@ -28,7 +29,8 @@ class SubscriptionsPart(Part):
     Attributes:
         store: ``sqlite:///subscriptions.db``, ``mongodb://…``, ``grpc://host:port`` or ``memory://``.
         metadata: the name a condition uses → the value path it stands for; ``detail.*`` → ``value.detail.*`` for all
-            paths of which that is the beginning.
+            paths of which that is the beginning; a path that ends with ``:number``, ``:text`` or ``:boolean`` has
+            values of that kind alone.
         feeds: store the matches, so that the messages of each subscription can be read as a feed.
     """
 
@@ -52,8 +54,16 @@ def _check_steps(name: str, path: str) -> None:
 
     Raises:
         ValueError: a step is an index or has other brackets, and no backticks around it; or a prefix has a name that
-            is none.
+            is none; or a path or its name ends with a kind that is none, or not the other's.
     """
+    if (problem := kind_problem(path)) is not None:
+        raise ValueError(f"{name}: {problem}")
+    path, kind = split_kind(path)
+    if split_kind(name)[1] not in ("", kind):
+        raise ValueError(
+            f"{name}: conditions put the kind behind a name, and list it as {split_kind(name)[0]}, or the path ends "
+            f"with the same kind"
+        )
     parse_path(path)
     if is_prefix(path) and not name.endswith("*"):
         raise ValueError(

@@ -39,6 +39,8 @@ def settings_from(message: SettingsMessage) -> JsonObject:
         settings["keep"] = True
     if message.HasField("delivery"):
         settings |= settings_from_mapping({"delivery": _whole(MessageToDict(message.delivery))})
+    if message.project:
+        settings["project"] = message.project
     return settings
 
 
@@ -63,3 +65,4 @@ def write_settings(subscription: Subscription, message: SettingsMessage) -> None
     message.keepPaused = subscription.keep
     if subscription.delivery is not None:
         message.delivery.update(subscription.delivery.to_mapping())
+    message.project = subscription.project

@@ -1,8 +1,9 @@
 """Event patterns of Amazon EventBridge as conditions, over the paths of an event's fields as metadata keys.
 
 A field is looked at as each element of an array, which a value that is none counts as: ``detail.state`` has the key
-``detail[].state[]``, and a route lists all such paths with ``metadata: {"*": value.*}``. What conditions cannot tell
-apart is refused: null from a missing field. Source: EventBridge's user guide, "Comparison operators for use in event
+``detail[].state[]``, and a route lists all such paths with ``metadata: {"*": value.*}``. The key ends with the kind of
+values that the pattern names, ``detail[].state[]:text``. What conditions cannot tell apart is refused: null from a
+missing field. Source: EventBridge's user guide, "Comparison operators for use in event
 patterns".
 """
 
@@ -37,17 +38,20 @@ class PatternError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class EventRule:
-    """Rule of an event bus; the name is empty for a pattern alone."""
+    """Rule of an event bus; the name is empty for a pattern alone, and it has no targets if they are not known."""
 
     name: str
     pattern: object
+    targets: tuple[Mapping[str, Any], ...] = ()
 
 
 def rules_of(document: object) -> Iterator[EventRule]:
     """Yield the rules of a document: a pattern, a rule with ``Name`` and ``EventPattern``, or the answer of list-rules.
 
+    A rule may have its ``Targets``, as it has in a template.
+
     Raises:
-        PatternError: a rule's pattern is no JSON.
+        PatternError: a rule's pattern is no JSON, or its targets are none.
     """
     if isinstance(document, dict) and isinstance(document.get("Rules"), list):
         for rule in document["Rules"]:
@@ -59,7 +63,10 @@ def rules_of(document: object) -> Iterator[EventRule]:
                 pattern = json.loads(pattern)
             except (ValueError, RecursionError) as problem:
                 raise PatternError("EventPattern", f"is no JSON: {problem}") from None
-        yield EventRule(str(document.get("Name", "")), pattern)
+        targets = document.get("Targets") or []
+        if not isinstance(targets, list) or not all(isinstance(target, dict) for target in targets):
+            raise PatternError("Targets", "expected a list of targets")
+        yield EventRule(str(document.get("Name", "")), pattern, tuple(targets))
     else:
         yield EventRule("", document)
 
@@ -72,7 +79,7 @@ def condition_of(pattern: object) -> Condition:
 
     >>> from turnout.conditions import format_condition
     >>> format_condition(condition_of({"source": ["shop"], "detail": {"state": ["paid", {"prefix": "re"}]}}))
-    'source[]:shop AND (detail[].state[]:paid OR detail[].state[]:re*)'
+    'source[]:text:shop AND (detail[].state[]:text:paid OR detail[].state[]:text:re*)'
     """
     try:
         return _fields(pattern, (), "")
@@ -124,10 +131,10 @@ def _equal(key: str, value: object, path: str) -> Condition:
     if value is None:
         raise PatternError(path, 'null cannot be told from a field that is missing: ask for {"exists": false}')
     if isinstance(value, bool):
-        return kiwi(key, "true" if value else "false")
+        return kiwi(f"{key}:boolean", "true" if value else "false")
     if isinstance(value, (int, float)):
-        return compare(key, "=", value)
-    return kiwi(key, escape(_text(value, path)))
+        return compare(f"{key}:number", "=", value)
+    return kiwi(f"{key}:text", escape(_text(value, path)))
 
 
 def _text(value: object, path: str) -> str:
@@ -141,18 +148,18 @@ def _affix(before: str, after: str) -> Callable[[str, Any, str], Condition]:
         text, folds = value, isinstance(value, dict) and list(value) == ["equals-ignore-case"]
         if folds and isinstance(value, dict):
             text = value["equals-ignore-case"]
-        return kiwi(key, f"{before}{escape(_text(text, path))}{after}", ignore_case=folds)
+        return kiwi(f"{key}:text", f"{before}{escape(_text(text, path))}{after}", ignore_case=folds)
 
     return made
 
 
 def _ignoring_case(key: str, value: object, path: str) -> Condition:
-    return kiwi(key, escape(_text(value, path)), ignore_case=True)
+    return kiwi(f"{key}:text", escape(_text(value, path)), ignore_case=True)
 
 
 def _wildcard(key: str, value: object, path: str) -> Condition:
     # There a question mark is itself, and a backslash escapes a star or itself.
-    return kiwi(key, _text(value, path).replace("?", "\\?"))
+    return kiwi(f"{key}:text", _text(value, path).replace("?", "\\?"))
 
 
 def _numeric(key: str, value: object, path: str) -> Condition:
@@ -162,7 +169,7 @@ def _numeric(key: str, value: object, path: str) -> Condition:
     for operator, number in zip(value[::2], value[1::2], strict=True):
         if operator not in _OPERATORS or isinstance(number, bool) or not isinstance(number, (int, float)):
             raise PatternError(path, f"expected one of {' '.join(_OPERATORS)} and a number, found {_shown(value)}")
-        parts.append(compare(key, operator, number))
+        parts.append(compare(f"{key}:number", operator, number))
     return _both(parts)
 
 
@@ -173,7 +180,7 @@ def _exists(key: str, value: object, path: str) -> Condition:
 
 
 def _network(key: str, value: object, path: str) -> Condition:
-    return cidr(key, _text(value, path))
+    return cidr(f"{key}:text", _text(value, path))
 
 
 def _anything_but(key: str, value: object, path: str) -> Condition:

@@ -40,6 +40,7 @@ class Subscription:
         delivery: settings of requests to HTTP destinations; None for the defaults.
         start: of the records that were there before the subscription; None for none of them.
         keep: whether a route delivers what passes while it is disabled when it is enabled again.
+        project: expression of CEL that gives the body of its messages; empty for the record's value.
 
     >>> from turnout.conditions import parse
     >>> wants = Subscription(["orders.oulu"], parse("city:Oulu"), metadata={"owner": "depot"})
@@ -57,6 +58,7 @@ class Subscription:
     delivery: DeliverySettings | None = None
     start: Start | None = None
     keep: bool = False
+    project: str = ""
 
     def __post_init__(self) -> None:
         # One text is a sequence of texts, and never what was meant.
@@ -81,6 +83,7 @@ class Subscription:
             delivery: DeliverySettings | None = ...,
             start: Start | None = ...,
             keep: bool = ...,
+            project: str = ...,
         ) -> None: ...
 
     def identified(self, make: Callable[[], str] = new_id) -> Subscription:

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator
 
 from turnout.conditions import Condition, Element, Group, Kiwi, Regex, leaves, parse
 from turnout.conditions.pattern import ANY, parse_pattern
-from turnout.errors import SubscriptionInvalidError
+from turnout.errors import MissingExtraError, SubscriptionInvalidError
+from turnout.expressions import Expression, ExpressionError
 from turnout.subscriptions.destinations import problem_of, problems_of
 from turnout.subscriptions.model import Subscription
 
@@ -61,7 +62,13 @@ def _is_unicode(subscription: Subscription) -> Iterator[str]:
 
 def _texts(subscription: Subscription) -> list[str]:
     """Return the subscription's texts, except the condition's."""
-    return [subscription.id, *subscription.destinations, *subscription.metadata, *subscription.metadata.values()]
+    return [
+        subscription.id,
+        subscription.project,
+        *subscription.destinations,
+        *subscription.metadata,
+        *subscription.metadata.values(),
+    ]
 
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -127,6 +134,14 @@ def _pattern(leaf: Kiwi) -> Iterator[str]:
         yield f"route.condition: {stars} stars in the pattern {pattern[:40]!r}, at most {MAX_STARS} are taken"
 
 
+def _project(subscription: Subscription) -> Iterator[str]:
+    if subscription.project:
+        try:
+            Expression(subscription.project).check()
+        except (ExpressionError, MissingExtraError) as problem:
+            yield f"project: {problem}"
+
+
 def _groups(subscription: Subscription) -> Iterator[str]:
     for path, group in _nested_groups(subscription.condition, "route.condition"):
         if len(group.children) < 2:
@@ -162,6 +177,7 @@ RULES: tuple[Callable[[Subscription], Iterator[str]], ...] = (
     _is_unicode,
     _root_is_not_negated,
     _size,
+    _project,
     _groups,
     _root_is_not_all_negations,
 )
@@ -191,7 +207,7 @@ def is_plain(subscription: Subscription) -> bool:
     """
     root = subscription.condition
     children = root.children if type(root) is Group else (root, None)
-    if root.negated or len(children) < 2:
+    if root.negated or len(children) < 2 or subscription.project:
         return False
     texts = _texts(subscription)
     promised = False

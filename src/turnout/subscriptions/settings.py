@@ -1,4 +1,4 @@
-"""Settings of a subscription as plain values: those of its life cycle and of its deliveries, without the defaults.
+"""Settings of a subscription as plain values: life cycle, deliveries and projection, without the defaults.
 
 One form for all stores, for JSON lines, REST and gRPC.
 """
@@ -17,7 +17,7 @@ from turnout.untrusted import JsonMapping, JsonObject
 if TYPE_CHECKING:
     from turnout.subscriptions.model import Subscription
 
-SETTINGS: Final = ("enabled", "expires", "delivery", "from", "pause")
+SETTINGS: Final = ("enabled", "expires", "delivery", "from", "pause", "project")
 """Their names in the JSON of a subscription."""
 
 
@@ -34,6 +34,8 @@ def settings_to_mapping(subscription: Subscription) -> JsonObject:
         settings["from"] = subscription.start.to_plain()
     if subscription.keep:
         settings["pause"] = {"keep": True}
+    if subscription.project:
+        settings["project"] = subscription.project
     return settings
 
 
@@ -61,6 +63,11 @@ def settings_from_mapping(mapping: JsonMapping) -> JsonObject:
         except ConfigError as problem:
             mistakes = (f"{'.'.join(filter(None, ('delivery', one.path)))}: {one.problem}" for one in problem.mistakes)
             raise SubscriptionInvalidError("; ".join(mistakes)) from problem
+    if mapping.get("project") is not None:
+        project = mapping["project"]
+        if not isinstance(project, str):
+            raise SubscriptionInvalidError(f"project: expected an expression of CEL as a text, found {project!r:.60}")
+        settings["project"] = project
     return settings
 
 

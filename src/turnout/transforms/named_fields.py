@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping
 
 from turnout.errors import Mistake
 from turnout.records import Schema
-from turnout.records.paths import EACH, PREFIX, has_elements, parse_elements
+from turnout.records.paths import EACH, PREFIX, ListedPath, has_elements
 from turnout.records.schema import ANY
 from turnout.suggestions import did_you_mean
 from turnout.transforms.base import NamedField, Side
@@ -47,11 +47,11 @@ def unknown_fields(
             yield from _looked_up(path + field.option, field, states, causes)
     if len(followed) > len(chain.stages):
         for name, path in metadata.items():
-            root, *steps = parse_elements(path.removesuffix(PREFIX))
+            root, steps, _ = ListedPath.of(path.removesuffix(PREFIX))
             if has_elements(steps):
                 steps = steps[: steps.index(EACH)]
             if root in _SIDES and steps:
-                yield from _looked_up(name, NamedField(name, _SIDES[root], tuple(steps)), followed[-1], causes)
+                yield from _looked_up(name, NamedField(name, _SIDES[root], steps), followed[-1], causes)
 
 
 def _named(stage: Stage) -> Iterator[tuple[str, NamedField]]:

@@ -15,7 +15,7 @@ from turnout.conditions import decode, leaves
 from turnout.conditions.check import Check, check_of, passes
 from turnout.conditions.model import MAX_DEPTH, Group, Logic
 from turnout.errors import ConditionError, RecordError
-from turnout.multivalued import ANY_KEY, metadata_key
+from turnout.multivalued import ANY_KEY, metadata_key, split_kind
 from turnout.records import ALIVE, Batch
 from turnout.records.paths import PathError, parse_path, texts_at
 from turnout.records.types import DynamicValue
@@ -166,7 +166,7 @@ class Condition(Predicate):
     def named_fields(self) -> Iterator[NamedField]:
         """Yield a field for each key of the condition that is a path."""
         paths = [_side_and_path(key) for key in self.keys]
-        yield from (NamedField("when", Side(side.capitalize()), path) for side, path in filter(None, paths) if path)
+        yield from (NamedField("when", Side(side.capitalize()), path) for side, path, _ in filter(None, paths) if path)
 
     def test(self, batch: Batch, errors: Errors) -> Mask:  # noqa: ARG002 - cannot fail
         """Reads each key's texts once, and tests each leaf on each distinct text."""
@@ -180,8 +180,8 @@ def texts_of(batch: Batch, key: str) -> Sequence[str | None]:
     found = _side_and_path(key)
     if found is None:
         return batch.headers.last(metadata_key(key))
-    side, path = found
-    return texts_at(batch.key if side == "key" else batch.value, path, len(batch))
+    side, path, kind = found
+    return texts_at(batch.key if side == "key" else batch.value, path, len(batch), kind)
 
 
 def check_key(key: str) -> None:
@@ -195,11 +195,12 @@ def check_key(key: str) -> None:
     _side_and_path(key)
 
 
-def _side_and_path(key: str) -> tuple[str, tuple[str, ...]] | None:
-    """The side and the path that a key names, None where it is a header's name."""
+def _side_and_path(key: str) -> tuple[str, tuple[str, ...], str] | None:
+    """The side, the path and the kind that a key names, None where it is a header's name."""
+    key, kind = split_kind(key)
     side, dot, path = key.partition(".")
     if side in ("key", "value") and (path or not dot):
-        return side, parse_path(path)
+        return side, parse_path(path), kind
     return None
 
 

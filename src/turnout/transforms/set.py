@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -10,17 +10,15 @@ from typing import ClassVar, Final, NamedTuple, Self, TypeAlias
 
 import numpy as np
 import yaml
-from numpy.typing import NDArray
 
 from turnout.errors import MissingExtraError, RecordError
-from turnout.expressions import Expression, Inputs
+from turnout.expressions import BatchReader, Expression
 from turnout.expressions.expression import ExpressionError
-from turnout.expressions.inputs import wanted_of
 from turnout.records import Batch, Block, Field, Positions, Schema, Shape, group
 from turnout.records.block import rows_of
 from turnout.records.paths import PathError, parse_path
 from turnout.records.schema import ANY, TIMESTAMP
-from turnout.records.types import Column, DynamicValue, NewColumn, NewColumns
+from turnout.records.types import DynamicValue, NewColumn, NewColumns
 from turnout.transforms.base import Errors, NamedField, Side, Step, Transform, mistake
 from turnout.transforms.flow import HEADERS, KEY, VALUE, ContentPath, Move, fits
 from turnout.transforms.nested import FieldPath, Nesting, Tree, nested_step
@@ -165,7 +163,7 @@ class Set(Transform):
 
     def _evaluated(self, batch: Batch, rows: Positions, errors: Errors) -> dict[Assignment, _Values]:
         """Return the values of each expression for each row; a row that has none is entered in *errors*."""
-        reader = _Reader(batch, {path for one in self.assignments for path in one.expression.references.paths})
+        reader = BatchReader(batch, {path for one in self.assignments for path in one.expression.references.paths})
         values: dict[Assignment, _Values] = {one: {} for one in self.assignments}
         for row in rows.tolist():
             try:
@@ -215,69 +213,6 @@ def _sources(assignment: Assignment) -> Iterator[ContentPath]:
 
 def _touch(one: ContentPath, other: ContentPath) -> bool:
     return fits(one, other) or fits(other, one)
-
-
-class _Reader:
-    """Reads what expressions name of each record of a batch.
-
-    Args:
-        batch: the batch.
-        paths: what the expressions name.
-    """
-
-    def __init__(self, batch: Batch, paths: Iterable[tuple[str, ...]]) -> None:
-        by_root: dict[str, set[tuple[str, ...]]] = {}
-        for path in paths:
-            by_root.setdefault(path[0], set()).add(path[1:])
-        self.roots = by_root
-        self.wanted = {root: wanted_of(inside) for root, inside in by_root.items()}
-        self.sides = {
-            root: _whole_values(side, by_root[root])
-            for root, side in ((KEY, batch.key), (VALUE, batch.value))
-            if root in by_root
-        }
-        address: dict[str, Column | NDArray[np.int64] | None] = {
-            "topic": batch.topics,
-            "partition": batch.partitions,
-            "offset": batch.offsets,
-            "timestamp": batch.timestamps,
-        }
-        self.address = {name: column for name, column in address.items() if name in by_root and column is not None}
-        named = by_root.get(HEADERS, set())
-        names = batch.headers.names() if () in named else {path[0] for path in named}
-        self.headers = {name: batch.headers.last(name) for name in names}
-
-    def inputs(self, row: int) -> Inputs:
-        """Return what the expressions see of a row.
-
-        Raises:
-            RecordError: they cannot see it.
-        """
-        inputs = Inputs()
-        for root, (schemas, values) in self.sides.items():
-            inputs.add(root, values.get(row), schemas.get(row), self.wanted[root])
-        if HEADERS in self.roots:
-            found = {name: texts[row] for name, texts in self.headers.items()}
-            inputs.add(HEADERS, {name: text for name, text in found.items() if text is not None})
-        for name, column in self.address.items():
-            part = column[row]
-            if part is not None:
-                inputs.add(name, part if isinstance(part, str) else int(part))
-        return inputs
-
-
-def _whole_values(side: Sequence[Block], paths: set[tuple[str, ...]]) -> tuple[dict[int, Schema | None], _Values]:
-    """Return the schema and the value of each row, of objects only the fields that are named."""
-    schemas: dict[int, Schema | None] = {}
-    values: _Values = {}
-    for block in side:
-        if block.kind == "object" and () not in paths:
-            names = [name for name in dict.fromkeys(path[0] for path in sorted(paths)) if name in block.columns]
-            block = block.with_columns(block.schema, {name: block.columns[name] for name in names})
-        rows = block.rows.tolist()
-        values.update(zip(rows, block.whole(), strict=True))
-        schemas.update(dict.fromkeys(rows, block.schema))
-    return schemas, values
 
 
 def _set_fields(

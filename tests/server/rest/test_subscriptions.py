@@ -228,6 +228,20 @@ def test_settings_of_a_subscription(client: TestClient) -> None:
     assert patch(**{"from": 0}).json()["detail"].startswith("from: expected latest, earliest, ")
 
 
+def test_projection_of_a_subscription(client: TestClient) -> None:
+    """It comes back, may be replaced and taken back, and is compiled before it is stored."""
+    pytest.importorskip("cel_expr_python", reason='install "turnout[cel]"')
+    form = {"id": "a", "destinations": ["d"], "condition_text": "k:1", "project": "{'n': value.n}"}
+    change = lambda **parts: client.patch("/v1/subscriptions/a", json=parts)  # noqa: E731
+
+    assert client.post("/v1/subscriptions", json=form).json()["project"] == "{'n': value.n}"
+    assert change(enabled=False).json()["project"] == "{'n': value.n}"
+    assert change(project="topic").json()["project"] == "topic"
+    wrong = change(project="value.")
+    assert (wrong.status_code, "project: not an expression of CEL" in wrong.json()["detail"]) == (422, True)
+    assert change(project="").json()["project"] == ""
+
+
 def test_many_at_once(client: TestClient) -> None:
     """A bulk is one change, whole or not at all, and matching sees it at once."""
     bodies = [{"id": f"s{n}", "destinations": ["d"], "condition_text": f"a:{n}"} for n in range(300)]

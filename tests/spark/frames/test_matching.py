@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 from tests.conditions.strategies import conditions, messages
 
-from turnout.conditions import Condition, all_of, evaluate, kiwi, not_
+from turnout.conditions import Condition, all_of, any_of, compare, evaluate, exists, kiwi, not_
 from turnout.errors import ConfigError
 from turnout.spark.frames import match
 from turnout.subscriptions import Snapshot, Subscription
@@ -75,6 +75,9 @@ def test_what_conditions_see(spark: SparkSession) -> None:
         "offset": kiwi("at", "1"),
         "not utf-8": not_(kiwi("bad", "*")),
         "below a prefix": kiwi("all.city", "Oulu"),
+        "of a kind": all_of(compare("n:number", "=", 1.5), kiwi("all.city:text", "Oulu"), kiwi("key:text", "k1")),
+        "of a listed kind": all_of(kiwi("text", "from value"), not_(exists("number"))),
+        "of another kind": any_of(exists("n:text"), exists("a:number"), exists("all.city:boolean")),
         "any path": all_of(kiwi("*", "from value"), kiwi("*", "1.5"), kiwi("*", "Oulu")),
         "any part": all_of(kiwi("*", "a.b"), kiwi("*", "k1"), kiwi("*", "né"), kiwi("*", "second")),
         "any is first": all_of(kiwi("*", "first"), kiwi("*", "a.b")),
@@ -88,10 +91,12 @@ def test_what_conditions_see(spark: SparkSession) -> None:
     records = spark.createDataFrame([(*row[:4], row[4] + twice, row[5])], SCHEMA)
 
     paths = {"a": "value.a", "n": "value.n", "city": "place.city", "at": "offset", "all.*": "place.*"}
+    paths |= {"text": "value.a:text", "number": "value.a:number"}
 
     matched = match(records, named(conditions), paths)
 
-    assert set(conditions) - {"header hidden", "hidden from any", "first", "any is first"} == ids(matched)
+    wrong = {"header hidden", "hidden from any", "first", "any is first", "of another kind"}
+    assert set(conditions) - wrong == ids(matched)
 
 
 def test_each_destination_has_a_row(spark: SparkSession) -> None:

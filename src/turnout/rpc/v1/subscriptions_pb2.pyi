@@ -26,7 +26,7 @@ Record: ExpiryClock
 Wall: ExpiryClock
 
 class SubscriptionDataInput(_message.Message):
-    __slots__ = ("metadata", "route", "enabled", "expires", "delivery", "start", "keepPaused")
+    __slots__ = ("metadata", "route", "enabled", "expires", "delivery", "start", "keepPaused", "project")
     class MetadataEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -41,6 +41,7 @@ class SubscriptionDataInput(_message.Message):
     DELIVERY_FIELD_NUMBER: _ClassVar[int]
     START_FIELD_NUMBER: _ClassVar[int]
     KEEPPAUSED_FIELD_NUMBER: _ClassVar[int]
+    PROJECT_FIELD_NUMBER: _ClassVar[int]
     metadata: _containers.ScalarMap[str, str]
     route: RouteInput
     enabled: bool
@@ -48,7 +49,8 @@ class SubscriptionDataInput(_message.Message):
     delivery: _struct_pb2.Struct
     start: str
     keepPaused: bool
-    def __init__(self, metadata: _Optional[_Mapping[str, str]] = ..., route: _Optional[_Union[RouteInput, _Mapping]] = ..., enabled: _Optional[bool] = ..., expires: _Optional[_Union[Expiry, _Mapping]] = ..., delivery: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., start: _Optional[str] = ..., keepPaused: _Optional[bool] = ...) -> None: ...
+    project: str
+    def __init__(self, metadata: _Optional[_Mapping[str, str]] = ..., route: _Optional[_Union[RouteInput, _Mapping]] = ..., enabled: _Optional[bool] = ..., expires: _Optional[_Union[Expiry, _Mapping]] = ..., delivery: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., start: _Optional[str] = ..., keepPaused: _Optional[bool] = ..., project: _Optional[str] = ...) -> None: ...
 
 class RouteInput(_message.Message):
     __slots__ = ("destinations", "condition")
@@ -193,7 +195,7 @@ class UpdateResponse(_message.Message):
     def __init__(self, revision: _Optional[int] = ...) -> None: ...
 
 class SubscriptionDataOutput(_message.Message):
-    __slots__ = ("metadata", "route", "revision", "enabled", "expires", "delivery", "start", "keepPaused")
+    __slots__ = ("metadata", "route", "revision", "enabled", "expires", "delivery", "start", "keepPaused", "project")
     class MetadataEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -209,6 +211,7 @@ class SubscriptionDataOutput(_message.Message):
     DELIVERY_FIELD_NUMBER: _ClassVar[int]
     START_FIELD_NUMBER: _ClassVar[int]
     KEEPPAUSED_FIELD_NUMBER: _ClassVar[int]
+    PROJECT_FIELD_NUMBER: _ClassVar[int]
     metadata: _containers.ScalarMap[str, str]
     route: RouteOutput
     revision: int
@@ -217,7 +220,8 @@ class SubscriptionDataOutput(_message.Message):
     delivery: _struct_pb2.Struct
     start: str
     keepPaused: bool
-    def __init__(self, metadata: _Optional[_Mapping[str, str]] = ..., route: _Optional[_Union[RouteOutput, _Mapping]] = ..., revision: _Optional[int] = ..., enabled: _Optional[bool] = ..., expires: _Optional[_Union[Expiry, _Mapping]] = ..., delivery: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., start: _Optional[str] = ..., keepPaused: _Optional[bool] = ...) -> None: ...
+    project: str
+    def __init__(self, metadata: _Optional[_Mapping[str, str]] = ..., route: _Optional[_Union[RouteOutput, _Mapping]] = ..., revision: _Optional[int] = ..., enabled: _Optional[bool] = ..., expires: _Optional[_Union[Expiry, _Mapping]] = ..., delivery: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., start: _Optional[str] = ..., keepPaused: _Optional[bool] = ..., project: _Optional[str] = ...) -> None: ...
 
 class Expiry(_message.Message):
     __slots__ = ("at", "by")
@@ -365,7 +369,7 @@ class SearchByConditionResponse(_message.Message):
     def __init__(self, page: _Optional[_Iterable[_Union[ConditionMatch, _Mapping]]] = ..., cursor: _Optional[str] = ...) -> None: ...
 
 class ConditionMatch(_message.Message):
-    __slots__ = ("subscriptionId", "conditionId", "route", "metadata", "revision", "enabled", "expires", "delivery", "start", "keepPaused")
+    __slots__ = ("subscriptionId", "conditionId", "route", "metadata", "revision", "enabled", "expires", "delivery", "start", "keepPaused", "project")
     class MetadataEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -383,6 +387,7 @@ class ConditionMatch(_message.Message):
     DELIVERY_FIELD_NUMBER: _ClassVar[int]
     START_FIELD_NUMBER: _ClassVar[int]
     KEEPPAUSED_FIELD_NUMBER: _ClassVar[int]
+    PROJECT_FIELD_NUMBER: _ClassVar[int]
     subscriptionId: str
     conditionId: str
     route: RouteOutput
@@ -393,7 +398,8 @@ class ConditionMatch(_message.Message):
     delivery: _struct_pb2.Struct
     start: str
     keepPaused: bool
-    def __init__(self, subscriptionId: _Optional[str] = ..., conditionId: _Optional[str] = ..., route: _Optional[_Union[RouteOutput, _Mapping]] = ..., metadata: _Optional[_Mapping[str, str]] = ..., revision: _Optional[int] = ..., enabled: _Optional[bool] = ..., expires: _Optional[_Union[Expiry, _Mapping]] = ..., delivery: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., start: _Optional[str] = ..., keepPaused: _Optional[bool] = ...) -> None: ...
+    project: str
+    def __init__(self, subscriptionId: _Optional[str] = ..., conditionId: _Optional[str] = ..., route: _Optional[_Union[RouteOutput, _Mapping]] = ..., metadata: _Optional[_Mapping[str, str]] = ..., revision: _Optional[int] = ..., enabled: _Optional[bool] = ..., expires: _Optional[_Union[Expiry, _Mapping]] = ..., delivery: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., start: _Optional[str] = ..., keepPaused: _Optional[bool] = ..., project: _Optional[str] = ...) -> None: ...
 
 class SearchByMetadataRequest(_message.Message):
     __slots__ = ("cursor", "limit", "metadata")

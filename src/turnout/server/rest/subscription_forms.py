@@ -62,6 +62,7 @@ class SubscriptionModel(BaseModel):
     delivery: dict[str, object] = Field(description="settings of HTTP deliveries that are not defaults")
     start: StrictInt | StrictStr = Field(serialization_alias="from", description=_FROM)
     pause: PauseModel
+    project: str = Field(description="CEL that gives the body of its messages; empty for the record's value")
 
 
 class SubscriptionPage(BaseModel):
@@ -112,6 +113,11 @@ class SubscriptionForm(RequestForm):
     delivery: dict[str, object] | None = Field(default=None, examples=[{"ordered": True, "timeout": "5s"}])
     start: StrictInt | StrictStr | None = Field(default=None, alias="from", description=_FROM)
     pause: PauseModel | None = None
+    project: str = Field(
+        default="",
+        description="the messages' body, in CEL; empty for the record's value",
+        examples=["{'id': value.id}"],
+    )
 
     @model_validator(mode="after")
     def _one(self) -> SubscriptionForm:
@@ -177,6 +183,8 @@ def _settings(form: SubscriptionForm | SubscriptionChange) -> JsonObject:
         settings |= {"start": None, **settings_from_mapping({"from": form.start})}
     if "pause" in form.model_fields_set:
         settings["keep"] = form.pause is not None and form.pause.keep
+    if form.project is not None:
+        settings["project"] = form.project
     return settings
 
 
@@ -192,6 +200,7 @@ class SubscriptionChange(RequestForm):
     delivery: dict[str, object] | None = Field(default=None, description="null means the defaults")
     start: StrictInt | StrictStr | None = Field(default=None, alias="from", description=_FROM)
     pause: PauseModel | None = None
+    project: str | None = Field(default=None, description="an empty text means the record's value")
 
     @model_validator(mode="after")
     def _at_most_one(self) -> SubscriptionChange:

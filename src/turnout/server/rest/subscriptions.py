@@ -96,6 +96,7 @@ def _model(subscription: Subscription) -> SubscriptionModel:
         delivery={} if subscription.delivery is None else subscription.delivery.to_mapping(),
         start=settings_to_mapping(subscription).get("from", "latest"),
         pause=PauseModel(keep=subscription.keep),
+        project=subscription.project,
     )
 
 

@@ -16,13 +16,14 @@ from turnout.records import Batch, Block, Headers, Schema
 from turnout.records.block import rows_of
 from turnout.records.paths import (
     PREFIX,
+    ListedPath,
     PathError,
     element_texts_at,
     has_elements,
     is_prefix,
+    kind_problem,
     leaf_texts_at,
     listed_path,
-    parse_elements,
     texts_at,
 )
 from turnout.runtime.frames.reading import blocks_of, millis_of, whole
@@ -42,7 +43,7 @@ class FrameMetadata:
     Attributes:
         keys: of leaves, what is looked at.
         paths: listed ones, as far as those need them.
-        others: those that are paths into other columns: the column, the steps in it, and whether that is a prefix.
+        others: those that are paths into other columns, and whether that is a prefix.
         headers: those that are headers here, because the frame has no column for them: a topic, a key.
         columns_read: of the frame, with the schema that values of those have that hold any; of a struct, what is
             looked at.
@@ -50,7 +51,7 @@ class FrameMetadata:
 
     keys: tuple[str, ...]
     paths: Mapping[str, str]
-    others: Mapping[str, tuple[str, tuple[str, ...], bool]]
+    others: Mapping[str, tuple[ListedPath, bool]]
     headers: tuple[str, ...]
     columns_read: Mapping[str, Schema | None]
 
@@ -78,12 +79,12 @@ class FrameMetadata:
             used |= paths
             homes |= {name: _home(name, schema) for name in (*_NOT_HEADERS, "headers") if name not in used}
         parsed = {name: _split(path.removesuffix(PREFIX)) for name, path in used.items()}
-        looked_at = [*parsed.values(), *((home, ()) for home in homes.values())]
-        columns_read = {root: _read(schema[root], looked_at) for root, _ in looked_at if root in schema.names}
+        looked_at = [*parsed.values(), *(ListedPath(home, ()) for home in homes.values())]
+        columns_read = {root: _read(schema[root], looked_at) for root, *_ in looked_at if root in schema.names}
         return cls(
             tuple(keys),
             used,
-            {name: (*split, is_prefix(used[name])) for name, split in parsed.items() if split[0] not in _PLACE},
+            {name: (path, is_prefix(used[name])) for name, path in parsed.items() if path.root not in _PLACE},
             tuple(name for name, home in homes.items() if home == "headers" and name in _NOT_HEADERS),
             columns_read,
         )
@@ -96,14 +97,14 @@ class FrameMetadata:
         beside: dict[str, Column] = {}
         for name in self.headers:
             beside[name] = Column(batch.headers.last(name))
-        for name, (root, steps, is_prefix_) in self.others.items():
+        for name, ((root, steps, kind), is_prefix_) in self.others.items():
             blocks = self._blocks(arrow, root)
             if is_prefix_:
                 beside[name] = Column(list(map(texts_or_none, leaf_texts_at(blocks, steps, count))), several=True)
             elif has_elements(steps):
-                beside[name] = Column(element_texts_at(blocks, steps, count), several=True)
+                beside[name] = Column(element_texts_at(blocks, steps, count, kind), several=True)
             else:
-                beside[name] = Column(texts_at(blocks, steps, count))
+                beside[name] = Column(texts_at(blocks, steps, count, kind))
         if ANY_KEY in columns and beside:
             rows = zip(columns[ANY_KEY].values, *(column.values for column in beside.values()), strict=True)
             columns[ANY_KEY] = Column([texts_or_none(single_values(values)) for values in rows], several=True)
@@ -137,13 +138,13 @@ class FrameMetadata:
         return blocks_of(column, schema)[0]
 
 
-def _split(path: str) -> tuple[str, tuple[str, ...]]:
+def _split(path: str) -> ListedPath:
     try:
-        root, *steps = parse_elements(path)
+        parsed = ListedPath.of(path)
     except PathError:
         # A key below a prefix may be anything.
-        return "", ()
-    return ("topic" if root == "subject" else root), tuple(steps)
+        return ListedPath("", ())
+    return parsed._replace(root="topic") if parsed.root == "subject" else parsed
 
 
 def _home(key: str, schema: T.StructType) -> str:
@@ -155,9 +156,11 @@ def _home(key: str, schema: T.StructType) -> str:
 def _refused(schema: T.StructType, path: str) -> str | None:
     """Return the reason that no value can have this path; None if the path is valid."""
     try:
-        root, *steps = parse_elements(path.removesuffix(PREFIX)) or ("",)
+        root, steps, _ = ListedPath.of(path.removesuffix(PREFIX))
     except PathError as error:
         return str(error)
+    if (problem := kind_problem(path)) is not None:
+        return problem
     root = "topic" if root == "subject" and root not in schema.names else root
     if root not in schema.names:
         return f"the path {path!r} begins with {root!r}; the records have {', '.join(schema.names)}"
@@ -170,7 +173,7 @@ def _refused(schema: T.StructType, path: str) -> str | None:
     return strange and f"the path {path!r} leads to {strange}, which has no text: cast it first"
 
 
-def _read(field: T.StructField, looked_at: Iterable[tuple[str, tuple[str, ...]]]) -> Schema | None:
+def _read(field: T.StructField, looked_at: Iterable[ListedPath]) -> Schema | None:
     """Return the schema of the part of a column that is read; of a struct, only the fields in use.
 
     Raises:
@@ -180,7 +183,7 @@ def _read(field: T.StructField, looked_at: Iterable[tuple[str, tuple[str, ...]]]
         problem = f"expected {HEADERS.simpleString()}, found {field.dataType.simpleString()}"
         raise ConfigError([Mistake("headers", problem)], what="bad columns for matching")
     schema = schema_of(field)
-    paths = [steps for root, steps in looked_at if root == field.name]
+    paths = [steps for root, steps, _ in looked_at if root == field.name]
     if schema is None or schema.type != "struct" or not all(paths):
         return schema
     names = {steps[0] for steps in paths}

@@ -115,6 +115,8 @@ class Arrays:
         expires_record: by subscription: the time of a record, in milliseconds since 1970, from which on it matches
             nothing; empty where no subscription has one.
         expires_wall: the same for the clock.
+        project: by subscription: which text of `projects` it is, -1 for none; empty where no subscription has one.
+        projects: expressions, each once.
     """
 
     literal_hash: NDArray[np.uint64]
@@ -154,3 +156,5 @@ class Arrays:
     destinations: Texts
     expires_record: Longs
     expires_wall: Longs
+    project: Ints
+    projects: Texts

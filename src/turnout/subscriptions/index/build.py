@@ -88,7 +88,7 @@ def enabled(subscriptions: Iterable[Subscription]) -> Iterator[Subscription]:
 
 
 class _SubscriptionTable:
-    """Ids, destinations and expiries, kept while the conditions go by: the subscriptions themselves are not."""
+    """Ids, destinations, expiries and projections, kept while the conditions go by; the rest is not."""
 
     def __init__(self) -> None:
         self._ids: list[str] = []
@@ -96,6 +96,7 @@ class _SubscriptionTable:
         self._numbers: list[int] = []
         self._names: dict[str, int] = {}
         self._expiries: dict[int, Expiry] = {}
+        self._projects: dict[int, str] = {}
 
     def conditions(self, subscriptions: Iterable[Subscription]) -> Iterator[Condition]:
         """The subscriptions' conditions."""
@@ -103,6 +104,8 @@ class _SubscriptionTable:
         for subscription in subscriptions:
             if subscription.expires is not None:
                 self._expiries[len(self._ids)] = subscription.expires
+            if subscription.project:
+                self._projects[len(self._ids)] = subscription.project
             self._ids.append(subscription.id)
             self._counts.append(len(subscription.destinations))
             for name in subscription.destinations:
@@ -122,6 +125,15 @@ class _SubscriptionTable:
             if expiry.by == clock:
                 times[number] = expiry.milliseconds
         return times
+
+    def projects(self) -> tuple[Ints, Texts]:
+        """Return the number of each subscription's projection, empty if none has one, and the texts."""
+        texts = list(dict.fromkeys(self._projects.values()))
+        numbers = {text: number for number, text in enumerate(texts)}
+        of_subscriptions = np.full(len(self._ids) if texts else 0, NOTHING, np.int32)
+        for subscription, text in self._projects.items():
+            of_subscriptions[subscription] = numbers[text]
+        return of_subscriptions, Texts.of(encoded_all(texts))
 
     def destinations(self) -> tuple[Ints, Ints, Texts]:
         """Return the numbers of the destinations, the offset of each subscription's, and the texts."""
@@ -281,6 +293,7 @@ def _arrays(
     limits = np.array(clauses.limits, np.float64).reshape(-1, 2)
     cuts = [intervals[key].cuts if key in intervals else _NO_CUTS for key in range(len(clauses.literals.keys))]
     numbers, counts, names = people.destinations()
+    project, projects = people.projects()
     trees = clauses.trees
     node_op, node_a, node_b = _final_nodes(clauses, literals)
     # A line for each array, in the order in which `Arrays` describes them: divided, it would be a table in pieces.
@@ -322,6 +335,8 @@ def _arrays(
         destinations=names,
         expires_record=people.expiries("record"),
         expires_wall=people.expiries("wall"),
+        project=project,
+        projects=projects,
     )
 
 

@@ -99,6 +99,7 @@ class Index:
         revision: of the store.
         keys: those of leaves: metadata keys that some condition looks at, and `turnout.multivalued.ANY_KEY`.
         expires: whether some subscription expires: only then times are looked at.
+        projects: whether some subscription has a projection.
     """
 
     def __init__(self, layers: Sequence[Layer], revision: int, shelf: DictionaryCache | None = None) -> None:
@@ -110,6 +111,7 @@ class Index:
         self._shelf = shelf or DictionaryCache()
         self._batches_to_skip = 0
         self.expires = any(layer.segment.expires for layer in layers)
+        self.projects = any(len(layer.segment.arrays.project) for layer in layers)
         segments = [layer.segment for layer in layers]
         self._direct: set[str] = set()
         self._coded: set[str] = set()
@@ -378,6 +380,20 @@ class Index:
             own = layer.segment.arrays.destination.take(places[mine])
             destinations[mine] = own + self._first_destination[number]
         return Deliveries(matches.rows.take(which), matches.subscriptions.take(which), destinations)
+
+    def projections(self, numbers: NDArray[np.int64]) -> list[tuple[str, NDArray[np.int64]]]:
+        """Return each projection of some subscriptions, with the indices of those that have it."""
+        found: dict[str, list[NDArray[np.int64]]] = {}
+        layer_of = self._layer_of(numbers, self._first)
+        for number, layer in enumerate(self._layers):
+            arrays = layer.segment.arrays
+            if not len(arrays.project):
+                continue
+            mine = np.flatnonzero(layer_of == number)
+            own = arrays.project.take(numbers[mine] - self._first[number])
+            for project in np.unique(own[own >= 0]).tolist():
+                found.setdefault(arrays.projects.text(project), []).append(mine[own == project])
+        return [(text, np.concatenate(indices)) for text, indices in found.items()]
 
     def subscription_ids(self, numbers: NDArray[np.int64]) -> pa.StringArray:
         """The ids of subscriptions."""

@@ -23,7 +23,7 @@ from turnout.subscriptions.index.text_arrays import Texts
 from turnout.untrusted import JsonObject
 
 _MAGIC = b"TURNOUTX"
-_VERSION = 7
+_VERSION = 8
 _PREFIX = struct.Struct("<8sIIQ")
 """Magic, version, length of the head, its checksum."""
 _EDGE = 64
