@@ -105,6 +105,45 @@ def test_pages_fit_a_phone(server: RouteServer, driver: webdriver.Chrome) -> Non
         driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
+def test_one_time_is_read_off_all_charts(server: RouteServer, driver: webdriver.Chrome) -> None:
+    """Under the pointer or by the arrow keys, until Escape."""
+    driver.get(f"{server.url}/routes/orders?range=1h")
+    values = lambda: [one.text for one in driver.find_elements(By.CSS_SELECTOR, ".plots .value")]  # noqa: E731
+    chart = driver.find_element(By.CSS_SELECTOR, "svg.plot")
+    webdriver.ActionChains(driver).move_to_element(chart).perform()
+    until(driver, lambda _: all(values()))
+    pointed = values()
+    webdriver.ActionChains(driver).move_to_element(driver.find_element(By.CSS_SELECTOR, "h1")).perform()
+    driver.execute_script("document.querySelector('.plots').focus()")
+    driver.switch_to.active_element.send_keys(Keys.ARROW_LEFT)
+    moved = values()
+
+    assert len({text[:11] for text in pointed}) == 1
+    assert "in " in pointed[0]
+    assert "p99 " in pointed[2]
+    assert moved[0] != pointed[0]
+    driver.switch_to.active_element.send_keys(Keys.ESCAPE)
+    assert not any(values())
+
+
+def test_a_period_is_kept_while_looking_around(server: RouteServer, driver: webdriver.Chrome) -> None:
+    """Earlier, longer, and back to now; an event leads to the charts of its time."""
+    driver.get(f"{server.url}/routes/orders?range=1h")
+    driver.find_element(By.CSS_SELECTOR, "#earlier").click()
+    until(driver, lambda _: "until=" in driver.current_url)
+    end = driver.current_url.partition("until=")[2]
+    driver.find_element(By.CSS_SELECTOR, "#range-6h").click()
+    until(driver, lambda _: "range=6h" in driver.current_url)
+
+    assert driver.current_url.endswith(f"until={end}")
+    driver.find_element(By.CSS_SELECTOR, "#now").click()
+    until(driver, lambda _: "until=" not in driver.current_url)
+    driver.get(f"{server.url}/routes/billing")
+    driver.find_element(By.CSS_SELECTOR, "#events summary").click()
+    driver.find_element(By.CSS_SELECTOR, ".events a").click()
+    until(driver, lambda _: "range=15m&until=" in driver.current_url)
+
+
 def test_the_list_follows_what_happens(server: RouteServer, driver: webdriver.Chrome) -> None:
     """Pause and resume by the buttons; the list of another visitor tells it without being loaded again."""
     driver.get(server.url)

@@ -76,10 +76,13 @@ def test_the_page_shows_flow_plots_file_and_what_can_be_done(shown: TestClient) 
     widths = [float(height) for height in re.findall(r'class="trunk"[^>]*height="([\d.]+)"', page)]
     assert widths == sorted(widths, reverse=True)
     assert widths[0] > widths[-1] > 0
-    assert len(re.findall(r'<svg class="plot"', page)) == 4
-    pictures = dict(re.findall(r'<figcaption>(.*?)</figcaption>(<svg class="plot".*?</svg>)', page, re.DOTALL))
-    assert "nothing yet" not in pictures["Time of a micro-batch"]
-    assert "nothing yet" not in pictures["From publishing to acknowledged"]
+    assert len(re.findall(r'<svg class="plot"', page)) == 6
+    pictures = dict(
+        re.findall(r'<figcaption>([\w, -]*?) <.*?</figcaption>(<svg class="plot".*?</svg>)', page, re.DOTALL)
+    )
+    assert len(pictures) == 6
+    assert [title for title, drawn in pictures.items() if "nothing yet" in drawn] == []
+    assert "p99" in pictures["From publishing to acknowledged"]
     assert list(re.findall(r'action="/v1/routes/orders/(\w+)"', page)) == [
         "pause", "resume", "restart", "offsets"
     ]  # fmt: skip
@@ -256,3 +259,24 @@ def test_an_axis_names_no_value_twice() -> None:
     ]
 
     assert ticks == [["0", "1"], ["0 s", "0.5 s", "1.0 s"]]
+
+
+def test_charts_keep_the_period_of_the_address(bench: Bench, console: TestClient) -> None:
+    """All have one; links to other lengths keep its end, and what was done outside of it is not counted."""
+    bench.start("a")
+    noon = int(time.time()) // 3600 * 3600 - 86_400
+    for at, read in ((noon - 60, 600), (noon - 2 * 3600, 7), (noon + 60, 9)):
+        bench.state.add_counts("a", Counts(read=read, messages=read // 2, dead_lettered=60), at)
+        bench.state.add_pace("a", MinutePace(at, 1, 0.5, 10, 2.5))
+    page = console.get(f"/routes/a?range=1h&until={noon}").text
+
+    assert "600 read" in page
+    assert "in 10.0/s" in page
+    assert "dead-lettered 1.0/s" in page
+    assert f'href="?range=6h&amp;until={noon}"' in page
+    assert f'href="?range=1h&amp;until={noon - 3600}"' in page
+    assert f'data-live="/fragments/routes/a/pictures?range=1h&amp;until={noon}"' in page
+    assert "607 read" in console.get(f"/routes/a?range=6h&until={noon}").text
+    assert "The server keeps counts for" in console.get("/routes/a?range=30d").text
+    assert console.get("/routes/a?range=1y").status_code == 422
+    assert console.get("/routes/a?until=now").status_code == 422

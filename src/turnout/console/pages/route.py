@@ -1,22 +1,20 @@
-"""``/routes/{name}``: one route: the flow, the last hour or day, its file, its versions, and what can be done."""
+"""``/routes/{name}``: one route: its flow and charts over a period, its file, its versions, and what can be done."""
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
-from typing import Literal
 
 from fastapi import Request
 from fastapi.responses import HTMLResponse
 from pydantic import Field
 
 from turnout.console.attention import needs
+from turnout.console.charts import activity_of
 from turnout.console.differences import difference
-from turnout.console.figures import Point, plot
 from turnout.console.first_offset import meaning_of
-from turnout.console.flow_counts import HOUR, traffic_of
+from turnout.console.flow_counts import traffic_of
 from turnout.console.flow_diagram import picture_of
-from turnout.console.formatting import number, span
+from turnout.console.period import LENGTHS, Period, PeriodDep
 from turnout.console.render import page, page_router
 from turnout.console.replay import replay_of
 from turnout.errors import Mistake, RouteError
@@ -35,9 +33,6 @@ from turnout.server.supervisor import Phase
 
 router = page_router()
 
-Over = Literal["hour", "day"]
-
-_SECONDS = {"hour": HOUR, "day": 24 * HOUR}
 _EVENTS = 15
 _REVISIONS = 10
 
@@ -60,13 +55,13 @@ class Controls:
 
 
 @router.get("/routes/{name}")
-def route(name: str, request: Request, parts: PartsDep, principal: Reads, over: Over = "hour") -> HTMLResponse:
+def route(name: str, request: Request, parts: PartsDep, principal: Reads, period: PeriodDep) -> HTMLResponse:
     entry = parts.routes.entry(name)
     return page(
         request,
         "route.html",
         _state(entry, parts),
-        _pictures(entry, parts, over),
+        _pictures(entry, parts, period),
         lines=_lines(entry, principal),
         controls=_controls(entry, parts.state.paused(name)),
         offsets=parts.routes.offsets(name),
@@ -91,9 +86,9 @@ def reset(name: str, request: Request, parts: PartsDep, _: Reads) -> HTMLRespons
 
 
 @router.get("/fragments/routes/{name}/pictures")
-def pictures(name: str, request: Request, parts: PartsDep, _: Reads, over: Over = "hour") -> HTMLResponse:
+def pictures(name: str, request: Request, parts: PartsDep, _: Reads, period: PeriodDep) -> HTMLResponse:
     entry = parts.routes.entry(name)
-    return page(request, "_route_pictures.html", _pictures(entry, parts, over), entry=entry)
+    return page(request, "_route_pictures.html", _pictures(entry, parts, period), entry=entry)
 
 
 @router.get("/fragments/routes/{name}/pending")
@@ -173,29 +168,14 @@ def _waiting(entry: RouteEntry, principal: Principal) -> dict[str, object]:
     return {"lines": lines, **meaning_of(waiting.route, list(entry.pending.changes))}
 
 
-def _pictures(entry: RouteEntry, parts: Parts, over: Over) -> dict[str, object]:
-    seconds = _SECONDS[over]
-    end = time.time()
-    begin = end - seconds
-    traffic = traffic_of(parts.state, entry.name, seconds, end)
-    pace = parts.state.pace(entry.name, begin)
-    batches = [Point(point.at, point.seconds / point.batches) for point in pace if point.batches]
-    lags = [Point(point.at, point.lag_records) for point in pace if point.lag_records is not None]
-    delivery = [(minute.at, minute.counts.flow.delivery) for minute in parts.state.counts(entry.name, begin)]
-    waits = [Point(at, timing.seconds / timing.count) for at, timing in delivery if timing.count]
-    ages = [Point(point.at, point.lag_seconds) for point in pace if point.lag_seconds is not None]
+def _pictures(entry: RouteEntry, parts: Parts, period: Period) -> dict[str, object]:
+    charts, traffic = activity_of(parts.state, entry.name, period)
     return {
-        "over": over,
+        "period": period,
+        "lengths": LENGTHS,
         "picture": picture_of(entry.version.route, traffic) if entry.version else None,
-        "plots": [
-            ("Time of a micro-batch", plot(batches, begin, end, title="Time of a micro-batch", shown=span)),
-            (
-                "From publishing to acknowledged",
-                plot(waits, begin, end, title="From publishing to acknowledged", shown=span),
-            ),
-            ("Records behind", plot(lags, begin, end, title="Records behind", shown=number)),
-            ("Age of the oldest of them", plot(ages, begin, end, title="Age of the oldest of them", shown=span)),
-        ],
+        "charts": charts,
+        "kept": parts.state.kept_seconds,
     }
 
 
