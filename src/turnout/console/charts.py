@@ -15,6 +15,8 @@ from turnout.engine.counts import Counts
 from turnout.server.state import MinuteCounts, MinutePace, State
 
 _LOSSES: Final = (("dead-lettered", "dead_lettered"), ("discarded", "discarded"), ("undeliverable", "undeliverable"))
+_STAGES: Final = 6
+"""Stages shown, one for each colour."""
 _QUANTILES: Final = (("p50", 0.5), ("p95", 0.95), ("p99", 0.99))
 
 
@@ -52,7 +54,21 @@ def _of_counts(counts: Sequence[MinuteCounts], period: Period) -> list[Chart]:
         _chart("Records in, messages out", throughput, period, rate),
         _chart("Errors", [_rates(name, steps, count) for name, count in _LOSSES], period, rate),
         _chart("From publishing to acknowledged", waits, period, span),
+        _chart("Time of each stage for 1,000 records", _of_stages(counts), period, span),
     ]
+
+
+def _of_stages(counts: Sequence[MinuteCounts]) -> list[Series]:
+    """Return the stages that took most time, the largest first."""
+    total = sum((one.counts for one in counts), Counts()).flow.seconds
+    names = sorted(total, key=lambda name: (-total[name], name))[:_STAGES]
+    read = [one for one in counts if one.counts.read]
+    return [_series(name, [(one.at, _per_thousand(name, one.counts)) for one in read]) for name in names]
+
+
+def _per_thousand(stage: str, counts: Counts) -> float | None:
+    seconds = counts.flow.seconds.get(stage)
+    return None if seconds is None else seconds / counts.read * 1000
 
 
 def _of_pace(pace: Sequence[MinutePace], period: Period) -> list[Chart]:

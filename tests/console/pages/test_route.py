@@ -76,12 +76,13 @@ def test_the_page_shows_flow_plots_file_and_what_can_be_done(shown: TestClient) 
     widths = [float(height) for height in re.findall(r'class="trunk"[^>]*height="([\d.]+)"', page)]
     assert widths == sorted(widths, reverse=True)
     assert widths[0] > widths[-1] > 0
-    assert len(re.findall(r'<svg class="plot"', page)) == 6
+    assert len(re.findall(r'<svg class="plot"', page)) == 7
     pictures = dict(
-        re.findall(r'<figcaption>([\w, -]*?) <.*?</figcaption>(<svg class="plot".*?</svg>)', page, re.DOTALL)
+        re.findall(r'<figcaption>([\w, 0-9-]*?) <.*?</figcaption>(<svg class="plot".*?</svg>)', page, re.DOTALL)
     )
-    assert len(pictures) == 6
+    assert len(pictures) == 7
     assert [title for title, drawn in pictures.items() if "nothing yet" in drawn] == []
+    assert "town" in pictures["Time of each stage for 1,000 records"]
     assert "p99" in pictures["From publishing to acknowledged"]
     assert list(re.findall(r'action="/v1/routes/orders/(\w+)"', page)) == [
         "pause", "resume", "restart", "offsets"
