@@ -12,7 +12,7 @@ from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
-from tests.console.browser import MISSING, chromium, fill, prefer, quiet, text_of, until
+from tests.console.browser import MISSING, chromium, fill, prefer, press, quiet, text_of, until
 from turnout.server.events import Event
 from turnout.server.serving import RouteServer
 from turnout.server.supervisor import Phase
@@ -24,6 +24,7 @@ PAGES = (
     "/",
     "/routes/orders",
     "/routes/stock",
+    "/new-route",
     "/sandbox?route=orders&at=ORDERS:2&subscription=large-in-oulu",
     "/subscriptions",
     "/subscriptions/large-in-oulu",
@@ -31,6 +32,7 @@ PAGES = (
     "/dead-letters/orders",
     "/dead-letters/orders/1",
     "/tap?route=orders",
+    "/v1/docs",
 )
 FOCUSABLE = "a[href], button:enabled, input:not([type=hidden]), select, textarea, summary, [tabindex='0']"
 
@@ -142,6 +144,28 @@ def test_a_period_is_kept_while_looking_around(server: RouteServer, driver: webd
     driver.find_element(By.CSS_SELECTOR, "#events summary").click()
     driver.find_element(By.CSS_SELECTOR, ".events a").click()
     until(driver, lambda _: "range=15m&until=" in driver.current_url)
+
+
+def test_buttons_look_inactive_without_the_script(server: RouteServer, driver: webdriver.Chrome) -> None:
+    """What only the script can do is not offered; searching, which needs none, is."""
+    driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
+    try:
+        driver.get(f"{server.url}/routes/archive")
+        pause = driver.find_element(By.CSS_SELECTOR, "#pause").value_of_css_property("pointer-events")
+        driver.get(server.url)
+        search = driver.find_element(By.CSS_SELECTOR, ".search button").value_of_css_property("pointer-events")
+    finally:
+        driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
+
+    assert (pause, search) == ("none", "auto")
+
+
+def test_the_description_of_the_interface_leads_back(server: RouteServer, driver: webdriver.Chrome) -> None:
+    """To the console."""
+    driver.get(f"{server.url}/v1/docs")
+    driver.find_element(By.LINK_TEXT, "Console").click()
+
+    until(driver, lambda _: driver.current_url == f"{server.url}/")
 
 
 def test_the_list_follows_what_happens(server: RouteServer, driver: webdriver.Chrome) -> None:
@@ -272,8 +296,28 @@ def test_a_file_is_changed_on_its_page(server: RouteServer, driver: webdriver.Ch
     fill(driver, "#text", text + "errors: {tolerance: all}\n")
     driver.find_element(By.CSS_SELECTOR, "form[action$='/check'] button").click()
     until(driver, lambda _: "goes on from its checkpoint" in text_of(driver, "#checked"))
-    driver.find_element(By.CSS_SELECTOR, "#checked form button").click()
+    until(driver, lambda _: "0 of the last" in text_of(driver, "#effect"))
+    assert "+errors: {tolerance: all}" in text_of(driver, "#checked .difference")
+    driver.find_element(By.CSS_SELECTOR, "#checked form[data-json] button").click()
     until(driver, lambda _: "errors: {tolerance: all}" in text_of(driver, ".code"))
 
     assert selected == "unmatchd: drop"
     assert server.routes.entry("archive").file.text == text + "errors: {tolerance: all}\n"
+
+
+def test_a_route_is_created_and_deleted(server: RouteServer, driver: webdriver.Chrome) -> None:
+    """From another route, under a name of its own; its page has the button that removes it."""
+    driver.get(server.url)
+    driver.find_element(By.CSS_SELECTOR, "#new-route").click()
+    until(driver, lambda _: driver.find_elements(By.CSS_SELECTOR, "#template-kafka"))
+    text = server.routes.entry("archive").file.text
+    fill(driver, "#text", text.replace("name: archive", "name: copied"))
+    press(driver, "form[action$='/check'] button")
+    press(driver, "#checked form[data-json] button")
+    until(driver, lambda _: driver.current_url == f"{server.url}/routes/copied")
+    assert server.routes.entry("copied").version is not None
+    driver.find_element(By.CSS_SELECTOR, "#remove summary").click()
+    press(driver, "#remove button", confirmed=True)
+    until(driver, lambda _: driver.current_url == f"{server.url}/")
+
+    assert "copied" not in [entry.name for entry in server.routes.entries()]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from pathlib import Path
 
 from starlette.testclient import TestClient
 
@@ -14,8 +15,10 @@ from turnout.console.figures import plot
 from turnout.console.flow_counts import RecentTraffic
 from turnout.console.flow_diagram import steps_of
 from turnout.console.formatting import number, span
+from turnout.embedded import NatsServer
 from turnout.engine.counts import Counts
 from turnout.engine.flow import Flow
+from turnout.history.report import report_lines
 from turnout.routes import Route
 from turnout.server.serving import RouteServer
 from turnout.server.state import MinutePace
@@ -281,3 +284,47 @@ def test_charts_keep_the_period_of_the_address(bench: Bench, console: TestClient
     assert "The server keeps counts for" in console.get("/routes/a?range=30d").text
     assert console.get("/routes/a?range=1y").status_code == 422
     assert console.get("/routes/a?until=now").status_code == 422
+
+
+def test_a_change_is_judged_on_history(shown: TestClient) -> None:
+    """The text's lines that differ, and what it does otherwise with the last records; values are escaped."""
+    before = shown.get("/v1/routes/orders").json()
+    text = before["text"].replace("city:town", "city:<i>place</i>")
+    form = {"text": text, "digest": before["digest"]}
+    checked = shown.post("/fragments/routes/orders/check", json=form).text
+    effect = lambda text, **more: shown.post(  # noqa: E731
+        "/fragments/routes/orders/effect", json={"text": text, "count": 200, **more}
+    )
+
+    assert '<span class="removed">-  - {name: town' in checked
+    assert "data-at-once" in checked
+    assert "of the last 200 records would come out differently" in effect(text).text
+    assert "deliveries are lost" in effect(text).text
+    assert "&lt;i&gt;place" in effect(text).text
+    assert "<i>" not in effect(text).text
+    assert "<strong>0 of the last 200 records" in effect(before["text"]).text
+    assert effect(text.replace("stream: ORDERS", "stream: DEAD")).status_code == 409
+    assert effect(text, count=1_000_000).status_code == 422
+    assert effect("name: [").status_code == 422
+
+
+def test_values_in_an_effect_are_for_those_who_may_see_them(tmp_path: Path, nats_server: NatsServer) -> None:
+    """Without the right to see masked fields there are counts, but no examples."""
+    from turnout.console.history_effect import effect_of
+    from turnout.nats.wire import Connection, ConnectionOptions, Publisher, create_stream, delete_stream
+    from turnout.server.matchers import Matchers
+
+    text = f'name: a\nsource: {{format: nats, servers: "{nats_server.url}", stream: EFFECT}}\nvalue: {{format: json}}\n'
+    mask = 'transforms:\n  - {name: m, type: "MaskField$Value", fields: "card"}\n'
+    tail = f'sink: {{format: nats, servers: "{nats_server.url}"}}\n'
+    old, new = Route.parse(text + tail), Route.parse(text + mask + tail)
+    with Connection.open(ConnectionOptions.from_mapping({"servers": nats_server.url})) as connection:
+        create_stream(connection, {"name": "EFFECT", "subjects": ["effect.*"], "storage": "memory"})
+        publisher = Publisher(connection)
+        publisher.publish("effect.1", b'{"card": "4711"}', [])
+        publisher.flush()
+        reports = [effect_of(old, new, 10, Matchers(), masked=masked) for masked in (True, False)]
+        delete_stream(connection, "EFFECT")
+
+    assert [report.differences.values for report in reports] == [1, 1]
+    assert ["4711" in "\n".join(report_lines(report)) for report in reports] == [False, True]

@@ -143,6 +143,7 @@ async function problemOf(response) {
 async function showAnswer(target, response) {
   if (response.headers.get("Content-Type")?.startsWith("text/html")) {
     show(target, await response.text());
+    target.querySelectorAll("form[data-at-once]").forEach(ask);
     return;
   }
   drawn.delete(target);
