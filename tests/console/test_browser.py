@@ -259,6 +259,43 @@ def test_records_are_watched(server: RouteServer, driver: webdriver.Chrome) -> N
     assert text_of(driver, "[role=status]").startswith("Paused")
 
 
+def test_a_condition_is_tried_on_history_while_it_is_typed(server: RouteServer, driver: webdriver.Chrome) -> None:
+    """That of a new subscription as well; the page of one shows at once what it would have matched, and when."""
+    driver.get(f"{server.url}/subscriptions")
+    fill(driver, "#condition_text", "town:Oulu")
+    until(driver, lambda _: "of 400" in text_of(driver, "#trial"))
+    driver.get(f"{server.url}/subscriptions/town-oulu")
+    until(driver, lambda _: "of 400" in text_of(driver, "#trial"))
+
+    assert driver.find_elements(By.CSS_SELECTOR, "#trial svg.bars .bar")
+    assert driver.find_elements(By.CSS_SELECTOR, "#trial li a")
+
+
+def test_records_are_a_table_with_columns_of_ones_choice(server: RouteServer, driver: webdriver.Chrome) -> None:
+    """Changed fields before and after; a column can be taken away, records searched, opened and copied."""
+    driver.get(f"{server.url}/tap?route=orders")
+    driver.find_element(By.CSS_SELECTOR, "#stage option:nth-child(3)").click()
+    fill(driver, "#start", "1")
+    driver.find_element(By.CSS_SELECTOR, "form[data-tap] button").click()
+    until(driver, lambda _: len(driver.find_elements(By.CSS_SELECTOR, "#tapped .record")) >= 3)
+    driver.find_element(By.CSS_SELECTOR, "[data-pause]").click()
+    head = lambda: [one.text for one in driver.find_elements(By.CSS_SELECTOR, "#records thead th")]  # noqa: E731
+    assert "value.city" in head()
+    assert "Oulu → –" in text_of(driver, "#tapped") or "Turku → –" in text_of(driver, "#tapped")
+    driver.find_element(By.CSS_SELECTOR, "#columns summary").click()
+    driver.find_element(By.XPATH, "//label[contains(., 'value.city')]/input").click()
+    assert "value.city" not in head()
+    last = driver.find_elements(By.CSS_SELECTOR, "#tapped .record button")[-1]
+    assert last.text == "ORDERS:2"
+    last.click()
+    assert '"city"' in driver.find_element(By.CSS_SELECTOR, "#tapped .detail:not([hidden]) .before").text
+    link = driver.find_element(By.CSS_SELECTOR, "#tapped .detail:not([hidden]) a").get_attribute("href")
+    assert link == f"{server.url}/sandbox?route=orders&at=ORDERS%3A2"
+    fill(driver, "#search", '"sequence":2,')
+    rows = driver.find_elements(By.CSS_SELECTOR, "#tapped .record:not([hidden]) button")
+    assert [one.text for one in rows] == ["ORDERS:2"]
+
+
 def test_a_new_checkpoint_is_confirmed_by_a_button(server: RouteServer, driver: webdriver.Chrome) -> None:
     """A file of the folder that asks for another stream waits, and says so, until somebody presses the button."""
     file = server.routes.entry("archive").file.path
@@ -303,6 +340,19 @@ def test_a_file_is_changed_on_its_page(server: RouteServer, driver: webdriver.Ch
 
     assert selected == "unmatchd: drop"
     assert server.routes.entry("archive").file.text == text + "errors: {tolerance: all}\n"
+
+
+def test_mistakes_are_marked_beside_their_lines_while_one_types(server: RouteServer, driver: webdriver.Chrome) -> None:
+    """Lines have numbers, and a new one begins as far in as its block; history is asked by the button alone."""
+    driver.get(f"{server.url}/new-route")
+    field = driver.find_element(By.CSS_SELECTOR, "#text")
+    fill(driver, "#text", "name: a")
+    field.send_keys(Keys.ENTER, "source:", Keys.ENTER, "format: natz")
+    until(driver, lambda _: text_of(driver, ".lines .bad").strip() in ("2", "3"))
+
+    assert field.get_attribute("value") == "name: a\nsource:\n  format: natz"
+    assert text_of(driver, ".lines").split() == ["1", "2", "3"]
+    assert driver.find_elements(By.CSS_SELECTOR, "#checked [data-line]")
 
 
 def test_a_route_is_created_and_deleted(server: RouteServer, driver: webdriver.Chrome) -> None:
