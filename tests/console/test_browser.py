@@ -296,6 +296,29 @@ def test_records_are_a_table_with_columns_of_ones_choice(server: RouteServer, dr
     assert [one.text for one in rows] == ["ORDERS:2"]
 
 
+def test_hostile_records_are_text_in_the_table(server: RouteServer, driver: webdriver.Chrome) -> None:
+    """Names of fields and headers, values, the stream, and the reason of a failure."""
+    evil = "<img src=x onerror=alert(1)>"
+    record = {"stream": evil, "sequence": 1, "stage": evil, "outcome": "failed", "reason": evil}
+    side = {"topic": evil, "value": {evil: evil, "__proto__": evil}, "headers": [[evil, evil]]}
+    driver.get(f"{server.url}/tap?route=orders")
+    driver.execute_script(
+        "window.EventSource = class extends EventTarget { close() {} constructor() { super(); setTimeout(() =>"
+        " this.dispatchEvent(new MessageEvent('record', { data: arguments_ }))); } };"
+        "window.arguments_ = arguments[0];",
+        json.dumps(record | {"before": side, "after": side}),
+    )
+    with quiet(driver, server.url):
+        press(driver, "form[data-tap] button")
+        until(driver, lambda _: evil in text_of(driver, "#tapped"))
+        press(driver, "#tapped .record button")
+        columns = text_of(driver, "#columns fieldset")
+
+    assert f"value.{evil}" in columns
+    assert f"headers.{evil}" in columns
+    assert not driver.find_elements(By.CSS_SELECTOR, "#records img")
+
+
 def test_a_new_checkpoint_is_confirmed_by_a_button(server: RouteServer, driver: webdriver.Chrome) -> None:
     """A file of the folder that asks for another stream waits, and says so, until somebody presses the button."""
     file = server.routes.entry("archive").file.path
