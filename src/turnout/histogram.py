@@ -42,6 +42,24 @@ class Histogram:
         """Number of durations."""
         return sum(self.counts)
 
+    def quantile(self, share: float) -> float | None:
+        """Return the duration that this share of all does not exceed, interpolated within its bucket.
+
+        Durations in the last bucket, which has no bound, count as its lower bound. None without durations.
+
+        >>> (Histogram.of(0.004, 90) + Histogram.of(0.2, 10)).quantile(0.95)
+        0.175
+        """
+        wanted = share * self.count
+        below = 0
+        for bucket, count in enumerate(self.counts):
+            if count and below + count >= wanted:
+                low = BOUNDS[bucket - 1] if bucket else 0.0
+                high = BOUNDS[bucket] if bucket < len(BOUNDS) else low
+                return round(low + (high - low) * max(0.0, wanted - below) / count, 9)
+            below += count
+        return None
+
     def __add__(self, other: Histogram) -> Histogram:
         return Histogram(tuple(map(add, self.counts, other.counts)), self.seconds + other.seconds)
 

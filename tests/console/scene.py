@@ -165,7 +165,7 @@ def _run_orders(server: RouteServer, runner: FakeRunner) -> None:
 
 def _times(flow: Flow, scale: float) -> Flow:
     taken, failed = ({name: round(count * scale) for name, count in one.items()} for one in (flow.taken, flow.failed))
-    return Flow(taken, failed, flow.delivery)
+    return Flow(taken, failed, flow.delivery, {name: seconds * scale for name, seconds in flow.seconds.items()})
 
 
 def _deliver(server: RouteServer, route: Route) -> Counts:

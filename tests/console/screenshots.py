@@ -69,8 +69,9 @@ def _watch(driver: webdriver.Chrome) -> None:
     driver.find_element(By.CSS_SELECTOR, "#stage option:nth-child(3)").click()
     driver.find_element(By.CSS_SELECTOR, "#start").send_keys("20")
     driver.find_element(By.CSS_SELECTOR, "form[data-tap] button").click()
-    WebDriverWait(driver, 30).until(lambda _: len(driver.find_elements(By.CSS_SELECTOR, "#tapped article")) > 1)
+    WebDriverWait(driver, 30).until(lambda _: len(driver.find_elements(By.CSS_SELECTOR, "#tapped .record")) > 1)
     driver.find_element(By.CSS_SELECTOR, "[data-pause]").click()
+    driver.find_element(By.CSS_SELECTOR, "#tapped .record button").click()
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
-from tests.console.browser import MISSING, chromium, fill, prefer, quiet, text_of, until
+from tests.console.browser import MISSING, chromium, fill, prefer, press, quiet, text_of, until
 from turnout.server.events import Event
 from turnout.server.serving import RouteServer
 from turnout.server.supervisor import Phase
@@ -24,6 +24,7 @@ PAGES = (
     "/",
     "/routes/orders",
     "/routes/stock",
+    "/new-route",
     "/sandbox?route=orders&at=ORDERS:2&subscription=large-in-oulu",
     "/subscriptions",
     "/subscriptions/large-in-oulu",
@@ -31,6 +32,7 @@ PAGES = (
     "/dead-letters/orders",
     "/dead-letters/orders/1",
     "/tap?route=orders",
+    "/v1/docs",
 )
 FOCUSABLE = "a[href], button:enabled, input:not([type=hidden]), select, textarea, summary, [tabindex='0']"
 
@@ -103,6 +105,67 @@ def test_pages_fit_a_phone(server: RouteServer, driver: webdriver.Chrome) -> Non
             assert driver.execute_script("return document.documentElement.scrollWidth") <= 375, page
     finally:
         driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def test_one_time_is_read_off_all_charts(server: RouteServer, driver: webdriver.Chrome) -> None:
+    """Under the pointer or by the arrow keys, until Escape."""
+    driver.get(f"{server.url}/routes/orders?range=1h")
+    values = lambda: [one.text for one in driver.find_elements(By.CSS_SELECTOR, ".plots .value")]  # noqa: E731
+    chart = driver.find_element(By.CSS_SELECTOR, "svg.plot")
+    webdriver.ActionChains(driver).move_to_element(chart).perform()
+    until(driver, lambda _: all(values()))
+    pointed = values()
+    webdriver.ActionChains(driver).move_to_element(driver.find_element(By.CSS_SELECTOR, "h1")).perform()
+    driver.execute_script("document.querySelector('.plots').focus()")
+    driver.switch_to.active_element.send_keys(Keys.ARROW_LEFT)
+    moved = values()
+
+    assert len({text[:11] for text in pointed}) == 1
+    assert "in " in pointed[0]
+    assert "p99 " in pointed[2]
+    assert moved[0] != pointed[0]
+    driver.switch_to.active_element.send_keys(Keys.ESCAPE)
+    assert not any(values())
+
+
+def test_a_period_is_kept_while_looking_around(server: RouteServer, driver: webdriver.Chrome) -> None:
+    """Earlier, longer, and back to now; an event leads to the charts of its time."""
+    driver.get(f"{server.url}/routes/orders?range=1h")
+    driver.find_element(By.CSS_SELECTOR, "#earlier").click()
+    until(driver, lambda _: "until=" in driver.current_url)
+    end = driver.current_url.partition("until=")[2]
+    driver.find_element(By.CSS_SELECTOR, "#range-6h").click()
+    until(driver, lambda _: "range=6h" in driver.current_url)
+
+    assert driver.current_url.endswith(f"until={end}")
+    driver.find_element(By.CSS_SELECTOR, "#now").click()
+    until(driver, lambda _: "until=" not in driver.current_url)
+    driver.get(f"{server.url}/routes/billing")
+    driver.find_element(By.CSS_SELECTOR, "#events summary").click()
+    driver.find_element(By.CSS_SELECTOR, ".events a").click()
+    until(driver, lambda _: "range=15m&until=" in driver.current_url)
+
+
+def test_buttons_look_inactive_without_the_script(server: RouteServer, driver: webdriver.Chrome) -> None:
+    """What only the script can do is not offered; searching, which needs none, is."""
+    driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
+    try:
+        driver.get(f"{server.url}/routes/archive")
+        pause = driver.find_element(By.CSS_SELECTOR, "#pause").value_of_css_property("pointer-events")
+        driver.get(server.url)
+        search = driver.find_element(By.CSS_SELECTOR, ".search button").value_of_css_property("pointer-events")
+    finally:
+        driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
+
+    assert (pause, search) == ("none", "auto")
+
+
+def test_the_description_of_the_interface_leads_back(server: RouteServer, driver: webdriver.Chrome) -> None:
+    """To the console."""
+    driver.get(f"{server.url}/v1/docs")
+    driver.find_element(By.LINK_TEXT, "Console").click()
+
+    until(driver, lambda _: driver.current_url == f"{server.url}/")
 
 
 def test_the_list_follows_what_happens(server: RouteServer, driver: webdriver.Chrome) -> None:
@@ -196,6 +259,66 @@ def test_records_are_watched(server: RouteServer, driver: webdriver.Chrome) -> N
     assert text_of(driver, "[role=status]").startswith("Paused")
 
 
+def test_a_condition_is_tried_on_history_while_it_is_typed(server: RouteServer, driver: webdriver.Chrome) -> None:
+    """That of a new subscription as well; the page of one shows at once what it would have matched, and when."""
+    driver.get(f"{server.url}/subscriptions")
+    fill(driver, "#condition_text", "town:Oulu")
+    until(driver, lambda _: "of 400" in text_of(driver, "#trial"))
+    driver.get(f"{server.url}/subscriptions/town-oulu")
+    until(driver, lambda _: "of 400" in text_of(driver, "#trial"))
+
+    assert driver.find_elements(By.CSS_SELECTOR, "#trial svg.bars .bar")
+    assert driver.find_elements(By.CSS_SELECTOR, "#trial li a")
+
+
+def test_records_are_a_table_with_columns_of_ones_choice(server: RouteServer, driver: webdriver.Chrome) -> None:
+    """Changed fields before and after; a column can be taken away, records searched, opened and copied."""
+    driver.get(f"{server.url}/tap?route=orders")
+    driver.find_element(By.CSS_SELECTOR, "#stage option:nth-child(3)").click()
+    fill(driver, "#start", "1")
+    driver.find_element(By.CSS_SELECTOR, "form[data-tap] button").click()
+    until(driver, lambda _: len(driver.find_elements(By.CSS_SELECTOR, "#tapped .record")) >= 3)
+    driver.find_element(By.CSS_SELECTOR, "[data-pause]").click()
+    head = lambda: [one.text for one in driver.find_elements(By.CSS_SELECTOR, "#records thead th")]  # noqa: E731
+    assert "value.city" in head()
+    assert "Oulu → –" in text_of(driver, "#tapped") or "Turku → –" in text_of(driver, "#tapped")
+    driver.find_element(By.CSS_SELECTOR, "#columns summary").click()
+    driver.find_element(By.XPATH, "//label[contains(., 'value.city')]/input").click()
+    assert "value.city" not in head()
+    last = driver.find_elements(By.CSS_SELECTOR, "#tapped .record button")[-1]
+    assert last.text == "ORDERS:2"
+    last.click()
+    assert '"city"' in driver.find_element(By.CSS_SELECTOR, "#tapped .detail:not([hidden]) .before").text
+    link = driver.find_element(By.CSS_SELECTOR, "#tapped .detail:not([hidden]) a").get_attribute("href")
+    assert link == f"{server.url}/sandbox?route=orders&at=ORDERS%3A2"
+    fill(driver, "#search", '"sequence":2,')
+    rows = driver.find_elements(By.CSS_SELECTOR, "#tapped .record:not([hidden]) button")
+    assert [one.text for one in rows] == ["ORDERS:2"]
+
+
+def test_hostile_records_are_text_in_the_table(server: RouteServer, driver: webdriver.Chrome) -> None:
+    """Names of fields and headers, values, the stream, and the reason of a failure."""
+    evil = "<img src=x onerror=alert(1)>"
+    record = {"stream": evil, "sequence": 1, "stage": evil, "outcome": "failed", "reason": evil}
+    side = {"topic": evil, "value": {evil: evil, "__proto__": evil}, "headers": [[evil, evil]]}
+    driver.get(f"{server.url}/tap?route=orders")
+    driver.execute_script(
+        "window.EventSource = class extends EventTarget { close() {} constructor() { super(); setTimeout(() =>"
+        " this.dispatchEvent(new MessageEvent('record', { data: arguments_ }))); } };"
+        "window.arguments_ = arguments[0];",
+        json.dumps(record | {"before": side, "after": side}),
+    )
+    with quiet(driver, server.url):
+        press(driver, "form[data-tap] button")
+        until(driver, lambda _: evil in text_of(driver, "#tapped"))
+        press(driver, "#tapped .record button")
+        columns = text_of(driver, "#columns fieldset")
+
+    assert f"value.{evil}" in columns
+    assert f"headers.{evil}" in columns
+    assert not driver.find_elements(By.CSS_SELECTOR, "#records img")
+
+
 def test_a_new_checkpoint_is_confirmed_by_a_button(server: RouteServer, driver: webdriver.Chrome) -> None:
     """A file of the folder that asks for another stream waits, and says so, until somebody presses the button."""
     file = server.routes.entry("archive").file.path
@@ -233,8 +356,41 @@ def test_a_file_is_changed_on_its_page(server: RouteServer, driver: webdriver.Ch
     fill(driver, "#text", text + "errors: {tolerance: all}\n")
     driver.find_element(By.CSS_SELECTOR, "form[action$='/check'] button").click()
     until(driver, lambda _: "goes on from its checkpoint" in text_of(driver, "#checked"))
-    driver.find_element(By.CSS_SELECTOR, "#checked form button").click()
+    until(driver, lambda _: "0 of the last" in text_of(driver, "#effect"))
+    assert "+errors: {tolerance: all}" in text_of(driver, "#checked .difference")
+    driver.find_element(By.CSS_SELECTOR, "#checked form[data-json] button").click()
     until(driver, lambda _: "errors: {tolerance: all}" in text_of(driver, ".code"))
 
     assert selected == "unmatchd: drop"
     assert server.routes.entry("archive").file.text == text + "errors: {tolerance: all}\n"
+
+
+def test_mistakes_are_marked_beside_their_lines_while_one_types(server: RouteServer, driver: webdriver.Chrome) -> None:
+    """Lines have numbers, and a new one begins as far in as its block; history is asked by the button alone."""
+    driver.get(f"{server.url}/new-route")
+    field = driver.find_element(By.CSS_SELECTOR, "#text")
+    fill(driver, "#text", "name: a")
+    field.send_keys(Keys.ENTER, "source:", Keys.ENTER, "format: natz")
+    until(driver, lambda _: text_of(driver, ".lines .bad").strip() in ("2", "3"))
+
+    assert field.get_attribute("value") == "name: a\nsource:\n  format: natz"
+    assert text_of(driver, ".lines").split() == ["1", "2", "3"]
+    assert driver.find_elements(By.CSS_SELECTOR, "#checked [data-line]")
+
+
+def test_a_route_is_created_and_deleted(server: RouteServer, driver: webdriver.Chrome) -> None:
+    """From another route, under a name of its own; its page has the button that removes it."""
+    driver.get(server.url)
+    driver.find_element(By.CSS_SELECTOR, "#new-route").click()
+    until(driver, lambda _: driver.find_elements(By.CSS_SELECTOR, "#template-kafka"))
+    text = server.routes.entry("archive").file.text
+    fill(driver, "#text", text.replace("name: archive", "name: copied"))
+    press(driver, "form[action$='/check'] button")
+    press(driver, "#checked form[data-json] button")
+    until(driver, lambda _: driver.current_url == f"{server.url}/routes/copied")
+    assert server.routes.entry("copied").version is not None
+    driver.find_element(By.CSS_SELECTOR, "#remove summary").click()
+    press(driver, "#remove button", confirmed=True)
+    until(driver, lambda _: driver.current_url == f"{server.url}/")
+
+    assert "copied" not in [entry.name for entry in server.routes.entries()]

@@ -150,3 +150,17 @@ def test_flows_are_added_up_and_read_back() -> None:
     assert Flow.from_dict(json.loads(json.dumps(both.as_dict()))) == both
     assert Histogram.from_dict({"buckets": {"0.003": 2}, "seconds": 0.005}).counts == Histogram.of(0.004, 2).counts
     assert Counts(read=1, flow=one) == Counts(read=1)
+
+
+def test_stages_tell_how_long_they_took() -> None:
+    """Each that the records passed, decoding as one; times add up, and old files have none."""
+    engine = program(SINK, DEAD, WANTED, text=_CHAIN)
+    seconds = engine.run(batch(RECORDS), towns("Oulu")).counts.flow.seconds
+
+    assert set(seconds) == {"value", "old", "transforms.sink", "mapping", "match", "sink"}
+    assert all(took > 0 for took in seconds.values())
+    both = Flow(seconds={"old": 0.5}) + Flow(seconds={"old": 0.25, "new": 1.0})
+    assert dict(both.seconds) == {"old": 0.75, "new": 1.0}
+    assert Flow.from_dict(json.loads(json.dumps(both.as_dict()))).seconds == both.seconds
+    before = {name: part for name, part in both.as_dict().items() if name != "seconds"}
+    assert Flow.from_dict(before).seconds == {}

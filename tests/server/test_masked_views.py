@@ -81,6 +81,9 @@ STATUS = (
 DELIVERIES = {"GET /v1/feeds/{id:id}", "POST /v1/feeds/{id:id}"}
 """Messages as a subscription's destinations get them, for who may read the subscription."""
 
+JUDGED = {"POST /fragments/routes/{name}/effect"}
+"""Examples of records that a changed route treats otherwise."""
+
 WITHOUT_CONTENT = """
 GET /connector-plugins
 PUT /connector-plugins/{kind}/config/validate
@@ -95,6 +98,7 @@ POST /connectors/{name}/tasks/{task:number}/restart
 GET /dead-letters
 GET /fragments/condition
 POST /fragments/index
+POST /fragments/new-route/check
 POST /fragments/routes/{name}/check
 GET /fragments/routes/{name}/control
 GET /fragments/routes/{name}/pending
@@ -103,6 +107,7 @@ GET /fragments/routes/{name}/replay
 GET /fragments/routes/{name}/reset
 GET /live
 GET /metrics
+GET /new-route
 GET /ready
 GET /sign-in
 POST /sign-in
@@ -148,7 +153,7 @@ def test_every_request_is_known_to_hold_content_or_not(bench: Bench) -> None:
     routers = [included.original_router for included in app.routes if hasattr(included, "original_router")]
     known = {f"{method} {route.path}" for router in routers for route in router.routes for method in route.methods}
 
-    assert known == {*VIEWS, *STATUS, *DELIVERIES, *WITHOUT_CONTENT.strip().splitlines()}
+    assert known == {*VIEWS, *STATUS, *DELIVERIES, *JUDGED, *WITHOUT_CONTENT.strip().splitlines()}
 
 
 def tokens_of(folder: Path) -> tuple[Path, dict[str, str]]:
@@ -324,3 +329,16 @@ def test_why_a_route_failed_does_not_quote_a_record(bench: Bench, caplog: pytest
             assert SECRET not in answer.text, path
     assert not any(SECRET in json.dumps(event.detail) for event in bench.state.recent_events("cards", 100))
     assert SECRET in caplog.text
+
+
+def test_examples_of_a_change_are_for_those_who_may_see_them(scene: Scene) -> None:
+    """Reasons of new failures quote values, for those alone who may see them; others have the counts."""
+    text = scene.ask("seer", "GET /v1/routes/{name}").json()["text"]
+    failing = text.replace(", predicate: {type: HasHeaderKey, name: Small}", "")
+    (request,) = JUDGED
+    answers = {who: scene.ask(who, request, json={"text": failing, "count": 10}) for who in ("seer", "reader")}
+
+    assert [answer.status_code for answer in answers.values()] == [200, 200]
+    assert SECRET in answers["seer"].text
+    assert SECRET not in answers["reader"].text
+    assert "would come out differently" in answers["reader"].text

@@ -55,6 +55,8 @@ def test_counts_add_up_by_minute_and_are_kept_for_so_long(tmp_path: Path) -> Non
 
         assert [(count.at, count.counts.read) for count in state.counts("r")] == [(3000, 5), (3060, 4)]
         assert [count.at for count in state.counts("r", since=3001)] == [3060]
+        assert [(count.at, count.counts.read) for count in state.counts("r", step=300)] == [(3000, 9)]
+        assert [count.at for count in state.counts("r", until=3060)] == [3000]
 
 
 def test_one_wrong_reading_of_the_clock_deletes_no_counts(tmp_path: Path) -> None:

@@ -8,12 +8,12 @@ from pathlib import Path
 from fastapi import FastAPI
 from starlette.staticfiles import StaticFiles
 
-from turnout.console.pages import dead_letters, route, routes, sandbox, sign_in, subscriptions, tap
+from turnout.console.pages import dead_letters, new_route, route, routes, sandbox, sign_in, subscriptions, tap
 from turnout.console.render import answer_people_with_pages
 from turnout.server.security import Authenticator, Entrance
 
 _STATIC = Path(str(files("turnout.console"))) / "static"
-_ROUTERS = (routes.router, route.router, sandbox.router, subscriptions.router, dead_letters.router, tap.router)
+_PAGES = (routes, route, new_route, sandbox, subscriptions, dead_letters, tap)
 
 
 def add_console(app: FastAPI, authenticator: Authenticator | None = None) -> Entrance:
@@ -23,8 +23,8 @@ def add_console(app: FastAPI, authenticator: Authenticator | None = None) -> Ent
         app: the server's, not yet behind its gate.
         authenticator: knows whose a token is; None where nobody needs one.
     """
-    for router in _ROUTERS:
-        app.include_router(router)
+    for pages in _PAGES:
+        app.include_router(pages.router)
     app.mount("/static", StaticFiles(directory=_STATIC), name="static")
     app.state.signs_in = authenticator is not None
     answer_people_with_pages(app)

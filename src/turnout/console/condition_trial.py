@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from turnout.conditions import Condition, leaves
 from turnout.engine import Program
@@ -36,12 +39,16 @@ class Trial:
         gone: number of records that were filtered, lost or failed before they were matched.
         matched: number of records that match.
         hits: the last of them.
+        times: of the tested records that have one, in seconds since the epoch.
+        matched_times: likewise of those that match.
     """
 
     records: int
     gone: int
     matched: int
     hits: tuple[Hit, ...]
+    times: Sequence[float] = ()
+    matched_times: Sequence[float] = ()
 
 
 def trial_of(route: Route, condition: Condition, count: int, *, masked: bool = False) -> Trial:
@@ -62,14 +69,20 @@ def trial_of(route: Route, condition: Condition, count: int, *, masked: bool = F
     keys = sorted({leaf.key for leaf in leaves(condition)})
     records = gone = matched = 0
     hits: list[Hit] = []
+    times: list[float] = []
+    matched_times: list[float] = []
     for batch in adapter_of(route.source).last_records(count):
         transformed = program.transformed(batch)
         alive = transformed.alive
         columns = program.metadata.columns(transformed, alive, keys)
         rows = index.match(columns, len(alive)).rows.tolist()
         records, gone, matched = records + len(batch), gone + len(batch) - len(alive), matched + len(rows)
+        # In microseconds; of the whole batch, whose first and last record bound the picture.
+        stored = transformed.by_row(transformed.timestamps, np.arange(len(batch)))
+        times += [at / 1e6 for at in stored if at is not None]
+        matched_times += [at / 1e6 for at in (stored[int(alive[row])] for row in rows) if at is not None]
         places = origins(batch)
         for row in rows[-_HITS:]:
             at = int(alive[row])
             hits.append(Hit(str(places[at]), readable_texts(texts_of(columns, row))))
-    return Trial(records, gone, matched, tuple(reversed(hits[-_HITS:])))
+    return Trial(records, gone, matched, tuple(reversed(hits[-_HITS:])), times, matched_times)

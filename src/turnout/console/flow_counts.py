@@ -49,17 +49,23 @@ class RecentTraffic:
         return total, recent / self.recent_seconds
 
 
-def traffic_of(state: State, route: str, seconds: float = HOUR, now: float | None = None) -> RecentTraffic:
-    """The traffic of a route in the last *seconds* seconds."""
-    now = time.time() if now is None else now
+def recent_of(state: State, route: str, now: float) -> tuple[Counts, float]:
+    """Return the counts of a route in the minute that is over and the one that has begun, and their duration."""
+    since = int(now // 60) * 60 - _RECENT
+    return sum((minute.counts for minute in state.counts(route, since)), Counts()), now - since
+
+
+def traffic_of(state: State, route: str) -> RecentTraffic:
+    """Return the traffic of a route in the last hour."""
+    now = time.time()
     this_minute = int(now // 60) * 60
-    first = this_minute - int(seconds // 60 - 1) * 60
+    first = this_minute - HOUR + 60
     minutes = {minute.at: minute for minute in state.counts(route, first)}
     by_minute = [minutes.get(at, MinuteCounts(at, Counts())) for at in range(first, this_minute + 60, 60)]
-    recent = [minute.counts for minute in by_minute if minute.at >= this_minute - _RECENT]
+    recent = [minute for minute in by_minute if minute.at >= this_minute - _RECENT]
     return RecentTraffic(
         total=sum((minute.counts for minute in by_minute), Counts()),
-        recent=sum(recent, Counts()),
+        recent=sum((minute.counts for minute in recent), Counts()),
         recent_seconds=_RECENT + now - this_minute,
         read=[minute.counts.read / 60 for minute in by_minute],
         sent=[minute.counts.messages / 60 for minute in by_minute],

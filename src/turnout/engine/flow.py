@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeVar
 
 from turnout.histogram import Histogram
 from turnout.records.types import Fields
 from turnout.routes import Route
 from turnout.untrusted import JsonObject
+
+N = TypeVar("N", int, float)
 
 SOURCE: Final = "source"
 KEY: Final = "key"
@@ -73,41 +76,56 @@ class Flow:
         failed: of those, the ones that came no further because of a failure.
         delivery: how long messages took from their publishing to their acknowledgement, dead letters included; known
             where the stage itself publishes, which is where all sinks are NATS.
+        seconds: time that each stage took, summed over the tasks; no part of equality.
     """
 
     taken: Mapping[str, int] = field(default_factory=dict)
     failed: Mapping[str, int] = field(default_factory=dict)
     delivery: Histogram = field(default_factory=Histogram)
+    seconds: Mapping[str, float] = field(default_factory=dict, compare=False)
 
     def __add__(self, other: Flow) -> Flow:
-        return Flow(
-            _sum(self.taken, other.taken, 1), _sum(self.failed, other.failed, 1), self.delivery + other.delivery
-        )
+        return self._with(other, 1, self.delivery + other.delivery)
 
     def __sub__(self, other: Flow) -> Flow:
-        return Flow(
-            _sum(self.taken, other.taken, -1), _sum(self.failed, other.failed, -1), self.delivery - other.delivery
-        )
+        return self._with(other, -1, self.delivery - other.delivery)
+
+    def _with(self, other: Flow, sign: int, delivery: Histogram) -> Flow:
+        taken, failed = _sum(self.taken, other.taken, sign), _sum(self.failed, other.failed, sign)
+        return Flow(taken, failed, delivery, _sum(self.seconds, other.seconds, sign))
 
     def as_dict(self) -> JsonObject:
         """Return the flow as JSON values."""
-        return {"stages": dict(self.taken), "failed": dict(self.failed), "delivery": self.delivery.as_dict()}
+        return {
+            "stages": dict(self.taken),
+            "failed": dict(self.failed),
+            "delivery": self.delivery.as_dict(),
+            "seconds": {name: round(seconds, 6) for name, seconds in self.seconds.items()},
+        }
 
     @classmethod
     def from_dict(cls, written: Fields) -> Flow:
         """Inverse of `as_dict`."""
-        return cls(written["stages"], written["failed"], Histogram.from_dict(written["delivery"]))
+        delivery = Histogram.from_dict(written["delivery"])
+        # A server that was upgraded has counts without times.
+        return cls(written["stages"], written["failed"], delivery, written.get("seconds", {}))
 
 
-def _sum(one: Mapping[str, int], other: Mapping[str, int], sign: int) -> dict[str, int]:
+def _sum(one: Mapping[str, N], other: Mapping[str, N], sign: int) -> dict[str, N]:
     """Return *one* plus *sign* times *other* by name, names of *one* first; stages without failures have no entry."""
-    return {**one, **{name: one.get(name, 0) + sign * count for name, count in other.items()}}
+    return {**one, **{name: one.get(name, type(count)(0)) + sign * count for name, count in other.items()}}
 
 
 class StageCounter:
-    """Counts one batch by stage: each stage reports how many records are left at its start."""
+    """Counts one batch by stage: each stage reports how many records are left at its start.
 
-    def __init__(self) -> None:
+    Args:
+        begun: time at which decoding began, by `time.perf_counter`, in seconds.
+    """
+
+    def __init__(self, begun: float) -> None:
+        self._seconds: dict[str, float] = {}
+        self._since = begun
         self._taken: dict[str, int] = {}
         self._failed: Counter[str] = Counter()
         self._stage = ""
@@ -122,8 +140,22 @@ class StageCounter:
             failures: how many have failed before it; those that are new failed in the stage before.
         """
         self._count_failures(failures)
+        self._time()
         self._stage = stage
         self._taken[stage] = records
+
+    def decoded(self, records: int, keys: int) -> None:
+        """Count the stages of decoding, which are one step; *keys* failed at their key."""
+        for stage, left, failures in ((SOURCE, records, 0), (KEY, records, 0), (VALUE, records - keys, keys)):
+            self._count_failures(failures)
+            self._stage = stage
+            self._taken[stage] = left
+        self._time()
+
+    def _time(self) -> None:
+        now = time.perf_counter()
+        self._seconds[self._stage] = self._seconds.get(self._stage, 0.0) + now - self._since
+        self._since = now
 
     def _count_failures(self, failures: int) -> None:
         if failures != self._failures:
@@ -132,4 +164,4 @@ class StageCounter:
 
     def flow(self, stages: Sequence[str]) -> Flow:
         """Return the counts of these stages."""
-        return Flow({name: self._taken.get(name, 0) for name in stages}, dict(self._failed))
+        return Flow({name: self._taken.get(name, 0) for name in stages}, dict(self._failed), seconds=self._seconds)

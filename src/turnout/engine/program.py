@@ -6,6 +6,7 @@ with the stage, the reason and the bytes that it came as; nothing else of the ba
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -21,7 +22,7 @@ from turnout.engine.dead_letters import dead_letters
 from turnout.engine.deliveries import Fanout, OutgoingDeliveries, OwnTopics
 from turnout.engine.failures import FailureLog, stop_at
 from turnout.engine.feed_matches import FeedMatches
-from turnout.engine.flow import DEAD_LETTER, KEY, MAPPING, MATCH, SINK, SOURCE, VALUE, StageCounter, Stages
+from turnout.engine.flow import DEAD_LETTER, MAPPING, MATCH, SINK, StageCounter, Stages
 from turnout.engine.headers import HeaderRules
 from turnout.engine.lineage import LineageHeaders
 from turnout.engine.messages import Messages, record_columns
@@ -132,10 +133,12 @@ class Program:
         return traced(self.route, ended, result.counts, result.messages, index)
 
     def _run(self, batch: ArrowBatch, index: Index | None, watch: Watch) -> tuple[Result, BatchOutcome]:
+        stages = StageCounter(time.perf_counter())
         records, consumed = batch_of(batch, self.key, self.value)
         watch.decoded(records, consumed)
         log = FailureLog(self.route.errors, consumed)
-        stages = _decoded(records)
+        keys = sum(failure.stage == "KEY_CONVERTER" for failure in records.failures.values())
+        stages.decoded(len(records), keys)
         for stage, name in zip(self.chain.stages, self._stages.transforms, strict=True):
             watch.before(stage, records)
             stages.enter(name, records.alive_count, len(records.failures))
@@ -324,16 +327,6 @@ class Program:
                 messages, np.array(rows, np.int64), consumed, None if index is None else index.revision
             )
         return messages
-
-
-def _decoded(records: Batch) -> StageCounter:
-    """Return a stage counter with the decoding stages counted, which process all records."""
-    keys = sum(failure.stage == "KEY_CONVERTER" for failure in records.failures.values())
-    stages = StageCounter()
-    stages.enter(SOURCE, len(records), 0)
-    stages.enter(KEY, len(records), 0)
-    stages.enter(VALUE, len(records) - keys, keys)
-    return stages
 
 
 _UNWATCHED = Watch()

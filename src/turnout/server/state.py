@@ -192,6 +192,11 @@ class State:
             self._db.close()
             self._lock_file.release()
 
+    @property
+    def kept_seconds(self) -> float:
+        """Age up to which the counts of each minute are kept."""
+        return self._retention.counts
+
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
         with self._lock:
@@ -314,18 +319,28 @@ class State:
         query = f"SELECT route, {sums} FROM losses WHERE minute >= ? AND minute < ? GROUP BY route"  # noqa: S608
         return {str(route): Losses(*numbers) for route, *numbers in self._rows(query, since, until)}
 
-    def counts(self, route: str, since: float = 0.0) -> list[MinuteCounts]:
-        """The counts of each minute in which something was done, the oldest first."""
-        query = "SELECT minute, counts FROM counts WHERE route = ? AND minute >= ? ORDER BY minute"
-        return [MinuteCounts(row[0], _counts(row[1])) for row in self._rows(query, route, since)]
+    def counts(self, route: str, since: float = 0.0, until: float = float("inf"), step: int = 60) -> list[MinuteCounts]:
+        """Return the sums of the counts of a route, the oldest first; nothing for a period in which nothing was done.
 
-    def pace(self, route: str, since: float = 0.0) -> list[MinutePace]:
-        """Return the latencies of a route by minute, the oldest first."""
+        Args:
+            route: its name.
+            since: the first minute, in seconds since the epoch.
+            until: the minute to stop before.
+            step: length of a period in seconds; periods begin at multiples of it.
+        """
+        query = "SELECT minute, counts FROM counts WHERE route = ? AND minute >= ? AND minute < ? ORDER BY minute"
+        periods: dict[int, dict[str, Any]] = {}
+        for minute, text in self._rows(query, route, since, until):
+            _merge(periods.setdefault(minute // step * step, {}), json.loads(text))
+        return [MinuteCounts(at, _counts(total)) for at, total in periods.items()]
+
+    def pace(self, route: str, since: float = 0.0, until: float = float("inf"), step: int = 60) -> list[MinutePace]:
+        """Return the latencies of a route by period, as `counts` does."""
         query = (
-            "SELECT minute, batches, seconds, lag_records, lag_seconds FROM pace"
-            " WHERE route = ? AND minute >= ? ORDER BY minute"
+            "SELECT minute / ? * ? AS period, sum(batches), sum(seconds), max(lag_records), max(lag_seconds) FROM pace"
+            " WHERE route = ? AND minute >= ? AND minute < ? GROUP BY period ORDER BY period"
         )
-        return [MinutePace(*row) for row in self._rows(query, route, since)]
+        return [MinutePace(*row) for row in self._rows(query, step, step, route, since, until)]
 
     # Events
 
@@ -369,15 +384,23 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _counts(text: str) -> Counts:
-    written = json.loads(text)
+def _merge(total: dict[str, Any], more: Mapping[str, Any]) -> None:
+    """Add the numbers of *more*, at any depth, to *total*: many minutes are summed before objects are made of them."""
+    for name, value in more.items():
+        if isinstance(value, dict):
+            _merge(total.setdefault(name, {}), value)
+        else:
+            total[name] = total.get(name, 0) + value
+
+
+def _counts(written: dict[str, Any]) -> Counts:
     flow = written.pop("flow", None)
     return Counts.of(written, None if flow is None else Flow.from_dict(flow))
 
 
 def _add_counts(db: sqlite3.Connection, route: str, minute: int, more: Counts) -> None:
     before = db.execute("SELECT counts FROM counts WHERE route = ? AND minute = ?", (route, minute)).fetchone()
-    total = more + _counts(before[0]) if before else more
+    total = more + _counts(json.loads(before[0])) if before else more
     row = (route, minute, json.dumps({**total.as_dict(), "flow": total.flow.as_dict()}))
     db.execute("INSERT OR REPLACE INTO counts VALUES (?, ?, ?)", row)
     lost = [getattr(total, name) for name in LOSSES]

@@ -154,3 +154,23 @@ def test_sequences_of_a_redrive_are_numbers(shown: TestClient, written: object) 
 
     assert shown.post(path, json={"dry_run": True, "sequences": written}).status_code == 422
     assert shown.post(path, json={"dry_run": True, "sequences": [1.0]}).status_code == 200
+
+
+def test_letters_are_searched_and_have_columns_of_ones_choice(shown: TestClient) -> None:
+    """In their reasons and records; links keep both, and a redrive of everything is not offered beside a search."""
+    every = shown.get("/dead-letters/orders").text
+    found = shown.get(
+        "/dead-letters/orders", params={"q": '"city": "oulu"', "column": ["value.city", "value.<b>"]}
+    ).text
+    nothing = shown.get("/dead-letters/orders?q=nowhere-to-be-found").text
+
+    assert '<input type="checkbox" name="column" value="value.city">' in every
+    assert 'id="redrive"' in every
+    assert '<td data-name="value.city"><code>Oulu</code></td>' in found
+    assert "<code>Turku</code>" not in found
+    assert "value.&lt;b&gt;" in found
+    assert "<b>" not in found
+    assert "&amp;q=%22city%22%3A+%22oulu%22&amp;column=value.city&amp;column=value.%3Cb%3E" in found
+    assert 'id="redrive"' not in found
+    assert re.search(r"<p>0 of \d+ wait", nothing)
+    assert shown.get("/dead-letters/orders", params={"column": ["a"] * 21}).status_code == 422

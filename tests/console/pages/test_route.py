@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from pathlib import Path
 
 from starlette.testclient import TestClient
 
@@ -14,8 +15,10 @@ from turnout.console.figures import plot
 from turnout.console.flow_counts import RecentTraffic
 from turnout.console.flow_diagram import steps_of
 from turnout.console.formatting import number, span
+from turnout.embedded import NatsServer
 from turnout.engine.counts import Counts
 from turnout.engine.flow import Flow
+from turnout.history.report import report_lines
 from turnout.routes import Route
 from turnout.server.serving import RouteServer
 from turnout.server.state import MinutePace
@@ -76,10 +79,14 @@ def test_the_page_shows_flow_plots_file_and_what_can_be_done(shown: TestClient) 
     widths = [float(height) for height in re.findall(r'class="trunk"[^>]*height="([\d.]+)"', page)]
     assert widths == sorted(widths, reverse=True)
     assert widths[0] > widths[-1] > 0
-    assert len(re.findall(r'<svg class="plot"', page)) == 4
-    pictures = dict(re.findall(r'<figcaption>(.*?)</figcaption>(<svg class="plot".*?</svg>)', page, re.DOTALL))
-    assert "nothing yet" not in pictures["Time of a micro-batch"]
-    assert "nothing yet" not in pictures["From publishing to acknowledged"]
+    assert len(re.findall(r'<svg class="plot"', page)) == 7
+    pictures = dict(
+        re.findall(r'<figcaption>([\w, 0-9-]*?) <.*?</figcaption>(<svg class="plot".*?</svg>)', page, re.DOTALL)
+    )
+    assert len(pictures) == 7
+    assert [title for title, drawn in pictures.items() if "nothing yet" in drawn] == []
+    assert "town" in pictures["Time of each stage for 1,000 records"]
+    assert "p99" in pictures["From publishing to acknowledged"]
     assert list(re.findall(r'action="/v1/routes/orders/(\w+)"', page)) == [
         "pause", "resume", "restart", "offsets"
     ]  # fmt: skip
@@ -256,3 +263,68 @@ def test_an_axis_names_no_value_twice() -> None:
     ]
 
     assert ticks == [["0", "1"], ["0 s", "0.5 s", "1.0 s"]]
+
+
+def test_charts_keep_the_period_of_the_address(bench: Bench, console: TestClient) -> None:
+    """All have one; links to other lengths keep its end, and what was done outside of it is not counted."""
+    bench.start("a")
+    noon = int(time.time()) // 3600 * 3600 - 86_400
+    for at, read in ((noon - 60, 600), (noon - 2 * 3600, 7), (noon + 60, 9)):
+        bench.state.add_counts("a", Counts(read=read, messages=read // 2, dead_lettered=60), at)
+        bench.state.add_pace("a", MinutePace(at, 1, 0.5, 10, 2.5))
+    page = console.get(f"/routes/a?range=1h&until={noon}").text
+
+    assert "600 read" in page
+    assert "in 10.0/s" in page
+    assert "dead-lettered 1.0/s" in page
+    assert f'href="?range=6h&amp;until={noon}"' in page
+    assert f'href="?range=1h&amp;until={noon - 3600}"' in page
+    assert f'data-live="/fragments/routes/a/pictures?range=1h&amp;until={noon}"' in page
+    assert "607 read" in console.get(f"/routes/a?range=6h&until={noon}").text
+    assert "The server keeps counts for" in console.get("/routes/a?range=30d").text
+    assert console.get("/routes/a?range=1y").status_code == 422
+    assert console.get("/routes/a?until=now").status_code == 422
+
+
+def test_a_change_is_judged_on_history(shown: TestClient) -> None:
+    """The text's lines that differ, and what it does otherwise with the last records; values are escaped."""
+    before = shown.get("/v1/routes/orders").json()
+    text = before["text"].replace("city:town", "city:<i>place</i>")
+    form = {"text": text, "digest": before["digest"]}
+    checked = shown.post("/fragments/routes/orders/check", json=form).text
+    effect = lambda text, **more: shown.post(  # noqa: E731
+        "/fragments/routes/orders/effect", json={"text": text, "count": 200, **more}
+    )
+
+    assert '<span class="removed">-  - {name: town' in checked
+    assert "data-at-once" in checked
+    assert "of the last 200 records would come out differently" in effect(text).text
+    assert "deliveries are lost" in effect(text).text
+    assert "&lt;i&gt;place" in effect(text).text
+    assert "<i>" not in effect(text).text
+    assert "<strong>0 of the last 200 records" in effect(before["text"]).text
+    assert effect(text.replace("stream: ORDERS", "stream: DEAD")).status_code == 409
+    assert effect(text, count=1_000_000).status_code == 422
+    assert effect("name: [").status_code == 422
+
+
+def test_values_in_an_effect_are_for_those_who_may_see_them(tmp_path: Path, nats_server: NatsServer) -> None:
+    """Without the right to see masked fields there are counts, but no examples."""
+    from turnout.console.history_effect import effect_of
+    from turnout.nats.wire import Connection, ConnectionOptions, Publisher, create_stream, delete_stream
+    from turnout.server.matchers import Matchers
+
+    text = f'name: a\nsource: {{format: nats, servers: "{nats_server.url}", stream: EFFECT}}\nvalue: {{format: json}}\n'
+    mask = 'transforms:\n  - {name: m, type: "MaskField$Value", fields: "card"}\n'
+    tail = f'sink: {{format: nats, servers: "{nats_server.url}"}}\n'
+    old, new = Route.parse(text + tail), Route.parse(text + mask + tail)
+    with Connection.open(ConnectionOptions.from_mapping({"servers": nats_server.url})) as connection:
+        create_stream(connection, {"name": "EFFECT", "subjects": ["effect.*"], "storage": "memory"})
+        publisher = Publisher(connection)
+        publisher.publish("effect.1", b'{"card": "4711"}', [])
+        publisher.flush()
+        reports = [effect_of(old, new, 10, Matchers(), masked=masked) for masked in (True, False)]
+        delete_stream(connection, "EFFECT")
+
+    assert [report.differences.values for report in reports] == [1, 1]
+    assert ["4711" in "\n".join(report_lines(report)) for report in reports] == [False, True]

@@ -115,3 +115,24 @@ def test_nothing_is_inline_and_nothing_is_from_elsewhere(bench: Bench, console: 
         assert not re.search(r'(src|href|action)="(https?:)?//', page.text), path
         assert re.findall(r"<script[^>]*>", page.text) == ['<script type="module" src="/static/console.js">']
     assert console.get("/static/console.js").headers["content-type"].startswith("text/javascript")
+
+
+def test_routes_are_sorted_and_filtered(bench: Bench, console: TestClient) -> None:
+    """By a column, again in the opposite order; by state; links keep the rest of the address."""
+    bench.start("alpha", "beta", "gamma")
+    for name, read in (("alpha", 5), ("beta", 50), ("gamma", 20)):
+        bench.state.add_counts(name, Counts(read=read, dead_lettered=60 - read), time.time())
+    bench.routes.pause("gamma", who="ann")
+    bench.wait_phase("gamma", Phase.PAUSED)
+
+    page = console.get("/?sort=in&q=a&show=all").text
+    assert names(page) == ["beta", "gamma", "alpha"]
+    assert names(console.get("/?sort=-in").text) == ["alpha", "gamma", "beta"]
+    assert names(console.get("/?sort=-name").text) == ["gamma", "beta", "alpha"]
+    assert names(console.get("/?sort=dead-lettered").text) == ["alpha", "gamma", "beta"]
+    assert names(console.get("/?state=paused").text) == ["gamma"]
+    assert 'aria-sort="descending"><a id="sort-in" href="?q=a&amp;sort=-in"' in page
+    assert 'href="?q=a&amp;sort=name"' in page
+    assert 'data-live="/fragments/routes?q=a&amp;sort=in&amp;page=1"' in page
+    assert console.get("/?sort=secret").status_code == 422
+    assert console.get("/?state=tired").status_code == 422

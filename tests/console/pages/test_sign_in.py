@@ -23,10 +23,10 @@ PAGE = {"Accept": "text/html"}
 
 def test_a_browser_without_a_token_is_sent_to_sign_in(closed: TestClient) -> None:
     """And comes back to where it wanted to go; a program is told what it lacks."""
-    sent = closed.get("/routes/a?over=day", headers=PAGE)
+    sent = closed.get("/routes/a?range=24h", headers=PAGE)
 
-    assert (sent.status_code, sent.headers["location"]) == (303, "/sign-in?next=%2Froutes%2Fa%3Fover%3Dday")
-    assert 'data-then="/routes/a?over=day"' in closed.get(sent.headers["location"], headers=PAGE).text
+    assert (sent.status_code, sent.headers["location"]) == (303, "/sign-in?next=%2Froutes%2Fa%3Frange%3D24h")
+    assert 'data-then="/routes/a?range=24h"' in closed.get(sent.headers["location"], headers=PAGE).text
     assert 'data-then="/"' in closed.get("/sign-in?next=//elsewhere.example", headers=PAGE).text
     assert closed.get("/v1/routes").status_code == 401
     assert [closed.get(path, headers=PAGE).status_code for path in ("/v1/routes", "/metrics", "/v1/docs")] == [

@@ -1,7 +1,8 @@
-"""A value over time, with axes."""
+"""Values over time, with axes."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
@@ -12,6 +13,7 @@ _WIDTH, _HEIGHT = 560, 170
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 8, 10, 22
 _CHARACTER = 6.5
 """Width of a character of the axes, in the size that `console.css` gives them, rounded up."""
+_DAY = 86_400
 _GAP = 3
 """Number of steps without a value after which the line is interrupted."""
 
@@ -23,19 +25,29 @@ class Point(NamedTuple):
     value: float
 
 
-def plot(points: Sequence[Point], begin: float, end: float, *, title: str, shown: Callable[[float], str]) -> Markup:
-    """Draw a line over time, interrupted at long gaps between points.
+class Series(NamedTuple):
+    """Line of a plot; its name is "" if it is the only one."""
+
+    name: str
+    points: Sequence[Point]
+
+
+def plot(series: Sequence[Series], begin: float, end: float, *, title: str, shown: Callable[[float], str]) -> Markup:
+    """Draw lines over time, interrupted at long gaps between points.
+
+    The picture carries its values as text for the console's script, which shows those under the pointer.
 
     Args:
-        points: in the order of time.
+        series: the lines, their points in the order of time.
         begin: left end of the axis, in seconds since the epoch.
         end: right end.
         title: title of the plot, for screen readers.
         shown: a value as the axis tells it.
     """
-    most = _ceiling(max((point.value for point in points), default=0.0))
-    values = _ticks(most, shown)
-    left = max(_LEFT, max(len(shown(value)) for value in values) * _CHARACTER + 8)
+    values = [point.value for line in series for point in line.points]
+    most = _ceiling(max(values, default=0.0))
+    ticks = _ticks(most, shown)
+    left = max(_LEFT, max(len(shown(tick)) for tick in ticks) * _CHARACTER + 8)
 
     def x(at: float) -> float:
         return left + (at - begin) / (end - begin) * (_WIDTH - left - _RIGHT)
@@ -43,28 +55,53 @@ def plot(points: Sequence[Point], begin: float, end: float, *, title: str, shown
     def y(value: float) -> float:
         return _HEIGHT - _BOTTOM - value / most * (_HEIGHT - _TOP - _BOTTOM)
 
-    parts = [*_grid(left, [(y(value), shown(value)) for value in values]), *_times(begin, end, x)]
-    runs = _runs(points, (end - begin) / 60 * _GAP)
-    parts += [_polyline([(x(point.at), y(point.value)) for point in run]) for run in runs]
-    if not points:
+    parts = [*_grid(left, [(y(tick), shown(tick)) for tick in ticks]), *_times(begin, end, x)]
+    for number, line in enumerate(series):
+        runs = _runs(line.points, (end - begin) / 60 * _GAP)
+        parts += [_polyline([(x(point.at), y(point.value)) for point in run], number) for run in runs]
+    if not values:
         parts.append(Markup('<text class="none" x="{}" y="{}">nothing yet</text>').format(_WIDTH // 2, _HEIGHT // 2))
-    label = _label(title, points, shown)
-    return Markup('<svg class="plot" viewBox="0 0 {} {}" role="img" aria-label="{}">{}</svg>').format(
-        _WIDTH, _HEIGHT, label, Markup("").join(parts)
+    parts.append(Markup('<line class="cursor" y1="{}" y2="{}"/>').format(_TOP, _HEIGHT - _BOTTOM))
+    label = "; ".join(_label(line, shown) for line in series if line.points) or "nothing yet"
+    return Markup(
+        '<svg class="plot" viewBox="0 0 {} {}" role="img" aria-label="{}: {}" data-rows="{}">{}</svg>'
+    ).format(_WIDTH, _HEIGHT, title, label, json.dumps(_rows(series, x, shown)), Markup("").join(parts))
+
+
+def _label(line: Series, shown: Callable[[float], str]) -> str:
+    """Return the text alternative of a line."""
+    return (
+        f"{_named(line.name, shown(line.points[-1].value))} last, {shown(max(line.points, key=_value).value)} at most"
     )
 
 
-def _label(title: str, points: Sequence[Point], shown: Callable[[float], str]) -> str:
-    """Return the text alternative of the plot."""
-    if not points:
-        return f"{title}: nothing yet"
-    return f"{title}: {shown(points[-1].value)} last, {shown(max(point.value for point in points))} at most"
+def _value(point: Point) -> float:
+    return point.value
 
 
-def _polyline(corners: Sequence[tuple[float, float]]) -> Markup:
+def _named(name: str, text: str) -> str:
+    return f"{name} {text}" if name else text
+
+
+def _rows(
+    series: Sequence[Series], x: Callable[[float], float], shown: Callable[[float], str]
+) -> list[tuple[int, float, str]]:
+    """Return for each time with a value: the time, its place on the axis, and the values as text."""
+    texts: dict[float, list[str]] = {}
+    for line in series:
+        for point in line.points:
+            texts.setdefault(point.at, []).append(_named(line.name, shown(point.value)))
+    return [
+        (int(at), round(x(at), 1), f"{datetime.fromtimestamp(at, UTC):%m-%d %H:%M} {', '.join(texts[at])}")
+        for at in sorted(texts)
+    ]
+
+
+def _polyline(corners: Sequence[tuple[float, float]], number: int) -> Markup:
     if len(corners) == 1:
-        return Markup('<circle class="dot s0" cx="{:.1f}" cy="{:.1f}" r="2"/>').format(*corners[0])
-    return Markup('<polyline class="line s0" points="{}"/>').format(" ".join(f"{x:.1f},{y:.1f}" for x, y in corners))
+        return Markup('<circle class="dot s{}" cx="{:.1f}" cy="{:.1f}" r="2"/>').format(number, *corners[0])
+    points = " ".join(f"{x:.1f},{y:.1f}" for x, y in corners)
+    return Markup('<polyline class="line s{}" points="{}"/>').format(number, points)
 
 
 def _ceiling(most: float) -> float:
@@ -99,9 +136,8 @@ def _times(begin: float, end: float, x: Callable[[float], float]) -> Iterator[Ma
     for part in range(5):
         at = begin + (end - begin) * part / 4
         kind = "start" if part == 0 else "end" if part == 4 else "middle"
-        yield Markup('<text class="tick {}" x="{:.1f}" y="{}">{:%H:%M}</text>').format(
-            kind, x(at), _HEIGHT - 6, datetime.fromtimestamp(at, UTC)
-        )
+        clock = datetime.fromtimestamp(at, UTC).strftime("%H:%M" if end - begin <= _DAY else "%m-%d %H:%M")
+        yield Markup('<text class="tick {}" x="{:.1f}" y="{}">{}</text>').format(kind, x(at), _HEIGHT - 6, clock)
 
 
 def _runs(points: Sequence[Point], gap: float) -> Iterator[list[Point]]:

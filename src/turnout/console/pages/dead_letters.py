@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Generic, TypeVar
+from urllib.parse import urlencode
 
 from fastapi import Query, Request
 from fastapi.responses import HTMLResponse
@@ -16,6 +17,7 @@ from pydantic import StrictBool
 from turnout.console.figures import bars, counted
 from turnout.console.flow_counts import HOUR
 from turnout.console.formatting import moment
+from turnout.console.letter_table import columns_of, fields_of, has_text
 from turnout.console.render import page, page_router
 from turnout.history.dead_letters import DeadLetter
 from turnout.history.masked_views import masked_report
@@ -36,6 +38,8 @@ _WIDTH = 16
 _ON_PAGE = 25
 _GROUPS_ON_PAGE = 20
 _ROUTES_ON_PAGE = 50
+_MOST_CHOSEN = 20
+"""Columns of a table at most, beside those that it always has."""
 
 _Item = TypeVar("_Item")
 
@@ -90,13 +94,17 @@ def letters(
     group: str | None = None,
     number: Annotated[int, Query(alias="page", ge=1)] = 1,
     groups_number: Annotated[int, Query(alias="groups", ge=1)] = 1,
+    q: str = "",
+    columns: Annotated[list[str] | None, Query(alias="column", max_length=_MOST_CHOSEN)] = None,
 ) -> HTMLResponse:
     route = route_of(parts.routes.entry(name))
-    pending = visible(route, newest(route), masked=is_masked(principal))
+    waiting = visible(route, newest(route), masked=is_masked(principal))
+    pending = [letter for letter in waiting if has_text(letter, q)] if q else waiting
     every = grouped(pending)
     chosen = next((candidate for candidate in every if candidate.id == group), None)
     groups = Piece.of(every, groups_number, _GROUPS_ON_PAGE)
     members = Piece.of(chosen.letters if chosen else pending, number, _ON_PAGE)
+    rows = [fields_of(letter) for letter in members.items]
     # The newest are first.
     begin, end = (pending[-1].stored / 1e6, pending[0].stored / 1e6) if pending else (0.0, 0.0)
     return page(
@@ -104,6 +112,12 @@ def letters(
         "route_dead_letters.html",
         name=name,
         total=len(pending),
+        waiting=len(waiting),
+        q=q,
+        columns=columns or [],
+        offered=columns_of(rows),
+        rows=rows,
+        kept=urlencode([*([("q", q)] if q else []), *(("column", column) for column in columns or ())]),
         reach=REACH,
         groups=groups,
         figures=_over_time(groups.items, begin, end),

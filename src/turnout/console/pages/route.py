@@ -1,45 +1,44 @@
-"""``/routes/{name}``: one route: the flow, the last hour or day, its file, its versions, and what can be done."""
+"""``/routes/{name}``: one route: its flow and charts over a period, its file, its versions, and what can be done."""
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
-from typing import Literal
 
 from fastapi import Request
 from fastapi.responses import HTMLResponse
 from pydantic import Field
 
 from turnout.console.attention import needs
+from turnout.console.charts import activity_of
 from turnout.console.differences import difference
-from turnout.console.figures import Point, plot
 from turnout.console.first_offset import meaning_of
-from turnout.console.flow_counts import HOUR, traffic_of
+from turnout.console.flow_counts import traffic_of
 from turnout.console.flow_diagram import picture_of
-from turnout.console.formatting import number, span
+from turnout.console.history_effect import effect_of
+from turnout.console.period import LENGTHS, Period, PeriodDep
 from turnout.console.render import page, page_router
 from turnout.console.replay import replay_of
 from turnout.errors import Mistake, RouteError
+from turnout.history.report import report_lines
 from turnout.routes import Route
 from turnout.rpc.caller import Right
 from turnout.secrets import masked_url
 from turnout.server.compatibility import is_safe
-from turnout.server.rest.dependencies import Parts, PartsDep, Reads, Writes
+from turnout.server.rest.dependencies import Parts, PartsDep, Reads, Writes, is_masked
 from turnout.server.rest.hiding import without_secrets
 from turnout.server.rest.models import RequestForm
-from turnout.server.rest.store_calls import asks_servers
+from turnout.server.rest.store_calls import asks_servers, matches_store
 from turnout.server.route_entry import RouteEntry
+from turnout.server.sandbox import route_of
 from turnout.server.security import Principal
 from turnout.server.state import Pause
 from turnout.server.supervisor import Phase
 
 router = page_router()
 
-Over = Literal["hour", "day"]
-
-_SECONDS = {"hour": HOUR, "day": 24 * HOUR}
 _EVENTS = 15
 _REVISIONS = 10
+_MOST_COMPARED = 20_000
 
 
 class CheckForm(RequestForm):
@@ -47,6 +46,13 @@ class CheckForm(RequestForm):
 
     text: str = Field(max_length=1 << 20)
     digest: str
+
+
+class EffectForm(RequestForm):
+    """Edited text of a route's file, and the number of records to judge it on."""
+
+    text: str = Field(max_length=1 << 20)
+    count: int = Field(default=2000, ge=1, le=_MOST_COMPARED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,13 +66,13 @@ class Controls:
 
 
 @router.get("/routes/{name}")
-def route(name: str, request: Request, parts: PartsDep, principal: Reads, over: Over = "hour") -> HTMLResponse:
+def route(name: str, request: Request, parts: PartsDep, principal: Reads, period: PeriodDep) -> HTMLResponse:
     entry = parts.routes.entry(name)
     return page(
         request,
         "route.html",
         _state(entry, parts),
-        _pictures(entry, parts, over),
+        _pictures(entry, parts, period),
         lines=_lines(entry, principal),
         controls=_controls(entry, parts.state.paused(name)),
         offsets=parts.routes.offsets(name),
@@ -91,9 +97,9 @@ def reset(name: str, request: Request, parts: PartsDep, _: Reads) -> HTMLRespons
 
 
 @router.get("/fragments/routes/{name}/pictures")
-def pictures(name: str, request: Request, parts: PartsDep, _: Reads, over: Over = "hour") -> HTMLResponse:
+def pictures(name: str, request: Request, parts: PartsDep, _: Reads, period: PeriodDep) -> HTMLResponse:
     entry = parts.routes.entry(name)
-    return page(request, "_route_pictures.html", _pictures(entry, parts, over), entry=entry)
+    return page(request, "_route_pictures.html", _pictures(entry, parts, period), entry=entry)
 
 
 @router.get("/fragments/routes/{name}/pending")
@@ -109,15 +115,11 @@ def pending(name: str, request: Request, parts: PartsDep, principal: Reads) -> H
 def check(name: str, form: CheckForm, request: Request, parts: PartsDep, _: Writes) -> HTMLResponse:
     """Check a route text and render its mistakes or its changes; nothing is written."""
     entry = parts.routes.entry(name)
-    context: dict[str, object] = {"name": name, "text": form.text, "digest": form.digest}
+    context: dict[str, object] = {"name": name, "text": form.text, "digest": form.digest, "most": _MOST_COMPARED}
     try:
         route = _read(form.text, entry, parts)
     except RouteError as wrong:
-        mistakes = [
-            {"line": mistake.line, "text": masked_url(f"{mistake.path}: {mistake.problem}")}
-            for mistake in wrong.mistakes
-        ]
-        return page(request, "_checked.html", context, mistakes=mistakes)
+        return page(request, "_checked.html", context, mistakes=mistakes_of(wrong))
     changes = parts.routes.changes(route)
     return page(
         request,
@@ -128,7 +130,28 @@ def check(name: str, form: CheckForm, request: Request, parts: PartsDep, _: Writ
         summary=route.summary(),
         notes=[*route.notes, *route.errors.notes()],
         unsafe=not is_safe(changes),
+        lines=difference(entry.version.text if entry.version else entry.file.text, form.text),
+        compared=entry.version is not None and entry.version.route.source.keeps_history,
     )
+
+
+@router.post("/fragments/routes/{name}/effect")
+@matches_store
+def effect(name: str, form: EffectForm, request: Request, parts: PartsDep, principal: Writes) -> HTMLResponse:
+    """Render what a text does otherwise than the running version with the last records; nothing is delivered."""
+    entry = parts.routes.entry(name)
+    new = _read(form.text, entry, parts)
+    report = effect_of(route_of(entry), new, form.count, parts.matchers, masked=is_masked(principal))
+    return page(request, "_effect.html", report=report, report_lines=list(map(masked_url, report_lines(report))))
+
+
+def mistakes_of(wrong: RouteError) -> list[dict[str, object]]:
+    """Return the mistakes of a route's text with their lines, without secrets."""
+    return [{"line": mistake.line, "text": masked_url(_told(mistake))} for mistake in wrong.mistakes]
+
+
+def _told(mistake: Mistake) -> str:
+    return f"{mistake.path}: {mistake.problem}" if mistake.path else mistake.problem
 
 
 @router.get("/fragments/routes/{name}/replay")
@@ -173,29 +196,14 @@ def _waiting(entry: RouteEntry, principal: Principal) -> dict[str, object]:
     return {"lines": lines, **meaning_of(waiting.route, list(entry.pending.changes))}
 
 
-def _pictures(entry: RouteEntry, parts: Parts, over: Over) -> dict[str, object]:
-    seconds = _SECONDS[over]
-    end = time.time()
-    begin = end - seconds
-    traffic = traffic_of(parts.state, entry.name, seconds, end)
-    pace = parts.state.pace(entry.name, begin)
-    batches = [Point(point.at, point.seconds / point.batches) for point in pace if point.batches]
-    lags = [Point(point.at, point.lag_records) for point in pace if point.lag_records is not None]
-    delivery = [(minute.at, minute.counts.flow.delivery) for minute in parts.state.counts(entry.name, begin)]
-    waits = [Point(at, timing.seconds / timing.count) for at, timing in delivery if timing.count]
-    ages = [Point(point.at, point.lag_seconds) for point in pace if point.lag_seconds is not None]
+def _pictures(entry: RouteEntry, parts: Parts, period: Period) -> dict[str, object]:
+    charts, traffic = activity_of(parts.state, entry.name, period)
     return {
-        "over": over,
+        "period": period,
+        "lengths": LENGTHS,
         "picture": picture_of(entry.version.route, traffic) if entry.version else None,
-        "plots": [
-            ("Time of a micro-batch", plot(batches, begin, end, title="Time of a micro-batch", shown=span)),
-            (
-                "From publishing to acknowledged",
-                plot(waits, begin, end, title="From publishing to acknowledged", shown=span),
-            ),
-            ("Records behind", plot(lags, begin, end, title="Records behind", shown=number)),
-            ("Age of the oldest of them", plot(ages, begin, end, title="Age of the oldest of them", shown=span)),
-        ],
+        "charts": charts,
+        "kept": parts.state.kept_seconds,
     }
 
 
@@ -207,7 +215,7 @@ def _lines(entry: RouteEntry, principal: Principal) -> list[dict[str, object]]:
     """Return the lines of the file with their mistakes; mistakes without a line are shown at the first line."""
     mistakes: dict[int, list[str]] = {}
     for mistake in entry.mistakes:
-        mistakes.setdefault(mistake.line or 1, []).append(masked_url(f"{mistake.path}: {mistake.problem}"))
+        mistakes.setdefault(mistake.line or 1, []).append(masked_url(_told(mistake)))
     lines = _visible_text(entry.file.text, principal).splitlines() or [""]
     return [
         {"number": number, "text": line, "mistakes": mistakes.get(number, [])} for number, line in enumerate(lines, 1)

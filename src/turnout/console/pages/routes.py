@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Literal
 from urllib.parse import urlencode
 
 from fastapi import Depends, Query, Request
@@ -12,19 +14,34 @@ from markupsafe import Markup
 
 from turnout.console.attention import needs
 from turnout.console.figures import sparkline
-from turnout.console.flow_counts import traffic_of
+from turnout.console.flow_counts import HOUR, traffic_of
 from turnout.console.formatting import rate
 from turnout.console.render import page, page_router
 from turnout.engine.counts import Counts
 from turnout.runtime.lag import Lag
 from turnout.secrets import masked_url
+from turnout.server.loss_counts import Losses
 from turnout.server.rest.dependencies import Parts, PartsDep, Reads
 from turnout.server.route_entry import RouteEntry
 from turnout.server.state import StoredEvent
+from turnout.server.supervisor import Phase
 
 router = page_router()
 
 _ON_PAGE = 50
+_COLUMNS = (
+    ("Route", "name", ""),
+    ("State", "state", ""),
+    ("Behind", "behind", "n"),
+    ("In", "in", "n"),
+    ("Out", "out", "n"),
+    ("Last hour", "", ""),
+    ("Failures", "failures", "n"),
+    ("Dead-lettered", "dead-lettered", "n"),
+    ("Undeliverable", "undeliverable", "n"),
+    ("Last error", "", ""),
+)
+"""Columns of the table: title, name in the order of an address ("" where there is none), and class."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,15 +72,47 @@ class RouteRow:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Selection of routes for the table: part of a name, the attention filter, and the page."""
+    """Selection of routes for the table: part of a name, state, the attention filter, the order, and the page.
+
+    Attributes:
+        sort: a column of `_COLUMNS`; with ``-`` before it in the opposite order, "" for those in need first.
+    """
 
     q: str
     show: str
+    state: str
+    sort: str
     number: int
 
+    def link(self, **changes: object) -> str:
+        """Return the query of an address that keeps the selection but for some changes; the page begins anew."""
+        values = {"q": self.q, "show": self.show, "state": self.state, "sort": self.sort, **changes}
+        return urlencode({name: value for name, value in values.items() if value and (name, value) != ("show", "all")})
 
-def _selection(q: str = "", show: str = "all", number: Annotated[int, Query(alias="page", ge=1)] = 1) -> Selection:
-    return Selection(q, show, number)
+    def accepts(self, entry: RouteEntry) -> bool:
+        """Return True if a route has the name and the state."""
+        return self.q.lower() in entry.name.lower() and self.state in ("", str(entry.status.phase))
+
+    def sort_link(self, column: str) -> str:
+        """Return the query of the table by a column; again in the opposite order."""
+        return self.link(sort=f"-{column}" if self.sort == column else column)
+
+    def direction(self, column: str) -> str:
+        """Return the direction by a column, as ARIA names it."""
+        if self.sort.removeprefix("-") != column:
+            return "none"
+        falls = column not in ("name", "state")
+        return "descending" if falls != self.sort.startswith("-") else "ascending"
+
+
+def _selection(
+    q: str = "",
+    show: str = "all",
+    state: Phase | Literal[""] = "",
+    sort: Annotated[str, Query(pattern="^(-?(name|state|behind|in|out|failures|dead-lettered|undeliverable))?$")] = "",
+    number: Annotated[int, Query(alias="page", ge=1)] = 1,
+) -> Selection:
+    return Selection(q, show, str(state), sort, number)
 
 
 Selected = Annotated[Selection, Depends(_selection)]
@@ -81,24 +130,52 @@ def table(request: Request, parts: PartsDep, _: Reads, selected: Selected) -> HT
 
 def _table(parts: Parts, selected: Selection) -> dict[str, object]:
     reasons = {entry.name: needs(entry, parts) for entry in parts.routes.entries()}
-    named = [entry for entry in parts.routes.entries() if selected.q.lower() in entry.name.lower()]
+    named = [entry for entry in _sorted(parts, selected.sort) if selected.accepts(entry)]
     troubled = [entry for entry in named if reasons.get(entry.name)]
     fine = [entry for entry in named if not reasons.get(entry.name)]
-    chosen = troubled if selected.show == "attention" else troubled + fine
+    everything = named if selected.sort else troubled + fine
+    chosen = troubled if selected.show == "attention" else everything
     pages = max(1, -(-len(chosen) // _ON_PAGE))
     number = min(selected.number, pages)
     failures = parts.state.last_failures()
     entries = chosen[(number - 1) * _ON_PAGE : number * _ON_PAGE]
     return {
         "rows": [_row(entry, parts, reasons.get(entry.name, ""), failures.get(entry.name)) for entry in entries],
-        "q": selected.q,
-        "show": selected.show,
+        "selected": selected,
+        "phases": list(Phase),
+        "columns": _COLUMNS,
         "number": number,
         "pages": pages,
         "total": len(named),
         "troubled": len(troubled),
-        "query": urlencode({"q": selected.q, "show": selected.show, "page": number}),
+        "query": selected.link(page=number),
     }
+
+
+def _sorted(parts: Parts, sort: str) -> list[RouteEntry]:
+    """Return all routes by a column, numbers from the largest on; by name where they are equal."""
+    entries = sorted(parts.routes.entries(), key=lambda entry: entry.name)
+    column = sort.removeprefix("-")
+    if not column:
+        return entries
+    now = time.time()
+    recent, hour = (parts.state.losses(now - seconds, now) for seconds in (2 * 60, HOUR))
+    keys: dict[str, Callable[[RouteEntry], float]] = {
+        "behind": lambda entry: _behind(parts.survey.lag(entry.name)),
+        "in": lambda entry: recent.get(entry.name, Losses()).read,
+        "out": lambda entry: recent.get(entry.name, Losses()).messages,
+        "failures": lambda entry: entry.status.failures,
+        "dead-lettered": lambda entry: hour.get(entry.name, Losses()).dead_lettered,
+        "undeliverable": lambda entry: hour.get(entry.name, Losses()).undeliverable,
+    }
+    if column in keys:
+        return sorted(entries, key=keys[column], reverse=not sort.startswith("-"))
+    texts = (lambda entry: str(entry.status.phase)) if column == "state" else (lambda entry: entry.name)
+    return sorted(entries, key=texts, reverse=sort.startswith("-"))
+
+
+def _behind(lag: Lag | None) -> int:
+    return -1 if lag is None else sum(lag.records.values())
 
 
 def _row(entry: RouteEntry, parts: Parts, reason: str, failure: StoredEvent | None) -> RouteRow:

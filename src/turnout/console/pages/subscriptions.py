@@ -7,11 +7,13 @@ from urllib.parse import urlencode
 
 from fastapi import Query, Request
 from fastapi.responses import HTMLResponse
+from markupsafe import Markup
 
 from turnout.conditions import Condition, encode, format_condition, parse
 from turnout.conditions.anchor import Anchor
-from turnout.console.condition_trial import trial_of
-from turnout.console.formatting import pretty
+from turnout.console.condition_trial import Trial, trial_of
+from turnout.console.figures import bars, counted
+from turnout.console.formatting import moment, pretty
 from turnout.console.render import page, page_router
 from turnout.errors import ConditionError, ConfigError, HistoryForgottenError, Mistake, SubscriptionNotFoundError
 from turnout.server.rest.dependencies import Parts, PartsDep, Reads, Subscriptions, SubscriptionsDep, is_masked
@@ -28,6 +30,8 @@ _ON_PAGE = 50
 _MOST_RECORDS = 100_000
 _HOTTEST = 20
 _CHANGES = 50
+_FEED_REACH = 1000
+"""Sequences before a route's position at which its feeds are shown from."""
 _KINDS = {
     "=": "is {}",
     "^": "begins with {}",
@@ -90,7 +94,19 @@ def subscription(id: str, request: Request, parts: PartsDep, store: Subscription
         delivery=None if subscription.delivery is None else pretty(subscription.delivery.to_mapping()),
         history=_history(store.service, id),
         names=_matching_routes(parts),
+        feeds=_feeds(parts),
     )
+
+
+def _feeds(parts: Parts) -> list[tuple[str, int]]:
+    """Return the routes that store feeds, each with a sequence shortly before its position."""
+    having = [
+        entry.name
+        for entry in parts.routes.entries()
+        if entry.version and (part := entry.version.route.subscriptions) and part.feeds
+    ]
+    ends = {name: [at for at in parts.routes.offsets(name).next.values() if isinstance(at, int)] for name in having}
+    return [(name, max(0, max(ends[name], default=0) - _FEED_REACH)) for name in having]
 
 
 def _history(service: SubscriptionService, id_: str) -> list[tuple[AuditEntry, str]]:
@@ -135,7 +151,16 @@ def trial(form: TrialForm, request: Request, parts: PartsDep, principal: Reads) 
     """Count the matches of a condition among the last records of a route's source."""
     entry = parts.routes.entry(form.route)
     result = trial_of(route_of(entry), _read(form.condition_text), form.count, masked=is_masked(principal))
-    return page(request, "_trial.html", trial=result, route=entry.name)
+    return page(request, "_trial.html", trial=result, route=entry.name, over_time=_over_time(result))
+
+
+def _over_time(trial: Trial) -> tuple[float, float, Markup] | None:
+    """Return the matches over the time of the tested records, with its bounds; None if they have no times."""
+    if not trial.times:
+        return None
+    begin, end = min(trial.times), max(trial.times)
+    counts = counted(trial.matched_times, begin, end)
+    return begin, end, bars(counts, max(counts), f"matches between {moment(begin)} and {moment(end)}")
 
 
 def _by(anchor: Anchor) -> str:

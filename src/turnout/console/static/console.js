@@ -11,6 +11,44 @@ const headers = { "Content-Type": "application/json", Accept: "text/html, applic
 
 const drawn = new WeakMap();
 
+/** The time under the pointer, in seconds since the epoch; null for none. */
+let pointed = null;
+
+/** The rows of a chart: time, place on its axis, and values as text. */
+const rowsOf = (chart) => JSON.parse(chart.dataset.rows);
+
+/** Show the values of one time in all charts. */
+function point(at) {
+  pointed = at;
+  for (const chart of document.querySelectorAll("svg.plot")) {
+    const [row] = at === null ? [] : rowsOf(chart).sort((one, other) => Math.abs(one[0] - at) - Math.abs(other[0] - at));
+    const cursor = chart.querySelector(".cursor");
+    for (const side of ["x1", "x2"]) {
+      if (row) cursor.setAttribute(side, row[1]);
+      else cursor.removeAttribute(side);
+    }
+    chart.closest("figure").querySelector(".value").textContent = row?.[2] ?? "";
+  }
+}
+
+document.addEventListener("pointermove", (event) => {
+  const chart = event.target.closest?.("svg.plot");
+  if (!chart) return;
+  const box = chart.getBoundingClientRect();
+  const x = (event.clientX - box.left) / box.width * chart.viewBox.baseVal.width;
+  const [row] = rowsOf(chart).sort((one, other) => Math.abs(one[1] - x) - Math.abs(other[1] - x));
+  if (row) point(row[0]);
+});
+
+document.addEventListener("keydown", (event) => {
+  const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+  if (!event.target.matches?.(".plots") || (!step && event.key !== "Escape")) return;
+  event.preventDefault();
+  const times = [...new Set([...event.target.querySelectorAll("svg.plot")].flatMap((chart) => rowsOf(chart).map(([at]) => at)))].sort((one, other) => one - other);
+  const place = pointed === null ? times.length - (step === 1 ? 1 : 0) : times.findIndex((at) => at >= pointed);
+  point(step ? times[Math.min(times.length - 1, Math.max(0, place + step))] ?? null : null);
+});
+
 /** Put HTML of this server into an element, and leave open what was open and the focus where it was. */
 function show(element, html) {
   // What is the same stays, with what somebody reads or selects in it.
@@ -25,6 +63,7 @@ function show(element, html) {
   closed.forEach((id) => document.getElementById(id)?.removeAttribute("open"));
   [...element.querySelectorAll(".scroll")].forEach((one, place) => { one.scrollLeft = scrolled[place] ?? 0; });
   if (focused) document.getElementById(focused)?.focus({ preventScroll: true });
+  if (pointed !== null) point(pointed);
 }
 
 const costs = new WeakMap();
@@ -62,7 +101,8 @@ function follow(elements) {
   for (const kind of ["state", "version", "mistakes", "pending", "offsets", "removed", "progress"]) {
     events.addEventListener(`route.${kind}`, heard);
   }
-  setInterval(() => elements.forEach((one) => soon(one)), EVERY);
+  // What takes long to draw, as a month of counts, is asked for less often.
+  setInterval(() => elements.forEach((one) => soon(one, Math.max(TOGETHER, SHARE * (costs.get(one) ?? 0)))), EVERY);
   document.addEventListener("visibilitychange", () => elements.forEach((one) => soon(one)));
 }
 
@@ -100,9 +140,10 @@ async function problemOf(response) {
 }
 
 /** Show the fragment in a response; where the server answers with something else, its problem as a sentence. */
-async function showAnswer(target, response) {
+async function showAnswer(target, response, quietly = false) {
   if (response.headers.get("Content-Type")?.startsWith("text/html")) {
     show(target, await response.text());
+    if (!quietly) target.querySelectorAll("form[data-at-once]").forEach((form) => ask(form));
     return;
   }
   drawn.delete(target);
@@ -128,68 +169,34 @@ async function send(form, button) {
   }
 }
 
-async function ask(form) {
+const asked = new WeakMap();
+
+/** Ask with a form and show the answer; one that was asked *quietly*, while somebody types, shows no problem. */
+async function ask(form, quietly = false) {
   const target = document.querySelector(form.dataset.fragment);
   const button = form.querySelector("button:not([type=button])");
+  const turn = {};
+  asked.set(form, turn);
   button.disabled = true;
   target.setAttribute("aria-busy", "true");
   try {
     const response = await fetch(form.getAttribute("action"), { method: "POST", headers, body: JSON.stringify(body(form)) });
-    await showAnswer(target, response);
+    if (asked.get(form) !== turn) return;
+    if (response.ok || !quietly) await showAnswer(target, response, quietly);
+    else show(target, "");
   } catch {
     drawn.delete(target);
     target.textContent = "The server does not answer.";
   } finally {
-    button.disabled = false;
-    target.removeAttribute("aria-busy");
+    if (asked.get(form) === turn) {
+      button.disabled = false;
+      target.removeAttribute("aria-busy");
+    }
   }
 }
 
-const KEPT = 100;
-let tapping = null;
-
-/** Watch a route: records are put on top, the oldest of many go. */
-function watch(form) {
-  const status = form.querySelector("[role=status]");
-  const pause = form.querySelector("[data-pause]");
-  const list = document.getElementById("tapped");
-  const route = form.dataset.tap.split("/").pop();
-  const asked = new URLSearchParams([...new FormData(form)].filter(([, text]) => text));
-  tapping?.close();
-  list.replaceChildren();
-  tapping = new EventSource(`${form.dataset.tap}?${asked}`);
-  const stop = (text) => { tapping.close(); pause.hidden = true; status.textContent = text; };
-  let paused = false;
-  let missed = 0;
-  const tell = () => { status.textContent = paused ? `Paused; ${missed} passed by.` : "Watching."; };
-  pause.hidden = false;
-  pause.textContent = "Pause";
-  pause.onclick = () => { paused = !paused; missed = 0; pause.textContent = paused ? "Go on" : "Pause"; tell(); };
-  tapping.onopen = tell;
-  tapping.onerror = () => stop("The route cannot be watched like that: look at the place and the condition.");
-  tapping.addEventListener("problem", (event) => stop(JSON.parse(event.data).detail));
-  tapping.addEventListener("record", (event) => {
-    if (paused) { missed += 1; tell(); return; }
-    list.prepend(tapped(JSON.parse(event.data), route));
-    while (list.children.length > KEPT) list.lastElementChild.remove();
-  });
-}
-
-function tapped(record, route) {
-  const shown = document.getElementById("tapped-record").content.cloneNode(true);
-  const place = `${record.stream}:${record.sequence}`;
-  const put = (selector, text) => { shown.querySelector(selector).textContent = text; };
-  put("h2", `${place} ${record.stage}: ${record.outcome.replaceAll("_", " ")}`);
-  put(".reason", record.reason ?? (record.messages ?? []).map((one) => `→ ${one.topic}`).join(" "));
-  put(".before", JSON.stringify(record.before, null, 2));
-  put(".after", JSON.stringify(record.after, null, 2));
-  shown.querySelector("a").href = `/sandbox?${new URLSearchParams({ route: decodeURIComponent(route), at: place })}`;
-  shown.querySelector("[data-copy]").onclick = (event) => copy(event.target, JSON.stringify(record.before, null, 2));
-  return shown;
-}
-
 /** Copy a text; the clipboard is there for pages of this machine and over TLS alone. */
-async function copy(button, text) {
+export async function copy(button, text) {
   try {
     await navigator.clipboard.writeText(text);
     button.textContent = "Copied";
@@ -200,11 +207,11 @@ async function copy(button, text) {
 
 document.addEventListener("submit", (event) => {
   const form = event.target;
-  if (!form.dataset.json && !form.dataset.fragment && !form.dataset.tap) return;
+  if (!form.dataset.json && !form.dataset.fragment) return;
   event.preventDefault();
+  clearTimeout(timers.get(form));
   if (form.dataset.confirm && !window.confirm(form.dataset.confirm)) return;
-  if (form.dataset.tap) watch(form);
-  else if (form.dataset.json) send(form, event.submitter ?? form.querySelector("button"));
+  if (form.dataset.json) send(form, event.submitter ?? form.querySelector("button"));
   else ask(form);
 });
 
@@ -237,6 +244,21 @@ document.addEventListener("input", (event) => {
     }
   }, TOGETHER));
 });
+
+// A form that is asked while one types: the answer to what cannot be read yet is nothing.
+document.addEventListener("input", (event) => {
+  const mirror = event.target.dataset.mirror && document.querySelector(event.target.dataset.mirror);
+  if (mirror) {
+    mirror.value = event.target.value;
+    mirror.dispatchEvent(new Event("input", { bubbles: true }));
+  }
+  const form = event.target.closest("form[data-typed]");
+  if (!form) return;
+  clearTimeout(timers.get(form));
+  timers.set(form, setTimeout(() => { if (form.checkValidity()) ask(form, true); }, 2 * TOGETHER));
+});
+
+document.querySelectorAll("form[data-at-once]").forEach((form) => ask(form));
 
 const live = [...document.querySelectorAll("[data-live]")];
 if (live.length) follow(live);

@@ -36,7 +36,9 @@ def docs(request: Request, _: Reads) -> HTMLResponse:
 def _page(document: Document) -> Iterator[str]:
     title = escape(f"{document['info']['title']} {document['info']['version']}")
     yield f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
-    yield '<meta name="viewport" content="width=device-width"><link rel="stylesheet" href="docs.css"></head><body>'
+    yield '<meta name="viewport" content="width=device-width, initial-scale=1"><link rel="icon" href="data:,">'
+    yield '<link rel="stylesheet" href="docs.css"></head><body>'
+    yield '<nav><a href="/">Console</a></nav>'
     yield f"<h1>{title}</h1><p>{escape(document['info'].get('description', ''))}</p>"
     yield '<p><a href="openapi.json">openapi.json</a></p>'
     for tag, operations in _by_tag(document).items():
@@ -67,7 +69,7 @@ def _operation(document: Document, method: str, path: str, operation: Document) 
             f"<tr><td><code>{escape(name)}</code></td><td>{escape(location)}</td><td>{escape(text)}</td></tr>"
             for name, location, text in rows
         )
-        yield f"<table>{cells}</table>"
+        yield f'<div class="scroll" tabindex="0" role="region" aria-label="Parameters"><table>{cells}</table></div>'
     yield f"<p>Answers: {', '.join(map(escape, operation.get('responses', {})))}</p></section>"
 
 

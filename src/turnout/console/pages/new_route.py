@@ -1,0 +1,67 @@
+"""``/new-route``: a new route from a template or from another route, checked before it is written."""
+
+from __future__ import annotations
+
+from fastapi import Request
+from fastapi.responses import HTMLResponse
+from pydantic import Field
+
+from turnout.console.first_offset import meaning_of
+from turnout.console.pages.route import mistakes_of
+from turnout.console.render import page, page_router
+from turnout.console.route_templates import TEMPLATES
+from turnout.errors import RouteError
+from turnout.server.compatibility import is_safe
+from turnout.server.rest.dependencies import PartsDep, Writes
+from turnout.server.rest.models import RequestForm
+from turnout.server.rest.store_calls import asks_servers
+from turnout.server.route_files import Author
+
+router = page_router()
+
+
+class NewRouteForm(RequestForm):
+    """Text of a new route."""
+
+    text: str = Field(max_length=1 << 20)
+
+
+@router.get("/new-route")
+def new_route(request: Request, parts: PartsDep, _: Writes, template: str = "subjects", like: str = "") -> HTMLResponse:
+    text = parts.routes.entry(like).file.text if like else TEMPLATES.get(template, ("", ""))[1]
+    return page(
+        request,
+        "new_route.html",
+        templates=TEMPLATES,
+        chosen="" if like else template,
+        like=like,
+        names=[entry.name for entry in parts.routes.entries()],
+        text=text,
+    )
+
+
+@router.post("/fragments/new-route/check")
+@asks_servers
+def check(form: NewRouteForm, request: Request, parts: PartsDep, _: Writes) -> HTMLResponse:
+    """Check the text of a new route and render its mistakes or its meaning; nothing is written."""
+    context: dict[str, object] = {"text": form.text, "digest": "", "lines": [], "compared": False}
+    try:
+        route = parts.routes.check(form.text, author=Author.WRITER)
+    except RouteError as wrong:
+        return page(request, "_checked.html", context, mistakes=mistakes_of(wrong), name="")
+    taken = any(entry.name == route.name for entry in parts.routes.entries())
+    if taken:
+        problem = {"line": None, "text": f"name: there is a route {route.name} already: change it on its page"}
+        return page(request, "_checked.html", context, mistakes=[problem], name=route.name)
+    changes = parts.routes.changes(route)
+    return page(
+        request,
+        "_checked.html",
+        meaning_of(route, changes),
+        context,
+        mistakes=[],
+        name=route.name,
+        summary=route.summary(),
+        notes=[*route.notes, *route.errors.notes()],
+        unsafe=not is_safe(changes),
+    )

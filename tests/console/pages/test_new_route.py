@@ -1,0 +1,47 @@
+"""New routes from templates."""
+
+from __future__ import annotations
+
+import re
+from html import unescape
+
+import pytest
+from starlette.testclient import TestClient
+
+from tests.server.conftest import Bench, route_text
+from turnout.console.route_templates import TEMPLATES
+from turnout.routes import Route
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_a_template_is_a_whole_route(name: str) -> None:
+    """As it stands, without notes of what is missing."""
+    assert Route.parse(TEMPLATES[name][1]).name == "orders"
+
+
+def text_in(page: str) -> str:
+    return unescape(re.findall(r'<textarea id="text"[^>]*>\n(.*?)</textarea>', page, re.DOTALL)[0])
+
+
+def test_the_text_is_that_of_a_template_or_of_another_route(bench: Bench, console: TestClient) -> None:
+    """Templates are links; a route of the server is copied."""
+    bench.start("a")
+
+    assert text_in(console.get("/new-route?template=kafka").text) == TEMPLATES["kafka"][1]
+    assert text_in(console.get("/new-route?like=a").text) == bench.routes.entry("a").file.text
+    assert console.get("/new-route?like=nobody").status_code == 404
+    assert text_in(console.get("/new-route?template=<script>").text) == ""
+
+
+def test_a_text_is_checked_before_it_is_written(bench: Bench, console: TestClient) -> None:
+    """Its mistakes, a name that is taken, or what it means and a button; nothing is written."""
+    bench.start("a")
+    check = lambda text: console.post("/fragments/new-route/check", json={"text": text}).text  # noqa: E731
+
+    assert "Line 2</a>: not YAML" in check("name: [\n")
+    assert "there is a route a already" in check(route_text("a"))
+    checked = check(route_text("<b>"))
+    assert "<b>" not in checked
+    checked = check(route_text("b"))
+    assert 'data-json="PUT" action="/v1/routes/b" data-then="/routes/b"' in checked
+    assert [entry.name for entry in bench.routes.entries()] == ["a"]
