@@ -16,7 +16,7 @@ import pytest
 from turnout.conditions import parse
 from turnout.errors import ConditionError, ConfigError
 from turnout.history import tap
-from turnout.history.masking import HIDDEN, hidden_at
+from turnout.history.masking import HIDDEN, hidden_by_stage
 from turnout.history.tap import Tapped, stages_of, taps
 from turnout.nats.wire import Connection, Publisher, create_consumer, create_stream, delete_stream, stream_info
 from turnout.routes import Route
@@ -150,9 +150,9 @@ sink: {{format: nats, servers: "nats://127.0.0.1"}}
 """
     chain = Route.parse(text, {}).chain
 
-    assert hidden_at(chain, 0).seen(Record("t", {"payload": {"card": "4929"}}))["value"] == hidden["value"]
+    assert hidden_by_stage(chain)[0].seen(Record("t", {"payload": {"card": "4929"}}))["value"] == hidden["value"]
     # The copy in the key is not masked by the route.
-    assert bool(hidden_at(chain, 2)) == ("ValueToKey" in stages)
+    assert bool(hidden_by_stage(chain)[2]) == ("ValueToKey" in stages)
 
 
 def test_mapped_and_delivered(scene) -> None:

@@ -93,11 +93,6 @@ class Lane:
         """Number of messages that wait for the endpoint, failed ones included."""
         return self.held + len(self.parked)
 
-    @property
-    def has_ready(self) -> bool:
-        """True if a delivery could be sent now, or as soon as the limits allow it."""
-        return bool(self._ready)
-
     def add(self, delivery: Delivery) -> None:
         """Append a delivery."""
         self.held += 1

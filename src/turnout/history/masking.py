@@ -203,11 +203,6 @@ def hidden_by_stage(chain: Chain) -> list[Hidden]:
     return hidden
 
 
-def hidden_at(chain: Chain, stage: int) -> Hidden:
-    """Return the hidden fields of a record after the first *stage* stages: fields that later stages mask."""
-    return hidden_by_stage(chain)[stage]
-
-
 def hidden_anywhere(chain: Chain) -> Hidden:
     """Return the fields that are hidden at any stage, for a record at an unknown stage."""
     return Hidden(frozenset[ContentPath]().union(*(hidden.paths for hidden in hidden_by_stage(chain))))

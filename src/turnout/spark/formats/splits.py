@@ -33,17 +33,6 @@ class RecordReader(Protocol):
         """Yield the records, with a column ``stream`` if they come from one."""
 
 
-class ReadableSplit(Protocol):
-    """Part of a source that one task reads."""
-
-    def reader(self, options: Any) -> RecordReader:
-        """Return a reader for this split.
-
-        Args:
-            options: of the source.
-        """
-
-
 def split_row(options: object, split: object) -> pa.RecordBatch:
     """Return a split as a row, with how to read its source."""
     return pa.RecordBatch.from_arrays([pa.array([pickle.dumps((options, split))], pa.binary())], schema=_ROW)
