@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
+import msgspec
+
 from turnout.clocks import TrustedClock
 from turnout.engine.counts import Counts
 from turnout.engine.flow import Flow
@@ -331,7 +333,7 @@ class State:
         query = "SELECT minute, counts FROM counts WHERE route = ? AND minute >= ? AND minute < ? ORDER BY minute"
         periods: dict[int, dict[str, Any]] = {}
         for minute, text in self._rows(query, route, since, until):
-            _merge(periods.setdefault(minute // step * step, {}), json.loads(text))
+            _merge(periods.setdefault(minute // step * step, {}), msgspec.json.decode(text))
         return [MinuteCounts(at, _counts(total)) for at, total in periods.items()]
 
     def pace(self, route: str, since: float = 0.0, until: float = float("inf"), step: int = 60) -> list[MinutePace]:
@@ -389,7 +391,7 @@ def _merge(total: dict[str, Any], more: Mapping[str, Any]) -> None:
     for name, value in more.items():
         if isinstance(value, dict):
             _merge(total.setdefault(name, {}), value)
-        else:
+        elif value or name not in total:  # most are 0
             total[name] = total.get(name, 0) + value
 
 
