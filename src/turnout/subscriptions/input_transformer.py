@@ -12,7 +12,8 @@ from typing import Any, Final
 
 from turnout.subscriptions.eventbridge import PatternError
 
-_PART: Final = re.compile(r'"(?:[^"\\]|\\.)*+"|<([^<>"\s]*)>', re.DOTALL)
+# A text that is not closed goes to the end: looking for another one behind its quote would look at the rest again.
+_PART: Final = re.compile(r'"(?:[^"\\]|\\.)*+"?|<([^<>"\s]*)>', re.DOTALL)
 _VARIABLE: Final = re.compile(r"<([^<>\s]*)>")
 _STEP: Final = re.compile(r"""\.([^.\[\]*'"\s]+)|\[(\d{1,9})\]|\[(?:'([^']*)'|"([^"]*)")\]""")
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
