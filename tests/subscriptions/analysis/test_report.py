@@ -203,3 +203,16 @@ def test_many_tests_under_one_anchor_are_expensive(monkeypatch: pytest.MonkeyPat
 
     assert access_of(terms, 1).expensive == tuple(sorted(f"tested {n}" for n in numbers))
     assert access_of(few, 1).expensive == ()
+
+
+def test_tests_that_one_record_may_need_together_are_expensive(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Short texts are all in one value, and any value is each of a record's."""
+    monkeypatch.setattr(cost, "EXPENSIVE_MS", 0.2)
+    texts = {
+        **{f"short {a}{b}": f"msg:*{a}*{b}?*" for a in "abcdefgh" for b in "stuvwxyz"},
+        **{f"long {n}": f"log:*{n}{n}{n}*?z*" for n in range(60)},
+        **{f"any {n}": f"*:*{n}a?b*" for n in range(4)},
+    }
+    expensive = access_of(Catalogue(subscription(id_, text) for id_, text in texts.items()).terms(), 1).expensive
+
+    assert expensive == tuple(sorted(id_ for id_ in texts if not id_.startswith("long")))

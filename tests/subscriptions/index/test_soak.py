@@ -12,7 +12,7 @@ import pytest
 
 from tests.subscriptions.index.asking import columns_of
 from turnout.conditions import Cidr, Compare, Condition, Exists, Group, Kiwi, Logic, Operator, Regex, evaluate
-from turnout.multivalued import metadata_of
+from turnout.multivalued import ANY_KEY, metadata_of
 from turnout.subscriptions import Matcher, Subscription
 from turnout.subscriptions.index import Index, IndexFolder
 from turnout.subscriptions.stores.memory import MemoryStore
@@ -42,7 +42,8 @@ class Draw:
         return Group(logic, children, negated=draw.random() < 0.1)
 
     def _leaf(self) -> Condition:
-        draw, key = self._random, self._random.choice(KEYS)
+        draw = self._random
+        key = ANY_KEY if draw.random() < 0.05 else draw.choice(KEYS)
         negated = draw.random() < 0.15
         match draw.randrange(10):
             case 0:

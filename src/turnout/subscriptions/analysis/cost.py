@@ -10,7 +10,7 @@ from turnout.conditions import Compare, Leaf, evaluate, leaves
 from turnout.conditions.anchor import ALWAYS, Anchor, Kind, lookups_of, prober
 from turnout.conditions.check import Check, check_of
 from turnout.conditions.terms import Term, is_verified_always
-from turnout.multivalued import Metadata, values_at
+from turnout.multivalued import ANY_KEY, Metadata, values_at
 from turnout.subscriptions.analysis.findings import Access, HotAnchor
 from turnout.subscriptions.index.literals import kind_of, parts_of
 
@@ -19,6 +19,12 @@ EXPENSIVE_MS = 20.0
 
 _TEST_MS, _TERM_MS = 0.004, 0.0002
 """Milliseconds for a test of a value in Python, each different one once, and for the rest of a term."""
+
+_ANY_VALUES = 16
+"""Values of a record that a test of any value is carried out for, by estimate."""
+
+_SHORT = 2
+"""Characters of a text up to which one value may contain all texts that subscriptions are looked up by."""
 
 Terms = Mapping[str, Sequence[Term]]
 """Subscription → its disjoint terms."""
@@ -164,14 +170,26 @@ def _expensive(terms: Terms) -> tuple[str, ...]:
     for own in terms.values():
         for term in own:
             if not any(_has_lookup(leaf) for leaf in term.checks if not leaf.negated):
-                verified[term.access] += 1
+                access = _together(term.access)
+                verified[access] += 1
                 rest = () if term.rest is None else leaves(term.rest)
                 checks = [check_of(leaf) for leaf in (*term.checks, *rest) if not _has_lookup(leaf)]
-                tests[term.access].update(check._replace(negated=False) for check in checks)
+                tests[access].update(check._replace(negated=False) for check in checks)
     expensive = {
-        anchor for anchor, count in verified.items() if count * _TERM_MS + len(tests[anchor]) * _TEST_MS > EXPENSIVE_MS
+        anchor
+        for anchor, count in verified.items()
+        if count * _TERM_MS + sum(map(_test_ms, tests[anchor])) > EXPENSIVE_MS
     }
-    return tuple(sorted(id_ for id_, own in terms.items() if any(term.access in expensive for term in own)))
+    return tuple(sorted(id_ for id_, own in terms.items() if any(_together(term.access) in expensive for term in own)))
+
+
+def _together(anchor: Anchor) -> Anchor:
+    """Return the same anchor for all of a key that one value may well have together: short texts anywhere in it."""
+    return anchor._replace(text="") if anchor.kind.op == "~" and len(anchor.text) <= _SHORT else anchor
+
+
+def _test_ms(check: Check) -> float:
+    return _TEST_MS * (_ANY_VALUES if check.key == ANY_KEY else 1)
 
 
 def _has_lookup(leaf: Leaf) -> bool:

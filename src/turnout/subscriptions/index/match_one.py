@@ -36,6 +36,10 @@ _MOST_TREES = 4_096
 _MOST_PROGRAMS = 4_096
 """Maximum number of programs whose checks are kept as tuples, which are read faster than arrays."""
 
+_LITERALS: Final = frozenset((EQUAL, MANY, ONE_OF, JUST_ONE))
+_BY_LITERALS: Final = frozenset(kind << 1 | negated for kind in _LITERALS for negated in (0, 1))
+"""Checks that are false, but for their negation, of a fact without literals."""
+
 _OF_FACTS: Final = (EQUAL << 1, EQUAL << 1 | 1, MANY << 1, MANY << 1 | 1)
 
 _Check: TypeAlias = tuple[int, int, int]
@@ -346,13 +350,18 @@ class Single:
         """Return True if all checks of a program are true."""
         by_fact = message.literals
         for kind, a, b in self._checks_of(program):
-            if kind in _OF_FACTS:
+            if kind in _BY_LITERALS:
                 literals = by_fact.get(a)
                 if literals is None:
                     literals = self._literals_of(a, message)
-                if (b in literals) == (kind & 1):
-                    return False
-            elif self._holds(kind >> 1, a, b, message) == (kind & 1):
+                if not literals:
+                    # Mostly of a key that the message lacks.
+                    true = False
+                else:
+                    true = b in literals if kind in _OF_FACTS else self._holds(kind >> 1, a, b, message)
+            else:
+                true = self._holds(kind >> 1, a, b, message)
+            if true == (kind & 1):
                 return False
         return True
 
@@ -426,13 +435,18 @@ class Single:
         count = [0] * len(nodes)
         true = False
         for node, parent, kind, negated, a, b in nodes:
-            if kind in (EQUAL, MANY):
+            if kind == GROUP:
+                true = (a <= count[node] <= b) != negated
+            elif kind in _LITERALS:
                 literals = by_fact.get(a)
                 if literals is None:
                     literals = self._literals_of(a, message)
-                true = (b in literals) != negated
-            elif kind == GROUP:
-                true = (a <= count[node] <= b) != negated
+                if not literals:
+                    true = negated
+                elif kind in (EQUAL, MANY):
+                    true = (b in literals) != negated
+                else:
+                    true = self._holds(kind, a, b, message) != negated
             else:
                 true = self._holds(kind, a, b, message) != negated
             if true:

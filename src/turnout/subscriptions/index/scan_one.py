@@ -23,7 +23,7 @@ _MOST_COMPARED = 1 << 10
 """Texts that are compared one by one; beyond that the values are searched as a batch, which bounds its time."""
 
 _FACTOR: Final = np.uint64(0x9E3779B97F4A7C15)
-_PLACES_OF_RUN = 16
+_PLACES_OF_RUN = 32
 """Places for each run in a table of the runs that may be there."""
 
 _OF_HALF: Final = 1 << 62
