@@ -107,15 +107,15 @@ def letter_at(route: Route, sequence: int, stream: str | None = None) -> DeadLet
         stream: that holds it, in Kafka ``topic:partition``; None for any.
 
     Raises:
-        ConflictError: the route sets nothing aside.
-        StreamError: there is none, with code 404; or several partitions of Kafka have one, with code 409.
+        ConflictError: the route sets nothing aside, or several partitions of Kafka have one and *stream* is None.
+        StreamError: there is none, with code 404.
     """
     _check(route)
     box = LetterBox.of(route)
     letters = chosen(read(route, start=box.at(sequence), end=box.at(sequence + 1), done=True), None, stream)
     if len(letters) > 1:
         streams = ", ".join(letter.stream for letter in letters)
-        raise StreamError(f"several partitions have a dead letter {sequence}: {streams}; name one as stream", code=409)
+        raise ConflictError(f"several partitions have a dead letter {sequence}: {streams}; name one as stream")
     if not letters or letters[0].sequence != sequence:
         raise StreamError(f"route {route.name} has no dead letter {sequence}", code=404)
     return letters[0]
