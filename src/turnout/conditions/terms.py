@@ -16,7 +16,7 @@ in the index that may overlap, see `turnout.subscriptions.index.postings`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeAlias, TypeGuard
 
@@ -60,12 +60,14 @@ class _Cover(NamedTuple):
     choices: tuple[_Choice, ...]
 
 
-def terms_of(condition: Condition, cost: Cost) -> tuple[Term, ...]:
+def terms_of(condition: Condition, cost: Cost, *, several: bool = False) -> tuple[Term, ...]:
     """The disjoint terms of the condition; none if it can never be true.
 
     Args:
         condition: any condition.
         cost: tells which anchors are rare; the terms are looked up by the rarest that there are.
+        several: whether the terms have to be exact for messages with several values of a key, too; of these, more
+            than one term may be true.
     """
     if _is_plain(condition):
         return (_plain(condition.children, cost),)
@@ -76,7 +78,7 @@ def terms_of(condition: Condition, cost: Cost) -> tuple[Term, ...]:
     total = 0
     before: list[Leaf] = []
     for test, anchor in dict.fromkeys(cover.choices):
-        term = _term(condition, test, anchor, before)
+        term = _term(condition, test, anchor, before, several=several)
         if term is not None:
             terms.append(term)
             total += len(term.checks) + (sum(1 for _ in leaves(term.rest)) if term.rest else 0)
@@ -133,19 +135,20 @@ def _alone(condition: Condition) -> tuple[Term, ...]:
     return (Term(ALWAYS, tuple(part for part in parts if not isinstance(part, Group)), rest),)
 
 
-def _term(condition: Condition, test: Leaf, anchor: Anchor, before: list[Leaf]) -> Term | None:
+def _term(condition: Condition, test: Leaf, anchor: Anchor, before: list[Leaf], *, several: bool) -> Term | None:
     """Return the term left to verify once *test* is true and *before* are false; None if it cannot be true."""
-    known = _KnownTruths(test, before)
-    rest = known.simplify(condition)
+    alone = _KnownTruths(test)
+    outcomes = [alone.of_value(earlier) for earlier in before]
+    if True in outcomes:
+        return None
+    # Alternatives that exclude each other as the only value of a key need no check, and as one of several none either:
+    # then more than one term may be true. But nothing follows from that about the rest.
+    negated = [earlier for earlier, outcome in zip(before, outcomes, strict=True) if outcome is None]
+    rest = _KnownTruths(test, negated if several else before, several=several).simplify(condition)
     if rest is False:
         return None
     checks = [] if implies(anchor, test) else [test]
-    for earlier in before:
-        outcome = known.of_value(earlier)
-        if outcome is True:
-            return None
-        if outcome is None:
-            checks.append(replace(earlier, negated=True))
+    checks += [replace(earlier, negated=True) for earlier in negated]
     parts = [] if rest is True else list(conjuncts(rest))
     checks += [part for part in parts if not isinstance(part, Group)]
     groups = [part for part in parts if isinstance(part, Group)]
@@ -224,12 +227,19 @@ def _union(covers: list[_Cover | None]) -> _Cover | None:
 
 
 class _KnownTruths:
-    """Known truths of leaves when one test is true and others are false."""
+    """Known truths of leaves when one test is true and others are false.
 
-    def __init__(self, test: Leaf, false: list[Leaf]) -> None:
+    Args:
+        test: the one that is true.
+        false: the others.
+        several: whether the test's key may have other values, too.
+    """
+
+    def __init__(self, test: Leaf, false: Sequence[Leaf] = (), *, several: bool = False) -> None:
         self.key = test.key
         self.truth: dict[Leaf, bool] = {test: True} | dict.fromkeys(false, False)
         self.value = _only_value(test)
+        self.several = several
 
     def of_value(self, test: Leaf) -> bool | None:
         """The outcome that the known value forces on a test; None where it forces none."""
@@ -237,7 +247,9 @@ class _KnownTruths:
             return None
         if isinstance(test, Exists):
             return True
-        return None if self.value is None else leaf_holds(test, self.value)
+        if self.value is None:
+            return None
+        return leaf_holds(test, self.value) or (None if self.several else False)
 
     def of(self, test: Leaf) -> bool | None:
         outcome = self.of_value(test)

@@ -61,7 +61,7 @@ class Usage(NamedTuple):
     def of(cls, subscription: Subscription) -> Usage:
         """Return what one subscription takes."""
         condition = subscription.condition
-        terms = terms_of(condition, lambda anchor: float(anchor.kind.op == "has"))
+        terms = terms_of(condition, lambda anchor: float(anchor.kind.op == "has"), several=True)
         return cls(1, sum(1 for _ in leaves(condition)), sum(map(_is_unselective, terms)))
 
     def plus(self, other: Usage, sign: int = 1) -> Usage:

@@ -326,7 +326,7 @@ def _with_others(plain: Entries, drawn: Drawn, prices: Prices) -> Entries:
     rows: list[int] = []
     begun = len(plain.rows)
     for subscription, condition in drawn.others.items():
-        for term in terms_of(condition, prices.of_anchor):
+        for term in terms_of(condition, prices.of_anchor, several=True):
             own = [clauses.leaf(leaf) for leaf in term.checks]
             if term.rest is not None:
                 own += _rows_of_rest(term.rest, clauses)
