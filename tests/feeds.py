@@ -13,7 +13,7 @@ from turnout.nats.wire import Connection, PullReader, Range, stream_info
 from turnout.nats.wire.rows import with_stream
 from turnout.routes import Route
 from turnout.runtime.feeds.recorder import MatchRecorder
-from turnout.runtime.index.location import IndexPlace
+from turnout.runtime.index.location import IndexLocation
 from turnout.subscriptions import Subscription, open_store
 from turnout.subscriptions.index import Index
 
@@ -55,7 +55,7 @@ class FedRoute:
         """Publish records, match them, and commit."""
         orders = [{"n": n, "city": ("Oulu", "Turku")[n % 2]} for n in range(count)]
         self.streams.publish([("order", json.dumps(order).encode(), []) for order in orders])
-        recorder = MatchRecorder(IndexPlace.at(self.folder / "subscriptions"))
+        recorder = MatchRecorder(IndexLocation.at(self.folder / "subscriptions"))
         with Connection.open(self.streams.url) as connection, open_store(self.store_url) as store:
             end = int(stream_info(connection, self.streams.source)["state"]["last_seq"]) + 1
             for batch in PullReader(connection, Range(self.streams.source, end - count, end)).batches():

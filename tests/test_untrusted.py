@@ -16,14 +16,14 @@ from turnout.cli import tail
 from turnout.cli.subscriptions_as_of import moment_of
 from turnout.codecs.ddl import parse_ddl
 from turnout.console.pages.sandbox import _record
-from turnout.console.replay import place_of
+from turnout.console.replay import position_of
 from turnout.engine.sample_records import SampleRecord
 from turnout.errors import ConfigError, RouteError, StreamError
 from turnout.nats.jetstream.publish import _read
 from turnout.nats.protocol.errors import NotJetStreamMessageError
 from turnout.nats.protocol.options import ConnectionOptions
 from turnout.nats.protocol.positions import JSAck, sequences
-from turnout.nats.wire.positions import parse_place
+from turnout.nats.wire.positions import parse_position
 from turnout.routes.endpoints import KafkaSink
 from turnout.runtime.kafka_limits import KafkaLimits
 from turnout.runtime.sink_options import SinkOptions
@@ -97,10 +97,10 @@ def test_numbers_of_thousands_of_digits_are_refused(read: Callable[[str], object
 
 def test_numbers_that_are_none_are_read_as_something_else() -> None:
     """What takes texts as well is left with the text; a URL is wrong without being opened."""
-    assert parse_place(DIGITS) is None
-    assert parse_place(f'{{"S": {DIGITS}}}') is None
-    assert parse_place("{" * 100_000) is None
-    assert place_of(DIGITS) == DIGITS
+    assert parse_position(DIGITS) is None
+    assert parse_position(f'{{"S": {DIGITS}}}') is None
+    assert parse_position("{" * 100_000) is None
+    assert position_of(DIGITS) == DIGITS
     assert "timeout" in (url_problem("sqlite:///a.db?timeout=nan") or "")
 
 

@@ -59,12 +59,12 @@ __all__ = [
 
 MOST_MISTAKES: Final = 50
 """Mistakes that one error lists; a file with thousands of them is wrong as a whole."""
-_LONGEST: Final = 500
+_MAX_VALUE_CHARACTERS: Final = 500
 _LONGEST_PATH: Final = 200
 _LONGEST_MESSAGE: Final = 1000
 
 
-def shortened(text: str, most: int = _LONGEST) -> str:
+def shortened(text: str, most: int = _MAX_VALUE_CHARACTERS) -> str:
     """Return a text of *most* characters at most: of a longer one the beginning and the end, with logins masked.
 
     >>> shortened("found '" + "x" * 5000 + "', expected a number", 60)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Final
 
-_LONGEST: Final = 64
+_MAX_CHARACTERS: Final = 64
 _MOST_NAMES: Final = 500
 _MOST_GUESSES: Final = 50
 
@@ -21,10 +21,10 @@ def nearest(word: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
     >>> nearest("exlude", ["include", "exclude", "renames"])
     'exclude'
     """
-    if len(word) > _LONGEST:
+    if len(word) > _MAX_CHARACTERS:
         return None
     # A name that belongs somewhere else is not its own correction.
-    names = (name for name in islice(known, _MOST_NAMES) if name != word and len(name) <= 2 * _LONGEST)
+    names = (name for name in islice(known, _MOST_NAMES) if name != word and len(name) <= 2 * _MAX_CHARACTERS)
     lowered = {name.lower(): name for name in names}
     slips = [name for name in lowered if _one_slip(word.lower(), name)]
     near = slips or difflib.get_close_matches(word.lower(), list(lowered), n=1, cutoff=cutoff)

@@ -38,7 +38,7 @@ def values_of(blocks: list[Block]) -> dict[int, Any]:
 def test_every_value_keeps_its_row(members: list[Any], chunk: int, many: int) -> None:
     """However they come, blocks have one shape each, their rows ascend, and the order of an object's names is kept."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(shapes, "_MANY", many)
+        patched.setattr(shapes, "_MIN_COLUMN_OBJECTS", many)
         together = shapes.Shapes()
         for start in range(0, len(members), chunk):
             part = members[start : start + chunk]

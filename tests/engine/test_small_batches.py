@@ -23,11 +23,11 @@ from turnout.subscriptions.index import Index
 from turnout.subscriptions.index import index as index_module
 
 THRESHOLDS = (
-    (headers_module, "_FEW"),
-    (deliveries, "_FEW"),
-    (origin, "_FEW"),
-    (reserved, "_FEW"),
-    (moments, "_FEW"),
+    (headers_module, "_MAX_LISTED_HEADERS"),
+    (deliveries, "_MAX_LISTED_DELIVERIES"),
+    (origin, "_MAX_JOINED_RECORDS"),
+    (reserved, "_MAX_LISTED_HEADERS"),
+    (moments, "_MAX_LISTED_MOMENTS"),
     (index_module, "_FEW_ROWS"),
     (index_module, "_FEW_TEXTS"),
 )

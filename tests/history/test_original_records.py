@@ -58,7 +58,7 @@ def test_messages_that_lie_far_apart_are_asked_for(nats_server: NatsServer, monk
         f'name: r\nsource: {{format: nats, servers: "{nats_server.url}", stream: {name}}}\n'
         f'sink: {{format: nats, servers: "{nats_server.url}"}}\n'
     )
-    monkeypatch.setattr(module, "_FEW", 2)
+    monkeypatch.setattr(module, "_MAX_SINGLE_READS", 2)
     monkeypatch.setattr(module, "_SPARSE", 10)
     with Connection.open(nats_server.url) as connection:
         create_stream(connection, {"name": name, "subjects": [f"{name}.*"], "storage": "memory"})

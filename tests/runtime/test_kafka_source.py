@@ -12,8 +12,8 @@ from turnout.runtime.kafka_source import (
     KafkaOffsets,
     KafkaSourceOptions,
     admitted,
-    place_of,
     planned,
+    position_of,
     resolved,
 )
 
@@ -48,10 +48,10 @@ def test_plan_of_a_micro_batch() -> None:
 
 def test_limit_of_a_micro_batch() -> None:
     """Each partition has its share of the limit, at least one record; without a limit all is read."""
-    places, ends = {A0: 0, A1: 10, B0: 3}, {A0: 900, A1: 11, B0: 3}
+    next_offsets, ends = {A0: 0, A1: 10, B0: 3}, {A0: 900, A1: 11, B0: 3}
 
-    assert admitted(places, ends, 100).places() == {A0: 99, A1: 11, B0: 3}
-    assert admitted(places, ends, None).places() == ends
+    assert admitted(next_offsets, ends, 100).next_offsets() == {A0: 99, A1: 11, B0: 3}
+    assert admitted(next_offsets, ends, None).next_offsets() == ends
 
 
 def test_places() -> None:
@@ -65,9 +65,9 @@ def test_places() -> None:
     assert {mistake.path for mistake in wrong.value.mistakes} == {
         "start.a.1", "start.a.7", "start.b.0", "start.c"
     }  # fmt: skip
-    assert place_of("2026-01-01") == datetime(2026, 1, 1, tzinfo=UTC)
+    assert position_of("2026-01-01") == datetime(2026, 1, 1, tzinfo=UTC)
     with pytest.raises(ConfigError, match="expected earliest"):
-        place_of("soon")
+        position_of("soon")
 
 
 def test_options_of_a_route() -> None:

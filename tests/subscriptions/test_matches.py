@@ -10,7 +10,7 @@ from tests.conditions.strategies import conditions, messages
 from turnout.conditions import all_of, any_of, evaluate, kiwi
 from turnout.conditions.model import with_ids
 from turnout.subscriptions import Match, Matcher, Subscription
-from turnout.subscriptions.matches import _AT_ONCE
+from turnout.subscriptions.matches import _BATCH_MESSAGES
 
 _LAYERS = 17
 """So many subscriptions that come later get a layer of their own; the next ones are in none yet."""
@@ -82,7 +82,7 @@ def test_is_a_sequence():
 def test_many_messages():
     """More messages than are worked on at a time keep their own matches."""
     matcher = Matcher(Subscription([], any_of(kiwi("k", str(n)), kiwi("k", "all")), id=str(n)) for n in range(7))
-    given_messages = [{"k": "all" if n % 5 == 0 else str(n % 9)} for n in range(2 * _AT_ONCE + 1)]
+    given_messages = [{"k": "all" if n % 5 == 0 else str(n % 9)} for n in range(2 * _BATCH_MESSAGES + 1)]
 
     assert [[match.subscription_id for match in matcher.match(message)] for message in given_messages] == [
         sorted(own) for own in matcher.match_many(given_messages).ids()

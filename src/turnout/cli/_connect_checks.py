@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from turnout.subscriptions.index import Index
 
 _SECONDS = 5.0
-_SHOWN = 5
+_MAX_NAMES = 5
 _ALWAYS_SEEN = ("topic", "subject", "key")
 
 
@@ -88,8 +88,8 @@ class _Probing:
             yield self._attempt("sample", self._sample)
             if self.index is not None:
                 yield self._attempt("conditions", self._conditions)
-        for place, (name, sink) in enumerate(route.sinks.items()):
-            yield from self._of_sink(f"sink {name}".strip(), sink, place)
+        for number, (name, sink) in enumerate(route.sinks.items()):
+            yield from self._of_sink(f"sink {name}".strip(), sink, number)
 
     def _attempt(self, name: str, work: Callable[[], str]) -> Probed:
         try:
@@ -111,21 +111,21 @@ class _Probing:
         self.batches += batches
         return detail
 
-    def _of_sink(self, name: str, sink: Sink, place: int) -> Iterator[Probed]:
+    def _of_sink(self, name: str, sink: Sink, number: int) -> Iterator[Probed]:
         with closing(adapter_of(sink).probe(_SECONDS)) as probe:
             reached = self._attempt(name, probe.reach)
             yield reached
-            for label, check in probe.sink_checks(sorted(self._topics(place))) if reached.ok else ():
+            for label, check in probe.sink_checks(sorted(self._topics(number))) if reached.ok else ():
                 yield self._attempt(f"{name}, {label}", check)
 
-    def _topics(self, place: int) -> set[str]:
+    def _topics(self, number: int) -> set[str]:
         """Return the topics of the sink at index *place*: those of the sample's messages, and the dead letter's."""
-        topics = set(self.topics.get(place, ()))
+        topics = set(self.topics.get(number, ()))
         if self.route.dead_letter is not None:
             sink, colon, topic = self.route.dead_letter.topic.partition(":")
             named = list(self.route.sinks)
             at = named.index(sink) if colon and sink in named else 0
-            topics |= {topic if colon and sink in named else self.route.dead_letter.topic} if at == place else set()
+            topics |= {topic if colon and sink in named else self.route.dead_letter.topic} if at == number else set()
         return topics
 
     # Records
@@ -165,8 +165,8 @@ class _Probing:
         program = Program(looped(replace(self.route, chain=replace(self.route.chain, errors=errors)))[0])
         results = [program.run(batch, self.index) for batch in self.batches]
         for result in results:
-            for topic, place in zip(result.messages.topics.to_pylist(), result.messages.sinks.tolist(), strict=True):
-                self.topics.setdefault(place, set()).add(topic)
+            for topic, number in zip(result.messages.topics.to_pylist(), result.messages.sinks.tolist(), strict=True):
+                self.topics.setdefault(number, set()).add(topic)
         counts = Counter[str]()
         for result in results:
             counts.update(result.counts.as_dict())
@@ -187,11 +187,13 @@ class _Probing:
         unseen = [key for key in looked_at if key not in known and listed_path(listed, key) is None]
         wrong = [key for key in unseen if key.startswith(("value.", "key.")) or nearest(key, listed, 0.8)]
         if wrong:
-            suspects = [f"{key!r}{did_you_mean(key.rpartition('.')[2], listed)}" for key in wrong[:_SHOWN]]
+            suspects = [f"{key!r}{did_you_mean(key.rpartition('.')[2], listed)}" for key in wrong[:_MAX_NAMES]]
             names = ", ".join(listed) or "none"
             raise _FailedError(f"subscriptions look at {', '.join(suspects)}; under metadata are listed: {names}")
         if unseen:
-            return f"no record of the sample has the headers {', '.join(unseen[:_SHOWN])}, which subscriptions look at"
+            return (
+                f"no record of the sample has the headers {', '.join(unseen[:_MAX_NAMES])}, which subscriptions look at"
+            )
         return f"all {len(self.index.keys)} names that subscriptions look at are listed or in the sample"
 
     def _headers(self) -> set[str]:
@@ -206,4 +208,4 @@ def _reasons(results: list[Result]) -> str:
     reasons = Counter(
         f"{line['stage']}: {line['message']}" for result in results for line in result.failures if "message" in line
     )
-    return "; ".join(f"{count:,} failed at {reason}" for reason, count in reasons.most_common(_SHOWN))
+    return "; ".join(f"{count:,} failed at {reason}" for reason, count in reasons.most_common(_MAX_NAMES))

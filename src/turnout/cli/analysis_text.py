@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from turnout.subscriptions.analysis import Access, Analysis, Equal, Traffic
 
-_SHOWN = 20
+_SHOWN_FINDINGS = 20
 """Maximum number of findings shown of one kind, and of ids shown of one finding."""
 
 
@@ -48,14 +48,14 @@ def _part(title: str, lines: Iterable[str], count: int) -> Iterator[str]:
     if not count:
         return
     yield f"{title}  {count:,}"
-    yield from (f"    {line}" for line in islice(lines, _SHOWN))
-    if count > _SHOWN:
-        yield f"    … {count - _SHOWN:,} more; --json has all of them"
+    yield from (f"    {line}" for line in islice(lines, _SHOWN_FINDINGS))
+    if count > _SHOWN_FINDINGS:
+        yield f"    … {count - _SHOWN_FINDINGS:,} more; --json has all of them"
 
 
 def _ids(ids: Sequence[str]) -> str:
-    more = f" and {len(ids) - _SHOWN:,} more" if len(ids) > _SHOWN else ""
-    return f"{', '.join(ids[:_SHOWN])}{more}"
+    more = f" and {len(ids) - _SHOWN_FINDINGS:,} more" if len(ids) > _SHOWN_FINDINGS else ""
+    return f"{', '.join(ids[:_SHOWN_FINDINGS])}{more}"
 
 
 def _equal(equal: Equal) -> str:
@@ -92,7 +92,7 @@ def _bounds(analysis: Analysis) -> Iterator[str]:
     yield from _part("unknown whether subsumed", (f"{id_} by {by}" for id_, by in undecided), len(undecided))
     if analysis.too_large:
         yield f"{_count(len(analysis.too_large), 'condition')} too large, compared by their words alone"
-    for anchor, count in list(analysis.crowded.items())[:_SHOWN]:
+    for anchor, count in list(analysis.crowded.items())[:_SHOWN_FINDINGS]:
         yield f"not compared for subsumption: {count:,} under {anchor}"
     if analysis.cut:
         yield f"{_count(analysis.cut, 'subscription')} compared with some candidates only"

@@ -153,22 +153,28 @@ def offsets(
     if reset is None:
         answer = client.call("GET", route_path(route, "offsets"))
     else:
-        answer = client.call("PUT", route_path(route, "offsets"), {"to": _place(reset)})
+        answer = client.call("PUT", route_path(route, "offsets"), {"to": _position(reset)})
     if as_json:
         typer.echo(json_text(answer, indent=1))
         return
-    lines = [f"{name}  next {json.dumps(place)}" for name, place in answer["next"].items()] or ["nothing is committed"]
+    lines = [f"{name}  next {json.dumps(position)}" for name, position in answer["next"].items()] or [
+        "nothing is committed"
+    ]
     begins = [] if answer["begins_at"] is None else [f"begins at {json.dumps(answer['begins_at'])}"]
     typer.echo(printable_lines([*lines, *begins]))
 
 
-def _place(text: str) -> object:
+def _position(text: str) -> object:
     """Return a sequence as a number and an object as one; words and times as they are."""
     try:
-        place = json.loads(text)
+        position = json.loads(text)
     except (ValueError, RecursionError):
         return text
-    return place if isinstance(place, dict) or (isinstance(place, int) and not isinstance(place, bool)) else text
+    return (
+        position
+        if isinstance(position, dict) or (isinstance(position, int) and not isinstance(position, bool))
+        else text
+    )
 
 
 def tap(

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from turnout.demo.year import Demo, DemoResult
     from turnout.records.types import Fields
 
-_KEPT = Path(".turnout") / "demo"
+_DEMO_FOLDER = Path(".turnout") / "demo"
 
 
 def register(app: typer.Typer) -> None:
@@ -36,7 +36,7 @@ def register(app: typer.Typer) -> None:
     def demo(
         limit: Annotated[int | None, typer.Option(min=1, help="Use only the first N flights.")] = None,
         subscriptions: Annotated[int, typer.Option(min=0, help="How many to draw from the data.")] = 10_000,
-        keep: Annotated[bool, typer.Option(help=f"Keep the server's store and the rest in {_KEPT}.")] = False,
+        keep: Annotated[bool, typer.Option(help=f"Keep the server's store and the rest in {_DEMO_FOLDER}.")] = False,
         master: Master = "local[*]",
         console: Annotated[
             bool, typer.Option("--console", help="Show the run in a console, and serve it until Ctrl-C.")
@@ -97,7 +97,7 @@ def _demo(
     screen = console(quiet=as_json)
     screen.print(f"{find_java()}", soft_wrap=True)
     screen.print(f"nats-server: {find_nats_server()}", soft_wrap=True)
-    work = _KEPT if keep else lasting_folder("demo") / "work"
+    work = _DEMO_FOLDER if keep else lasting_folder("demo") / "work"
     kind: type[Demo] = Demo
     if shown == "webhooks":
         from turnout.demo.webhooks import WebhookDemo
@@ -154,7 +154,7 @@ def _kafka(limit: int | None, subscriptions: int, *, keep: bool, master: str, as
     block_pandas_import()
     screen = console(quiet=as_json)
     screen.print(f"{find_java()}", soft_wrap=True)
-    work = _KEPT if keep else lasting_folder("demo") / "work"
+    work = _DEMO_FOLDER if keep else lasting_folder("demo") / "work"
     with stop_on_signals() as stop, KafkaDemo(work, limit=limit, generated=subscriptions, keep=keep) as demo:
         screen.print(f"broker at {demo.broker.servers}, schema registry at {demo.registry.url}", soft_wrap=True)
         with loading(screen, "publishing flights", demo.total) as advance:

@@ -79,14 +79,14 @@ def _written_record(route: Route, file: Path | None) -> object:
     return record_batch([SampleRecord.of(document, stream=route.source.only_stream, route=route)])
 
 
-def _stored(route: Route, place: str) -> object:
+def _stored(route: Route, position: str) -> object:
     """Return a message of the route's source, as a run reads it."""
     from turnout.runtime.endpoints import adapter_of
 
     if not route.source.keeps_history:
         raise ConfigError([Mistake("--record", f"the route's source is {route.source.format}: give --file")])
     try:
-        stream, sequence = route.source.message(place)
+        stream, sequence = route.source.message(position)
     except ValueError as wrong:
         raise ConfigError([Mistake("--record", str(wrong))]) from None
     return adapter_of(route.source).record_at(stream, sequence)

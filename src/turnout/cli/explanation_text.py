@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from turnout.engine.mapping_report import Mapped
     from turnout.engine.stages import StageReport
 
-_SHOWN = 20
+_SHOWN_LINES = 20
 """Maximum number of matching subscriptions shown, and of messages."""
 
 
@@ -41,9 +41,9 @@ def explanation_lines(explanation: RecordExplanation) -> Iterator[str]:
 
 
 def _shortened(blocks: list[list[str]], heading: str) -> Iterator[str]:
-    for block in blocks[:_SHOWN]:
+    for block in blocks[:_SHOWN_LINES]:
         yield from block
-    if len(blocks) > _SHOWN:
+    if len(blocks) > _SHOWN_LINES:
         yield f"…       {len(blocks):,} {heading}; --json has all of them"
 
 

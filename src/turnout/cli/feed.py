@@ -37,8 +37,8 @@ def feed(
     from turnout.history.feed import FeedReader
 
     with stop_on_signals() as stop, FeedReader(loaded_route(route, timeout)) as reader:
-        place = int(start) if start.isdecimal() else start
-        cursor = reader.start(place) if after is None else after
+        position = int(start) if start.isdecimal() else start
+        cursor = reader.start(position) if after is None else after
         left = limit
         for page in reader.follow(subscription, cursor, stop):
             for message in page.messages[:left]:

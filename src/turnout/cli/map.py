@@ -20,7 +20,7 @@ from turnout.untrusted import JsonObject
 if TYPE_CHECKING:
     from turnout.subjects.explain import MappingExplanation
 
-_SHOWN = 10
+_SHOWN_SUBJECTS = 10
 
 
 def map_(
@@ -223,10 +223,10 @@ def _show(explanation: MappingExplanation) -> None:
             _say(f"  {outcome.share:3d}%  {target}{added}")
         for destination, why in explanation.skipped:
             _say(f"    0%  {destination}: {why}")
-    for source, why in explanation.others[:_SHOWN]:
+    for source, why in explanation.others[:_SHOWN_SUBJECTS]:
         _say(f"  not {source!r}: {why}")
-    if len(explanation.others) > _SHOWN:
-        _say(f"  and {len(explanation.others) - _SHOWN} more; --json lists them all")
+    if len(explanation.others) > _SHOWN_SUBJECTS:
+        _say(f"  and {len(explanation.others) - _SHOWN_SUBJECTS} more; --json lists them all")
 
 
 def _as_json(explanation: MappingExplanation) -> JsonObject:

@@ -32,7 +32,7 @@ _WOULD = {
     "unverified": "not verified: --unverified redrives these too",
 }
 
-_SHOWN = 20
+_SHOWN_REASONS = 20
 """This many reasons are shown."""
 
 
@@ -81,19 +81,19 @@ def _lines(report: RedriveReport) -> Iterator[str]:
     yield f"{total:,} dead {'letter' if total == 1 else 'letters'} of {report.route}"
     words = _WOULD if report.dry_run else _DID
     groups = report.groups()
-    for stage, reason, outcomes in groups[:_SHOWN]:
+    for stage, reason, outcomes in groups[:_SHOWN_REASONS]:
         why = "wanted by nobody" if stage is None else f"{stage}: {reason}"
         ends = ", ".join(f"{count:,} {words[outcome]}" for outcome, count in outcomes.items())
         yield f"{outcomes.total():>8,}  {why}"
         yield f"          {ends}"
-    if len(groups) > _SHOWN:
+    if len(groups) > _SHOWN_REASONS:
         yield f"          … {len(groups):,} reasons; --json has all of them"
     again = {
         result.reason
         for result in report.results
         if result.outcome == "failed" and result.reason != result.letter.reason
     }
-    yield from (f"fails now: {reason}" for reason in sorted(filter(None, again))[:_SHOWN])
+    yield from (f"fails now: {reason}" for reason in sorted(filter(None, again))[:_SHOWN_REASONS])
     yield from (f"note: {note}" for note in report.notes)
     if not report.dry_run and total:
         yield f"messages stored: {report.stored:,}, known already: {report.duplicates:,}"

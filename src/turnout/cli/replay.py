@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from turnout.routes import Route
     from turnout.spark.history.replay import ReplayResult
 
-_SHOWN = 20
+_SHOWN_SUBSCRIPTIONS = 20
 """This many subscriptions are shown with their numbers."""
 
 _PLACE = "a sequence, an ISO time, earliest, latest or {stream: sequence}, {topic:partition: offset}"
@@ -140,9 +140,9 @@ def _would(by_subscription: Mapping[str | None, int]) -> Iterator[str]:
     """Yield the expected numbers of messages, for the subscriptions with most."""
     total = sum(by_subscription.values())
     yield f"would deliver {total:,} messages"
-    for subscription, count in list(by_subscription.items())[:_SHOWN]:
+    for subscription, count in list(by_subscription.items())[:_SHOWN_SUBSCRIPTIONS]:
         yield f"    {count:>12,} {'under their own topic' if subscription is None else subscription}"
-    if len(by_subscription) > _SHOWN:
+    if len(by_subscription) > _SHOWN_SUBSCRIPTIONS:
         yield f"    … {len(by_subscription):,} subscriptions; --json has all of them"
 
 

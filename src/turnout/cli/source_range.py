@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from turnout.nats.wire.positions import place_of
+from turnout.nats.wire.positions import position_of
 from turnout.runtime.endpoints import adapter_of
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def records_between(route: Route, begin: str, end: str | None, option: str = "--
         StreamError: a stream is not there, or may not be read.
     """
     source = route.source_with_history(option)
-    first, last = place_of("--from", begin), place_of("--to", "latest" if end is None else end)
+    first, last = position_of("--from", begin), position_of("--to", "latest" if end is None else end)
     with adapter_of(source).history() as history:
         for stream in history.streams:
             held = history.bounds(stream)

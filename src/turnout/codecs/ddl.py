@@ -37,7 +37,7 @@ _SIMPLE: Mapping[str, Schema] = MappingProxyType(
 _SIZED = ("VARCHAR", "CHAR", "CHARACTER")
 _DECIMALS = ("DECIMAL", "DEC", "NUMERIC")
 _NESTED = ("STRUCT", "ARRAY", "MAP")
-_DEEPEST = 100
+_MAX_DEPTH = 100
 _TYPES = (*_SIMPLE, *_SIZED, *_DECIMALS, *_NESTED)
 
 _TOKEN = re.compile(
@@ -182,8 +182,8 @@ class _DdlParser:
         if name in _DECIMALS:
             return self._decimal()
         if name in _NESTED:
-            if self._depth == _DEEPEST:
-                raise DdlError(f"expected at most {_DEEPEST} types inside of each other", token.position)
+            if self._depth == _MAX_DEPTH:
+                raise DdlError(f"expected at most {_MAX_DEPTH} types inside of each other", token.position)
             self._depth += 1
             declared = self._nested(name)
             self._depth -= 1

@@ -22,9 +22,9 @@ else:
 _FIRST_DAY = date(1970, 1, 1).toordinal()
 _YEAR_1 = (date.min.toordinal() - _FIRST_DAY) * MILLISECONDS_PER_DAY
 _YEAR_10000 = (date.max.toordinal() + 1 - _FIRST_DAY) * MILLISECONDS_PER_DAY
-_FEW = 16
+_MAX_LISTED_MOMENTS = 16
 """Number of moments up to which they are written one by one."""
-_LONGEST = 9_223_372_036_854_775
+_LAST_MILLISECOND = 9_223_372_036_854_775
 """Milliseconds: the last moment, whose microseconds fit into 64 bits."""
 
 _DATE = r"(?P<year>[+-]?\d{4,6})(?:-(?P<month>\d{1,2})(?:-(?P<day>\d{1,2})"
@@ -62,7 +62,7 @@ def read_timestamp(text: str) -> Moment:
     millis = ((hour * 60 + minute) * 60 + second) * 1000 + int(((parts["fraction"] or "") + "000")[:3])
     local = _days(parts) * MILLISECONDS_PER_DAY + millis
     moment = local - _zone_offset(parts["zone"], local)
-    if abs(moment) > _LONGEST:
+    if abs(moment) > _LAST_MILLISECOND:
         raise ValueError(text)
     return Moment(moment)
 
@@ -128,7 +128,7 @@ def _by_distinct(
 
 
 def _timestamps(column: Sequence[int | None]) -> list[str | None]:
-    if len(column) <= _FEW:
+    if len(column) <= _MAX_LISTED_MOMENTS:
         return [None if moment is None else iso_of(moment) for moment in column]
     moments = pa.array(column, pa.int64())
     span = pc.min_max(moments)

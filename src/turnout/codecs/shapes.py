@@ -11,7 +11,7 @@ import numpy as np
 from turnout.records import Block, Positions, group
 from turnout.records.types import Column, NewColumn
 
-_MANY: Final = 16
+_MIN_COLUMN_OBJECTS: Final = 16
 """Objects of one shape at once that are worth to be put into columns by themselves."""
 
 
@@ -57,7 +57,7 @@ class Shapes:
             together.setdefault(shape, []).append(at)
         few: list[int] = []
         for shape, row_ids in together.items():
-            if len(row_ids) < _MANY:
+            if len(row_ids) < _MIN_COLUMN_OBJECTS:
                 few += row_ids
             else:
                 self._open(shape, [indexes[at] for at in row_ids], [members[at] for at in row_ids])

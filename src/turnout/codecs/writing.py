@@ -21,7 +21,7 @@ from turnout.untrusted import JsonObject
 Written: TypeAlias = tuple[list[bytes | None], dict[int, RecordError]]
 """The text of each value, and at the places of those that cannot be written why."""
 
-_FEW: Final = 8
+_MAX_DICT_VALUES: Final = 8
 """This many values are written as dicts: a class for their names would cost more than it gives."""
 
 _CHUNK: Final = 200
@@ -115,7 +115,7 @@ def _objects(count: int, columns: Columns, errors: dict[int, RecordError]) -> li
     names = tuple(name if type(name) is str else str(text_of(name)) for name in columns)
     if not names:
         return [b"{}"] * count
-    kind = _outgoing(names) if count > _FEW else None
+    kind = _outgoing(names) if count > _MAX_DICT_VALUES else None
     if kind is not None:
         try:
             return _lines(map(kind, *columns.values()))

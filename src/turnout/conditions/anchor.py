@@ -41,7 +41,7 @@ GRAM = 3
 _LENGTHS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32)
 """The lengths that ``^n`` and ``$n`` come in: a longer text is cut, so that a key has few slots."""
 
-_LONGEST = _LENGTHS[-1]
+_MAX_LENGTH = _LENGTHS[-1]
 
 
 class Kind(NamedTuple):
@@ -168,12 +168,12 @@ def _of_pieces(
     lookups: list[tuple[Kind, Iterable[str]]] = []
     texts = [piece for piece in pieces if type(piece) is str]
     if type(first) is str:
-        begin = begins[len(first)] if len(first) < _LONGEST else begins[_LONGEST]
+        begin = begins[len(first)] if len(first) < _MAX_LENGTH else begins[_MAX_LENGTH]
         lookups.append((begin, (first[: begin.length],)))
         if not every_run:
             texts[0] = first[max(begin.length - GRAM + 1, 0) :]
     if type(last) is str:
-        end = ends[len(last)] if len(last) < _LONGEST else ends[_LONGEST]
+        end = ends[len(last)] if len(last) < _MAX_LENGTH else ends[_MAX_LENGTH]
         lookups.append((end, (last[-end.length :],)))
         if not every_run:
             texts[-1] = last[: len(last) - end.length + GRAM - 1]
@@ -186,7 +186,7 @@ def _of_pieces(
 @lru_cache(maxsize=4)
 def _kinds(partial: bool, ignore_case: bool) -> tuple[tuple[Kind, ...], tuple[Kind, ...], Kind]:
     """The kinds of a beginning and of an end, by how long the text is, and that of runs of characters."""
-    cuts = [max([length for length in _LENGTHS if length <= size], default=0) for size in range(_LONGEST + 1)]
+    cuts = [max([length for length in _LENGTHS if length <= size], default=0) for size in range(_MAX_LENGTH + 1)]
     begins = tuple(Kind("^", length, partial, ignore_case) for length in cuts)
     ends = tuple(Kind("$", length, partial, ignore_case) for length in cuts)
     # A lexeme that has three characters in a row gives them to the value, so runs need no words.

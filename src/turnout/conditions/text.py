@@ -94,7 +94,7 @@ def parse(text: str) -> Condition:
     return condition
 
 
-_SHOWN = 60
+_CONTEXT_CHARACTERS = 60
 """Characters of the text on each side of a mistake."""
 
 
@@ -137,8 +137,8 @@ class _ConditionReader:
 
     def wrong(self, problem: str, at: int) -> ConditionError:
         # Of a long text, and of one with several lines, only what is around the position.
-        begin = max(self.text.rfind("\n", 0, at) + 1, at - _SHOWN)
-        shown = self.text[begin : at + _SHOWN].partition("\n")[0]
+        begin = max(self.text.rfind("\n", 0, at) + 1, at - _CONTEXT_CHARACTERS)
+        shown = self.text[begin : at + _CONTEXT_CHARACTERS].partition("\n")[0]
         return ConditionError(f"{problem} (at {at})\n  {shown}\n  {' ' * (at - begin)}^", text=self.text, position=at)
 
     # Conditions

@@ -19,7 +19,7 @@ from turnout.server.errors import ConflictError
 from turnout.subscriptions import Subscription
 from turnout.subscriptions.index import Index
 
-_HITS = 10
+_SHOWN_HITS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +81,8 @@ def trial_of(route: Route, condition: Condition, count: int, *, masked: bool = F
         stored = transformed.by_row(transformed.timestamps, np.arange(len(batch)))
         times += [at / 1e6 for at in stored if at is not None]
         matched_times += [at / 1e6 for at in (stored[int(alive[row])] for row in rows) if at is not None]
-        places = origins(batch)
-        for row in rows[-_HITS:]:
+        record_origins = origins(batch)
+        for row in rows[-_SHOWN_HITS:]:
             at = int(alive[row])
-            hits.append(Hit(str(places[at]), readable_texts(texts_of(columns, row))))
-    return Trial(records, gone, matched, tuple(reversed(hits[-_HITS:])), times, matched_times)
+            hits.append(Hit(str(record_origins[at]), readable_texts(texts_of(columns, row))))
+    return Trial(records, gone, matched, tuple(reversed(hits[-_SHOWN_HITS:])), times, matched_times)

@@ -10,7 +10,7 @@ from turnout.engine.counts import Counts
 from turnout.server.state import MinuteCounts, State
 
 HOUR = 3600
-_RECENT = 60
+_RECENT_SECONDS = 60
 """The rate is that of the last minute that is over and of the one that has begun."""
 
 
@@ -51,7 +51,7 @@ class RecentTraffic:
 
 def recent_of(state: State, route: str, now: float) -> tuple[Counts, float]:
     """Return the counts of a route in the minute that is over and the one that has begun, and their duration."""
-    since = int(now // 60) * 60 - _RECENT
+    since = int(now // 60) * 60 - _RECENT_SECONDS
     return sum((minute.counts for minute in state.counts(route, since)), Counts()), now - since
 
 
@@ -62,11 +62,11 @@ def traffic_of(state: State, route: str) -> RecentTraffic:
     first = this_minute - HOUR + 60
     minutes = {minute.at: minute for minute in state.counts(route, first)}
     by_minute = [minutes.get(at, MinuteCounts(at, Counts())) for at in range(first, this_minute + 60, 60)]
-    recent = [minute for minute in by_minute if minute.at >= this_minute - _RECENT]
+    recent = [minute for minute in by_minute if minute.at >= this_minute - _RECENT_SECONDS]
     return RecentTraffic(
         total=sum((minute.counts for minute in by_minute), Counts()),
         recent=sum((minute.counts for minute in recent), Counts()),
-        recent_seconds=_RECENT + now - this_minute,
+        recent_seconds=_RECENT_SECONDS + now - this_minute,
         read=[minute.counts.read / 60 for minute in by_minute],
         sent=[minute.counts.messages / 60 for minute in by_minute],
     )

@@ -39,7 +39,7 @@ class StreamReplay:
         return max(0, self.begin - self.done)
 
 
-def place_of(written: str) -> Start:
+def position_of(written: str) -> Start:
     """Parse a start position; a number is a sequence.
 
     >>> place_of("4711"), place_of(" latest ")
@@ -63,7 +63,7 @@ def replay_of(routes: Routes, name: str, written: str) -> list[StreamReplay]:
         raise ConfigError([Mistake("to", "expected earliest, latest, a sequence or an ISO time")])
     source = route.source
     adapter = adapter_of(source)
-    start = checked_start(route, place_of(written))
+    start = checked_start(route, position_of(written))
     if not source.streams:
         return []
     begins = adapter.sequences(start)

@@ -42,7 +42,7 @@ WEBHOOK_ID: Final = "Turnout-Webhook-Id"
 
 _GONE: Final = 410
 _SERVER_SECONDS: Final = 1.0
-_HELD: Final = 8_192
+_MAX_HELD_DELIVERIES: Final = 8_192
 """Deliveries in memory over all lanes, as far as lanes without an order are concerned."""
 
 _STALLED_SECONDS: Final = 0.1
@@ -173,7 +173,7 @@ class Dispatcher:
 
     def _space_of(self, lane: Lane) -> int:
         """Return how many deliveries without an order a lane may have in memory."""
-        return max(2 * lane.settings.concurrency, min(1_024, _HELD // (len(self._lanes) + 1)))
+        return max(2 * lane.settings.concurrency, min(1_024, _MAX_HELD_DELIVERIES // (len(self._lanes) + 1)))
 
     async def _hold_or_park(self, lane: Lane, delivery: Delivery) -> None:
         if await self._has_space(lane):

@@ -10,7 +10,7 @@ from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 _HEAD: Final = 16_384
 """Bytes of headers, and of whatever else is around a body."""
 
-_KEPT: Final = 200
+_KEPT_BYTES: Final = 200
 """Bytes of a failed response that an attempt keeps."""
 
 
@@ -36,7 +36,7 @@ class Response:
     @classmethod
     def failure(cls, why: object) -> Response:
         """Return the outcome of a request without a response."""
-        return cls(None, error=f"{why}"[:_KEPT])
+        return cls(None, error=f"{why}"[:_KEPT_BYTES])
 
 
 class ResponseReader:
@@ -93,7 +93,7 @@ class ResponseReader:
     def _response(self) -> Response:
         if self._status < 300:
             return Response(self._status)
-        text = self._body[:_KEPT].decode("utf-8", "replace")
+        text = self._body[:_KEPT_BYTES].decode("utf-8", "replace")
         return Response(self._status, self._retry_after[:100].decode("latin-1"), text)
 
     # -- called by the parser
@@ -128,8 +128,8 @@ class ResponseReader:
         if self._is_whole:
             return
         self._length += len(body)
-        if len(self._body) < _KEPT:
-            self._body += body[:_KEPT]
+        if len(self._body) < _KEPT_BYTES:
+            self._body += body[:_KEPT_BYTES]
 
     def on_message_complete(self) -> None:
         """Note that the response is whole."""

@@ -36,7 +36,7 @@ from turnout.subscriptions import open_store
 SOURCE: Final = "flights"
 DEAD: Final = "dead.flights"
 _PARTITIONS: Final = 4
-_AT_ONCE: Final = 2_000
+_BATCH_RECORDS: Final = 2_000
 _TOP: Final = 10
 _TEXTS: Final = ("carrier", "tailnum", "origin", "dest", "time_hour", "airline")
 _NUMBERS: Final = (
@@ -132,7 +132,7 @@ class KafkaDemo(YearDemo):
         with KafkaAdmin(self.options) as admin:
             admin.create_topic(SOURCE, _PARTITIONS, {})
         with KafkaProducer(self.options) as producer:
-            while some := list(islice(left, _AT_ONCE)):
+            while some := list(islice(left, _BATCH_RECORDS)):
                 producer.publish(_batch(some, schema_id), _refused)
                 self.published += len(some)
                 on_progress(self.published)

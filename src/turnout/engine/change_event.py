@@ -84,9 +84,9 @@ def _origin(source: Mapping[str, DynamicValue], read_at: DynamicValue) -> Iterat
     )
     if source.get("snapshot") not in (None, False, "false"):
         yield "in a snapshot"
-    places = [f"{name} {source[name]}" for name in _POSITIONS if source.get(name) is not None]
-    if places:
-        yield " ".join(places)
+    positions = [f"{name} {source[name]}" for name in _POSITIONS if source.get(name) is not None]
+    if positions:
+        yield " ".join(positions)
     changed_at = source.get("ts_ms")
     if is_whole(changed_at, 0):
         yield f"changed at {iso_of(int(changed_at))}"

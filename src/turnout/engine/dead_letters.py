@@ -35,7 +35,7 @@ DESTINATION: Final = f"{TURNOUT_PREFIX}destination"
 LEFT_OUT: Final = f"{TURNOUT_PREFIX}headers.left.out"
 """The header that names those of the record's own that a dead letter could not be written with."""
 
-_LONGEST: Final = 10_000
+_MAX_HEADER_CHARACTERS: Final = 10_000
 """Maximum length of a text in one of our headers, in characters."""
 
 _POSITION: Final = ("topic", "partition", "offset")
@@ -165,4 +165,4 @@ def _on_one_line(text: str) -> str:
         line = "".join(
             character if character.isprintable() else character.encode("unicode_escape").decode() for character in line
         )
-    return line if len(line) <= _LONGEST else f"{line[:_LONGEST]}…"
+    return line if len(line) <= _MAX_HEADER_CHARACTERS else f"{line[:_MAX_HEADER_CHARACTERS]}…"

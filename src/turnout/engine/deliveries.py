@@ -23,7 +23,7 @@ NOBODY: Final = -1
 _REMEMBERED = 1_000_000
 """Maximum number of cached pairs of subscription and destination, or topics; the cache is cleared when it is full."""
 
-_FEW = 64
+_MAX_LISTED_DELIVERIES = 64
 """Number of deliveries up to which their texts are looked up one by one."""
 
 
@@ -136,7 +136,7 @@ class Fanout:
             rows: the batch's row of each of the index's.
         """
         pairs = (sent.subscriptions << 32) | sent.destinations
-        if len(pairs) <= _FEW:
+        if len(pairs) <= _MAX_LISTED_DELIVERIES:
             numbers, first, pair_codes = pairs.tolist(), np.arange(len(pairs)), np.arange(len(pairs))
         else:
             distinct, first, pair_codes = np.unique(pairs, return_index=True, return_inverse=True)
@@ -148,7 +148,7 @@ class Fanout:
             known = [self._known[number] for number in numbers]
             topics = _taken([address.topic for address in known], pair_codes)
             sinks = np.array([address.sink for address in known], np.int8)[pair_codes]
-        elif len(pairs) <= _FEW:
+        elif len(pairs) <= _MAX_LISTED_DELIVERIES:
             topics = pa.array([self._topics[number] for number in sent.destinations.tolist()], pa.string())
         else:
             topics = self._index.destinations(sent.destinations)
@@ -205,7 +205,7 @@ class Fanout:
 def _taken(texts: Sequence[str | None], codes: NDArray[np.intp]) -> Strings:
     """Return the text of each code."""
     array = pa.array(texts, pa.string())
-    return array if len(codes) <= _FEW else array.take(pa.array(codes))
+    return array if len(codes) <= _MAX_LISTED_DELIVERIES else array.take(pa.array(codes))
 
 
 class OwnTopics:

@@ -17,7 +17,7 @@ from turnout.untrusted import JsonObject
 IN_FULL: Final = 20
 """Maximum number of failures of one batch that are shown in full, in the order of reading."""
 
-_LONGEST: Final = 1000
+_MAX_SHOWN_CHARACTERS: Final = 1000
 """Maximum number of characters shown of a key or a value."""
 
 
@@ -108,4 +108,4 @@ class FailureLog:
 
 def _readable(raw: bytes | None) -> str | None:
     text = readable(raw)
-    return text if text is None else text[:_LONGEST]
+    return text if text is None else text[:_MAX_SHOWN_CHARACTERS]

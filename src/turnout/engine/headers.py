@@ -18,7 +18,7 @@ from turnout.routes import Route
 _UNFIT_NAME = re.compile(r"[\s:]|^$", re.ASCII)
 _BREAK = re.compile(rb"[\r\n]")
 _REMEMBERED = 10_000
-_SHOWN = 80
+_SHOWN_CHARACTERS = 80
 
 
 class HeaderRules:
@@ -107,4 +107,4 @@ def _failure(name: str) -> Failure:
 
 
 def _escaped(name: str) -> str:
-    return repr(name) if len(name) <= _SHOWN else f"{name[:_SHOWN]!r}…"
+    return repr(name) if len(name) <= _SHOWN_CHARACTERS else f"{name[:_SHOWN_CHARACTERS]!r}…"

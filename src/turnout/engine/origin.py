@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 from turnout.records.types import ArrowBatch, RowIds, Strings
 from turnout.subjects.draw_hash import chained
 
-_FEW = 32
+_MAX_JOINED_RECORDS = 32
 """Number of records up to which texts are joined one by one."""
 
 
@@ -19,7 +19,7 @@ def origins(batch: ArrowBatch) -> Strings:
         batch: a record batch as it was read.
     """
     names = batch.schema.names
-    if batch.num_rows <= _FEW:
+    if batch.num_rows <= _MAX_JOINED_RECORDS:
         parts = ("stream", "offset") if "stream" in names else ("topic", "partition", "offset")
         return pa.array(list(map(_joined, *(batch.column(part).to_pylist() for part in parts))), pa.string())
     offsets = batch.column("offset").cast(pa.string())
@@ -37,7 +37,7 @@ def message_ids(batch: ArrowBatch, rows: RowIds, suffixes: Strings) -> Strings:
         rows: of the messages' records.
         suffixes: of the messages.
     """
-    if len(rows) > _FEW:
+    if len(rows) > _MAX_JOINED_RECORDS:
         return pc.binary_join_element_wise(origins(batch).take(pa.array(rows)), suffixes, "")
     known = origins(batch).to_pylist()
     pairs = zip(rows.tolist(), suffixes.to_pylist(), strict=True)

@@ -95,8 +95,8 @@ def bodies_of(
     others = [number for number, value in enumerate(found) if value is not None and not isinstance(value, str | bytes)]
     for block in group(rows_of(len(others)), None, [found[number] for number in others]):
         encoded, wrong = encode_block(records, _JSON, block)
-        for place, (number, body) in enumerate(zip(block.rows.tolist(), encoded, strict=True)):
+        for index, (number, body) in enumerate(zip(block.rows.tolist(), encoded, strict=True)):
             bodies[others[number]] = body
-            if place in wrong:
-                errors[others[number]] = wrong[place]
+            if index in wrong:
+                errors[others[number]] = wrong[index]
     return bodies, errors

@@ -21,7 +21,7 @@ TURNOUT_PREFIX: Final = "__turnout."
 RESERVED: Final = ("turnout-", TURNOUT_PREFIX)
 """Prefixes of reserved names, in lower case: names are compared in any case, as clients and proxies rewrite it."""
 
-_FEW = 64
+_MAX_LISTED_HEADERS = 64
 """Number of headers up to which their distinct names are found by Python."""
 
 
@@ -46,7 +46,7 @@ def without_reserved(batch: ArrowBatch) -> tuple[ArrowBatch, int]:
     headers = batch.column(index)
     names = headers.flatten().field(0)
     # Few names are different: each of them is compared once.
-    distinct = (names if len(names) <= _FEW else pc.unique(names)).to_pylist()
+    distinct = (names if len(names) <= _MAX_LISTED_HEADERS else pc.unique(names)).to_pylist()
     found = [name for name in dict.fromkeys(distinct) if name is not None and is_reserved(name)]
     if not found:
         return batch, 0

@@ -18,7 +18,7 @@ from turnout.engine.subject_filters import subject_filters
 from turnout.errors import ConfigError, SubscriptionNotFoundError
 from turnout.history.ranges import StreamRange
 from turnout.history.replay_plan import ReplayPlan
-from turnout.nats.wire.positions import Place, place_of
+from turnout.nats.wire.positions import StreamPosition, position_of
 from turnout.routes import Route
 from turnout.runtime.backfill.ledger import BackfillLedger, Missed
 from turnout.runtime.backfill.seams import Positions, matched_before, seam_of
@@ -31,7 +31,7 @@ from turnout.untrusted import decimal
 BACKFILL: Final = "backfill"
 """Value of the header ``Turnout-Replay`` of a message that is delivered late."""
 
-_AT_ONCE: Final = 200_000
+_PART_SEQUENCES: Final = 200_000
 """Sequences of one part; a stop of the run waits for it."""
 
 _MOST_TOGETHER: Final = 10_000
@@ -76,7 +76,7 @@ def next_part(route: Route, checkpoint: Path, ledger: BackfillLedger) -> Backfil
     groups: dict[tuple[str, int, int], list[Missed]] = {}
     if any(row.next is None or _streams_left(row, reached) for row in ledger.rows if row.live is not None):
         with adapter_of(route.source_with_history("from")).history() as history:
-            _resolve_places(route, history, ledger)
+            _resolve_positions(route, history, ledger)
             for row in ledger.rows:
                 for stream, until in _streams_left(row, reached):
                     groups.setdefault(_range(row, stream, until, history), []).append(row)
@@ -101,14 +101,14 @@ def resolve_seams(checkpoint: Path, ledger: BackfillLedger) -> None:
             ledger.set_bounds(row.number, until=seam_of(checkpoint, row.live, ledger.turns))
 
 
-def _resolve_places(route: Route, history: SourceHistory, ledger: BackfillLedger) -> None:
+def _resolve_positions(route: Route, history: SourceHistory, ledger: BackfillLedger) -> None:
     for row in ledger.rows:
-        if row.place is None or row.next is not None:
+        if row.position is None or row.next is not None:
             continue
-        number = decimal(row.place)
-        place: Place = place_of("from", row.place) if number is None else number
+        number = decimal(row.position)
+        position: StreamPosition = position_of("from", row.position) if number is None else number
         try:
-            ledger.set_bounds(row.number, {stream: history.resolve(stream, place) for stream in history.streams})
+            ledger.set_bounds(row.number, {stream: history.resolve(stream, position) for stream in history.streams})
         except ConfigError as problem:
             _log.warning("route %s: %s gets no earlier records: %s", route.name, row.id, problem)
             ledger.remove(row.number)
@@ -127,7 +127,7 @@ def _range(row: Missed, stream: str, until: int, history: SourceHistory) -> tupl
     assert row.next is not None
     held = history.bounds(stream).first if stream in history.streams else until
     first = min(max(row.next.get(stream, 0), held), until)
-    return stream, first, min(until, first + _AT_ONCE)
+    return stream, first, min(until, first + _PART_SEQUENCES)
 
 
 def _enabled(url: str, rows: Sequence[Missed], ledger: BackfillLedger) -> Snapshot:

@@ -14,7 +14,7 @@ from turnout.engine.reserved import CONNECT_PREFIX
 from turnout.engine.sample_records import Header, SampleRecord
 from turnout.history.letter_block import CONNECTOR, TRIES, LetterHeaders
 from turnout.history.letter_box import LetterBox
-from turnout.nats.wire.positions import Place, place_of
+from turnout.nats.wire.positions import StreamPosition, position_of
 from turnout.records.types import ArrowBatch, Fields
 from turnout.routes import Route
 from turnout.untrusted import LARGEST_SEQUENCE, JsonObject, decimal, is_whole
@@ -130,8 +130,8 @@ def _stream_of(origin: str, offset: int | None, sources: Sequence[str]) -> str |
 def read(
     route: Route,
     *,
-    start: Place = "earliest",
-    end: Place = "latest",
+    start: StreamPosition = "earliest",
+    end: StreamPosition = "latest",
     stage: str | None = None,
     reason: str | None = None,
     done: bool = False,
@@ -152,7 +152,7 @@ def read(
         ConnectionLostError: the server cannot be reached.
     """
     box = LetterBox.of(route)
-    bounds = place_of("start", start), place_of("end", end)
+    bounds = position_of("start", start), position_of("end", end)
     rows, limits = [], {}
     with box.history() as history:
         for stream in history.streams:
@@ -225,9 +225,9 @@ class _Noted:
 
     def of(self, letter: DeadLetter) -> DeadLetter:
         """Return a letter with its marks."""
-        place = letter.stream, letter.sequence
-        done = letter.stored <= self._done.get(place, -1)
-        noted, until = self._tries.get(place, (0, 0))
+        position = letter.stream, letter.sequence
+        done = letter.stored <= self._done.get(position, -1)
+        noted, until = self._tries.get(position, (0, 0))
         tries = max(letter.tries, noted) if letter.stored <= until else letter.tries
         # There may be thousands, of which few were ever redriven.
         return replace(letter, tries=tries, done=done) if done or tries != letter.tries else letter

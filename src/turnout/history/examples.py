@@ -15,7 +15,7 @@ from turnout.history.outcome_comparison import ABSENT
 from turnout.history.text_report import plain
 from turnout.records.types import ArrowBatch, RowIds
 
-_LONGEST = 300
+_MAX_VALUE_CHARACTERS = 300
 """Maximum number of characters shown of a value."""
 
 
@@ -135,4 +135,4 @@ def text_of(value: object) -> str | None:
     if value is ABSENT:
         return None
     text = json.dumps(plain(value), ensure_ascii=False, default=str)
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+    return text if len(text) <= _MAX_VALUE_CHARACTERS else f"{text[:_MAX_VALUE_CHARACTERS]}…"

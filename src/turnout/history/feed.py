@@ -24,7 +24,7 @@ from turnout.engine import Program, Result
 from turnout.epoch import EPOCH
 from turnout.errors import ConfigError, Mistake, SubscriptionNotFoundError
 from turnout.nats.wire import Connection
-from turnout.nats.wire.positions import Place, place_of, resolve
+from turnout.nats.wire.positions import StreamPosition, position_of, resolve
 from turnout.nats.wire.rows import with_stream
 from turnout.nats.wire.streams import stored_messages
 from turnout.routes import Route
@@ -166,17 +166,17 @@ class FeedReader:
         self._connection.close()
         self._store.close()
 
-    def start(self, place: Place) -> int:
+    def start(self, position: StreamPosition) -> int:
         """Return the cursor from which a feed begins at a place of the stream.
 
         Args:
-            place: ``earliest``, ``latest``, a sequence or a time.
+            position: ``earliest``, ``latest``, a sequence or a time.
 
         Raises:
             ConfigError: it is no place.
         """
         self._reconnect()
-        return resolve(self._connection, self._stream, place_of("from", place)) - 1
+        return resolve(self._connection, self._stream, position_of("from", position)) - 1
 
     def page(self, subscription_id: str, after: int, limit: int = 100) -> FeedPage:
         """Return the messages of the next records of a feed.

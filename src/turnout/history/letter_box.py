@@ -15,7 +15,7 @@ from turnout.errors import ConfigError, Mistake, StreamError
 from turnout.kafka.admin import KafkaAdmin
 from turnout.kafka.producer import KafkaMessages, KafkaProducer
 from turnout.nats.wire import Connection, Publisher, streams_of
-from turnout.nats.wire.positions import Place
+from turnout.nats.wire.positions import StreamPosition
 from turnout.records.types import Fields
 from turnout.routes import Route
 from turnout.routes.endpoints import KafkaSink, NatsSink
@@ -115,7 +115,7 @@ class LetterBox:
             ends = {stream: history.bounds(stream) for stream in history.streams}
             return {stream: max(end.first, end.next - share) for stream, end in ends.items()}
 
-    def at(self, sequence: int) -> Place:
+    def at(self, sequence: int) -> StreamPosition:
         """Return a sequence of the letters' stream as a place; in Kafka, the offset in each partition."""
         if not self.in_kafka:
             return sequence

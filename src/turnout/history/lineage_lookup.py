@@ -98,20 +98,20 @@ def _delivered(sinks: Sequence[NatsSink | KafkaSink], message: str) -> SourceRec
     Raises:
         ConfigError: the text is no position in any of them.
     """
-    places = [(sink, place) for sink in sinks if (place := _place_in(sink, message)) is not None]
-    if not places:
+    candidates = [(sink, position) for sink in sinks if (position := _position_in(sink, message)) is not None]
+    if not candidates:
         forms = {sink.format: _FORMS[sink.format] for sink in sinks}
         raise ConfigError([Mistake("message", f"expected {' or '.join(forms.values())}, found {message!r}")])
-    for number, (sink, place) in enumerate(places, start=1):
+    for number, (sink, position) in enumerate(candidates, start=1):
         try:
-            return SourceRecord.of(place[0], adapter_of(sink).record_at(*place))
+            return SourceRecord.of(position[0], adapter_of(sink).record_at(*position))
         except StreamError:
-            if number == len(places):
+            if number == len(candidates):
                 raise
     raise AssertionError("there is a server to ask")
 
 
-def _place_in(sink: NatsSink | KafkaSink, message: str) -> tuple[str, int] | None:
+def _position_in(sink: NatsSink | KafkaSink, message: str) -> tuple[str, int] | None:
     if isinstance(sink, NatsSink):
         return stream_and_sequence(message)
     topic, _, numbers = message.partition(":")
@@ -129,19 +129,19 @@ def _record(origin: Made, route: Route | None, server: str | None) -> tuple[Sour
     if route is not None and route.source.keeps_history:
         source: Source | Sink = route.source
         try:
-            place = route.source.message(origin.source)
+            position = route.source.message(origin.source)
         except ValueError:
             # The header may be of another publisher, and name any stream that the route's user may read.
             problem = "the route does not read this stream or topic"
             raise ConfigError([Mistake("source", problem)], what="is not read") from None
     else:
         source = _sink_at(server or "")
-        found = _place_in(source, origin.source)
+        found = _position_in(source, origin.source)
         if found is None:
             raise ConfigError([Mistake("source", "it is not from a stream or topic there")], what="cannot be read")
-        place = found
-    batch = adapter_of(source).record_at(*place)
-    return SourceRecord.of(place[0], batch), batch
+        position = found
+    batch = adapter_of(source).record_at(*position)
+    return SourceRecord.of(position[0], batch), batch
 
 
 def _with_subscription(walked: Lineage, route: Route, batch: ArrowBatch) -> Lineage:

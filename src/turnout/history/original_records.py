@@ -18,7 +18,7 @@ from turnout.runtime.endpoints import adapter_of
 from turnout.untrusted import JsonObject
 
 _FORBIDDEN, _GONE = 403, 404
-_FEW = 20
+_MAX_SINGLE_READS = 20
 """At most this many messages are asked for one by one."""
 _FAR = 10_000
 """Offsets of Kafka that lie further apart than this are read by connections of their own."""
@@ -81,8 +81,8 @@ def _of_row(row: JsonObject | None, stream: str | None) -> SampleRecord | None:
     if row is None:
         return None
     headers = tuple((header["key"], header["value"]) for header in row["headers"] or ())
-    place = row["partition"], row["offset"], row["timestamp"]
-    return SampleRecord(row["topic"], row["value"], row["key"], headers, *place, stream)
+    position = row["partition"], row["offset"], row["timestamp"]
+    return SampleRecord(row["topic"], row["value"], row["key"], headers, *position, stream)
 
 
 class _Stored:
@@ -101,7 +101,7 @@ class _Stored:
             if record.stream is not None and record.offset is not None:
                 sequences_by_stream.setdefault(record.stream, set()).add(record.offset)
         for stream, sequences in sequences_by_stream.items():
-            if len(sequences) > _FEW and max(sequences) - min(sequences) < _SPARSE * len(sequences):
+            if len(sequences) > _MAX_SINGLE_READS and max(sequences) - min(sequences) < _SPARSE * len(sequences):
                 self._read(stream, sequences)
 
     def _read(self, stream: str, sequences: set[int]) -> None:

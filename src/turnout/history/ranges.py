@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from turnout.nats.wire.positions import Place, place_of
+from turnout.nats.wire.positions import StreamPosition, position_of
 from turnout.routes import Route
 from turnout.runtime.endpoints import SourceHistory, adapter_of
 
@@ -27,7 +27,9 @@ class StreamRange:
     records: int
 
 
-def ranges_of(route: Route, start: Place, end: Place, filters: Sequence[str] = ()) -> tuple[StreamRange, ...]:
+def ranges_of(
+    route: Route, start: StreamPosition, end: StreamPosition, filters: Sequence[str] = ()
+) -> tuple[StreamRange, ...]:
     """Return the ranges of the route's streams from one position up to, not including, another.
 
     Raises:
@@ -36,12 +38,14 @@ def ranges_of(route: Route, start: Place, end: Place, filters: Sequence[str] = (
         ConnectionLostError: the server cannot be reached.
     """
     source = route.source_with_history()
-    bounds = place_of("start", start), place_of("end", end)
+    bounds = position_of("start", start), position_of("end", end)
     with adapter_of(source).history() as history:
         return tuple(_ranges(history, *bounds, filters))
 
 
-def _ranges(history: SourceHistory, start: Place, end: Place, filters: Sequence[str]) -> Iterable[StreamRange]:
+def _ranges(
+    history: SourceHistory, start: StreamPosition, end: StreamPosition, filters: Sequence[str]
+) -> Iterable[StreamRange]:
     for stream in history.streams:
         held = history.bounds(stream)
         first = min(max(held.first, history.resolve(stream, start)), held.next)

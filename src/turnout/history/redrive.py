@@ -32,7 +32,7 @@ DELIVERED: Final = "delivered"
 FAILED: Final = "failed"
 UNVERIFIED: Final = "unverified"
 
-_AT_ONCE = 1_000
+_BATCH_LETTERS = 1_000
 """This many letters are redriven, and noted, together."""
 
 
@@ -158,7 +158,7 @@ def redrive(
 
 def _parts(letters: Sequence[DeadLetter]) -> Iterator[list[DeadLetter]]:
     left = iter(letters)
-    while some := list(islice(left, _AT_ONCE)):
+    while some := list(islice(left, _BATCH_LETTERS)):
         yield some
 
 

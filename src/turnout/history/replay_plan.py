@@ -15,7 +15,7 @@ from turnout.engine.subject_filters import subject_filters
 from turnout.errors import ConfigError, Mistake
 from turnout.history.ranges import StreamRange, ranges_of
 from turnout.history.replay_state import ReplayState
-from turnout.nats.wire.positions import Place
+from turnout.nats.wire.positions import StreamPosition
 from turnout.routes import Route
 from turnout.routes.endpoints import Sink
 from turnout.routes.other_sinks import with_sink
@@ -97,8 +97,8 @@ class ReplayPlan:
 def plan_replay(
     route: Route,
     *,
-    start: Place = "earliest",
-    end: Place = "latest",
+    start: StreamPosition = "earliest",
+    end: StreamPosition = "latest",
     subscriptions: Sequence[str] | None = None,
     subscriptions_as_of: Moment | None = None,
     where: str | Condition | None = None,

@@ -23,7 +23,7 @@ TITLES: Final = {
 }
 """Titles of the kinds of examples, in the order of display."""
 
-_SHOWN = 20
+_SHOWN_PAIRS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +81,10 @@ def report_lines(report: DiffReport) -> Iterator[str]:
 
 def _matrix(differences: Differences) -> Iterator[str]:
     changes = differences.matrix.changes
-    for old, new, number in changes[:_SHOWN]:
+    for old, new, number in changes[:_SHOWN_PAIRS]:
         yield f"    {old} → {new}: {number:,}"
-    if len(changes) > _SHOWN:
-        yield f"    and {len(changes) - _SHOWN:,} more pairs; --json has them all"
+    if len(changes) > _SHOWN_PAIRS:
+        yield f"    and {len(changes) - _SHOWN_PAIRS:,} more pairs; --json has them all"
 
 
 def _numbers(differences: Differences) -> Iterator[str]:
@@ -106,19 +106,19 @@ def _named(names: Tally) -> str:
     largest = names.largest
     if not largest:
         return ""
-    names_shown = ", ".join(f"{name or '(the whole)'} {number:,}" for name, number in largest[:_SHOWN])
-    return f" ({names_shown}{', …' if len(largest) > _SHOWN else ''})"
+    names_shown = ", ".join(f"{name or '(the whole)'} {number:,}" for name, number in largest[:_SHOWN_PAIRS])
+    return f" ({names_shown}{', …' if len(largest) > _SHOWN_PAIRS else ''})"
 
 
 def _examples(differences: Differences) -> Iterator[str]:
     by_kind = sorted(differences.examples.by_kind.items(), key=_order)
     if by_kind:
         yield "examples, the first by sequence:"
-    for (kind, name), examples in by_kind[:_SHOWN]:
+    for (kind, name), examples in by_kind[:_SHOWN_PAIRS]:
         yield f"  {TITLES[kind]}{f', {name}' if name else ''}"
         yield from (f"    {_line(example)}" for example in examples)
-    if len(by_kind) > _SHOWN:
-        yield f"  and of {len(by_kind) - _SHOWN:,} more kinds; --json has them all"
+    if len(by_kind) > _SHOWN_PAIRS:
+        yield f"  and of {len(by_kind) - _SHOWN_PAIRS:,} more kinds; --json has them all"
 
 
 def _order(entry: tuple[tuple[str, str], object]) -> tuple[int, str]:

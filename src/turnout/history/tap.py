@@ -19,7 +19,7 @@ from turnout.history.masked_views import check_condition
 from turnout.history.masking import Hidden, hidden_anywhere, hidden_by_stage
 from turnout.history.tap_reading import StreamPart, parts
 from turnout.history.tap_watch import DELIVERED, MAPPED, SOURCE, TapWatch
-from turnout.nats.wire.positions import Place
+from turnout.nats.wire.positions import StreamPosition
 from turnout.records import ALIVE, Batch
 from turnout.records.types import ArrowBatch, RowIds
 from turnout.routes import Route
@@ -114,8 +114,8 @@ def taps(
     stage: str = DELIVERED,
     *,
     where: str | Condition | None = None,
-    start: Place | None = None,
-    end: Place | None = None,
+    start: StreamPosition | None = None,
+    end: StreamPosition | None = None,
     rate: float | None = None,
     limit: int | None = None,
     unmasked: bool = False,

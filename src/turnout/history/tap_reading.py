@@ -6,12 +6,12 @@ import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from turnout.nats.wire.positions import Place, place_of
+from turnout.nats.wire.positions import StreamPosition, position_of
 from turnout.records.types import ArrowBatch
 from turnout.routes import Route
 from turnout.runtime.endpoints import EndpointAdapter, adapter_of
 
-_AT_ONCE = 2_000
+_READ_SEQUENCES = 2_000
 """This many sequences are read at once."""
 
 
@@ -24,7 +24,7 @@ class StreamPart:
 
 
 def parts(
-    route: Route, start: Place | None, end: Place | None, stop: threading.Event, *, newest: int | None
+    route: Route, start: StreamPosition | None, end: StreamPosition | None, stop: threading.Event, *, newest: int | None
 ) -> Iterator[StreamPart]:
     """Return an iterator of the parts of a route's streams from one position to another, or without end.
 
@@ -41,13 +41,17 @@ def parts(
         ConnectionLostError: the server cannot be reached.
     """
     adapter = adapter_of(route.source_with_history())
-    first = place_of("start", "latest" if start is None else start)
-    last = None if end is None else place_of("end", end)
+    first = position_of("start", "latest" if start is None else start)
+    last = None if end is None else position_of("end", end)
     return _parts(adapter, first, last, stop, newest)
 
 
 def _parts(
-    adapter: EndpointAdapter, first: Place, last: Place | None, stop: threading.Event, newest: int | None
+    adapter: EndpointAdapter,
+    first: StreamPosition,
+    last: StreamPosition | None,
+    stop: threading.Event,
+    newest: int | None,
 ) -> Iterator[StreamPart]:
     with adapter.history() as history:
         positions = {stream: history.resolve(stream, first) for stream in history.streams}
@@ -61,7 +65,7 @@ def _parts(
                 if start >= end:
                     continue
                 idle = False
-                positions[stream] = min(end, start + _AT_ONCE)
+                positions[stream] = min(end, start + _READ_SEQUENCES)
                 # Read to its end, so that a consumer is deleted, however long a caller looks at what it brought.
                 batches = list(history.read(stream, start, positions[stream]))
                 yield StreamPart(stream, [batch for batch in batches if batch.num_rows])

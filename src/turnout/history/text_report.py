@@ -42,12 +42,12 @@ def coverage_lines(report: Report) -> Iterator[str]:
     if counts:
         yield f"reached {', '.join(counts)}"
     missed = list(report.coverage.missed)
-    yield from (f"    no test reaches {item.kind} {item.name}" for item in missed[:_SHOWN])
-    if len(missed) > _SHOWN:
-        yield f"    and {len(missed) - _SHOWN:,} more; --json has them all"
+    yield from (f"    no test reaches {item.kind} {item.name}" for item in missed[:_SHOWN_IDS])
+    if len(missed) > _SHOWN_IDS:
+        yield f"    and {len(missed) - _SHOWN_IDS:,} more; --json has them all"
 
 
-_SHOWN = 30
+_SHOWN_IDS = 30
 
 
 def report_json(report: Report) -> JsonObject:

@@ -12,7 +12,7 @@ from typing import Any, Final, Self
 from turnout.errors import ConfigError, Mistake
 from turnout.suggestions import did_you_mean
 
-_LONGEST: Final = 1000
+_MAX_CHARACTERS: Final = 1000
 """Maximum length of a condition in characters, as the parser's stack is limited."""
 
 _COMPARISONS: Final[Mapping[type[ast.cmpop], Callable[[Any, Any], bool]]] = {
@@ -54,8 +54,8 @@ class Threshold:
         Raises:
             ConfigError: it cannot be read, or has something in it that is not known.
         """
-        if len(text) > _LONGEST:
-            raise _wrong(text[:40] + "…", f"has {len(text):,} characters, expected at most {_LONGEST:,}")
+        if len(text) > _MAX_CHARACTERS:
+            raise _wrong(text[:40] + "…", f"has {len(text):,} characters, expected at most {_MAX_CHARACTERS:,}")
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")

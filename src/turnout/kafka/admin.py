@@ -231,24 +231,24 @@ class KafkaAdmin:
 
     def _listed(self, partitions: Sequence[TopicPartition], which: OffsetSpec) -> dict[TopicPartition, int]:
         from confluent_kafka import IsolationLevel
-        from confluent_kafka import TopicPartition as Place
+        from confluent_kafka import TopicPartition as KafkaPartition
 
         if not partitions:
             return {}
         committed = self._options.isolation == "read_committed"
         isolation = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
-        wanted = {Place(topic, number): which for topic, number in partitions}
+        wanted = {KafkaPartition(topic, number): which for topic, number in partitions}
         found: dict[TopicPartition, int] = {}
         give_up = time.monotonic() + self._options.timeout
         while wanted:
             ask = partial(self._client.list_offsets, wanted, isolation_level=isolation, **self._times)
             moved = {}
-            for place, future in self._asked(ask).items():
-                what = f"the offsets of partition {place.partition} of the topic {place.topic!r} cannot be listed"
+            for unread, future in self._asked(ask).items():
+                what = f"the offsets of partition {unread.partition} of the topic {unread.topic!r} cannot be listed"
                 if _has_no_leader(future, self._options) and time.monotonic() < give_up:
-                    moved[place] = which
+                    moved[unread] = which
                 else:
-                    found[place.topic, place.partition] = int(self._answer(what, future).offset)
+                    found[unread.topic, unread.partition] = int(self._answer(what, future).offset)
             if wanted := moved:
                 time.sleep(_PAUSE_SECONDS)
         return found

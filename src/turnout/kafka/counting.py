@@ -10,7 +10,7 @@ from turnout.kafka.admin import KafkaAdmin
 from turnout.kafka.clients import ErrorWatch, consumer_of, kafka_errors, raise_error
 from turnout.kafka.options import KafkaOptions
 
-_AT_ONCE = 10_000
+_BATCH_RECORDS = 10_000
 
 
 def count_records(options: KafkaOptions, topics: Iterable[str]) -> dict[str, int]:
@@ -28,7 +28,7 @@ def count_records(options: KafkaOptions, topics: Iterable[str]) -> dict[str, int
         infos = admin.describe(list(topics))
         partitions = [(name, number) for name, info in infos.items() for number in info.partitions]
         ends = admin.ends(partitions)
-    waiting = {place for place, end in ends.items() if end.next > end.first}
+    waiting = {topic_partition for topic_partition, end in ends.items() if end.next > end.first}
     counts = dict.fromkeys(infos, 0)
     watch, what = ErrorWatch(), "the topics cannot be counted"
     consumer = consumer_of(options, watch)
@@ -38,7 +38,7 @@ def count_records(options: KafkaOptions, topics: Iterable[str]) -> dict[str, int
         deadline = time.monotonic() + options.patience
         while waiting:
             with kafka_errors(what, options, watch):
-                messages = consumer.consume(_AT_ONCE, 0.5)
+                messages = consumer.consume(_BATCH_RECORDS, 0.5)
             for message in messages:
                 error = message.error()
                 if error is None:

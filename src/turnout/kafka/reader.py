@@ -177,8 +177,8 @@ class RangeReader:
         from confluent_kafka import TopicPartition
 
         with self._errors():
-            place = TopicPartition(self._span.topic, self._span.partition)
-            first, last = consumer.get_watermark_offsets(place, timeout=self._options.timeout, cached=False)
+            topic_partition = TopicPartition(self._span.topic, self._span.partition)
+            first, last = consumer.get_watermark_offsets(topic_partition, timeout=self._options.timeout, cached=False)
         begin, resume = self.next, first if first > self.next else self._span.end
         failure = lost_records(self._span.topic, self._span.partition, begin, min(resume, self._span.end), first, last)
         if self._fail_on_data_loss:

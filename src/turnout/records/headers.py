@@ -27,7 +27,7 @@ else:
     pa, pc = DeferredModule("pyarrow"), DeferredModule("pyarrow.compute")
     header_column = DeferredModule("turnout.records.header_column")
 
-_FEW = 64
+_MAX_LISTED_HEADERS = 64
 """Number of headers of a batch up to which they are read from lists."""
 
 
@@ -101,7 +101,7 @@ class Headers:
         self._few: tuple[list[str | None], list[bytes | None]] | None = None
         if not len(self._owners):
             self._few = ([], [])
-        elif len(self._owners) <= _FEW:
+        elif len(self._owners) <= _MAX_LISTED_HEADERS:
             self._few = (self._names.to_pylist(), self._values.to_pylist())
 
     @cached_property

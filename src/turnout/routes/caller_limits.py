@@ -113,9 +113,9 @@ class CallerLimits:
         for option in map(option_of, FILE_OPTIONS):
             if isinstance(name := endpoint.get(option), str):
                 yield from self._file((*path, option), name, folder)
-        if isinstance(place := endpoint.get("path"), str):
+        if isinstance(file_path := endpoint.get("path"), str):
             # Spark's own, which starts from where Spark does.
-            yield from self._url((*path, "path"), place, FilePath.cwd())
+            yield from self._url((*path, "path"), file_path, FilePath.cwd())
         yield from self._options((*path, "options"), endpoint.get("options"))
 
     def _options(self, path: Path, options: object) -> Iterator[tuple[Path, str]]:
@@ -125,12 +125,12 @@ class CallerLimits:
             elif isinstance(value, str) and _LOCAL.search(value):
                 yield from self._file((*path, str(name)), value.removeprefix("file:"), self.folder)
 
-    def _url(self, path: Path, place: str, folder: FilePath) -> Iterator[tuple[Path, str]]:
+    def _url(self, path: Path, file_path: str, folder: FilePath) -> Iterator[tuple[Path, str]]:
         """Yield the mistakes of a local folder or ``file:`` URL; other URLs are not checked."""
-        scheme, _, rest = place.partition(":")
+        scheme, _, rest = file_path.partition(":")
         local = scheme.lower() == "file"
-        if local or "://" not in place:
-            name = f"/{rest.lstrip('/')}" if local else place
+        if local or "://" not in file_path:
+            name = f"/{rest.lstrip('/')}" if local else file_path
             # Spark reads braces as alternatives.
             yield from self._file(path, name if not set("{}") & set(name) else "/", folder)
 

@@ -20,7 +20,7 @@ from turnout.untrusted import is_text
 _CONVERTERS = ("key.converter", "value.converter", "header.converter")
 _LISTS = ("transforms", "predicates")
 _KNOWN = (*_LISTS, *_CONVERTERS, *(option.name for option in POLICY_OPTIONS))
-_MOST_LOOKED_AT = 200
+_MAX_EXAMINED = 200
 """Names that nothing reads, for which a guess is made."""
 _ALIKE = 0.85
 """A name so much like one that is known is taken for a slip, also in a file that holds what others read."""
@@ -91,15 +91,15 @@ class Connector:
         """Names that nothing reads and that are slips of ones that are read; in a route's own block all of them."""
         aliases = {kind: self.aliases(kind) for kind in _LISTS}
         for index, name in enumerate(self._unused()):
-            near = nearest(name, _KNOWN, _ALIKE) if index < _MOST_LOOKED_AT else None
+            near = nearest(name, _KNOWN, _ALIKE) if index < _MAX_EXAMINED else None
             kind, alias = self._unlisted(name)
             if alias and f"{kind}.{alias}.type" not in self.properties:
                 listed = aliases[kind]
-                guess = did_you_mean(alias, listed) if index < _MOST_LOOKED_AT else ""
+                guess = did_you_mean(alias, listed) if index < _MAX_EXAMINED else ""
                 shown = shortened(", ".join(listed)) or "none"
                 yield Mistake(name, f"{alias!r} is not listed in {kind!r}{guess} (listed are {shown})")
             elif near is not None or name.startswith("errors.") or self.file is None:
-                guess = did_you_mean(name, _KNOWN) if index < _MOST_LOOKED_AT else ""
+                guess = did_you_mean(name, _KNOWN) if index < _MAX_EXAMINED else ""
                 yield Mistake(name, f"unknown name{guess} (known here: {', '.join(_KNOWN)})")
 
     def notes(self) -> Iterator[str]:

@@ -202,8 +202,10 @@ class RouteReader:
         """Look up every field that the route names in the schemas of keys and values at that stage."""
         metadata = checked.subscriptions.metadata if checked.subscriptions else {}
         for mistake in unknown_fields(chain, *schemas, metadata, causes):
-            place = "transforms" if mistake.path.startswith(("transforms", "predicates")) else "subscriptions.metadata"
-            self._place(place, mistake)
+            part_path = (
+                "transforms" if mistake.path.startswith(("transforms", "predicates")) else "subscriptions.metadata"
+            )
+            self._locate(part_path, mistake)
 
     def _dead_letter(self, checked: RouteDocument) -> None:
         """Check that messages can be published on the dead-letter topic."""
@@ -265,14 +267,14 @@ class RouteReader:
             return read(default if part is None else part)
         except (ConfigError, MappingTableError) as failure:
             for mistake in failure.mistakes:
-                self._place(key, mistake)
+                self._locate(key, mistake)
         except (SubjectError, UnicodeDecodeError) as failure:
             self.add((key,), str(failure))
         except OSError as failure:
             self.add((key,), f"{failure.filename}: {failure.strerror}")
         return None
 
-    def _place(self, key: str, mistake: Mistake) -> None:
+    def _locate(self, key: str, mistake: Mistake) -> None:
         path = _under(key, mistake.path)
         problem, shown, _value = mistake.problem.partition("found ")
         if not shown or not is_secret(path.rpartition(".")[2]):

@@ -154,8 +154,8 @@ class Route:
         reader = RouteReader(values.fill_in(written.value), written.lines, folder)
         reader.mistakes += written.mistakes
         refused = [] if limits is None else list(limits.mistakes(reader.document, folder))
-        for place, problem in (*values.mistakes, *refused):
-            reader.add(place, problem)
+        for mistake_path, problem in (*values.mistakes, *refused):
+            reader.add(mistake_path, problem)
         # A file that may not be named is not looked at.
         route = None if refused else reader.read(cls)
         if route is None or reader.mistakes:

@@ -25,7 +25,7 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SPARKS_OWN = re.compile(r"\$\{(?:env:|system:|spark\.|hive)")
 """Pattern of variables that Spark resolves."""
 _FILE = "file:"
-_DEEPEST = 16
+_MAX_DEPTH = 16
 _LARGEST_FILE = 1 << 20
 
 
@@ -84,8 +84,8 @@ class Variables:
             return text
 
     def _substituted(self, text: str, depth: int = 0) -> str:
-        if depth > _DEEPEST:
-            raise _UnusableError(f"more than {_DEEPEST} variables stand inside one another")
+        if depth > _MAX_DEPTH:
+            raise _UnusableError(f"more than {_MAX_DEPTH} variables stand inside one another")
         parts = []
         at = 0
         while (begin := text.find("${", at)) >= 0:

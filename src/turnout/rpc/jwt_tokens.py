@@ -34,7 +34,7 @@ _LIFETIME_SECONDS: Final = 300.0
 _PAUSE_SECONDS: Final = 10.0
 """Seconds between two fetches for keys that are not known: tokens of strangers cause no more."""
 
-_LARGEST: Final = 1 << 20
+_MAX_KEY_SET_BYTES: Final = 1 << 20
 """Bytes of a key set that are read."""
 
 _SHORTEST: Final = 3
@@ -179,7 +179,7 @@ class JwtVerifier:
 
     def _fetch(self) -> dict[str, jwt.PyJWK]:
         with urllib.request.urlopen(self._settings.jwks, timeout=_TIMEOUT_SECONDS) as answer:  # noqa: S310 - checked
-            document = json.loads(answer.read(_LARGEST))
+            document = json.loads(answer.read(_MAX_KEY_SET_BYTES))
         if not isinstance(document, dict):
             raise jwt.PyJWKSetError("a key set is an object")
         # A key of a kind that is not known here is of no use, and no reason to refuse the others.

@@ -13,7 +13,7 @@ from turnout.routes import Route
 
 _log = logging.getLogger(__name__)
 
-_KEPT = 10
+_KEPT_BATCHES = 10
 
 
 def checkpoint_of(route: Route) -> Path | str:
@@ -82,5 +82,5 @@ class BatchRevisions:
         private_folder(self._folder)
         replace_file(self._folder / str(batch), str(revision))
         for old in self._folder.iterdir():
-            if old.name.isdigit() and int(old.name) <= batch - _KEPT:
+            if old.name.isdigit() and int(old.name) <= batch - _KEPT_BATCHES:
                 old.unlink()

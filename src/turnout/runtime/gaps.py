@@ -18,7 +18,7 @@ from turnout.runtime.source_options import SourceOptions
 
 _log = logging.getLogger(__name__)
 
-_PAUSE = 1.0
+_CHECK_SECONDS = 1.0
 """Seconds between two looks of a task that reads with filters."""
 
 _LISTED = 10_000
@@ -47,7 +47,7 @@ class LossWatch:
         self._end = end
         self._warned = 0
         self._hole: int | None = None
-        self._pause = _PAUSE if passing_by else 0.0
+        self._pause = _CHECK_SECONDS if passing_by else 0.0
         self._next_look = time.monotonic() + self._pause
         # The task's own connection is full of messages: what it is asked would wait behind them.
         self._connection = Connection(options.connection)

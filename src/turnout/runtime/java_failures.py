@@ -56,7 +56,7 @@ _REMEDIES: Final = (
         "too few replicas are in sync: wait for the brokers, or lower min.insync.replicas",
     ),
 )
-_MOST: Final = 200_000
+_MAX_TRACE_CHARACTERS: Final = 200_000
 """Characters of a trace that are looked at."""
 
 
@@ -66,7 +66,7 @@ def remedy_for(trace: str) -> str | None:
     Args:
         trace: the text of the failure, its causes included.
     """
-    return next((remedy for pattern, remedy in _REMEDIES if pattern.search(trace[:_MOST])), None)
+    return next((remedy for pattern, remedy in _REMEDIES if pattern.search(trace[:_MAX_TRACE_CHARACTERS])), None)
 
 
 _ERROR_CLASS: Final = re.compile(r"\[[A-Z_.]{1,200}\] ")
@@ -96,7 +96,7 @@ _PLACES: Final = (
     ("offset", re.compile(r"\b[Oo]ffset[ =:]{1,3}([0-9]{1,19})\b")),
 )
 _TOPIC_PARTITION: Final = re.compile(r"(?<![\w.-])([\w.-]{1,249})-([0-9]{1,10})(?![\w.-])")
-_LONGEST: Final = 20_000
+_MAX_LINE_CHARACTERS: Final = 20_000
 """Characters of one line of a trace that are looked at."""
 
 
@@ -120,7 +120,7 @@ def in_one_line(failure: BaseException) -> str:
     says anything; then the record, where a cause names it, and a remedy, where there is a known one.
     """
     text = str(failure)
-    lines = [line.strip()[:_LONGEST] for line in text.splitlines() if line.strip()]
+    lines = [line.strip()[:_MAX_LINE_CHARACTERS] for line in text.splitlines() if line.strip()]
     python = [thrown for line in lines if (thrown := _thrown(line)) and not line.startswith(_CAUSES)]
     java = list(_causes(lines))
     if python and ("Traceback" in text or not java):

@@ -28,7 +28,7 @@ _IDS, _FROM, _SPLITS = ":ids", ":from", ":splits"
 _SMALLEST_SPLIT: Final = 10_000
 _EARLIEST, _LATEST = -2, -1
 
-KafkaPlace: TypeAlias = "str | datetime | JsonMapping"
+KafkaPosition: TypeAlias = "str | datetime | JsonMapping"
 """``earliest``, ``latest``, a time, or offsets by topic and partition."""
 
 
@@ -54,8 +54,8 @@ class KafkaSourceOptions:
     topics: tuple[str, ...] = ()
     pattern: str | None = None
     only: int | None = None
-    start: KafkaPlace = "earliest"
-    end: KafkaPlace = "latest"
+    start: KafkaPosition = "earliest"
+    end: KafkaPosition = "latest"
     max_records: int | None = None
     partitions: int = 1
     fail_on_data_loss: bool = True
@@ -75,8 +75,8 @@ class KafkaSourceOptions:
             listed(source.topics),
             source.topic_pattern,
             None,
-            place_of(source.start),
-            place_of("latest" if source.end is None else source.end),
+            position_of(source.start),
+            position_of("latest" if source.end is None else source.end),
             source.max_records_per_trigger,
             source.partitions or os.cpu_count() or 1,
             source.fail_on_data_loss is not False,
@@ -101,7 +101,7 @@ class KafkaSourceOptions:
         return admin.existing(name for name in admin.topics() if pattern.matches(name))
 
 
-def place_of(value: object) -> KafkaPlace:
+def position_of(value: object) -> KafkaPosition:
     """Parse a position.
 
     Raises:
@@ -169,7 +169,7 @@ class KafkaOffsets:
             document[REVISION] = self.revision
         return document
 
-    def places(self) -> dict[TopicPartition, int]:
+    def next_offsets(self) -> dict[TopicPartition, int]:
         """Return the next offset of each partition."""
         return {(topic, number): at for topic, offsets in self.next.items() for number, at in offsets.items()}
 
@@ -185,10 +185,10 @@ def _texts(offsets: Mapping[str, Mapping[int, int]]) -> JsonObject:
     }
 
 
-def by_topic(places: Mapping[TopicPartition, int]) -> dict[str, dict[int, int]]:
+def by_topic(next_offsets: Mapping[TopicPartition, int]) -> dict[str, dict[int, int]]:
     """Return offsets of partitions by topic."""
     grouped: dict[str, dict[int, int]] = {}
-    for (topic, number), offset in places.items():
+    for (topic, number), offset in next_offsets.items():
         grouped.setdefault(topic, {})[number] = offset
     return grouped
 
@@ -199,35 +199,38 @@ def partitions_of(infos: Mapping[str, TopicInfo]) -> list[TopicPartition]:
 
 
 def resolved(
-    admin: KafkaAdmin, place: KafkaPlace, infos: Mapping[str, TopicInfo], ends: Mapping[TopicPartition, PartitionEnds]
+    admin: KafkaAdmin,
+    position: KafkaPosition,
+    infos: Mapping[str, TopicInfo],
+    ends: Mapping[TopicPartition, PartitionEnds],
 ) -> dict[TopicPartition, int]:
     """Return the offset of each partition that a place means now.
 
     Raises:
         ConfigError: offsets are given, and not for every partition.
     """
-    if isinstance(place, datetime):
-        return admin.offsets_at(ends, int(place.timestamp() * 1000))
-    if isinstance(place, str):
-        return {name: end.first if place == "earliest" else end.next for name, end in ends.items()}
-    mistakes = [*_missing(place, infos)]
+    if isinstance(position, datetime):
+        return admin.offsets_at(ends, int(position.timestamp() * 1000))
+    if isinstance(position, str):
+        return {name: end.first if position == "earliest" else end.next for name, end in ends.items()}
+    mistakes = [*_missing(position, infos)]
     if mistakes:
         raise ConfigError(mistakes, what="bad offsets")
     found = {}
     for (topic, number), end in ends.items():
-        offset = place[topic].get(str(number), place[topic].get(number))
+        offset = position[topic].get(str(number), position[topic].get(number))
         found[topic, number] = {_EARLIEST: end.first, _LATEST: end.next}.get(offset, offset)
     return found
 
 
-def _missing(place: JsonMapping, infos: Mapping[str, TopicInfo]) -> Iterator[Mistake]:
+def _missing(position: JsonMapping, infos: Mapping[str, TopicInfo]) -> Iterator[Mistake]:
     for topic, info in infos.items():
-        offsets = place.get(topic)
+        offsets = position.get(topic)
         given = offsets if isinstance(offsets, Mapping) else {}
         for number in info.partitions:
             if not is_whole(given.get(str(number), given.get(number)), _EARLIEST):
                 yield Mistake(f"start.{topic}.{number}", "an offset is missing: -2 for earliest, -1 for latest")
-    for topic, offsets in place.items():
+    for topic, offsets in position.items():
         if topic not in infos:
             yield Mistake(f"start.{topic}", "there is no such topic among those that are read")
             continue
@@ -246,7 +249,7 @@ def planned(begins: Mapping[TopicPartition, int], end: KafkaOffsets, partitions:
     """
     spans = {
         (topic, number): (begins[topic, number], stop)
-        for (topic, number), stop in sorted(end.places().items())
+        for (topic, number), stop in sorted(end.next_offsets().items())
         if stop > begins.get((topic, number), stop)
     }
     total = sum(stop - start for start, stop in spans.values())
@@ -261,21 +264,21 @@ def planned(begins: Mapping[TopicPartition, int], end: KafkaOffsets, partitions:
 
 
 def admitted(
-    places: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], most: int | None
+    next_offsets: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], most: int | None
 ) -> KafkaOffsets:
     """Return the end of a micro-batch with at most so many offsets: each partition has its share, at least one.
 
     Args:
-        places: next offset of each partition.
+        next_offsets: next offset of each partition.
         ends: of what there is.
         most: offsets in all; None for no limit.
     """
-    waiting = {name: max(0, ends.get(name, at) - at) for name, at in places.items()}
+    waiting = {name: max(0, ends.get(name, at) - at) for name, at in next_offsets.items()}
     total = sum(waiting.values())
     if most is None or total <= most:
-        return KafkaOffsets(by_topic({name: at + waiting[name] for name, at in places.items()}))
+        return KafkaOffsets(by_topic({name: at + waiting[name] for name, at in next_offsets.items()}))
     shares = {name: min(count, max(1, most * count // total)) if count else 0 for name, count in waiting.items()}
-    return KafkaOffsets(by_topic({name: at + shares[name] for name, at in places.items()}))
+    return KafkaOffsets(by_topic({name: at + shares[name] for name, at in next_offsets.items()}))
 
 
 def planned_between(options: KafkaSourceOptions) -> list[PartitionRange]:

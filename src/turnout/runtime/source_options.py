@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from turnout.errors import ConfigError, Mistake
 from turnout.nats.protocol.options import CONNECTION_OPTIONS
 from turnout.nats.wire import ConnectionOptions
-from turnout.nats.wire.positions import Place, parse_place
+from turnout.nats.wire.positions import StreamPosition, parse_position
 from turnout.suggestions import guesses
 from turnout.untrusted import LARGEST_SEQUENCE, decimal
 
@@ -50,8 +50,8 @@ class SourceOptions:
     connection: ConnectionOptions
     streams: tuple[str, ...]
     filters: tuple[str, ...] = ()
-    start: Place = "earliest"
-    end: Place = "latest"
+    start: StreamPosition = "earliest"
+    end: StreamPosition = "latest"
     max_records: int | None = None
     max_bytes: int | None = None
     partitions: int = 1
@@ -159,7 +159,7 @@ def _partition_mistakes(
     return mistakes
 
 
-def _ack_mistakes(consumer: str, filters: tuple[str, ...], start: Place, *, streaming: bool) -> list[Mistake]:
+def _ack_mistakes(consumer: str, filters: tuple[str, ...], start: StreamPosition, *, streaming: bool) -> list[Mistake]:
     """Return the options that exclude acknowledging."""
     mistakes = []
     if not _NAME.fullmatch(consumer):
@@ -208,14 +208,14 @@ class _Values:
             self._mistakes.append(Mistake(option, f"is true or false, not {text!r}"))
         return text == "true"
 
-    def offset(self, options: tuple[str, str], usual: str) -> Place:
+    def offset(self, options: tuple[str, str], usual: str) -> StreamPosition:
         present = [name for name in options if self._options.get(name)]
         if not present:
             return usual
         option, *others = present
         self._mistakes += [Mistake(name, f"is another name of {option!r}: give one of the two") for name in others]
         text = self._options[option].strip()
-        position = parse_place(text)
+        position = parse_position(text)
         if position is None:
             expected = "earliest, latest, a sequence, an ISO time or {stream: sequence}"
             self._mistakes.append(Mistake(option, f"is {expected}, not {text!r}"))

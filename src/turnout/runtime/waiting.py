@@ -9,7 +9,7 @@ from turnout.errors import ConnectionLostError, StreamError
 from turnout.nats.protocol.pull_requests import ephemeral_config, next_request, pull_body
 from turnout.nats.wire import Connection, create_consumer, delete_consumer
 
-_PAUSE = 0.05
+_POLL_SECONDS = 0.05
 """Seconds between two looks at a stream that cannot be waited at."""
 
 
@@ -24,7 +24,7 @@ def wait_for_more(connection: Connection, positions: dict[str, int], filters: tu
         _wait(connection, positions, filters, seconds, consumers)
     except StreamError:
         # A stream whose consumers must not overlap has none to wait with.
-        time.sleep(min(seconds, _PAUSE))
+        time.sleep(min(seconds, _POLL_SECONDS))
     except (ConnectionLostError, TimeoutError):
         pass
     for stream, name in consumers:

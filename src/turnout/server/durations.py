@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, WithJsonSchema
 
 from turnout.durations import SECONDS_BY_UNIT
 
-_LONGEST = 1e9
+_MAX_SECONDS = 1e9
 """Some thirty years, which every clock and every lock can wait."""
 
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|)")
@@ -30,7 +30,7 @@ def seconds_of(written: object) -> float:
         if isinstance(written, bool) or match is None
         else float(match[1]) * SECONDS_BY_UNIT[match[2] or "s"]
     )
-    if not seconds <= _LONGEST:
+    if not seconds <= _MAX_SECONDS:
         raise ValueError('expected a span like 30, "30s", "10m", "2h" or "7d"')
     return seconds
 

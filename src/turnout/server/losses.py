@@ -18,7 +18,7 @@ _PAST_SECONDS: Final = 24 * 3600
 _LOOK_SECONDS: Final = 15.0
 _PAST_LOOK_SECONDS: Final = 300.0
 """Seconds between two sums over the day before, of which there are many minutes."""
-_FEW: Final = 100
+_MIN_RECORDS: Final = 100
 """Records, or deliveries, below which a share of the window says nothing."""
 _FEW_PAST: Final = 1000
 _RISE: Final = 0.2
@@ -58,7 +58,7 @@ def loss_report(limits: HealthPart, recent: Losses, past: Losses) -> LossReport:
     problems: list[str] = []
     for kind, words in _WORDS.items():
         limit = getattr(limits, kind)
-        share = recent.share(kind, _FEW)
+        share = recent.share(kind, _MIN_RECORDS)
         if share is None:
             continue
         shares[kind] = share

@@ -17,7 +17,7 @@ from turnout.subscriptions.index import Index
 from turnout.subscriptions.live_matcher import LiveMatcher
 from turnout.subscriptions.store_threads import STORE_SECONDS
 
-_KEPT = 4
+_CACHED_INDEXES = 4
 """Indexes of stores that are not the server's own; the one that was asked for longest ago makes way."""
 
 
@@ -87,7 +87,7 @@ class Matchers:
             is_first = url not in self._opened
             opening = self._opened.setdefault(url, Future())
             self._opened.move_to_end(url)
-            evicted = self._opened.popitem(last=False)[1] if len(self._opened) > _KEPT else None
+            evicted = self._opened.popitem(last=False)[1] if len(self._opened) > _CACHED_INDEXES else None
         if evicted is not None:
             evicted.add_done_callback(_close)
         if is_first:

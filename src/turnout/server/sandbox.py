@@ -38,7 +38,7 @@ def batch_of(route: Route, record: Mapping[str, object]) -> ArrowBatch:
     return record_batch([SampleRecord.of(record, stream=route.source.only_stream, route=route)])
 
 
-def batch_at(route: Route, place: str) -> ArrowBatch:
+def batch_at(route: Route, position: str) -> ArrowBatch:
     """Return a record of the route's source, by ``STREAM:SEQ`` or ``TOPIC:PARTITION:OFFSET``.
 
     A sequence alone suffices if the source has one stream.
@@ -53,7 +53,7 @@ def batch_at(route: Route, place: str) -> ArrowBatch:
     if not source.keeps_history:
         raise ConflictError(f"route {route.name} does not read a stream: give the record itself")
     try:
-        stream, sequence = source.message(place)
+        stream, sequence = source.message(position)
     except ValueError as wrong:
         raise ConfigError([Mistake("at", str(wrong))], what="bad place") from None
     return adapter_of(source).record_at(stream, sequence)

@@ -47,7 +47,7 @@ MAX_HEADERS = 16 << 10
 """Bytes of the path, the query and the headers of a request together."""
 _INPUTS = "/v1/in/"
 """Path of the inputs, without their names."""
-_OPEN = ("/live", "/ready")
+_PUBLIC_PATHS = ("/live", "/ready")
 """Paths that need no token: orchestrators have none for their probes."""
 
 _HEADERS = {
@@ -195,7 +195,7 @@ class Gate:
         self._hosts = hosts
         self._entrance = entrance or Entrance()
         sign_in = [self._entrance.sign_in] if self._entrance.sign_in else []
-        self._public = (*_OPEN, *public, *self._entrance.public, *sign_in)
+        self._public = (*_PUBLIC_PATHS, *public, *self._entrance.public, *sign_in)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, or have it answered."""

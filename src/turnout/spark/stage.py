@@ -26,7 +26,7 @@ from turnout.kafka.control import Slot
 from turnout.nats.wire.records import SCHEMA
 from turnout.nats.wire.rows import with_stream
 from turnout.routes import Route
-from turnout.runtime.index.location import IndexPlace
+from turnout.runtime.index.location import IndexLocation
 from turnout.runtime.kafka_limits import KafkaLimits, fitting
 from turnout.runtime.kafka_publisher import KafkaSinkOptions
 from turnout.runtime.publishing import Publishers, PublishingOptions
@@ -102,8 +102,8 @@ _MESSAGES_SCHEMA: Final = pa.schema(
     ]
 )
 
-_KEPT: Final = 4
-_programs = LruCache[str, "Program"](_KEPT)
+_CACHED_PROGRAMS: Final = 4
+_programs = LruCache[str, "Program"](_CACHED_PROGRAMS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +138,7 @@ class SparkStage:
     """
 
     splits: bool
-    index: IndexPlace | None
+    index: IndexLocation | None
     revision: int | None
     route: bytes = field(repr=False)
     key: str
@@ -164,7 +164,7 @@ class SparkStage:
         """Return the stage for records that are matched with this revision."""
         return replace(self, revision=revision)
 
-    def with_index(self, index: IndexPlace, *, stores_matches: bool = False) -> Self:
+    def with_index(self, index: IndexLocation, *, stores_matches: bool = False) -> Self:
         """Return the stage with the location of its subscriptions' index, and of its feeds if it stores matches."""
         return replace(self, index=index, stores_matches=stores_matches)
 

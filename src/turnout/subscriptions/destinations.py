@@ -26,7 +26,7 @@ _SURELY_SHORT = MAX_BYTES // 4
 _UNFIT = re.compile("[\\s\x00-\x1f\x7f\ud800-\udfff]")
 _PIECE = "[^\\s.*>\x00-\x1f\x7f\ud800-\udfff][^\\s.\x00-\x1f\x7f\ud800-\udfff]*"
 _SUBJECT = re.compile(rf"{_PIECE}(?:\.{_PIECE})*")
-_SHOWN = 80
+_SHOWN_CHARACTERS = 80
 
 
 def problem_of(destination: str) -> str | None:
@@ -71,9 +71,9 @@ def _problem(subject: str, begun: int) -> str | None:
 
 def describe_destination(destination: str) -> str:
     """A destination as errors show it: control characters escaped, and not all of a very long one."""
-    if len(destination) <= _SHOWN:
+    if len(destination) <= _SHOWN_CHARACTERS:
         return repr(destination)
-    return f"{destination[:_SHOWN]!r}… ({len(destination):,} characters)"
+    return f"{destination[:_SHOWN_CHARACTERS]!r}… ({len(destination):,} characters)"
 
 
 def problems_of(subscription: Subscription) -> Iterator[str]:

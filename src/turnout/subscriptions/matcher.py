@@ -31,31 +31,31 @@ from turnout.subscriptions.store import Store
 _LOOSE = 16
 """At most this many new subscriptions are evaluated one by one, before they get a layer of the index."""
 
-_PATIENCE = 1_000
+_MAX_SINGLE_EVALUATIONS = 1_000
 """Number of single evaluations of new subscriptions before they get a segment of their own."""
 
 _RATIO = 4
 """A layer is merged with the next one when it is less than this many times as large."""
 
-_AT_ONCE = 256
+_MAX_FOREGROUND_MERGE = 256
 """This many subscriptions are merged while the caller waits; more than that in the background."""
 
 
 class _MatcherSegment(NamedTuple):
     """Layer with its one-message look-ups and its answers by subscription, computed on demand."""
 
-    stratum: SegmentView
+    view: SegmentView
     single: Single
     answers: Answers
 
     @classmethod
-    def of(cls, stratum: SegmentView) -> _MatcherSegment:
-        segment = stratum.segment
-        return cls(stratum, any_of(segment) or single_of(segment), Answers(stratum.subscriptions))
+    def of(cls, view: SegmentView) -> _MatcherSegment:
+        segment = view.segment
+        return cls(view, any_of(segment) or single_of(segment), Answers(view.subscriptions))
 
     def without(self, ids: Collection[str]) -> _MatcherSegment:
-        stratum = self.stratum.without(ids)
-        return self if stratum is self.stratum else self._replace(stratum=stratum)
+        view = self.view.without(ids)
+        return self if view is self.view else self._replace(view=view)
 
 
 class _MatcherState(NamedTuple):
@@ -96,8 +96,8 @@ class Matcher:
     ) -> None:
         self._lock = RLock()
         self._costs = Costs(sample)
-        self._shelf = DictionaryCache()
-        self._patience = _PATIENCE
+        self._dictionary_cache = DictionaryCache()
+        self._patience = _MAX_SINGLE_EVALUATIONS
         self._index: tuple[tuple[_MatcherSegment, ...], Index] = ((), Index((), 0))
         self._merging: BackgroundTask[None] | None = None
         self._busy: tuple[_MatcherSegment, ...] = ()
@@ -119,7 +119,7 @@ class Matcher:
 
     def __len__(self) -> int:
         state = self._state
-        return sum(layer.stratum.left for layer in state.layers) + len(state.loose)
+        return sum(layer.view.left for layer in state.layers) + len(state.loose)
 
     def add(self, subscription: Subscription) -> None:
         """Take a subscription in; one of the same id makes way."""
@@ -163,24 +163,24 @@ class Matcher:
         texts = texts_of_values(metadata)
         layers, loose = self._state
         parts = []
-        for stratum, single, answers in layers:
-            gone = stratum.gone
-            seen = texts if single.takes(texts) else by_leaf_keys(texts, stratum.segment.special_keys)
+        for view, single, answers in layers:
+            gone = view.gone
+            seen = texts if single.takes(texts) else by_leaf_keys(texts, view.segment.special_keys)
             if isinstance(seen, Multivalued):
-                numbers = several_of(stratum.segment).matched_several(seen)
+                numbers = several_of(view.segment).matched_several(seen)
             else:
                 one = cast("Mapping[str, str]", texts)
                 try:
                     numbers = single.matched(one)
                 except TooManyError:
-                    numbers = self._index_of(layers).match_one(stratum.segment, one)
+                    numbers = self._index_of(layers).match_one(view.segment, one)
             if gone is not None:
                 numbers = [number for number in numbers if not gone[number]]
-            if numbers and stratum.segment.expires:
+            if numbers and view.segment.expires:
                 now = milliseconds_now() if now is None else now
                 time = now if time is None else time
-                places = np.array(numbers, np.int64)
-                numbers = places[stratum.segment.current(places, time, now)].tolist()
+                candidates = np.array(numbers, np.int64)
+                numbers = candidates[view.segment.current(candidates, time, now)].tolist()
             if numbers:
                 parts.append((answers, numbers))
         beside: Sequence[Answer] = ()
@@ -237,14 +237,14 @@ class Matcher:
     def _index_of(self, layers: tuple[_MatcherSegment, ...]) -> Index:
         known, index = self._index
         if known is not layers:
-            index = Index([Layer(layer.stratum.segment, layer.stratum.gone) for layer in layers], 0, self._shelf)
+            index = Index([Layer(layer.view.segment, layer.view.gone) for layer in layers], 0, self._dictionary_cache)
             self._index = layers, index
         return index
 
     def stats(self, hottest: int = 10) -> IndexStats:
         """Return the statistics of the index; it walks all of it."""
         self._settle()
-        return stats_of([layer.stratum for layer in self._state.layers], hottest)
+        return stats_of([layer.view for layer in self._state.layers], hottest)
 
     def _change(self, gone: Collection[str], created: Sequence[Subscription]) -> None:
         """Drop the subscriptions with the ids *gone* and add *created*, in one atomic change."""
@@ -260,14 +260,14 @@ class Matcher:
     def _without(state: _MatcherState, gone: Collection[str]) -> _MatcherState:
         layers = tuple(layer.without(gone) for layer in state.layers)
         return _MatcherState(
-            tuple(layer for layer in layers if layer.stratum.left),
+            tuple(layer for layer in layers if layer.view.left),
             tuple(entry for entry in state.loose if entry[0].id not in gone),
         )
 
     def _settle(self) -> None:
         """Move new subscriptions into a layer of their own, and merge layers if due."""
         with self._lock:
-            self._patience = _PATIENCE
+            self._patience = _MAX_SINGLE_EVALUATIONS
             layers, loose = self._state
             if loose:
                 layer = _MatcherSegment.of(
@@ -277,7 +277,7 @@ class Matcher:
             self._merge()
 
     def _costs_beside(self, layers: Sequence[_MatcherSegment]) -> Costs:
-        return self._costs.with_background(UseCounts(layers[0].stratum.segment)) if layers else self._costs
+        return self._costs.with_background(UseCounts(layers[0].view.segment)) if layers else self._costs
 
     def _merge(self) -> None:
         """Merge layers from the smallest on, as long as the next is not much larger than all before it."""
@@ -287,14 +287,14 @@ class Matcher:
         layers = self._state.layers
         begun, size = len(layers), 0
         while begun and id(layers[begun - 1].single) not in busy:
-            left = layers[begun - 1].stratum.left
+            left = layers[begun - 1].view.left
             if begun < len(layers) and left >= _RATIO * size:
                 break
             begun, size = begun - 1, size + left
         parts = layers[begun:]
         if len(parts) < 2:
             return
-        if size <= _AT_ONCE:
+        if size <= _MAX_FOREGROUND_MERGE:
             self._replace(parts)
         elif self._merging is None:
             self._busy = parts
@@ -302,19 +302,21 @@ class Matcher:
 
     def _replace(self, parts: tuple[_MatcherSegment, ...]) -> None:
         """Replace several layers by one; other layers and deletions may be added meanwhile."""
-        living = [subscription for layer in parts for subscription in layer.stratum.living()]
+        living = [subscription for layer in parts for subscription in layer.view.living()]
         first = self._state.layers[:1]
         costs = self._costs if first and first[0].single is parts[0].single else self._costs_beside(first)
         merged = _MatcherSegment.of(SegmentView.of(living, costs))
         of_parts = {id(layer.single) for layer in parts}
         with self._lock:
             layers = self._state.layers
-            places = [place for place, layer in enumerate(layers) if id(layer.single) in of_parts]
-            still = {subscription.id for place in places for subscription in layers[place].stratum.living()}
+            candidates = [layer_number for layer_number, layer in enumerate(layers) if id(layer.single) in of_parts]
+            still = {
+                subscription.id for layer_number in candidates for subscription in layers[layer_number].view.living()
+            }
             merged = merged.without({subscription.id for subscription in living} - still)
             left = [layer for layer in layers if id(layer.single) not in of_parts]
-            if merged.stratum.left:
-                left.insert(places[0], merged)
+            if merged.view.left:
+                left.insert(candidates[0], merged)
             self._state = self._state._replace(layers=tuple(left))
 
 

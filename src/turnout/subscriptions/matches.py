@@ -16,7 +16,7 @@ from turnout.multivalued import Metadata
 from turnout.subscriptions.index.index import Matches
 from turnout.subscriptions.index.match_result import Answer, Answers, Match, objects
 
-_AT_ONCE = 256
+_BATCH_MESSAGES = 256
 """Ids are taken for this many messages at a time: what was touched is still in the cache when it is handed out."""
 
 _Numbers: TypeAlias = NDArray[np.int64]
@@ -120,8 +120,8 @@ class MatchBatch(Sequence["MatchList"]):
 
     def _by_message(self, of_layer: _OfLayer[T], of_answer: Callable[[Answer], T]) -> list[list[T]]:
         of_messages: list[list[T]] = []
-        for begun in range(0, len(self._messages), _AT_ONCE):
-            starts = self._starts[begun : begun + _AT_ONCE + 1]
+        for begun in range(0, len(self._messages), _BATCH_MESSAGES):
+            starts = self._starts[begun : begun + _BATCH_MESSAGES + 1]
             values = self._taken(of_layer, self._numbers[starts[0] : starts[-1]])
             of_messages += [values[first:end] for first, end in pairwise((starts - starts[0]).tolist())]
         for row, answers in self._beside.items():

@@ -17,7 +17,7 @@ class Start:
     """Position in a route's source from which a subscription gets the records that were there before it.
 
     Attributes:
-        place: ``earliest``, the sequence of a NATS stream, or a time in UTC.
+        position: ``earliest``, the sequence of a NATS stream, or a time in UTC.
 
     >>> Start.from_plain("2026-12-01T00:00:00Z").to_plain(), Start.from_plain("17").to_plain()
     ('2026-12-01T00:00:00+00:00', 17)
@@ -25,7 +25,7 @@ class Start:
     True
     """
 
-    place: Literal["earliest"] | int | datetime
+    position: Literal["earliest"] | int | datetime
 
     @classmethod
     def from_plain(cls, written: object) -> Self | None:
@@ -49,4 +49,4 @@ class Start:
 
     def to_plain(self) -> str | int:
         """Return the plain value from which `from_plain` restores the start."""
-        return self.place.isoformat() if isinstance(self.place, datetime) else self.place
+        return self.position.isoformat() if isinstance(self.position, datetime) else self.position

@@ -82,14 +82,14 @@ class ByLogicalTableRouter(Transform):
         for row, topic in zip(rows.tolist(), batch.by_row(batch.topics, rows), strict=True):
             together.setdefault(topic, []).append(row)
         errors: Errors = {}
-        for old, places in together.items():
+        for old, row_ids in together.items():
             try:
                 new = self._topic(old)
             except RecordError as error:
-                errors.update(dict.fromkeys(places, error))
+                errors.update(dict.fromkeys(row_ids, error))
                 continue
             if old is not None and new:
-                self._moved(batch, np.array(places, np.intp), old, new, errors)
+                self._moved(batch, np.array(row_ids, np.intp), old, new, errors)
         return errors
 
     def _topic(self, old: str | None) -> str | None:

@@ -77,13 +77,13 @@ class ExtractNewRecordState(Transform):
         """See `Transform.moves`. Records that are no events keep everything where it is."""
         added = [(VALUE, reference) for reference in self.fields]
         added += [(HEADERS, reference) for reference in self.headers]
-        places = [
+        copies = [
             ((VALUE, *steps), (root, one.target))
             for root, one in added
             for steps in ((one.field,), *([(one.parent, one.field)] if one.parent is not None else []))
         ]
         rows = [((VALUE, part), (VALUE,)) for part in ("after", "before")]
-        return tuple(Move(source, target, copy=True) for source, target in (*rows, *places))
+        return tuple(Move(source, target, copy=True) for source, target in (*rows, *copies))
 
     def apply(self, batch: Batch, rows: Positions) -> Errors:
         """Replace the events of these rows."""
@@ -127,14 +127,14 @@ class ExtractNewRecordState(Transform):
         nulls = [None] * len(block)
         after, before = (block.columns.get(part) or nulls for part in ("after", "before"))
         there, deleted = [], []
-        for place, (new, old) in enumerate(zip(after, before, strict=True)):
+        for index, (new, old) in enumerate(zip(after, before, strict=True)):
             if new is not None:
-                there.append(place)
+                there.append(index)
             elif old is not None:
-                deleted.append(place)
+                deleted.append(index)
             else:
-                gone.append(int(block.rows[place]))
-                yield block.take(np.array([place], np.intp))
+                gone.append(int(block.rows[index]))
+                yield block.take(np.array([index], np.intp))
         yield from self._written(block, "after", after, there, batch, errors)
         if self.mode == "drop":
             gone += block.rows[deleted].tolist()
@@ -143,16 +143,16 @@ class ExtractNewRecordState(Transform):
             yield from self._written(block, "before", before, deleted, batch, errors)
         else:
             events = block.take(np.array(deleted, np.intp))
-            self._route(events.rows, [before[place] for place in deleted], _part(block, "before"), batch, errors)
+            self._route(events.rows, [before[index] for index in deleted], _part(block, "before"), batch, errors)
             yield events.nulls(_part(block, "after") if self.mode == "tombstone" else None)
 
     def _written(
-        self, block: Block, part: str, values: Sequence[Value], places: list[int], batch: Batch, errors: Errors
+        self, block: Block, part: str, values: Sequence[Value], copies: list[int], batch: Batch, errors: Errors
     ) -> Iterator[Block]:
         """Yield the rows of one part of the envelope with their added fields."""
-        chosen = np.array(places, np.intp)
+        chosen = np.array(copies, np.intp)
         schema = _part(block, part)
-        whole = [values[place] for place in places]
+        whole = [values[index] for index in copies]
         self._route(block.rows[chosen], whole, schema, batch, errors)
         for row in group(block.rows[chosen], schema, whole, checked=block.checked):
             events = block.take(np.flatnonzero(np.isin(block.rows, row.rows)))
@@ -170,7 +170,7 @@ class ExtractNewRecordState(Transform):
             if row.schema is not None:
                 wrong: Errors = {}
                 columns = dict(copied(row, wrong, defaults=self.replace_null_with_default))
-                errors.update((int(row.rows[place]), error) for place, error in wrong.items())
+                errors.update((int(row.rows[index]), error) for index, error in wrong.items())
             columns[DELETED] = ["true" if deleted else "false"] * len(row)
             added.append(Field(DELETED, Schema("string", optional=True)))
         for one in self.fields:

@@ -21,7 +21,7 @@ from turnout.transforms.base import Errors, Side, Transform
 from turnout.transforms.chain import Chain
 from turnout.transforms.filter import Filter
 
-_MOST = 200
+_MAX_SHAPE_PAIRS = 200
 """Maximum number of pairs of shapes that are tracked; beyond that, any output shape is assumed to be possible."""
 
 _ROWS = rows_of(1)
@@ -73,7 +73,7 @@ def states_through(chain: Chain, key: Schema | None, value: Schema | None) -> Se
         if not isinstance(stage.transform, Filter):
             after = frozenset(result for state in states for result in _after(stage.transform, state))
             states = states | after if stage.guards else after
-            if len(states) > _MOST:
+            if len(states) > _MAX_SHAPE_PAIRS:
                 break
         followed.append(states)
     return followed

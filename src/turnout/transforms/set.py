@@ -38,7 +38,7 @@ _SCHEMAS: Final[Mapping[str, Schema]] = {
     "TIMESTAMP": Schema("int64", optional=True, name=TIMESTAMP, version=1),
 }
 """Schema of a new field, by the type that CEL knows of its expression."""
-_KEPT: Final[Mapping[str, frozenset[str]]] = {
+_KEPT_TYPES: Final[Mapping[str, frozenset[str]]] = {
     "BOOL": frozenset({"boolean"}),
     "INT": frozenset({"int8", "int16", "int32", "int64"}),
     "DOUBLE": frozenset({"float32", "float64"}),
@@ -266,7 +266,7 @@ class _Computed(NamedTuple):
         """
         known = _SCHEMAS.get(self.type)
         if there is not None:
-            kept = known is None or there.type == ANY or (there.logical or there.type) in _KEPT[self.type]
+            kept = known is None or there.type == ANY or (there.logical or there.type) in _KEPT_TYPES[self.type]
             return there if kept or known is None else known
         if known is None:
             raise RecordError(

@@ -23,7 +23,7 @@ SCHEMA_BUILDER = "org.apache.kafka.connect.errors.SchemaBuilderException"
 _MEMO = 20_000
 """Maximum number of cached values of each type; the cache is cleared when it is full."""
 
-_PATIENCE = 3
+_MAX_CLEARS = 3
 """Number of times the cache may be cleared before it is switched off."""
 
 _DATES = (DATE, TIME, TIMESTAMP)
@@ -219,7 +219,7 @@ class Memo:
         known = self._known.get(kinds.pop()) if len(kinds) == 1 else None
         if known is None:
             return None
-        if known.overflows < _PATIENCE:
+        if known.overflows < _MAX_CLEARS:
             return known.__getitem__
         return known.of_any if nulls else known.function
 

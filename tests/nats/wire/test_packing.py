@@ -20,7 +20,7 @@ from turnout.records.header_column import ARROW
 def _way(request: pytest.FixtureRequest) -> Iterator[None]:
     """Both ways of writing messages give the same bytes."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(packing, "_FEW", request.param)
+        patch.setattr(packing, "_MAX_LISTED_MESSAGES", request.param)
         yield
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from turnout.errors import ConfigError, StreamError
 from turnout.nats.wire import Connection, create_stream, delete_stream, stored_message
-from turnout.nats.wire.positions import count_exactly, parse_place, resolve, state_of
+from turnout.nats.wire.positions import count_exactly, parse_position, resolve, state_of
 
 
 @pytest.fixture
@@ -69,4 +69,4 @@ def test_places_as_sequences(stream) -> None:
 )
 def test_places_as_text(text, place) -> None:
     """What a person or an option names; a time without a zone is UTC."""
-    assert parse_place(text) == place
+    assert parse_position(text) == place

@@ -44,7 +44,7 @@ def frames(draw: st.DrawFn, usual: bool) -> bytes:
 
 
 def outcome(memory: bytearray, few: int) -> Received | str:
-    with patch.object(records, "_FEW", few):
+    with patch.object(records, "_MAX_LISTED_FRAMES", few):
         try:
             return decode(memory, len(memory), locate(memory, len(memory)), 3)
         except TurnoutError as failure:

@@ -31,7 +31,7 @@ def test_messages_that_are_sent_again(again: str) -> None:
     first = window.holder(1)
     assert first is not None
     window.acknowledge(np.array([1, 1]), np.array([False, True]))
-    window.apart(first) if again == "apart" else window.renew()
+    window.track(first) if again == "apart" else window.renew()
     window.late(1, known=False)
     numbers = [2, 3, 4] if again == "apart" else [2, 2, 2]
     window.acknowledge(np.array(numbers), np.array([True, True, True]))

@@ -40,7 +40,7 @@ class Follower:
 
     @property
     def rows(self) -> list[tuple[str, str | None, int | None, int | None]]:
-        return [(row.id, row.place, row.paused, row.live) for row in self.ledger.rows]
+        return [(row.id, row.position, row.paused, row.live) for row in self.ledger.rows]
 
 
 @pytest.fixture

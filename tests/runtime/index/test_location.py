@@ -18,7 +18,7 @@ from turnout.caches import LruCache
 from turnout.errors import ConnectionLostError
 from turnout.runtime.index import location as index_place
 from turnout.runtime.index.client import AskedRevisions
-from turnout.runtime.index.location import IndexPlace
+from turnout.runtime.index.location import IndexLocation
 from turnout.runtime.index.server import IndexServer
 from turnout.subscriptions.index import IndexFileError
 
@@ -53,7 +53,7 @@ class Folder:
         return revision if revision in self.revisions else self.newest()
 
 
-def files_of(place: IndexPlace, revision: int) -> set[str]:
+def files_of(place: IndexLocation, revision: int) -> set[str]:
     """The names of the files of an opened revision."""
     opened: Any = place.open(revision)
     return set(opened.files)
@@ -79,18 +79,18 @@ def server(folder: Folder) -> Iterator[IndexServer]:
 
 
 @pytest.fixture
-def elsewhere(folder: Folder, server: IndexServer, tmp_path: Path, monkeypatch: Any) -> IndexPlace:
+def elsewhere(folder: Folder, server: IndexServer, tmp_path: Path, monkeypatch: Any) -> IndexLocation:
     """The place as a host sees it that does not have the driver's folder."""
     scratch = tmp_path / "executor"
     scratch.mkdir()
     monkeypatch.setenv("SPARK_EXECUTOR_DIRS", str(scratch))
-    return replace(IndexPlace.at(folder.path, server.url), folder=str(tmp_path / "not-here"))
+    return replace(IndexLocation.at(folder.path, server.url), folder=str(tmp_path / "not-here"))
 
 
 def test_on_the_drivers_machine_the_folder_is_opened(folder: Folder) -> None:
     """Nothing is copied, and a process opens a revision once."""
     folder.put(3, a="one")
-    place = IndexPlace.at(folder.path)
+    place = IndexLocation.at(folder.path)
 
     opened: Any = place.open(3)
     assert opened.path == folder.path
@@ -101,7 +101,7 @@ def test_on_the_drivers_machine_the_folder_is_opened(folder: Folder) -> None:
 def test_two_revisions_stay_open(folder: Folder) -> None:
     """The next micro-batch begins while the last one ends."""
     folder.put(1, a="one")
-    place = IndexPlace.at(folder.path)
+    place = IndexLocation.at(folder.path)
     first, second = place.open(1), place.open(2)
 
     assert place.open(1) is first
@@ -115,10 +115,10 @@ def test_another_run_is_another_place(folder: Folder) -> None:
     """A folder that was made anew is not taken for what was opened before."""
     folder.put(1, a="one")
 
-    assert IndexPlace.at(folder.path).open(1) is not IndexPlace.at(folder.path).open(1)
+    assert IndexLocation.at(folder.path).open(1) is not IndexLocation.at(folder.path).open(1)
 
 
-def test_on_another_host_the_files_are_fetched(folder: Folder, elsewhere: IndexPlace, tmp_path: Path) -> None:
+def test_on_another_host_the_files_are_fetched(folder: Folder, elsewhere: IndexLocation, tmp_path: Path) -> None:
     """They are the driver's, and for this user alone."""
     folder.put(3, a="one", b="two")
 
@@ -130,7 +130,7 @@ def test_on_another_host_the_files_are_fetched(folder: Folder, elsewhere: IndexP
     assert {stat.S_IMODE(file.stat().st_mode) for file in opened.path.iterdir()} == {0o600}
 
 
-def test_what_is_there_is_not_fetched_again(folder: Folder, elsewhere: IndexPlace) -> None:
+def test_what_is_there_is_not_fetched_again(folder: Folder, elsewhere: IndexLocation) -> None:
     """A new revision shares segments with the last one; what no one needs any more goes."""
     folder.put(1, base="0" * 1000)
     folder.put(2, base="", new="1")
@@ -147,7 +147,7 @@ def test_what_is_there_is_not_fetched_again(folder: Folder, elsewhere: IndexPlac
     assert files_of(elsewhere, 4) == {"merged", "more"}
 
 
-def test_processes_of_a_host_fetch_once(folder: Folder, elsewhere: IndexPlace, monkeypatch: Any) -> None:
+def test_processes_of_a_host_fetch_once(folder: Folder, elsewhere: IndexLocation, monkeypatch: Any) -> None:
     """The first fetches, the others wait for it."""
     folder.put(1, a="x" * 100_000)
     fetched: list[str] = []
@@ -167,7 +167,7 @@ def test_processes_of_a_host_fetch_once(folder: Folder, elsewhere: IndexPlace, m
     assert fetched == ["a"]
 
 
-def test_a_driver_that_does_not_answer(folder: Folder, elsewhere: IndexPlace, server: IndexServer) -> None:
+def test_a_driver_that_does_not_answer(folder: Folder, elsewhere: IndexLocation, server: IndexServer) -> None:
     """The error says what failed, and not the token."""
     with pytest.raises(ConnectionLostError, match="does not give the subscriptions' index") as failure:
         elsewhere.open(77)

@@ -58,7 +58,7 @@ def test_many_subscriptions_are_indexed_by_a_sample(tmp_path: Path, monkeypatch:
         )
         try:
             matching.learn()
-            index = matching.place.open(matching.revisions.newest())
+            index = matching.index_location.open(matching.revisions.newest())
         finally:
             matching.close()
 

@@ -90,7 +90,7 @@ def test_any_history_ends_in_the_same_index(tmp_path_factory, data):
     place = tmp_path_factory.mktemp("history")
     with pytest.MonkeyPatch.context() as patch, IndexFolder(place / "index", store) as index_folder:
         patch.setattr(folder, "LAYERS", 2)
-        patch.setattr(folder, "_LEAST", data.draw(st.sampled_from([3, 1_000])))
+        patch.setattr(folder, "_MIN_MERGE", data.draw(st.sampled_from([3, 1_000])))
         for _ in range(data.draw(st.integers(1, 6))):
             drawn = data.draw(st.lists(conditions, max_size=4))
             store.create_many(Subscription(["d"], condition) for condition in drawn)
@@ -127,7 +127,7 @@ def test_layers_are_merged(store, index_folder):
 
 def test_the_base_is_built_anew(store, index_folder, monkeypatch):
     """When much has changed, there is one segment again, and nothing is gone from it."""
-    monkeypatch.setattr(folder, "_LEAST", 10)
+    monkeypatch.setattr(folder, "_MIN_MERGE", 10)
     ids = store.create_many(wanting(f"v{n}") for n in range(30))
     store.delete(ids[3])
     index_folder.refresh()

@@ -36,7 +36,7 @@ def low_bounds():
         patch.setattr(kernel, "MOST_CANDIDATES", 2)
         patch.setattr(kernel, "_MOST_NODES", 4)
         patch.setattr(match_one, "MOST_CANDIDATES", 2)
-        patch.setattr(value_tests, "_TOGETHER", 1)
+        patch.setattr(value_tests, "_MIN_PREPARED_TESTS", 1)
         patch.setattr(value_tests, "_GROUP", 2)
         patch.setattr(match_one, "_MOST_KNOWN", 2)
         patch.setattr(match_one, "_MANY_ENTRIES", 0)

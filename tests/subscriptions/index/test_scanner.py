@@ -41,7 +41,7 @@ def test_finds_what_is_there(factor, texts, values, most_bytes, most_candidates,
         patch.setattr(scanner, "_FACTOR", factor)
         patch.setattr(scanner, "_known_powers", np.ones(1, np.uint64))
         patch.setattr(scanner, "_MOST_BYTES", most_bytes)
-        patch.setattr(scanner, "_MOST", most_candidates)
+        patch.setattr(scanner, "_MAX_PAIRS", most_candidates)
         patch.setattr(scan_one, "_LONG_BYTES", long_value)
         patch.setattr(scan_one, "_MOST_COMPARED", most_compared)
         search = scanner.Scanner(texts, np.arange(7, 7 + len(texts), dtype=np.int32))
@@ -152,7 +152,7 @@ def test_nothing_is_left_to_verify():
         ]
     )
     (layer,) = matcher._state.layers
-    arrays, head = layer.stratum.segment.arrays, layer.stratum.segment.head
+    arrays, head = layer.view.segment.arrays, layer.view.segment.head
 
     assert {(key, kind.op) for key, kind in (head.facts[fact] for fact in head.probed)} == {
         ("k", "part"),

@@ -18,7 +18,7 @@ from turnout.errors import RecordError
 from turnout.records import Block, Positions, group
 from turnout.records.types import Column, NewColumn
 
-_FEW: Final = 8
+_MAX_LISTED_VALUES: Final = 8
 """This many values are read one by one: arrays would cost more than they give (measured)."""
 
 
@@ -41,7 +41,7 @@ class Plan:
 
     def decode(self, rows: Positions, texts: Sequence[bytes]) -> Decoded:
         """Return the values behind the heads of these texts, see `turnout.codecs.Codec.decode`."""
-        if len(texts) <= _FEW or self.type.kind != "record" or not self.type.fields:
+        if len(texts) <= _MAX_LISTED_VALUES or self.type.kind != "record" or not self.type.fields:
             return self._one_by_one(rows, texts)
         cursors = Cursors(texts, len(self.head))
         columns: dict[str, Column] = {name: read(cursors) for name, read in self._columns.items()}

@@ -44,12 +44,12 @@ class _Definitions:
             optional: whether null is allowed; by default as the schema says.
         """
         nullable = schema.optional if optional is None else optional
-        place: JsonObject = {} if index is None else {"connect.index": index}
+        index_part: JsonObject = {} if index is None else {"connect.index": index}
         if is_union(schema):
             members = [self.of(field.schema, at, optional=False) for at, field in enumerate(schema.fields)]
-            return {"oneOf": [*([_NULL] if nullable else []), *members], **place}
+            return {"oneOf": [*([_NULL] if nullable else []), *members], **index_part}
         found = {**self._bare(schema), **self._attributes(schema)}
-        return {"oneOf": [_NULL, found], **place} if nullable else {**found, **place}
+        return {"oneOf": [_NULL, found], **index_part} if nullable else {**found, **index_part}
 
     def _bare(self, schema: Schema) -> JsonObject:
         kind = schema.type

@@ -30,7 +30,7 @@ from turnout.file_reading import read_file
 SECONDS: Final = 30
 """Time that protoc has for a schema."""
 
-_SHOWN: Final = 500
+_SHOWN_CHARACTERS: Final = 500
 """Characters of protoc's errors that are shown."""
 
 MAX_TEXT: Final = 4 << 20
@@ -169,7 +169,7 @@ def _compiled(name: str, folders: Sequence[Path], work: Path) -> SchemaFile:
         found = done.stderr.decode("utf-8", "replace").strip()
         for folder in folders:
             found = found.replace(f"{folder}/", "")
-        raise ValueError(f"the schema cannot be compiled: {found[:_SHOWN] or done.returncode}")
+        raise ValueError(f"the schema cannot be compiled: {found[:_SHOWN_CHARACTERS] or done.returncode}")
     return _of_set(made.read_bytes(), name)
 
 

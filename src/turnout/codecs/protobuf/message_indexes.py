@@ -18,7 +18,7 @@ FIRST: Final = (0,)
 _MAX_DEPTH: Final = 32
 """Messages inside one another, as protoc allows them."""
 
-_LONGEST: Final = 5
+_MAX_VARINT_BYTES: Final = 5
 """Bytes of a varint of 32 bits."""
 
 
@@ -57,8 +57,8 @@ def write_indexes(indexes: Sequence[int]) -> bytes:
 def _number(content: bytes, start: int) -> tuple[int, int]:
     """Return a zigzag varint and the byte behind it."""
     number = 0
-    for at, octet in enumerate(content[start : start + _LONGEST]):
+    for at, octet in enumerate(content[start : start + _MAX_VARINT_BYTES]):
         number |= (octet & 127) << (7 * at)
         if octet < 128:
             return (number >> 1) ^ -(number & 1), start + at + 1
-    raise RecordError(f"expected a message index at byte {start}, found {content[start : start + _LONGEST]!r}")
+    raise RecordError(f"expected a message index at byte {start}, found {content[start : start + _MAX_VARINT_BYTES]!r}")

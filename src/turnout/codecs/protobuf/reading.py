@@ -66,13 +66,13 @@ class MessageReader:
 
     def _values(self, messages: dict[int, Parsed], errors: dict[int, RecordError]) -> Block:
         """Return the values by the index of their payload; those that cannot be read are errors."""
-        places = np.fromiter(messages, np.intp, len(messages))
+        message_rows = np.fromiter(messages, np.intp, len(messages))
         try:
-            return self._block(places, list(messages.values()))
+            return self._block(message_rows, list(messages.values()))
         except RecordError:
             for at, message in messages.items():
                 try:
-                    self._block(places[:1], [message])
+                    self._block(message_rows[:1], [message])
                 except RecordError as error:
                     errors[at] = error
         good = {at: message for at, message in messages.items() if at not in errors}

@@ -9,7 +9,7 @@ FIXED64: Final = 1
 LENGTH: Final = 2
 FIXED32: Final = 5
 
-_SHORT: Final = tuple(bytes((number,)) for number in range(128))
+_ONE_BYTE_VARINTS: Final = tuple(bytes((number,)) for number in range(128))
 _BITS: Final = (1 << 64) - 1
 
 
@@ -20,7 +20,7 @@ def varint(number: int) -> bytes:
     (b'\x01', b'\xac\x02')
     """
     if number < 128:
-        return _SHORT[number]
+        return _ONE_BYTE_VARINTS[number]
     if number < 16384:
         return bytes((number & 127 | 128, number >> 7))
     parts = bytearray()
@@ -61,4 +61,4 @@ def tag(number: int, wire_type: int) -> bytes:
 def delimited(prefix: bytes, body: bytes) -> bytes:
     """Return bytes with their length before them, behind the tag *prefix*."""
     length = len(body)
-    return prefix + (_SHORT[length] if length < 128 else varint(length)) + body
+    return prefix + (_ONE_BYTE_VARINTS[length] if length < 128 else varint(length)) + body

@@ -8,7 +8,7 @@ from typing import Final
 from turnout.codecs.kind import Setting
 from turnout.file_reading import read_file
 
-_LARGEST: Final = 1 << 20
+_MAX_FILE_BYTES: Final = 1 << 20
 
 
 def schema_file(doc: str) -> Setting:
@@ -23,7 +23,7 @@ def schema_text_of(path: Path) -> str:
         ValueError: it cannot be read, or is no text.
     """
     try:
-        return read_file(path, max_bytes=_LARGEST).decode()
+        return read_file(path, max_bytes=_MAX_FILE_BYTES).decode()
     except UnicodeDecodeError:
         raise ValueError(f"schema: {path} is no text in UTF-8") from None
     except OSError as failure:

@@ -25,7 +25,7 @@ from turnout.server.sandbox import batch_at, batch_of, explained, route_of
 router = page_router()
 
 _EXAMPLE = '{\n  "topic": "orders.1",\n  "value": {"city": "Oulu"},\n  "headers": {}\n}'
-_SHOWN = 100
+_SHOWN_ROWS = 100
 """This many subscriptions and messages of a record are shown."""
 
 
@@ -99,7 +99,7 @@ def _answer_of_letter(form: SandboxForm, parts: Parts, sequence: int, *, masked:
 
 def _explained(form: SandboxForm, parts: Parts, route: Route, batch: ArrowBatch, *, masked: bool) -> dict[str, object]:
     explanation = explained(route, batch, parts.matchers, asked=form.subscription.strip() or None, masked=masked)
-    return {"explanation": explanation, "stages": _stages(explanation), "shown": _SHOWN, "route": route}
+    return {"explanation": explanation, "stages": _stages(explanation), "shown": _SHOWN_ROWS, "route": route}
 
 
 def _record(written: str) -> dict[str, object]:

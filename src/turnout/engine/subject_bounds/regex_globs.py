@@ -13,7 +13,7 @@ from typing import Final
 from turnout.conditions.pattern import ANY, ONE, Wildcard
 from turnout.engine.subject_bounds.narrow import Glob
 
-_MOST: Final = 32
+_MAX_ALTERNATIVES: Final = 32
 """This many alternatives are followed."""
 
 _REPEATED: Final = re.compile(r"(?:([*+?])|\{\d+(?:,\d*)?\})[?+]?")
@@ -130,6 +130,6 @@ class _RegexReader:
 
 
 def _few(globs: list[Glob]) -> list[Glob]:
-    if len(globs) > _MOST:
+    if len(globs) > _MAX_ALTERNATIVES:
         raise _UnknownError
     return globs

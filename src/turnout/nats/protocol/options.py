@@ -86,7 +86,7 @@ REQUIRED_WITH: Final = (("password", "user"), ("tls_key", "tls_cert"))
 FILE_OPTIONS: Final = ("tls_ca", "tls_cert", "tls_key", "credentials", "nkey_seed_file")
 """The fields that name a file on the machine where the connection is planned."""
 
-_LONGEST = 1e9
+_MAX_SECONDS = 1e9
 """Seconds; some thirty years, which every socket can wait."""
 
 
@@ -260,6 +260,6 @@ class _OptionsReader:
             seconds = float(text.removesuffix("s"))
         except ValueError:
             seconds = -1.0
-        if not 0 < seconds <= _LONGEST:
+        if not 0 < seconds <= _MAX_SECONDS:
             self._mistake(option, f"is a number of seconds above 0, not {text!r}")
         return seconds

@@ -284,7 +284,7 @@ class Window:
             chunk.delivery += Histogram.of(time.monotonic() - chunk.messages.since, count)
         return count
 
-    def apart(self, chunk: Chunk) -> bytes:
+    def track(self, chunk: Chunk) -> bytes:
         """Assign a number to each message of a chunk, to identify its answer; return the frames.
 
         Their ids make it harmless to send them once more.
@@ -321,13 +321,13 @@ class Window:
             if not pc.any(pc.equal(chunk.messages.subjects, subject)).as_py():
                 continue
             # Which messages of a chunk have been answered, only numbers of their own tell.
-            apart = chunk if isinstance(chunk, TrackedChunk) else self._numbered(chunk.messages)
-            for number in apart.waiting_on(subject):
-                apart.refuse(number, reason)
+            tracked = chunk if isinstance(chunk, TrackedChunk) else self._numbered(chunk.messages)
+            for number in tracked.waiting_on(subject):
+                tracked.refuse(number, reason)
                 refused += 1
-            if apart is not chunk:
-                self._replace(index, chunk, apart)
-                frames.append(apart.waiting())
+            if tracked is not chunk:
+                self._replace(index, chunk, tracked)
+                frames.append(tracked.waiting())
         return refused, frames
 
     def let_go(self) -> list[Chunk]:

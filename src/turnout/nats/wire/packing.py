@@ -25,7 +25,7 @@ _VALUE_RULE = "a header's value cannot hold a line break"
 _UNFIT_ID = r"[\r\n]|^[ \t]|[ \t]$"
 _BLANK = re.compile(rb"[\r\n \t]")
 
-_FEW = 48
+_MAX_LISTED_MESSAGES = 48
 """Up to so many messages are written one by one: a call of Arrow's takes as long as some of them."""
 
 
@@ -41,7 +41,7 @@ def pack(
         replies: the reply subjects: bytes for one that all share, or binary without nulls.
     """
     count = len(subjects)
-    if count <= _FEW:
+    if count <= _MAX_LISTED_MESSAGES:
         return _pack_few(subjects, payloads, lines, replies)
     sizes = pc.binary_length(payloads)
     if lines is None:
@@ -90,7 +90,7 @@ def id_lines(ids: Strings) -> Binaries:
 
     An id that a header cannot carry as it stands is written as hexadecimal digits.
     """
-    if len(ids) <= _FEW:
+    if len(ids) <= _MAX_LISTED_MESSAGES:
         lead = MESSAGE_ID.encode() + b": "
         known = (text.encode() if isinstance(text, str) else text for text in ids.to_pylist())
         return pa.array([lead + _fit(one) + b"\r\n" if one else b"" for one in known], pa.binary())
@@ -122,7 +122,7 @@ def header_lines(headers: ArrowArray, without: Callable[[str], bool] | None = No
     Raises:
         ConfigError: when a name or a value would break out of its line; the value is not repeated.
     """
-    if len(headers) <= _FEW and headers.type == ARROW:
+    if len(headers) <= _MAX_LISTED_MESSAGES and headers.type == ARROW:
         return _header_lines_of_few(headers, without)
     parents = pc.list_parent_indices(headers).to_numpy()
     pairs = pc.list_flatten(headers)

@@ -22,7 +22,7 @@ from turnout.untrusted import decimal, is_whole
 _STREAM_NOT_FOUND = 10059
 _CONSUMED = frozenset({"workqueue", "interest"})
 
-Place = str | int | datetime | Mapping[str, int]
+StreamPosition = str | int | datetime | Mapping[str, int]
 """``earliest``, ``latest``, a sequence, a time, or a sequence for each stream."""
 
 
@@ -62,7 +62,7 @@ def state_of(connection: Connection, stream: str) -> StoredSequences:
     return StoredSequences(first, following, mean, max(0, following - first - messages), consumed)
 
 
-def resolve(connection: Connection, stream: str, position: Place) -> int:
+def resolve(connection: Connection, stream: str, position: StreamPosition) -> int:
     """The sequence that *place* names in *stream*."""
     if isinstance(position, datetime):
         return _sequence_at(connection, stream, position)
@@ -119,7 +119,7 @@ def pending_from(connection: Connection, stream: str, start: int, filters: Seque
     return int(created["num_pending"])
 
 
-def parse_place(text: str) -> Place | None:
+def parse_position(text: str) -> StreamPosition | None:
     """Parse a text as a position in a stream; None if it is not one."""
     if text.lower() in ("earliest", "latest"):
         return text.lower()
@@ -139,7 +139,7 @@ def parse_place(text: str) -> Place | None:
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
-def place_of(option: str, written: Place) -> Place:
+def position_of(option: str, written: StreamPosition) -> StreamPosition:
     """A place that may be given as text.
 
     Args:
@@ -154,7 +154,7 @@ def place_of(option: str, written: Place) -> Place:
         return written.replace(tzinfo=UTC)
     if not isinstance(written, str):
         return written
-    position = parse_place(written.strip())
+    position = parse_position(written.strip())
     if position is None:
         expected = "earliest, latest, a sequence, an ISO time or {stream: sequence}"
         raise ConfigError([Mistake(option, f"expected {expected}, found {written!r}")])

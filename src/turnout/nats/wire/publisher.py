@@ -331,7 +331,7 @@ class Publisher:
                 known = np.array([bool(answer.get("duplicate"))])
                 acknowledged += self._window.answered(chunk, np.array([number]), known)
             elif not isinstance(chunk, TrackedChunk):
-                self._connection.send(self._window.apart(chunk))
+                self._connection.send(self._window.track(chunk))
             elif (reason := self._refusal(chunk, number, body[: parsed.head], answer)) is None:
                 again.append((chunk, number))
             else:

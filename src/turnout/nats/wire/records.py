@@ -43,7 +43,7 @@ _LONGEST_NUMBER = 19
 _ACK = np.uint64(int.from_bytes(b"$JS.ACK.", "little"))
 # Five numbers of one digit with the dots between them.
 _SHORTEST_NUMBERS = 9
-_FEW = 96
+_MAX_LISTED_FRAMES = 96
 """Up to so many frames are read one by one: the vectorised way takes a millisecond whatever their number."""
 _SMALL_BYTES = 1 << 16
 """Of larger payloads the vectorised way makes fewer copies."""
@@ -78,7 +78,7 @@ def decode(memory: bytearray, filled: int, frames: Frames, partition: int = 0) -
         StreamError: when a message has no JetStream position.
         BrokenFrameError: when a frame is none.
     """
-    is_small = len(frames) <= _FEW and frames.consumed <= _SMALL_BYTES
+    is_small = len(frames) <= _MAX_LISTED_FRAMES and frames.consumed <= _SMALL_BYTES
     if is_small and (few := _decode_few(memory, frames, partition)) is not None:
         return few
     words = windows(memory, filled, "<u8")

@@ -12,7 +12,7 @@ Shape: TypeAlias = "str | dict[str, Shape] | list[Shape]"
 _UNKNOWN = ""
 _ANY = "VARIANT"
 _PLAIN_NAME = re.compile(r"[A-Za-z_]\w*")
-_LONG = 1 << 63
+_LONG_BOUND = 1 << 63
 
 
 def columns_of(objects: Iterable[Mapping[str, object]]) -> str:
@@ -30,7 +30,7 @@ def _shape_of(value: object) -> Shape:
         case bool():
             return "BOOLEAN"
         case int():
-            return "BIGINT" if -_LONG <= value < _LONG else _ANY
+            return "BIGINT" if -_LONG_BOUND <= value < _LONG_BOUND else _ANY
         case float():
             return "DOUBLE"
         case str():

@@ -23,9 +23,9 @@ from turnout.subscriptions.snapshot import Snapshot
 _FILE: Final = "backfills.db"
 
 _SCHEMA: Final = """
-CREATE TABLE IF NOT EXISTS starts (id TEXT PRIMARY KEY, place TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS starts (id TEXT PRIMARY KEY, position TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS missed (
-    number INTEGER PRIMARY KEY, id TEXT NOT NULL, place TEXT, paused INTEGER, live INTEGER, next TEXT, until TEXT
+    number INTEGER PRIMARY KEY, id TEXT NOT NULL, position TEXT, paused INTEGER, live INTEGER, next TEXT, until TEXT
 );
 CREATE TABLE IF NOT EXISTS turns (revision INTEGER PRIMARY KEY, position INTEGER NOT NULL);
 """
@@ -38,7 +38,7 @@ class Missed:
     Attributes:
         number: of the range.
         id: of the subscription.
-        place: starting point, as text; None for a pause.
+        position: starting point, as text; None for a pause.
         paused: revision from which on it misses records; None for a starting point.
         live: revision from which on it misses none; None while it is paused.
         next: positions that are to be delivered next; None as long as they are not known.
@@ -47,7 +47,7 @@ class Missed:
 
     number: int
     id: str
-    place: str | None
+    position: str | None
     paused: int | None
     live: int | None
     next: Mapping[str, int] | None
@@ -86,7 +86,7 @@ class BackfillLedger:
             private_folder(self._file.parent)
             self._database = sqlite3.connect(self._file, check_same_thread=False, isolation_level=None)
             self._database.executescript(f"PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; {_SCHEMA}")
-            self._starts = dict(self._database.execute("SELECT id, place FROM starts"))
+            self._starts = dict(self._database.execute("SELECT id, position FROM starts"))
             rows = [_missed(*row) for row in self._database.execute("SELECT * FROM missed")]
             self._missed = {row.number: row for row in rows}
             self.turns = dict(self._database.execute("SELECT revision, position FROM turns"))
@@ -135,15 +135,15 @@ class BackfillLedger:
                 self._note_pause(version)
 
     def _note_start(self, version: Subscription) -> None:
-        place = None if version.start is None else str(version.start.to_plain())
-        if place == self._starts.get(version.id):
+        position = None if version.start is None else str(version.start.to_plain())
+        if position == self._starts.get(version.id):
             return
         self._execute("DELETE FROM starts WHERE id = ?", version.id)
         self._starts.pop(version.id, None)
-        if place is not None:
-            self._execute("INSERT INTO starts VALUES (?, ?)", version.id, place)
-            self._starts[version.id] = place
-            self._add(version.id, place=place, live=version.revision)
+        if position is not None:
+            self._execute("INSERT INTO starts VALUES (?, ?)", version.id, position)
+            self._starts[version.id] = position
+            self._add(version.id, position=position, live=version.revision)
 
     def _note_pause(self, version: Subscription) -> None:
         paused = [row for row in self._missed.values() if row.id == version.id and row.live is None]
@@ -157,9 +157,11 @@ class BackfillLedger:
         elif not paused:
             self._add(version.id, paused=version.revision)
 
-    def _add(self, id_: str, *, place: str | None = None, paused: int | None = None, live: int | None = None) -> None:
+    def _add(
+        self, id_: str, *, position: str | None = None, paused: int | None = None, live: int | None = None
+    ) -> None:
         inserted = self._open().execute(
-            "INSERT INTO missed (id, place, paused, live) VALUES (?, ?, ?, ?)", (id_, place, paused, live)
+            "INSERT INTO missed (id, position, paused, live) VALUES (?, ?, ?, ?)", (id_, position, paused, live)
         )
         assert inserted.lastrowid is not None
         self._read(inserted.lastrowid)
@@ -231,11 +233,11 @@ class BackfillLedger:
 
 
 def _missed(
-    number: int, id_: str, place: str | None, paused: int | None, live: int | None, following: str | None,
+    number: int, id_: str, position: str | None, paused: int | None, live: int | None, following: str | None,
     until: str | None,
 ) -> Missed:  # fmt: skip
     return Missed(
-        number, id_, place, paused, live,
+        number, id_, position, paused, live,
         None if following is None else json.loads(following),
         None if until is None else json.loads(until),
     )  # fmt: skip

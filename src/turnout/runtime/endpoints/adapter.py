@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from turnout.engine import Messages
-    from turnout.nats.wire.positions import Place
+    from turnout.nats.wire.positions import StreamPosition
     from turnout.records.published import Published, Refuse
     from turnout.records.types import ArrowBatch
     from turnout.routes.endpoints import Endpoint, Source
@@ -75,7 +75,7 @@ class SourceHistory(Protocol):
             ConnectionLostError: the server has gone.
         """
 
-    def resolve(self, stream: str, place: Place) -> int:
+    def resolve(self, stream: str, position: StreamPosition) -> int:
         """Return the sequence in a stream that a place means now.
 
         Raises:

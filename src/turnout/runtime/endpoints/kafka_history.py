@@ -17,7 +17,7 @@ from turnout.runtime.kafka_source import partitions_of
 from turnout.untrusted import JsonMapping, JsonObject, is_whole
 
 if TYPE_CHECKING:
-    from turnout.nats.wire.positions import Place
+    from turnout.nats.wire.positions import StreamPosition
     from turnout.records.types import ArrowBatch
 
 _WAIT_SECONDS: Final = 0.5
@@ -53,19 +53,19 @@ class KafkaHistory:
         end = self._admin.ends([partition])[partition]
         return StreamEnd(end.first, end.next)
 
-    def resolve(self, stream: str, place: Place) -> int:
+    def resolve(self, stream: str, position: StreamPosition) -> int:
         """Return the offset in a partition that a place means now."""
-        if isinstance(place, datetime):
+        if isinstance(position, datetime):
             partition = self._partition(stream)
-            return self._admin.offsets_at([partition], int(place.timestamp() * 1000))[partition]
-        if isinstance(place, str):
-            return self.bounds(stream).first if place == "earliest" else self.bounds(stream).next
-        if isinstance(place, int):
-            raise ConfigError([no_single_offset("place", place)], what="bad range")
-        if stream not in place:
+            return self._admin.offsets_at([partition], int(position.timestamp() * 1000))[partition]
+        if isinstance(position, str):
+            return self.bounds(stream).first if position == "earliest" else self.bounds(stream).next
+        if isinstance(position, int):
+            raise ConfigError([no_single_offset("place", position)], what="bad range")
+        if stream not in position:
             problem = f"has no offset for {stream}: the partitions are {', '.join(self.streams)}"
             raise ConfigError([Mistake("place", problem)], what="bad range")
-        return place[stream]
+        return position[stream]
 
     def read(self, stream: str, start: int, end: int) -> Iterator[ArrowBatch]:
         """Yield the records of a range; what has been removed by now is left out."""
@@ -115,14 +115,14 @@ def no_single_offset(name: str, offset: int) -> Mistake:
     return Mistake(name, f'{problem}: give a time, or {{"topic:partition": offset}}')
 
 
-def offsets_by_topic(place: JsonMapping) -> JsonObject:
+def offsets_by_topic(position: JsonMapping) -> JsonObject:
     """Return offsets by ``topic:partition`` as offsets by topic and partition; others stay as they are.
 
     >>> offsets_by_topic({"orders:0": 17, "orders:1": 4})
     {'orders': {'0': 17, '1': 4}}
     """
     grouped: JsonObject = {}
-    for name, value in place.items():
+    for name, value in position.items():
         topic, colon, number = name.rpartition(":")
         if colon and is_whole(value, -2):
             grouped.setdefault(topic, {})[number] = value

@@ -16,7 +16,7 @@ from turnout.runtime.kafka_source import KafkaSourceOptions
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_SHOWN: Final = 5
+_SHOWN_TOPICS: Final = 5
 _DENIED: Final = 403
 _NOT_FOUND: Final = 404
 
@@ -101,5 +101,5 @@ class KafkaProbe(EndpointProbe):
 
 
 def _some(names: Sequence[str]) -> str:
-    more = len(names) - _SHOWN
-    return ", ".join(names[:_SHOWN]) + (f" and {more:,} more" if more > 0 else "")
+    more = len(names) - _SHOWN_TOPICS
+    return ", ".join(names[:_SHOWN_TOPICS]) + (f" and {more:,} more" if more > 0 else "")

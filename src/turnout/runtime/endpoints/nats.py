@@ -132,11 +132,11 @@ class NatsAdapter(EndpointAdapter):
 
     def sequences(self, start: Start | None = None) -> dict[str, int]:
         """Return the sequence of each stream that a start means now."""
-        place: Any = self._source.start if start is None else start
-        if isinstance(place, str) and place not in ("earliest", "latest"):
-            place = datetime.fromisoformat(place)
+        position: Any = self._source.start if start is None else start
+        if isinstance(position, str) and position not in ("earliest", "latest"):
+            position = datetime.fromisoformat(position)
         with self._opened() as connection:
-            return {stream: resolve(connection, stream, place) for stream in self._source.streams}
+            return {stream: resolve(connection, stream, position) for stream in self._source.streams}
 
     def changes(self, new: NatsSource) -> Iterator[Change]:
         """Yield the effects of a new version on the sequences in the checkpoint."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from turnout.nats.wire import Connection, Range
 from turnout.nats.wire.per_filter_reader import reader_of
-from turnout.nats.wire.positions import Place, count_about, count_exactly, resolve, state_of
+from turnout.nats.wire.positions import StreamPosition, count_about, count_exactly, resolve, state_of
 from turnout.nats.wire.read_strategy import BY_SEQUENCE, observer_strategy
 from turnout.nats.wire.rows import with_stream
 from turnout.runtime.endpoints.adapter import StreamEnd
@@ -41,9 +41,9 @@ class NatsHistory:
         state = state_of(self._connection, stream)
         return StreamEnd(state.first, state.next)
 
-    def resolve(self, stream: str, place: Place) -> int:
+    def resolve(self, stream: str, position: StreamPosition) -> int:
         """Return the sequence in a stream that a place means now."""
-        return resolve(self._connection, stream, place)
+        return resolve(self._connection, stream, position)
 
     def read(self, stream: str, start: int, end: int) -> Iterator[ArrowBatch]:
         """Yield the messages of a range."""

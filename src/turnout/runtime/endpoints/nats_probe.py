@@ -26,7 +26,7 @@ from turnout.runtime.endpoints.adapter import CheckOutput, EndpointProbe
 from turnout.subjects import matches
 from turnout.untrusted import JsonMapping, JsonObject
 
-_SHOWN = 5
+_SHOWN_TOPICS = 5
 _MOST_TOPICS = 100
 _DENIED = 403
 _NOT_FOUND = 404
@@ -119,7 +119,7 @@ class NatsProbe(EndpointProbe):
             if failure.err_code != _STREAM_NOT_FOUND:
                 raise
             there = self._streams({})
-            known = f"; there are {', '.join(there[:_SHOWN])}" if there else ""
+            known = f"; there are {', '.join(there[:_SHOWN_TOPICS])}" if there else ""
             raise StreamError(f"there is no stream {stream!r}{known}", code=_NOT_FOUND) from None
 
     def _try_consumer(self, span: Range) -> None:
@@ -201,5 +201,5 @@ def _allowed(topic: str, permissions: JsonMapping) -> bool:
 
 
 def _some(names: Sequence[str]) -> str:
-    more = len(names) - _SHOWN
-    return ", ".join(names[:_SHOWN]) + (f" and {more:,} more" if more > 0 else "")
+    more = len(names) - _SHOWN_TOPICS
+    return ", ".join(names[:_SHOWN_TOPICS]) + (f" and {more:,} more" if more > 0 else "")

@@ -8,7 +8,7 @@ from turnout.engine import Result
 from turnout.engine.feed_matches import FeedMatches
 from turnout.runtime.feeds.match_file import Matches, encode
 from turnout.runtime.feeds.match_folder import MatchPart, hash_of
-from turnout.runtime.index.location import IndexPlace
+from turnout.runtime.index.location import IndexLocation
 from turnout.subscriptions.index import Index
 
 
@@ -16,11 +16,11 @@ class MatchRecorder:
     """Collects the matches of one part of a stream at a time.
 
     Args:
-        place: of the run's index, beside which its matches are stored.
+        index_location: of the run's index, beside which its matches are stored.
     """
 
-    def __init__(self, place: IndexPlace) -> None:
-        self._place = place
+    def __init__(self, index_location: IndexLocation) -> None:
+        self._index_location = index_location
         self._collected: list[Matches] = []
         self._hashes: dict[int, int] = {}
         self._index: Index | None = None
@@ -54,4 +54,4 @@ class MatchRecorder:
         """
         matches, self._collected = Matches.joined(self._collected), []
         if len(matches.sequences):
-            self._place.put_matches(MatchPart(start, end, 0, stream).name, encode(matches))
+            self._index_location.put_matches(MatchPart(start, end, 0, stream).name, encode(matches))

@@ -11,7 +11,7 @@ from urllib.error import HTTPError
 
 from turnout.errors import ConnectionLostError
 
-_TIMEOUT = 60.0
+_TIMEOUT_SECONDS = 60.0
 
 
 @contextmanager
@@ -41,7 +41,7 @@ def _opened(request: urllib.request.Request) -> Iterator[Any]:
     # Proxy settings are for other hosts than the cluster's own.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
-        with opener.open(request, timeout=_TIMEOUT) as answer:
+        with opener.open(request, timeout=_TIMEOUT_SECONDS) as answer:
             yield answer
     except OSError as failure:
         if isinstance(failure, HTTPError):

@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 _MARK: Final = ".place"
 _CHUNK: Final = 1 << 20
-_KEPT: Final = 2
+_OPEN_REVISIONS: Final = 2
 """This many revisions are in use at once: the next micro-batch begins while the last one ends."""
 
-_opened = LruCache[tuple[str, int], "Index"](_KEPT)
+_opened = LruCache[tuple[str, int], "Index"](_OPEN_REVISIONS)
 
 
 @dataclass(frozen=True, slots=True)
-class IndexPlace:
+class IndexLocation:
     """The index of one run, for any process of it.
 
     Attributes:
@@ -46,7 +46,7 @@ class IndexPlace:
     url: str | None = None
 
     @classmethod
-    def at(cls, folder: str | Path, url: str | None = None) -> IndexPlace:
+    def at(cls, folder: str | Path, url: str | None = None) -> IndexLocation:
         """The place of an index folder of this machine for one run, which takes nothing that another has opened."""
         mark = secrets.token_hex(16)
         descriptor = os.open(Path(folder) / _MARK, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
@@ -141,14 +141,16 @@ class _Copy:
 
     def _forget(self, revision: int, names: dict[str, int]) -> None:
         """Remove what belongs to neither this revision nor the one fetched before; open files stay readable."""
-        book = self._folder / ".revisions"
-        fetched: dict[str, list[str]] = json.loads(book.read_text(encoding="utf-8")) if book.exists() else {}
+        revisions_file = self._folder / ".revisions"
+        fetched: dict[str, list[str]] = (
+            json.loads(revisions_file.read_text(encoding="utf-8")) if revisions_file.exists() else {}
+        )
         fetched.pop(str(revision), None)
-        fetched = dict(list(fetched.items())[-(_KEPT - 1) :]) | {str(revision): list(names)}
+        fetched = dict(list(fetched.items())[-(_OPEN_REVISIONS - 1) :]) | {str(revision): list(names)}
         needed = {name for some in fetched.values() for name in some}
         for file in self._folder.rglob("*"):
             name = file.relative_to(self._folder).as_posix()
             if file.is_file() and name not in needed and not name.startswith("."):
                 file.unlink()
-        book.touch(0o600)
-        book.write_text(json.dumps(fetched), encoding="utf-8")
+        revisions_file.touch(0o600)
+        revisions_file.write_text(json.dumps(fetched), encoding="utf-8")

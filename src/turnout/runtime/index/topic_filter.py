@@ -19,10 +19,10 @@ from turnout.subscriptions.snapshot import Snapshot
 
 _log = logging.getLogger(__name__)
 
-_KEPT: Final = 32
+_CACHED_REVISIONS: Final = 32
 """This many revisions are kept, as of the index."""
 
-_SHOWN: Final = 5
+_SHOWN_TOPICS: Final = 5
 
 
 class WantedSubjects:
@@ -117,7 +117,7 @@ class WantedSubjects:
         text = json.dumps({"route": self._filters.digest, "filters": self._newest})
         # A damaged file means all that the source reads.
         replace_file(self._file(revision), text, fsync=False)
-        for old in sorted(self._known)[:-_KEPT]:
+        for old in sorted(self._known)[:-_CACHED_REVISIONS]:
             del self._known[old]
         self._forget()
 
@@ -136,12 +136,14 @@ class WantedSubjects:
 
     def _forget(self) -> None:
         files = {int(name): file for file in self._folder.glob("filters-*.json") if (name := file.stem[8:]).isdigit()}
-        for old in sorted(files)[:-_KEPT]:
+        for old in sorted(files)[:-_CACHED_REVISIONS]:
             files[old].unlink(missing_ok=True)
 
 
 def _in_words(filters: tuple[str, ...] | None) -> str:
     if filters is None:
         return "any subject of the source can be wanted, and all are read"
-    shown = ", ".join(filters[:_SHOWN]) + (f" and {len(filters) - _SHOWN} more" if len(filters) > _SHOWN else "")
+    shown = ", ".join(filters[:_SHOWN_TOPICS]) + (
+        f" and {len(filters) - _SHOWN_TOPICS} more" if len(filters) > _SHOWN_TOPICS else ""
+    )
     return f"read are {shown}" if filters else "no subject can be wanted, and none is read"

@@ -23,7 +23,7 @@ FOLDER: Final = "open"
 PROCESS: Final = secrets.token_hex(8)
 """Mark of this process in what it records."""
 
-_KEPT: Final = 10
+_KEPT_FILES: Final = 10
 
 _log = logging.getLogger(__name__)
 
@@ -106,7 +106,7 @@ class ProgressFolder:
         file = self._folder / str(number)
         if not file.exists():
             private_folder(self._folder)
-            for old in self.numbers()[: -_KEPT + 1]:
+            for old in self.numbers()[: -_KEPT_FILES + 1]:
                 with suppress(OSError):
                     (self._folder / str(old)).unlink()
         replace_file(file, json.dumps(progress.as_dict()), fsync=fsync)

@@ -19,7 +19,7 @@ from turnout.server.sandbox import route_of
 
 router = APIRouter(prefix="/v1/routes/{name}/dead-letters", tags=["dead letters"])
 
-_MOST = 10_000
+_MAX_LETTERS = 10_000
 LetterStream = Annotated[str | None, Query(description="only letters of this stream; of Kafka topic:partition")]
 _ERRORS: dict[int | str, dict[str, object]] = {409: {}, 502: {}, 503: {}}
 """The route may set nothing aside, and its server or its stream may be away."""
@@ -62,7 +62,7 @@ class GroupModel(BaseModel):
 class RedriveForm(RequestForm):
     """Selection of letters and the mode of a redrive; all letters by default."""
 
-    sequences: list[JsonSequenceNumber] | None = Field(default=None, max_length=_MOST)
+    sequences: list[JsonSequenceNumber] | None = Field(default=None, max_length=_MAX_LETTERS)
     stream: str | None = Field(default=None, description="only letters of this stream; of Kafka topic:partition")
     stage: str | None = None
     reason: str | None = None
@@ -124,8 +124,8 @@ def redrive_letters(name: str, form: RedriveForm, parts: PartsDep, principal: Wr
     letters = newest(route)[::-1]
     masked = is_masked(principal)
     shown = visible(route, letters, masked=masked, stage=form.stage, reason=form.reason)
-    places = {(letter.stream, letter.sequence) for letter in chosen(shown, form.sequences, form.stream)}
-    letters = [letter for letter in letters if (letter.stream, letter.sequence) in places]
+    sequences = {(letter.stream, letter.sequence) for letter in chosen(shown, form.sequences, form.stream)}
+    letters = [letter for letter in letters if (letter.stream, letter.sequence) in sequences]
     report = redrive(route, letters, dry_run=form.dry_run, delete=form.delete, unverified=form.unverified, index=index)
     return (masked_report(report, hidden_anywhere(route.chain)) if masked else report).as_dict()
 

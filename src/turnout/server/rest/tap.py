@@ -24,7 +24,7 @@ from turnout.server.sandbox import route_of
 
 router = APIRouter(prefix="/v1/tap", tags=["routes"])
 
-_AT_ONCE = threading.BoundedSemaphore(8)
+_TAP_SLOTS = threading.BoundedSemaphore(8)
 _QUIET_SECONDS = 15.0
 _BEHIND = 100
 
@@ -55,7 +55,7 @@ async def tap(
     records = taps(
         route, stage, where=condition, rate=rate, start=start, stop=stop, index=index, unmasked=unmasked, strict=True
     )
-    if not _AT_ONCE.acquire(blocking=False):
+    if not _TAP_SLOTS.acquire(blocking=False):
         raise HTTPException(429, "too many records are being looked at already: try again later")
     headers = {"X-Accel-Buffering": "no"}
     return StreamingResponse(_stream(records, stop), media_type="text/event-stream", headers=headers)
@@ -104,7 +104,7 @@ def _read(
     finally:
         stop.set()
         put(None)
-        _AT_ONCE.release()
+        _TAP_SLOTS.release()
 
 
 def _event(kind: str, body: dict[str, object]) -> str:

@@ -33,7 +33,7 @@ _ADDED: Final = (
     T.StructField("destination", T.StringType()),
 )
 
-_OPEN: Final = 2
+_OPEN_INDEXES: Final = 2
 """Indexes that a Python worker keeps open: those of two queries that alternate."""
 
 
@@ -86,7 +86,7 @@ def _folder() -> Path:
     return lasting_folder("match")
 
 
-@lru_cache(maxsize=_OPEN)
+@lru_cache(maxsize=_OPEN_INDEXES)
 def _opened(path: str, revision: int) -> Index:
     return Index([Layer(Segment.open(Path(path)))], revision)
 

@@ -25,7 +25,7 @@ from turnout.gc_tools import paused_gc
 from turnout.history.differences import Differences
 from turnout.history.report import DiffReport
 from turnout.routes import Route
-from turnout.runtime.index.location import IndexPlace
+from turnout.runtime.index.location import IndexLocation
 from turnout.runtime.java_failures import run_error
 from turnout.runtime.preflight import preflight
 from turnout.spark.endpoints import reads_splits
@@ -161,7 +161,7 @@ def _looked_ahead(old: Route, new: Route) -> tuple[Route, Route]:
 class _Subscriptions:
     """Index location and revision of a version; None for a version without subscriptions."""
 
-    place: IndexPlace
+    index_location: IndexLocation
     revision: int
 
 
@@ -184,15 +184,15 @@ def _indexes(
             matching = RunMatching(route, spark, scratch / str(len(built)), pinned=pinned)
             resources.callback(matching.close)
             matching.learn()
-            built[store, moment] = _Subscriptions(matching.place, matching.revisions.newest())
+            built[store, moment] = _Subscriptions(matching.index_location, matching.revisions.newest())
         return built[store, moment]
 
     old, new = map(opened, versions, moments)
     return old, new
 
 
-_KEPT: Final = 2
-_diffs = LruCache[str, "Diff"](_KEPT)
+_CACHED_DIFFS: Final = 2
+_diffs = LruCache[str, "Diff"](_CACHED_DIFFS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +226,9 @@ class _Stage:
         differences = Differences()
         with paused_gc(freeze=True):
             versions = self._diff()
-            old, new = (None if served is None else served.place.open(served.revision) for served in self.indexes)
+            old, new = (
+                None if served is None else served.index_location.open(served.revision) for served in self.indexes
+            )
             for batch in self._records(batches):
                 for piece in pieces(batch):
                     differences += versions.of(piece, old, new)

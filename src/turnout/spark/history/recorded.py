@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from turnout.errors import ConfigError, Mistake
 from turnout.nats.protocol.options import ConnectionSettings
-from turnout.nats.wire.positions import Place, parse_place
+from turnout.nats.wire.positions import StreamPosition, parse_position
 from turnout.routes import Route
 from turnout.routes.endpoints import Endpoint, Source
 from turnout.routes.values import listed
@@ -45,8 +45,8 @@ class RecordSpan:
         end: likewise, or ``latest``; the records before it are read, and not the one at it.
     """
 
-    start: Place = "earliest"
-    end: Place = "latest"
+    start: StreamPosition = "earliest"
+    end: StreamPosition = "latest"
 
     @classmethod
     def parse(cls, start: object | None, end: object | None) -> Self:
@@ -85,13 +85,13 @@ class RecordSpan:
         return {name: text for name, text in source.options().items() if name not in _STREAMING_ONLY | _PLACES}
 
 
-def _position(value: object) -> Place | None:
+def _position(value: object) -> StreamPosition | None:
     if isinstance(value, datetime | int | Mapping) and not isinstance(value, bool):
         return value
-    return parse_place(value.strip()) if isinstance(value, str) else None
+    return parse_position(value.strip()) if isinstance(value, str) else None
 
 
-def _option_text(position: Place) -> str:
+def _option_text(position: StreamPosition) -> str:
     if isinstance(position, Mapping):
         return json.dumps(dict(position))
     return position.isoformat() if isinstance(position, datetime) else str(position)

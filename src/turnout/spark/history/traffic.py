@@ -22,7 +22,7 @@ from turnout.gc_tools import paused_gc
 from turnout.history.traffic import TrafficWatch, traffic_from
 from turnout.private_files import scratch_folder
 from turnout.routes import Route
-from turnout.runtime.index.location import IndexPlace
+from turnout.runtime.index.location import IndexLocation
 from turnout.runtime.java_failures import run_error
 from turnout.spark.formats.splits import records_of
 from turnout.spark.history.recorded import RecordSpan, ask, recorded
@@ -109,8 +109,8 @@ def _traffic(rows: Iterable[Row], snapshot: Snapshot, anchors: AnchorTraffic) ->
     return traffic_from(firsts[_RECORDS].get(None, 0), fired, firsts[_DELIVERED], seconds[_DELIVERED], ids)
 
 
-_KEPT: Final = 2
-_known = LruCache[str, "_WorkerState"](_KEPT)
+_CACHED_STATES: Final = 2
+_known = LruCache[str, "_WorkerState"](_CACHED_STATES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +140,7 @@ class _Counting:
         key: what tells them from others.
     """
 
-    index: IndexPlace
+    index: IndexLocation
     revision: int
     pickled: bytes = field(repr=False)
     key: str
@@ -149,7 +149,7 @@ class _Counting:
     def of(cls, route: Route, anchors: AnchorTraffic, matching: RunMatching) -> Self:
         """The count of a route's subscriptions."""
         pickled = cloudpickle.dumps((route, anchors.anchors, anchors.several))  # type: ignore[no-untyped-call]
-        return cls(matching.place, matching.revisions.newest(), pickled, hashlib.sha256(pickled).hexdigest())
+        return cls(matching.index_location, matching.revisions.newest(), pickled, hashlib.sha256(pickled).hexdigest())
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Count a task's records."""

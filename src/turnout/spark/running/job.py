@@ -178,7 +178,7 @@ class _Run:
             self.matching = RunMatching(route, spark, folder, lasting=beside is not None, ledger=ledger)
             resources.callback(self.matching.close)
             stores_matches = route.subscriptions.feeds and beside is not None
-            self.stage = self.stage.with_index(self.matching.place, stores_matches=stores_matches)
+            self.stage = self.stage.with_index(self.matching.index_location, stores_matches=stores_matches)
             if stores_matches and beside is not None:
                 resources.enter_context(FeedMerging(route, beside))
         self.batch_revisions = BatchRevisions.beside(None if route.source.is_bounded or self.remote else checkpoint)

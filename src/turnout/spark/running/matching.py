@@ -16,7 +16,7 @@ from turnout.errors import StreamError
 from turnout.routes import Route
 from turnout.runtime.backfill.ledger import BackfillLedger
 from turnout.runtime.endpoints import adapter_of
-from turnout.runtime.index.location import IndexPlace
+from turnout.runtime.index.location import IndexLocation
 from turnout.runtime.index.revisions import Revisions
 from turnout.runtime.index.server import IndexServer
 from turnout.spark.session.connect import is_connect, own_address
@@ -25,7 +25,7 @@ from turnout.subscriptions import Snapshot
 _WORTH_LEARNING = 1000
 """With this many subscriptions or more, a look at typical records before the first micro-batch pays for itself."""
 
-_ENOUGH = 2000
+_SAMPLE_RECORDS = 2000
 _FORBIDDEN = 403
 
 _log = logging.getLogger(__name__)
@@ -68,7 +68,7 @@ class RunMatching:
         self._resources.callback(self.revisions.close)
         server = self._resources.enter_context(IndexServer(self.revisions, driver_address(spark)))
         self.url = server.url
-        self.place = IndexPlace.at(self.revisions.folder, server.url)
+        self.index_location = IndexLocation.at(self.revisions.folder, server.url)
 
     @property
     def options(self) -> dict[str, str]:
@@ -89,7 +89,7 @@ class RunMatching:
         if len(self.revisions) < _WORTH_LEARNING:
             return
         try:
-            batches = list(adapter_of(self._route.source).sample(_ENOUGH))
+            batches = list(adapter_of(self._route.source).sample(_SAMPLE_RECORDS))
         except StreamError as failure:
             if failure.code != _FORBIDDEN:
                 raise

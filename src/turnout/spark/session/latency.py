@@ -12,7 +12,7 @@ from turnout.spark.endpoints import reads_splits, stays_open
 
 _LOCAL: Final = re.compile(r"local(?:\[(\d+|\*)(, *\d+)?\])?")
 
-_WAIT: Final = {"pollWait": "1"}
+_POLL_WAIT_CONF: Final = {"pollWait": "1"}
 
 
 def low_latency_session() -> dict[str, str]:
@@ -40,7 +40,7 @@ def low_latency_source() -> dict[str, str]:
 
     A route with ``trigger: {latency: low}`` has them by itself; what its source names goes before.
     """
-    return {**_WAIT, "partitions": "1"}
+    return {**_POLL_WAIT_CONF, "partitions": "1"}
 
 
 def waiting_source() -> dict[str, str]:
@@ -48,7 +48,7 @@ def waiting_source() -> dict[str, str]:
 
     A route whose micro-batches start as soon as there are records has them by itself.
     """
-    return dict(_WAIT)
+    return dict(_POLL_WAIT_CONF)
 
 
 def with_open_slots(master: str, routes: Iterable[Route]) -> str:

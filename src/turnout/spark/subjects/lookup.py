@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from turnout.errors import NotCompilableError
 from turnout.spark.subjects.text import as_bytes, literal
 
-_FEW = 8
+_MAX_LISTED_NUMBERS = 8
 
 
 def constant(value: object, ddl: str) -> Column:
@@ -35,7 +35,7 @@ def looked_up(key: Column, numbers: Mapping[str, int]) -> Column:
     A few keys are compared in turn; more are spread over buckets by their CRC, so that the cost does not
     depend on how many there are.
     """
-    if len(numbers) <= _FEW:
+    if len(numbers) <= _MAX_LISTED_NUMBERS:
         mapped = F.lit(None).cast("int")
         for text, number in numbers.items():
             mapped = F.when(key == literal(text), F.lit(number)).otherwise(mapped)

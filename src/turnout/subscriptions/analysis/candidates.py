@@ -25,7 +25,7 @@ named."""
 _MOST_OF_ONE = 2_000
 """Conditions that one is looked at beside; after this many no further anchors are looked at."""
 
-_FEW = 32
+_MAX_WITHOUT_SECOND = 32
 """This many conditions under one anchor need no second one."""
 
 _CERTAIN = "=^"
@@ -94,7 +94,7 @@ class Candidates:
 
     def _parted(self, anchor: Anchor, numbers: list[int]) -> _Under:
         """Return the conditions under an anchor; many are split by a second anchor that narrower ones imply."""
-        if len(numbers) <= min(_FEW, MOST_UNDER_ANCHOR):
+        if len(numbers) <= min(_MAX_WITHOUT_SECOND, MOST_UNDER_ANCHOR):
             return _Under(numbers)
         by_second: defaultdict[Anchor, list[int]] = defaultdict(list)
         by_keys: defaultdict[frozenset[str], list[int]] = defaultdict(list)

@@ -49,7 +49,7 @@ class Diagrams:
 
     def __init__(self) -> None:
         self._nodes: list[DecisionNode] = []
-        self._places: dict[DecisionNode, Root] = {}
+        self._roots: dict[DecisionNode, Root] = {}
         self._chosen: dict[tuple[Root, Root, Root], Root] = {}
         self._reduced: dict[tuple[Root, _Context], Root] = {}
         self._atoms: set[Atom] = set()
@@ -95,13 +95,13 @@ class Diagrams:
         if high == low:
             return high
         node = DecisionNode(atom, high, low)
-        root = self._places.get(node)
+        root = self._roots.get(node)
         if root is None:
             self._atoms.add(atom)
             if len(self._atoms) > MOST_ATOMS:
                 raise TooLargeError
             self._nodes.append(node)
-            root = self._places[node] = len(self._nodes) + 1
+            root = self._roots[node] = len(self._nodes) + 1
         return root
 
     def inverse(self, root: Root) -> Root:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from turnout.conditions.anchor import Anchor, weight
 from turnout.conditions.evaluate import parsed_number
 from turnout.conditions.pattern import fold
-from turnout.subscriptions.index.buckets import Places
+from turnout.subscriptions.index.buckets import Indices
 from turnout.subscriptions.index.facts import PART, Fact, encoded_all, probes_of
 from turnout.subscriptions.index.ranges import Numbers, cells_of, size_of
 from turnout.subscriptions.index.scanner import Scanner
@@ -75,7 +75,7 @@ class Costs:
         _, found = scanner.find(encoded_all(map(fold, values) if kind.fold else values))
         return np.bincount(found, minlength=len(texts)).astype(np.float64)
 
-    def of_nodes(self, key: str, cuts: Numbers, nodes: Places, use_count: int) -> NDArray[np.float64]:
+    def of_nodes(self, key: str, cuts: Numbers, nodes: Indices, use_count: int) -> NDArray[np.float64]:
         """Return the cost of nodes over the cells of a key, which *use_count* intervals use."""
         depth = np.frexp(nodes)[1] - 1
         guess: NDArray[np.float64] = np.ldexp(float(max(use_count, _LEAST_INTERVALS)), -depth)

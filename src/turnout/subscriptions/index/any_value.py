@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from turnout.multivalued import ANY_KEY, Texts
 from turnout.subscriptions.index.arrays import LIMITS
-from turnout.subscriptions.index.buckets import Ints, Places, expanded, indices_of
+from turnout.subscriptions.index.buckets import Indices, Ints, expanded, indices_of
 from turnout.subscriptions.index.dictionary import Column, ValueDictionaries
 from turnout.subscriptions.index.facts import CELL, SPAN
 from turnout.subscriptions.index.match_batch import _Columns, _Pairs, _Rows, joined
@@ -30,7 +30,7 @@ class AnyCodes(NamedTuple):
     codes: Ints
 
     @classmethod
-    def of(cls, books: ValueDictionaries, values: Sequence[Texts | None]) -> AnyCodes:
+    def of(cls, dictionaries: ValueDictionaries, values: Sequence[Texts | None]) -> AnyCodes:
         """Return the codes of the texts of each row."""
         flat: list[str] = []
         ends = [0]
@@ -40,7 +40,7 @@ class AnyCodes(NamedTuple):
             elif texts is not None:
                 flat += texts
             ends.append(len(flat))
-        return cls(np.array(ends, np.int64), books.book(ANY_KEY).codes(Column(flat)))
+        return cls(np.array(ends, np.int64), dictionaries.dictionary(ANY_KEY).codes(Column(flat)))
 
     def rows(self, rows: slice) -> AnyCodes:
         """Return the codes of consecutive rows."""
@@ -48,11 +48,11 @@ class AnyCodes(NamedTuple):
         first = self.first[begin : end + 1]
         return AnyCodes(first - first[0], self.codes[first[0] : first[-1]])
 
-    def of_rows(self, rows: Places) -> tuple[Places, Ints]:
+    def of_rows(self, rows: Indices) -> tuple[Indices, Ints]:
         """Return places among these rows, and each of their codes."""
         first = self.first.take(rows)
-        which, places = expanded(first, self.first.take(rows + 1) - first)
-        return which, self.codes.take(places)
+        which, code_indices = expanded(first, self.first.take(rows + 1) - first)
+        return which, self.codes.take(code_indices)
 
 
 def asks_numbers(segment: Segment) -> bool:
@@ -123,26 +123,26 @@ class _AnyRows(_Rows):
         first, (rows, subscriptions) = parts
         return joined([first, (rows + middle, subscriptions)])
 
-    def _several(self, fact: int, rows: Places) -> tuple[Places, Ints]:
+    def _several(self, fact: int, rows: Indices) -> tuple[Indices, Ints]:
         if not self.is_any[fact]:
             return super()._several(fact, rows)
         which, codes = self.of_any.of_rows(rows)
         if self.segment.many[fact]:
             several = self.tables.several(fact)
             first = several.first.take(codes)
-            of_codes, places = expanded(first, several.first.take(codes + 1) - first)
-            return self._distinct(which.take(of_codes), several.literals.take(places))
+            of_codes, code_indices = expanded(first, several.first.take(codes + 1) - first)
+            return self._distinct(which.take(of_codes), several.literals.take(code_indices))
         literals = self.tables.literals_of(self.singles, np.full(len(codes), fact, np.int32), codes)
         some = indices_of(literals)
         return self._distinct(which.take(some), literals.take(some))
 
     @staticmethod
-    def _distinct(which: Places, literals: Ints) -> tuple[Places, Ints]:
+    def _distinct(which: Indices, literals: Ints) -> tuple[Indices, Ints]:
         """Return each literal of a row once: several of its values may have it."""
         pairs = np.unique((which << 32) | literals)
         return pairs >> 32, (pairs & 0xFFFFFFFF).astype(np.int32)
 
-    def _equal(self, a: Ints, b: Ints, rows: Places) -> NDArray[np.bool_]:
+    def _equal(self, a: Ints, b: Ints, rows: Indices) -> NDArray[np.bool_]:
         of_any = self.is_any.take(a)
         if not of_any.any():
             return super()._equal(a, b, rows)
@@ -152,7 +152,7 @@ class _AnyRows(_Rows):
         equal[others] = super()._equal(a.take(others), b.take(others), rows.take(others))
         return equal
 
-    def _just_one(self, a: Ints, b: Ints, rows: Places) -> NDArray[np.bool_]:
+    def _just_one(self, a: Ints, b: Ints, rows: Indices) -> NDArray[np.bool_]:
         of_any = self.is_any.take(a)
         true = np.zeros(len(a), np.bool_)
         others = indices_of(~of_any)
@@ -164,7 +164,7 @@ class _AnyRows(_Rows):
             true[mine] = np.bincount(which[members], minlength=len(mine)) == 1
         return true
 
-    def _holds(self, a: Ints, b: Ints, rows: Places) -> NDArray[np.bool_]:
+    def _holds(self, a: Ints, b: Ints, rows: Indices) -> NDArray[np.bool_]:
         of_any = a == self.any_key
         true = np.zeros(len(a), np.bool_)
         mine, others = indices_of(of_any), indices_of(~of_any)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 Ints: TypeAlias = NDArray[np.int32]
 Longs: TypeAlias = NDArray[np.int64]
-Places: TypeAlias = NDArray[np.int64]
+Indices: TypeAlias = NDArray[np.int64]
 
 _MASK = (1 << 64) - 1
 _FIRST = 0x9E3779B97F4A7C15
@@ -21,7 +21,7 @@ _ROOM = 2
 """Buckets for each row, at least."""
 
 
-def arranged(hashes: NDArray[np.uint64]) -> tuple[Places, NDArray[np.uint32]]:
+def arranged(hashes: NDArray[np.uint64]) -> tuple[Indices, NDArray[np.uint32]]:
     """Return the order that sorts the rows by hash, and the start of each bucket of equal top bits in it."""
     order = np.argsort(hashes, kind="stable")
     bits = max(4, int(len(hashes) * _ROOM).bit_length())
@@ -35,12 +35,14 @@ class TooManyError(Exception):
     """Raised when a look-up would return more rows than the caller accepts."""
 
 
-def indices_of(mask: NDArray[Any]) -> Places:
+def indices_of(mask: NDArray[Any]) -> Indices:
     """Return the indices of true elements, or of those that are not 0: in less time than `numpy.flatnonzero`."""
     return mask.nonzero()[0]
 
 
-def in_bucket(starts: NDArray[np.uint32], hashes: NDArray[np.uint64], most: int | None = None) -> tuple[Places, Places]:
+def in_bucket(
+    starts: NDArray[np.uint32], hashes: NDArray[np.uint64], most: int | None = None
+) -> tuple[Indices, Indices]:
     """Return pairs (index of the hash, row) of all rows in the hashes' buckets; equality is not checked.
 
     Raises:
@@ -64,7 +66,7 @@ def shift_of(starts: int) -> int:
     return 65 - starts.bit_length()
 
 
-def expanded(first: Places, count: Places) -> tuple[Places, Places]:
+def expanded(first: Indices, count: Indices) -> tuple[Indices, Indices]:
     """Return the elements of ranges: the index of the range, and the position."""
     ends = count.cumsum()
     total = int(ends[-1]) if len(ends) else 0

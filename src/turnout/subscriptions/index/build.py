@@ -13,7 +13,7 @@ from turnout.conditions import Condition
 from turnout.subscriptions.expiry import Expiry, ExpiryClock
 from turnout.subscriptions.index.anchor_costs import Costs
 from turnout.subscriptions.index.arrays import EQUAL, HOLDS, JUST_ONE, LIMITS, MANY, ONE_OF, TREE, Arrays, Head
-from turnout.subscriptions.index.buckets import Ints, Longs, Places, arranged, expanded, mixed
+from turnout.subscriptions.index.buckets import Indices, Ints, Longs, arranged, expanded, mixed
 from turnout.subscriptions.index.clauses import Clauses
 from turnout.subscriptions.index.cost_model import NOTHING, Prices, Unions, cheapest
 from turnout.subscriptions.index.facts import encoded_all, hashes_of, is_many, salt_of
@@ -52,10 +52,10 @@ class _Placed(NamedTuple):
     """
 
     entries: Entries
-    second_row: Places
+    second_row: Indices
     always: int
     paired: int
-    ways: Places
+    ways: Indices
     pair_key: Longs
     pair_start: NDArray[np.uint32]
 
@@ -163,7 +163,7 @@ class _SecondaryKeys:
         self.fact = np.array(clauses.literals.fact, np.int64).take(self.second)
 
     @staticmethod
-    def _second_rows(entries: Entries, prices: Prices, clauses: Clauses) -> Places:
+    def _second_rows(entries: Entries, prices: Prices, clauses: Clauses) -> Indices:
         """Return each entry's cheapest row other than the one it is found by; `NOTHING` if none."""
         op = np.array(clauses.op, np.int32)
         usable = (op == EQUAL) | (op == MANY)
@@ -185,7 +185,7 @@ class _SecondaryKeys:
         return second
 
     @staticmethod
-    def _worthwhile(literal: Places, row: Places, rows: Places, clauses: Clauses) -> Places:
+    def _worthwhile(literal: Indices, row: Indices, rows: Indices, clauses: Clauses) -> Indices:
         """Return the rows; `NOTHING` if too few entries share their literal and fact."""
         usable = np.flatnonzero(row != NOTHING)
         clause = rows.take(row.take(usable)) >> 1
@@ -199,7 +199,7 @@ class _SecondaryKeys:
             selected[enough] = row[enough]
         return selected
 
-    def _write_unions_out(self, unions: Unions, of_entry: Places) -> None:
+    def _write_unions_out(self, unions: Unions, of_entry: Indices) -> None:
         """Replace each entry whose second is a union by an entry per member of the union."""
         united = np.flatnonzero(of_entry != NOTHING)
         which, literal, inside = unions.members(of_entry.take(united))
@@ -253,11 +253,11 @@ class _Numbered:
             for (_, kind), known in zip(clauses.literals.facts, clauses.literals.by_fact, strict=True)
         ]
 
-    def fact_of(self, literals: Places) -> Places:
+    def fact_of(self, literals: Indices) -> Indices:
         """The fact of each literal, by the clauses' numbers."""
         return self._fact.take(literals)
 
-    def of(self, literals: Places) -> Places:
+    def of(self, literals: Indices) -> Indices:
         """The final number of each literal."""
         return self._number.take(literals)
 
@@ -340,7 +340,7 @@ def _arrays(
     )
 
 
-def _final_clauses(clauses: Clauses, literals: _Numbered) -> tuple[Places, Places, Places]:
+def _final_clauses(clauses: Clauses, literals: _Numbered) -> tuple[Indices, Indices, Indices]:
     op, a, b = (np.array(column, np.int64) for column in (clauses.op, clauses.a, clauses.b))
     speaks = (op == EQUAL) | (op == MANY)
     b[speaks] = literals.of(b[speaks])
@@ -355,7 +355,7 @@ def _final_nodes(clauses: Clauses, literals: _Numbered) -> tuple[NDArray[np.uint
     return op, np.array(trees.a, np.int32), b.astype(np.int32)
 
 
-def _checks(placed: _Placed, op: Places) -> tuple[Ints, Ints, Places]:
+def _checks(placed: _Placed, op: Indices) -> tuple[Ints, Ints, Indices]:
     """Each entry's program; where each program's checks begin; and the rows of all checks, the cheapest first."""
     entries = placed.entries
     owner, indexes = expanded(entries.first, entries.count)
@@ -376,14 +376,14 @@ def _checks(placed: _Placed, op: Places) -> tuple[Ints, Ints, Places]:
     return program.astype(np.int32), checks_at, rows.take(indexes)
 
 
-def _by_program(placed: _Placed, literals: Places, programs: Ints) -> Places:
+def _by_program(placed: _Placed, literals: Indices, programs: Ints) -> Indices:
     """Return the order in which, of the entries that are found together, those of one program follow one another."""
     always = np.full(placed.paired - placed.always, literals.max(initial=0) + 1)
     pairs = np.cumsum(np.diff(placed.pair_key, prepend=-1) != 0) + (literals.max(initial=0) + 1)
     return np.lexsort((programs, np.concatenate([literals, always, pairs])))
 
 
-def _shared(rows: Places, starts: Places) -> tuple[Places, Places]:
+def _shared(rows: Indices, starts: Indices) -> tuple[Indices, Indices]:
     """The program of each entry, and for each program an entry that has it."""
     first, count = starts[:-1], np.diff(starts)
     index = np.arange(len(rows)) - np.repeat(first, count)
@@ -401,7 +401,7 @@ def _shared(rows: Places, starts: Places) -> tuple[Places, Places]:
     return (program, selected) if same else (everyone, everyone)
 
 
-def _starts(owner: Places, last: int) -> Ints:
+def _starts(owner: Indices, last: int) -> Ints:
     """Return the offsets of each owner's rows, from owner 0 to *last*, and the end of the last one's."""
     starts = np.zeros(last + 2, np.int32)
     if last >= 0:
@@ -420,5 +420,5 @@ def _sets(clauses: Clauses, literals: _Numbered) -> tuple[Longs, NDArray[np.uint
     return keys.take(order), start, bits
 
 
-def _none() -> Places:
+def _none() -> Indices:
     return np.zeros(0, np.int64)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from turnout.conditions.anchor import Anchor
 from turnout.subscriptions.index.anchor_costs import Costs
 from turnout.subscriptions.index.arrays import EQUAL, HOLDS, JUST_ONE, MANY
-from turnout.subscriptions.index.buckets import Places, expanded
+from turnout.subscriptions.index.buckets import Indices, expanded
 from turnout.subscriptions.index.clauses import Clauses
 from turnout.subscriptions.index.facts import CELL, PART, SPAN
 from turnout.subscriptions.index.ranges import Intervals, cover_of, nodes_of
@@ -32,15 +32,15 @@ class _Several:
     """
 
     def __init__(self, literals: Mapping[int, Sequence[int]]) -> None:
-        self.clause: Places = np.fromiter(literals, np.int64, len(literals))
-        self._count: Places = np.fromiter(map(len, literals.values()), np.int64, len(literals))
-        self._literals: Places = np.fromiter(chain.from_iterable(literals.values()), np.int64)
+        self.clause: Indices = np.fromiter(literals, np.int64, len(literals))
+        self._count: Indices = np.fromiter(map(len, literals.values()), np.int64, len(literals))
+        self._literals: Indices = np.fromiter(chain.from_iterable(literals.values()), np.int64)
 
-    def pairs(self) -> tuple[Places, Places]:
+    def pairs(self) -> tuple[Indices, Indices]:
         """Clause and literal, for each literal."""
         return np.repeat(self.clause, self._count), self._literals
 
-    def cheapest(self, costs: NDArray[np.float64]) -> Places:
+    def cheapest(self, costs: NDArray[np.float64]) -> Indices:
         """Return the literal of least cost of each clause; `NOTHING` for clauses without literals."""
         some = np.flatnonzero(self._count)
         best = np.full(len(self.clause), NOTHING, np.int64)
@@ -58,7 +58,7 @@ class Unions:
         literal: the literals of all unions.
     """
 
-    def __init__(self, clause: Places, literal: Places, inside: NDArray[np.bool_], some: Places, count: int) -> None:
+    def __init__(self, clause: Indices, literal: Indices, inside: NDArray[np.bool_], some: Indices, count: int) -> None:
         """Sort the pairs of clause and literal by clause.
 
         Args:
@@ -75,7 +75,7 @@ class Unions:
         self.of_clause = np.full(count, NOTHING, np.int64)
         self.of_clause[some] = np.arange(len(some))
 
-    def members(self, unions: Places) -> tuple[Places, Places, NDArray[np.bool_]]:
+    def members(self, unions: Indices) -> tuple[Indices, Indices, NDArray[np.bool_]]:
         """Return for each member of each union: which of the unions, the literal, and if it need not be verified."""
         first = self._at.take(unions)
         which, indexes = expanded(first, self._at.take(unions + 1) - first)
@@ -192,7 +192,7 @@ class Prices:
             return float(self.literal[literal])
         return float(self._costs.of(fact, [anchor.text], np.ones(1, np.int64))[0])
 
-    def forerunners(self) -> Places:
+    def forerunners(self) -> Indices:
         """For each clause that has to be carried out, one that spares that mostly: a literal that it needs.
 
         It is found by that literal then, or checks it first. `NOTHING` for the other clauses.
@@ -237,13 +237,13 @@ class Prices:
         self.seconds.extended(len(clauses.op))
 
 
-def cheapest(costs: NDArray[np.float64], first: Places, count: Places) -> Places:
+def cheapest(costs: NDArray[np.float64], first: Indices, count: Indices) -> Indices:
     """The place of the least cost in each range; `NOTHING` where none is finite. No range is empty."""
     owner, indexes = expanded(first, count)
-    of_places = costs.take(indexes)
+    of_indices = costs.take(indexes)
     begins = np.cumsum(count) - count
-    least = np.minimum.reduceat(of_places, begins)
-    hits = np.flatnonzero((of_places == least.take(owner)) & (of_places < inf))
+    least = np.minimum.reduceat(of_indices, begins)
+    hits = np.flatnonzero((of_indices == least.take(owner)) & (of_indices < inf))
     chosen = np.full(len(first), NOTHING, np.int64)
     # Backwards, so that the first of several stays.
     chosen[owner.take(hits[::-1])] = indexes.take(hits[::-1])

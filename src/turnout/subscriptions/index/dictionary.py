@@ -48,9 +48,9 @@ class Column(NamedTuple):
 class _Codes(dict[str | None, int]):
     """Value → code; what is new gets the next one."""
 
-    def __init__(self, book: ValueDictionary) -> None:
+    def __init__(self, dictionary: ValueDictionary) -> None:
         super().__init__({None: 0})
-        self._add = book.add
+        self._add = dictionary.add
 
     def __missing__(self, value: str) -> int:
         return self._add(value)
@@ -146,16 +146,16 @@ class ValueDictionaries:
     """One generation of value dictionaries; each segment holds its own tables for their values."""
 
     def __init__(self) -> None:
-        self._books: dict[str, ValueDictionary] = {}
+        self._dictionaries: dict[str, ValueDictionary] = {}
         self._lock = threading.Lock()
 
-    def book(self, key: str) -> ValueDictionary:
+    def dictionary(self, key: str) -> ValueDictionary:
         """Return the dictionary of this key's values."""
-        book = self._books.get(key)
-        if book is None:
+        dictionary = self._dictionaries.get(key)
+        if dictionary is None:
             with self._lock:
-                book = self._books.setdefault(key, ValueDictionary(key))
-        return book
+                dictionary = self._dictionaries.setdefault(key, ValueDictionary(key))
+        return dictionary
 
     def tables(self, segment: Segment) -> Tables:
         """Return the segment's tables for the values of these dictionaries."""
@@ -164,10 +164,12 @@ class ValueDictionaries:
             with self._lock:
                 tables = segment.tables.get(self)
                 if tables is None:
-                    books = [self._books.setdefault(key, ValueDictionary(key)) for key in segment.head.keys]
-                    tables = segment.tables[self] = Tables(segment, books)
+                    dictionaries = [
+                        self._dictionaries.setdefault(key, ValueDictionary(key)) for key in segment.head.keys
+                    ]
+                    tables = segment.tables[self] = Tables(segment, dictionaries)
         return tables
 
     def full(self, keys: Iterable[str]) -> bool:
         """Return True if a new generation is due."""
-        return any(book.full for key in keys if (book := self._books.get(key)) is not None)
+        return any(dictionary.full for key in keys if (dictionary := self._dictionaries.get(key)) is not None)

@@ -10,7 +10,7 @@ from operator import itemgetter
 import numpy as np
 
 from turnout.conditions.anchor import Kind
-from turnout.subscriptions.index.buckets import Ints, Places, indices_of
+from turnout.subscriptions.index.buckets import Indices, Ints, indices_of
 from turnout.subscriptions.index.facts import WHOLE, text_maker
 from turnout.subscriptions.index.segment import Segment
 
@@ -50,7 +50,7 @@ class DirectLiterals:
             self._known[fact] = True
         return literals
 
-    def of(self, facts: Ints, rows: Places) -> Ints:
+    def of(self, facts: Ints, rows: Indices) -> Ints:
         """Return the literal of each of some rows under a fact of its own."""
         if not self._known.take(facts).all():
             for fact in np.unique(facts).tolist():

@@ -31,11 +31,11 @@ LAYERS = 6
 _MANY_LAYERS = 24
 """With more than this, changes wait for the merge."""
 
-_LEAST = 10_000
-_SHARE = 10
-"""The base is rebuilt when more than a tenth of it has changed, and more than `_LEAST`."""
+_MIN_MERGE = 10_000
+_MERGE_SHARE = 10
+"""The base is rebuilt when more than a tenth of it has changed, and more than `_MIN_MERGE`."""
 
-_AT_ONCE = 20_000
+_MAX_FOREGROUND_REBUILD = 20_000
 """A base of at most this many subscriptions is rebuilt while the caller waits."""
 
 _REVISION = re.compile(r"revision-(\d+)\.json")
@@ -134,7 +134,7 @@ class IndexFolder:
         self._publish()
 
     def __len__(self) -> int:
-        return sum(written.stratum.left for written in self._written)
+        return sum(written.view.left for written in self._written)
 
     def refresh(self) -> int:
         """Catch up with the store; the revision that can be opened from now on. Cheap where nothing has changed."""
@@ -164,7 +164,7 @@ class IndexFolder:
             self._costs = Costs(sample)
             self._wait()
             self._merging, self._merged = BackgroundTask(self._rebuilt), ()
-            if len(self) <= _AT_ONCE:
+            if len(self) <= _MAX_FOREGROUND_REBUILD:
                 self.settle()
 
     def settle(self) -> None:
@@ -215,9 +215,9 @@ class IndexFolder:
                 return
             self.settle()
         base, *others = self._written
-        size = len(base.stratum.segment)
-        changed = sum(len(written.stratum.segment) for written in others) + size - base.stratum.left
-        if changed > max(_LEAST, size // _SHARE):
+        size = len(base.view.segment)
+        changed = sum(len(written.view.segment) for written in others) + size - base.view.left
+        if changed > max(_MIN_MERGE, size // _MERGE_SHARE):
             self._merging, self._merged = BackgroundTask(self._rebuilt), ()
         elif len(self._written) > LAYERS:
             self._merging, self._merged = BackgroundTask(lambda: self._merger(others)), tuple(others)
@@ -227,7 +227,7 @@ class IndexFolder:
         return self._base(snapshot.subscriptions), snapshot.revision
 
     def _merger(self, parts: Sequence[_WrittenLayer]) -> tuple[_WrittenLayer, int]:
-        return self._small([subscription for written in parts for subscription in written.stratum.living()]), 0
+        return self._small([subscription for written in parts for subscription in written.view.living()]), 0
 
     def _adopt(self) -> bool:
         """Replace the merged parts by the result of the merge; return False if none has ended."""
@@ -240,8 +240,8 @@ class IndexFolder:
             # Everything since then comes again with the store's changes.
             self._written, self.revision = [written], revision
             return True
-        still = {subscription.id for part in parts for subscription in part.stratum.living()}
-        written.drop({subscription.id for subscription in written.stratum.living()} - still)
+        still = {subscription.id for part in parts for subscription in part.view.living()}
+        written.drop({subscription.id for subscription in written.view.living()} - still)
         self._written = [layer for layer in self._written if layer not in parts]
         self._written.insert(1, written)
         return True
@@ -257,10 +257,8 @@ class IndexFolder:
         return _WrittenLayer(SegmentView(Segment.open(self.folder / name, built.uses)), name)
 
     def _small(self, subscriptions: Sequence[Subscription]) -> _WrittenLayer:
-        stratum = SegmentView.of(
-            subscriptions, self._costs.with_background(UseCounts(self._written[0].stratum.segment))
-        )
-        return _WrittenLayer(stratum, self._write(stratum.segment))
+        view = SegmentView.of(subscriptions, self._costs.with_background(UseCounts(self._written[0].view.segment)))
+        return _WrittenLayer(view, self._write(view.segment))
 
     def _write(self, segment: Segment) -> str:
         name = f"segment-{self._next()}.index"
@@ -273,11 +271,11 @@ class IndexFolder:
 
     def _publish(self) -> None:
         for written in self._written:
-            if written.stratum.gone is not None and not written.gone_name:
+            if written.view.gone is not None and not written.gone_name:
                 written.gone_name = f"gone-{self._next()}.bits"
-                write_gone(self.folder / written.gone_name, written.stratum.gone)
+                write_gone(self.folder / written.gone_name, written.view.gone)
         base = self._written[0]
-        present = (layer for layer in self._written if layer is base or layer.stratum.left)
+        present = (layer for layer in self._written if layer is base or layer.view.left)
         manifest = Manifest(self.revision, tuple(SegmentFiles(layer.name, layer.gone_name) for layer in present))
         manifest.write(self.folder)
         self._history.append(manifest)
@@ -297,19 +295,19 @@ class _WrittenLayer:
     """A layer and the files that it is in.
 
     Attributes:
-        stratum: replaced when something of it goes.
+        view: replaced when something of it goes.
         name: of the segment's file.
         gone_name: of the bitmap's; "" if it has none yet.
     """
 
-    def __init__(self, stratum: SegmentView, name: str) -> None:
-        self.stratum = stratum
+    def __init__(self, view: SegmentView, name: str) -> None:
+        self.view = view
         self.name = name
         self.gone_name = ""
 
     def drop(self, ids: Iterable[str]) -> None:
         """Take the subscriptions of these ids out."""
-        before = self.stratum
-        self.stratum = before.without(ids)
-        if self.stratum is not before:
+        before = self.view
+        self.view = before.without(ids)
+        if self.view is not before:
             self.gone_name = ""

@@ -17,7 +17,7 @@ from turnout.epoch import milliseconds_now
 from turnout.multivalued import ANY_KEY, Expanded, Metadata, Multivalued, Texts, by_leaf_keys, is_plain_key
 from turnout.subscriptions.index.anchor_costs import Costs
 from turnout.subscriptions.index.any_value import AnyCodes, asks_numbers, matched_any
-from turnout.subscriptions.index.buckets import Places, TooManyError, expanded, indices_of
+from turnout.subscriptions.index.buckets import Indices, TooManyError, expanded, indices_of
 from turnout.subscriptions.index.build import build
 from turnout.subscriptions.index.dictionary import Column, ValueDictionaries
 from turnout.subscriptions.index.match_batch import joined, matched
@@ -83,13 +83,13 @@ class DictionaryCache:
     """Value dictionaries shared by the indexes of several revisions, so that a new one starts warm."""
 
     def __init__(self) -> None:
-        self._books = ValueDictionaries()
+        self._dictionaries = ValueDictionaries()
 
-    def books(self, keys: Iterable[str]) -> ValueDictionaries:
+    def dictionaries(self, keys: Iterable[str]) -> ValueDictionaries:
         """The present generation of books."""
-        if self._books.full(keys):
-            self._books = ValueDictionaries()
-        return self._books
+        if self._dictionaries.full(keys):
+            self._dictionaries = ValueDictionaries()
+        return self._dictionaries
 
 
 class Index:
@@ -102,13 +102,13 @@ class Index:
         projects: whether some subscription has a projection.
     """
 
-    def __init__(self, layers: Sequence[Layer], revision: int, shelf: DictionaryCache | None = None) -> None:
+    def __init__(self, layers: Sequence[Layer], revision: int, dictionary_cache: DictionaryCache | None = None) -> None:
         self.revision = revision
         self.keys: tuple[str, ...] = tuple(dict.fromkeys(key for layer in layers for key in layer.segment.head.keys))
         self._special = tuple(key for key in self.keys if not is_plain_key(key))
         self._numbers_of_any = any(asks_numbers(layer.segment) for layer in layers)
         self._layers = tuple(layers)
-        self._shelf = shelf or DictionaryCache()
+        self._dictionary_cache = dictionary_cache or DictionaryCache()
         self._batches_to_skip = 0
         self.expires = any(layer.segment.expires for layer in layers)
         self.projects = any(len(layer.segment.arrays.project) for layer in layers)
@@ -179,7 +179,7 @@ class Index:
         rows = _rows_of(alive, count)
         return self._current(self._of_columns(columns, rows, whole=len(rows) == count), times, now)
 
-    def _of_columns(self, columns: Mapping[str, Column], rows: Places, *, whole: bool) -> Matches:
+    def _of_columns(self, columns: Mapping[str, Column], rows: Indices, *, whole: bool) -> Matches:
         """Match rows of a batch."""
         several = [column for key in self.keys if (column := columns.get(key)) is not None and column.several]
         if not several:
@@ -188,13 +188,13 @@ class Index:
         if of_any is None or not of_any.several or len(rows) <= _FEW_ROWS:
             return self._of_some_several(columns, rows, several)
         others = [column for column in several if column is not of_any]
-        apart = _have_several(others, rows)
+        separate = _have_several(others, rows)
         if self._numbers_of_any:
-            apart |= np.array([_has_number(of_any.values[row]) for row in rows.tolist()], np.bool_)
-        found = self._of_many(columns, rows[~apart], whole=False)
-        return _merged(found, self._of_several_rows(columns, rows[apart]))
+            separate |= np.array([_has_number(of_any.values[row]) for row in rows.tolist()], np.bool_)
+        found = self._of_many(columns, rows[~separate], whole=False)
+        return _merged(found, self._of_several_rows(columns, rows[separate]))
 
-    def _of_single(self, columns: Mapping[str, Column], rows: Places, *, whole: bool) -> Matches:
+    def _of_single(self, columns: Mapping[str, Column], rows: Indices, *, whole: bool) -> Matches:
         """Match rows without several values of a key."""
         if len(rows) <= _FEW_ROWS:
             few = self._of_few(_messages_of(columns, self.keys, rows.tolist()))
@@ -202,15 +202,15 @@ class Index:
                 return Matches(rows.take(few.rows), few.subscriptions)
         return self._of_many(columns, rows, whole=whole)
 
-    def _of_some_several(self, columns: Mapping[str, Column], rows: Places, several: Sequence[Column]) -> Matches:
+    def _of_some_several(self, columns: Mapping[str, Column], rows: Indices, several: Sequence[Column]) -> Matches:
         """Match rows of which some have several values of a key: these one after another, the others as ever."""
-        apart = _have_several(several, rows)
+        separate = _have_several(several, rows)
         # With at most one value of each key, `AnyCodes`, which knows no numbers, is not needed.
         single = {key: column._replace(several=False) for key, column in columns.items()}
-        found = self._of_single(single, rows[~apart], whole=False)
-        return _merged(found, self._of_several_rows(columns, rows[apart]))
+        found = self._of_single(single, rows[~separate], whole=False)
+        return _merged(found, self._of_several_rows(columns, rows[separate]))
 
-    def _of_several_rows(self, columns: Mapping[str, Column], rows: Places) -> Matches:
+    def _of_several_rows(self, columns: Mapping[str, Column], rows: Indices) -> Matches:
         """Match rows with several values of a key, one after another."""
         few = rows.tolist()
         return self._of_several(few, map(Expanded, _messages_of(columns, self.keys, few)))
@@ -290,10 +290,10 @@ class Index:
             return None
         return Matches(np.array(rows, np.int64), np.array(subscriptions, np.int64))
 
-    def _of_many(self, columns: Mapping[str, Column], rows: Places, *, whole: bool) -> Matches:
-        books = self._shelf.books(self.keys)
+    def _of_many(self, columns: Mapping[str, Column], rows: Indices, *, whole: bool) -> Matches:
+        dictionaries = self._dictionary_cache.dictionaries(self.keys)
         parts = [
-            self._of_rows(columns, rows[begun : begun + ROWS], books, whole=whole)
+            self._of_rows(columns, rows[begun : begun + ROWS], dictionaries, whole=whole)
             for begun in range(0, len(rows), ROWS)
         ]
         if len(parts) == 1:
@@ -305,7 +305,7 @@ class Index:
         )
 
     def _of_rows(
-        self, columns: Mapping[str, Column], rows: Places, books: ValueDictionaries, *, whole: bool
+        self, columns: Mapping[str, Column], rows: Indices, dictionaries: ValueDictionaries, *, whole: bool
     ) -> Matches:
         codes, texts, of_any = {}, {}, None
         for key in self.keys:
@@ -314,15 +314,15 @@ class Index:
                 continue
             values = column.values
             if key == ANY_KEY and column.several:
-                of_any = AnyCodes.of(books, [values[row] for row in rows.tolist()])
+                of_any = AnyCodes.of(dictionaries, [values[row] for row in rows.tolist()])
                 if len(of_any.codes) > _MOST_ANY and len(rows) > 1:
-                    return self._of_halves(columns, rows, books)
+                    return self._of_halves(columns, rows, dictionaries)
                 continue
             some = values[rows[0] : rows[-1] + 1] if whole else [values[row] for row in rows.tolist()]
             if column.text is None and key in self._direct:
                 texts[key] = some
             if column.text is not None or key in self._coded:
-                of_rows = books.book(key).codes(Column(some, column.text))
+                of_rows = dictionaries.dictionary(key).codes(Column(some, column.text))
                 # A key that no row has need not be looked up.
                 if of_rows.any():
                     codes[key] = of_rows
@@ -334,31 +334,35 @@ class Index:
                 direct = {number: texts[key] for number, key in keys if segment.direct_keys[number] and key in texts}
             own = [None if number in direct else codes.get(key) for number, key in enumerate(segment.head.keys)]
             if of_any is not None and ANY_KEY in segment.head.keys:
-                places, subscriptions = matched_any(segment, books.tables(segment), own, len(rows), direct, of_any)
+                batch_rows, subscriptions = matched_any(
+                    segment, dictionaries.tables(segment), own, len(rows), direct, of_any
+                )
             else:
-                places, subscriptions = matched(segment, books.tables(segment), own, len(rows), direct)
-            if gone is not None and len(places):
+                batch_rows, subscriptions = matched(segment, dictionaries.tables(segment), own, len(rows), direct)
+            if gone is not None and len(batch_rows):
                 here = indices_of(~gone.take(subscriptions))
-                places, subscriptions = places.take(here), subscriptions.take(here)
-            pairs.append((places, subscriptions + first))
-        places, subscriptions = joined(pairs)
+                batch_rows, subscriptions = batch_rows.take(here), subscriptions.take(here)
+            pairs.append((batch_rows, subscriptions + first))
+        batch_rows, subscriptions = joined(pairs)
         # Sixteen bits are sorted by counting.
-        order = np.argsort(places.astype(np.uint16), kind="stable")
-        return Matches(rows.take(places.take(order)), subscriptions.take(order))
+        order = np.argsort(batch_rows.astype(np.uint16), kind="stable")
+        return Matches(rows.take(batch_rows.take(order)), subscriptions.take(order))
 
-    def _of_halves(self, columns: Mapping[str, Column], rows: Places, books: ValueDictionaries) -> Matches:
+    def _of_halves(self, columns: Mapping[str, Column], rows: Indices, dictionaries: ValueDictionaries) -> Matches:
         middle = len(rows) // 2
-        first, second = (self._of_rows(columns, half, books, whole=False) for half in (rows[:middle], rows[middle:]))
+        first, second = (
+            self._of_rows(columns, half, dictionaries, whole=False) for half in (rows[:middle], rows[middle:])
+        )
         return _merged(first, second)
 
     def match_one(self, segment: Segment, metadata: Mapping[str, str]) -> list[int]:
         """Return the subscriptions of one of the index's segments that a message matches, deleted ones too."""
-        books = self._shelf.books(self.keys)
+        dictionaries = self._dictionary_cache.dictionaries(self.keys)
         codes = [
-            None if (value := metadata.get(key)) is None else books.book(key).codes(Column([value]))
+            None if (value := metadata.get(key)) is None else dictionaries.dictionary(key).codes(Column([value]))
             for key in segment.head.keys
         ]
-        numbers: list[int] = matched(segment, books.tables(segment), codes, 1)[1].tolist()
+        numbers: list[int] = matched(segment, dictionaries.tables(segment), codes, 1)[1].tolist()
         return numbers
 
     def deliveries(self, matches: Matches) -> Deliveries:
@@ -372,12 +376,12 @@ class Index:
             at = layer.segment.arrays.destinations_at
             first[mine] = at.take(own)
             counts[mine] = at.take(own + 1) - first[mine]
-        which, places = expanded(first, counts)
+        which, batch_rows = expanded(first, counts)
         destinations = np.zeros(len(which), np.int64)
         of_deliveries = layer_of.take(which)
         for number, layer in enumerate(self._layers):
             mine = _of_layer(of_deliveries, number, len(self._layers))
-            own = layer.segment.arrays.destination.take(places[mine])
+            own = layer.segment.arrays.destination.take(batch_rows[mine])
             destinations[mine] = own + self._first_destination[number]
         return Deliveries(matches.rows.take(which), matches.subscriptions.take(which), destinations)
 
@@ -412,14 +416,14 @@ class Index:
                 raws.append(getattr(self._layers[owner].segment.arrays, name).raw(number - int(first[owner])))
             return pa.array(raws, pa.binary()).view(pa.string())
         layer_of = self._layer_of(numbers, first)
-        parts, places = [pa.nulls(0, pa.string())], [np.zeros(0, np.int64)]
+        parts, batch_rows = [pa.nulls(0, pa.string())], [np.zeros(0, np.int64)]
         for number, layer in enumerate(self._layers):
             mine = indices_of(layer_of == number)
             if len(mine) == len(numbers):
                 return getattr(layer.segment.arrays, name).strings(numbers - first[number])
             parts.append(getattr(layer.segment.arrays, name).strings(numbers.take(mine) - first[number]))
-            places.append(mine)
-        back = np.argsort(np.concatenate(places), kind="stable")
+            batch_rows.append(mine)
+        back = np.argsort(np.concatenate(batch_rows), kind="stable")
         return pa.concat_arrays(parts).take(integers(back))
 
     def _layer_of(self, numbers: NDArray[np.int64], first: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -435,7 +439,7 @@ def _merged(first: Matches, second: Matches) -> Matches:
     return Matches(rows.take(order), np.concatenate([first.subscriptions, second.subscriptions]).take(order))
 
 
-def _have_several(columns: Iterable[Column], rows: Places) -> NDArray[np.bool_]:
+def _have_several(columns: Iterable[Column], rows: Indices) -> NDArray[np.bool_]:
     """Return a mask of the rows with several values in one of the columns."""
     listed = rows.tolist()
     mask = np.zeros(len(rows), np.bool_)
@@ -500,7 +504,7 @@ def _starts(sizes: Iterable[int]) -> NDArray[np.int64]:
     return np.cumsum(sizes) - sizes
 
 
-def _rows_of(alive: Sequence[int] | NDArray[np.generic] | None, count: int) -> Places:
+def _rows_of(alive: Sequence[int] | NDArray[np.generic] | None, count: int) -> Indices:
     if alive is None:
         return np.arange(count)
     rows = np.asarray(alive)

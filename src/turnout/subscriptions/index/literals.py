@@ -11,10 +11,10 @@ from turnout.conditions.check import Check
 from turnout.conditions.evaluate import span_prefix
 from turnout.conditions.pattern import Piece, fold, parse_pattern
 from turnout.conditions.regex import required_texts
-from turnout.subscriptions.index.buckets import Places
+from turnout.subscriptions.index.buckets import Indices
 from turnout.subscriptions.index.facts import PART, Fact
 
-_LONGEST = 32
+_MAX_AFFIX_CHARACTERS = 32
 """The longest prefix or suffix that is a fact of its own; a longer one is a test of the value."""
 
 
@@ -64,7 +64,7 @@ class Literals:
         """Return the number of the anchor's literal, which is added if it is new."""
         return self.add(self.fact_number((anchor.key, anchor.kind)), anchor.text)
 
-    def add_nodes(self, key: int, kind: Kind, nodes: Places) -> Places:
+    def add_nodes(self, key: int, kind: Kind, nodes: Indices) -> Indices:
         """Return the numbers of nodes of numeric intervals of a key, as literals of a fact of this kind."""
         fact = self.fact_number((list(self.keys)[key], kind))
         distinct, which = np.unique(nodes, return_inverse=True)
@@ -111,7 +111,7 @@ def kind_of(check: Check) -> Kind | None:
     match check.op:
         case "=":
             return Kind("=", 0, check.partial, check.fold)
-        case "^" | "$" if len(check.text) <= _LONGEST:
+        case "^" | "$" if len(check.text) <= _MAX_AFFIX_CHARACTERS:
             return Kind(check.op, len(check.text), check.partial, check.fold)
         case "^" | "$" | "~" if not check.partial:
             return PART._replace(fold=check.fold)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turnout.subscriptions.index.arrays import EQUAL, GROUP, HOLDS, JUST_ONE, LIMITS, MANY, ONE_OF, TREE
-from turnout.subscriptions.index.buckets import Ints, Longs, Places, TooManyError, expanded, indices_of
+from turnout.subscriptions.index.buckets import Indices, Ints, Longs, TooManyError, expanded, indices_of
 from turnout.subscriptions.index.direct import DirectLiterals
 from turnout.subscriptions.index.segment import Segment
 from turnout.subscriptions.index.tables import Tables
@@ -31,7 +31,7 @@ _ALIKE = 0.75
 
 _Columns: TypeAlias = Mapping[int, Sequence[str | None]]
 
-_Pairs: TypeAlias = tuple[Places, Places]
+_Pairs: TypeAlias = tuple[Indices, Indices]
 
 
 def matched(
@@ -113,7 +113,7 @@ class _Rows:
         first, (rows, subscriptions) = parts
         return joined([first, (rows + middle, subscriptions)])
 
-    def _probed(self) -> tuple[Places, Ints]:
+    def _probed(self) -> tuple[Indices, Ints]:
         """Rows, and the literals that they have in the facts that entries are found by."""
         rows, literals = [np.zeros(0, np.int64)], [np.zeros(0, np.int32)]
         everyone = np.arange(self.count)
@@ -138,15 +138,15 @@ class _Rows:
                 literals.append(own.take(some))
         return np.concatenate(rows), np.concatenate(literals)
 
-    def _several(self, fact: int, rows: Places) -> tuple[Places, Ints]:
+    def _several(self, fact: int, rows: Indices) -> tuple[Indices, Ints]:
         """Places among these rows, and the literals that a fact of many texts gives for each."""
         several = self.tables.several(fact)
         codes = self.codes[self.segment.key_of_fact[fact]].take(rows)
         first = several.first.take(codes)
-        which, places = expanded(first, several.first.take(codes + 1) - first)
-        return which, several.literals.take(places)
+        which, indices = expanded(first, several.first.take(codes + 1) - first)
+        return which, several.literals.take(indices)
 
-    def _literals(self, facts: Ints, rows: Places) -> Ints:
+    def _literals(self, facts: Ints, rows: Indices) -> Ints:
         if self.direct is None:
             return self._coded(facts, rows)
         by_text = self.direct.is_direct.take(facts)
@@ -157,11 +157,11 @@ class _Rows:
             literals[mine] = find(facts.take(mine), rows.take(mine))
         return literals
 
-    def _coded(self, facts: Ints, rows: Places) -> Ints:
+    def _coded(self, facts: Ints, rows: Indices) -> Ints:
         codes = self.flat_codes.take(self.base_of_fact.take(facts) + rows)
         return self.tables.literals_of(self.singles, facts, codes)
 
-    def _paired(self, rows: Places, literals: Ints, most: int | None) -> _Pairs:
+    def _paired(self, rows: Indices, literals: Ints, most: int | None) -> _Pairs:
         """Candidates that are found by a second literal."""
         arrays = self.arrays
         first = arrays.ways_at.take(literals)
@@ -191,7 +191,7 @@ class _Rows:
         which, entries = self.segment.pairs(keys, most)
         return rows.take(some).take(which), entries
 
-    def _verified(self, rows: Places, entries: Places) -> _Pairs:
+    def _verified(self, rows: Indices, entries: Indices) -> _Pairs:
         """Return the candidates whose checks are all true."""
         programs = self.arrays.entry_program.take(entries)
         begins = np.ones(len(rows), np.bool_)
@@ -206,7 +206,7 @@ class _Rows:
             passed = indices_of(true.repeat(np.diff(distinct, append=len(rows))))
         return rows.take(passed), entries.take(passed)
 
-    def _passed(self, rows: Places, programs: Ints) -> Places:
+    def _passed(self, rows: Indices, programs: Ints) -> Indices:
         """Return the indices of the rows of which the program is true; each round checks once on the remaining ones."""
         arrays = self.arrays
         at = arrays.checks_at.take(programs)
@@ -227,7 +227,7 @@ class _Rows:
             at, left = at.take(going) + 1, left.take(going) - 1
         return np.concatenate([np.zeros(0, np.int64), *passed])
 
-    def _truths(self, op: NDArray[np.uint8], a: Ints, b: Ints, rows: Places) -> NDArray[np.bool_]:
+    def _truths(self, op: NDArray[np.uint8], a: Ints, b: Ints, rows: Indices) -> NDArray[np.bool_]:
         """Evaluate each check on its row."""
         negated = (op & 1).view(np.bool_)
         kinds = op >> 1
@@ -242,23 +242,23 @@ class _Rows:
         true ^= negated
         return true
 
-    def _portions(self, kind: int, places: Places, b: Ints) -> list[NDArray[np.int64]]:
+    def _portions(self, kind: int, indices: Indices, b: Ints) -> list[NDArray[np.int64]]:
         """Return the places of checks of one kind in portions that need little memory."""
-        if kind in (EQUAL, LIMITS) or (kind != TREE and len(places) * _LITERALS_OF_VALUE <= _MOST_NODES):
-            return [places]
+        if kind in (EQUAL, LIMITS) or (kind != TREE and len(indices) * _LITERALS_OF_VALUE <= _MOST_NODES):
+            return [indices]
         if kind == TREE:
-            trees = b.take(places)
+            trees = b.take(indices)
             nodes = self.arrays.tree_at.take(trees + 1) - self.arrays.tree_at.take(trees)
             weight = np.cumsum(nodes, dtype=np.int64)
         else:
-            weight = np.arange(len(places)) * _LITERALS_OF_VALUE
-        return np.split(places, indices_of(np.diff(weight // _MOST_NODES)) + 1)
+            weight = np.arange(len(indices)) * _LITERALS_OF_VALUE
+        return np.split(indices, indices_of(np.diff(weight // _MOST_NODES)) + 1)
 
-    def _equal(self, a: Ints, b: Ints, rows: Places) -> NDArray[np.bool_]:
+    def _equal(self, a: Ints, b: Ints, rows: Indices) -> NDArray[np.bool_]:
         equal: NDArray[np.bool_] = self._literals(a, rows) == b
         return equal
 
-    def _one_of(self, a: Ints, b: Ints, rows: Places) -> NDArray[np.bool_]:
+    def _one_of(self, a: Ints, b: Ints, rows: Indices) -> NDArray[np.bool_]:
         true = np.zeros(len(a), np.bool_)
         many = self.many_facts.take(a)
         single = indices_of(~many)
@@ -270,11 +270,11 @@ class _Rows:
             true[mine.take(which[members])] = True
         return true
 
-    def _just_one(self, a: Ints, b: Ints, rows: Places) -> NDArray[np.bool_]:
+    def _just_one(self, a: Ints, b: Ints, rows: Indices) -> NDArray[np.bool_]:
         # One value is at most one text of a set.
         return self._one_of(a, b, rows)
 
-    def _one_of_single(self, a: Ints, b: Ints, rows: Places) -> NDArray[np.bool_]:
+    def _one_of_single(self, a: Ints, b: Ints, rows: Indices) -> NDArray[np.bool_]:
         literals = self._literals(a, rows)
         bits = self.arrays.set_bits.take(b) >> (literals & 63).astype(np.uint64)
         true: NDArray[np.bool_] = (bits & np.uint64(1)).astype(np.bool_)
@@ -282,7 +282,7 @@ class _Rows:
         true[likely] = self.segment.in_sets((b.take(likely).astype(np.int64) << 32) | literals.take(likely))
         return true
 
-    def _in_limits(self, a: Ints, b: Ints, rows: Places) -> NDArray[np.bool_]:
+    def _in_limits(self, a: Ints, b: Ints, rows: Indices) -> NDArray[np.bool_]:
         low, high = self.arrays.limit_low.take(b), self.arrays.limit_high.take(b)
         codes = self.flat_codes.take(a.astype(np.int64) * self.count + rows)
         numbers = np.empty(len(a), np.float64)
@@ -292,7 +292,7 @@ class _Rows:
         with np.errstate(invalid="ignore"):
             return (low <= numbers) & (numbers <= high)
 
-    def _among_many(self, a: Ints, b: Ints, rows: Places) -> NDArray[np.bool_]:
+    def _among_many(self, a: Ints, b: Ints, rows: Indices) -> NDArray[np.bool_]:
         true = np.zeros(len(a), np.bool_)
         for fact in indices_of(np.bincount(a)).tolist():
             mine = indices_of(a == fact)
@@ -300,14 +300,14 @@ class _Rows:
             true[mine.take(which[literals == b.take(mine).take(which)])] = True
         return true
 
-    def _holds(self, a: Ints, b: Ints, rows: Places) -> NDArray[np.bool_]:
+    def _holds(self, a: Ints, b: Ints, rows: Indices) -> NDArray[np.bool_]:
         codes = self.flat_codes.take(a.astype(np.int64) * self.count + rows)
         pairs, which = np.unique((b.astype(np.int64) << 32) | codes, return_inverse=True)
         keys = np.empty(len(pairs), np.int64)
         keys[which] = a
         return self.tables.verdicts(pairs, keys).take(which)
 
-    def _trees(self, _a: Ints, b: Ints, rows: Places) -> NDArray[np.bool_]:
+    def _trees(self, _a: Ints, b: Ints, rows: Indices) -> NDArray[np.bool_]:
         """The truth of whole trees: first of all their leaves, then of the groups, the deepest ones first."""
         arrays = self.arrays
         first = arrays.tree_at.take(b).astype(np.int64)

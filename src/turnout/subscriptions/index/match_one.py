@@ -343,7 +343,7 @@ class Single:
     def _pair(self, key: int) -> Range:
         """Return the entries that are found by a way and a second literal; `NO_RANGE` without any."""
         self._known += 1
-        entries = self._pairs[key] = self._in_pairs.places(key)
+        entries = self._pairs[key] = self._in_pairs.range_of(key)
         return entries
 
     def _true(self, program: int, message: Message) -> bool:
@@ -416,7 +416,7 @@ class Single:
     def _is_member(self, member: int) -> bool:
         """Return True if the set in the upper half contains the literal in the lower one."""
         self._known += 1
-        known = self._members[member] = self._in_sets.places(member) is not NO_RANGE
+        known = self._members[member] = self._in_sets.range_of(member) is not NO_RANGE
         return known
 
     def _number(self, key: int, message: Message) -> float:

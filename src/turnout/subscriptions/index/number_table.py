@@ -32,17 +32,17 @@ class NumberTable:
         self.likely = bytearray(_PLACES_OF_NUMBER * len(numbers) | 1)
         np.frombuffer(self.likely, np.uint8)[numbers % len(self.likely)] = 1
 
-    def places(self, number: int) -> Range:
+    def range_of(self, number: int) -> Range:
         """Return the places of a number, one after another: no other has its hash. `NO_RANGE` without any."""
         bucket = mixed_one(number) >> self._shift
         numbers = self._numbers
-        place, end = self._starts[bucket], self._starts[bucket + 1]
-        while place < end and numbers[place] != number:
-            place += 1
-        begun = place
-        if place < end and numbers[end - 1] == number:
+        slot, end = self._starts[bucket], self._starts[bucket + 1]
+        while slot < end and numbers[slot] != number:
+            slot += 1
+        begun = slot
+        if slot < end and numbers[end - 1] == number:
             # Mostly the rest of a bucket is one number, however often.
-            place = end
-        while place < end and numbers[place] == number:
-            place += 1
-        return (self._first + begun, self._first + place) if begun < place else NO_RANGE
+            slot = end
+        while slot < end and numbers[slot] == number:
+            slot += 1
+        return (self._first + begun, self._first + slot) if begun < slot else NO_RANGE

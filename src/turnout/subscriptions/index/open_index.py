@@ -33,9 +33,9 @@ def open_index(folder: Path, revision: int) -> Index:
         for part in manifest.parts:
             segment = _segment(folder / part.segment)
             layers.append(Layer(segment, read_gone(folder / part.gone, len(segment)) if part.gone else None))
-        shelf = _latest[folder][1] if folder in _latest else DictionaryCache()
-        index = Index(layers, revision, shelf)
-        _latest[folder] = index, shelf
+        dictionary_cache = _latest[folder][1] if folder in _latest else DictionaryCache()
+        index = Index(layers, revision, dictionary_cache)
+        _latest[folder] = index, dictionary_cache
         _latest.move_to_end(folder)
         while len(_latest) > _FOLDERS:
             _latest.popitem(last=False)

@@ -18,11 +18,11 @@ from turnout.conditions.anchor import ALWAYS
 from turnout.conditions.model import Condition, Group, Logic, leaves, nodes
 from turnout.conditions.terms import conjuncts, disjuncts, terms_of
 from turnout.subscriptions.index.anchor_costs import Costs
-from turnout.subscriptions.index.buckets import Places
+from turnout.subscriptions.index.buckets import Indices
 from turnout.subscriptions.index.clauses import Clauses
 from turnout.subscriptions.index.cost_model import NOTHING, Prices, Unions, cheapest
 
-_FEW = 8
+_MAX_JOINT_ALTERNATIVES = 8
 """Conditions with no more alternatives than this are worked on together, if all of them are leaves."""
 
 
@@ -154,7 +154,7 @@ def _alternatives(condition: Condition, clauses: Clauses) -> list[int] | None:
     """Return the rows of a condition with a few alternatives; None for other conditions."""
     if not isinstance(condition, Group) or condition.negated or condition.logic is Logic.AND:
         return None
-    if len(condition.children) > _FEW:
+    if len(condition.children) > _MAX_JOINT_ALTERNATIVES:
         return None
     rows = []
     for child in condition.children:
@@ -178,15 +178,15 @@ class Entries:
         rows: of all entries.
     """
 
-    subscription: Places
-    literal: Places
-    first: Places
-    count: Places
-    row: Places
+    subscription: Indices
+    literal: Indices
+    first: Indices
+    count: Indices
+    row: Indices
     decided: NDArray[np.bool_]
-    rows: Places
+    rows: Indices
 
-    def take(self, indexes: Places) -> Entries:
+    def take(self, indexes: Indices) -> Entries:
         """Return the entries at these positions."""
         return Entries(
             self.subscription.take(indexes),
@@ -222,7 +222,7 @@ def entries_of(drawn: Drawn, costs: Costs) -> tuple[Entries, Prices]:
     return entries, prices
 
 
-def _with_forerunners(rows: Places, counts: Places, forerunner: Places) -> tuple[Places, Places]:
+def _with_forerunners(rows: Indices, counts: Indices, forerunner: Indices) -> tuple[Indices, Indices]:
     """Return the rows with their forerunners inserted, and the new number of rows per subscription."""
     before = np.where(rows & 1, NOTHING, forerunner.take(rows >> 1))
     indexes = np.flatnonzero(before != NOTHING)
@@ -233,7 +233,7 @@ def _with_forerunners(rows: Places, counts: Places, forerunner: Places) -> tuple
     return np.insert(rows, indexes, before.take(indexes) * 2), counts + more
 
 
-def _of_rows(rows: Places, counts: Places, prices: Prices) -> Entries:
+def _of_rows(rows: Indices, counts: Indices, prices: Prices) -> Entries:
     """Return the entries of conjunctions, each found by its cheapest row."""
     ends = np.cumsum(counts)
     subscription = np.flatnonzero(counts)
@@ -275,7 +275,9 @@ def joined(first: Entries, second: Entries) -> Entries:
     )
 
 
-def _with_alternatives(entries: Entries, rows: Places, whose: Places, prices: Prices, *, exactly_one: bool) -> Entries:
+def _with_alternatives(
+    entries: Entries, rows: Indices, whose: Indices, prices: Prices, *, exactly_one: bool
+) -> Entries:
     """Add an entry per alternative that requires it and, with *exactly_one*, excludes all others."""
     for own in range(rows.shape[1]):
         others = [other for other in range(rows.shape[1]) if exactly_one and other != own]
@@ -295,7 +297,7 @@ def _with_alternatives(entries: Entries, rows: Places, whose: Places, prices: Pr
     return entries
 
 
-def _with_plans(plain: Entries, drawn: Drawn, prices: Prices, forerunner: Places) -> Entries:
+def _with_plans(plain: Entries, drawn: Drawn, prices: Prices, forerunner: Indices) -> Entries:
     """Return *plain* with the entries of conditions with alternatives, each found by one of its terms or several."""
     clauses = drawn.clauses
     costs = prices.clause.tolist()

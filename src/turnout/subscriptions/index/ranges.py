@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from turnout.subscriptions.index.buckets import Ints, Places, viewed
+from turnout.subscriptions.index.buckets import Indices, Ints, viewed
 
 CELLS = 1 << 14
 """Most cells of a key."""
@@ -36,7 +36,7 @@ class Intervals(NamedTuple):
         cuts: numbers at which cells begin, in ascending order; the first cell begins at minus infinity.
     """
 
-    clause: Places
+    clause: Indices
     low: Numbers
     high: Numbers
     cuts: Numbers
@@ -51,8 +51,8 @@ class Nodes(NamedTuple):
         inside: True if all values in the node are in the interval; the others have to be verified.
     """
 
-    interval: Places
-    node: Places
+    interval: Indices
+    node: Indices
     inside: NDArray[np.bool_]
 
 
@@ -66,8 +66,8 @@ class _Extent(NamedTuple):
         last_cut: True if the last cell begins at the upper bound, and so has nothing of the interval.
     """
 
-    first: Places
-    last: Places
+    first: Indices
+    last: Indices
     first_cut: NDArray[np.bool_]
     last_cut: NDArray[np.bool_]
 
@@ -86,7 +86,7 @@ def size_of(cuts: Numbers) -> int:
     return 1 << len(cuts).bit_length()
 
 
-def cells_of(cuts: Numbers, numbers: Numbers) -> Places:
+def cells_of(cuts: Numbers, numbers: Numbers) -> Indices:
     """Return the cell of each number."""
     return np.searchsorted(cuts, numbers, "right")
 
@@ -142,12 +142,12 @@ def _above(numbers: Numbers) -> Numbers:
         return np.nextafter(numbers, inf)
 
 
-def _levels(width: Places, most: int) -> Places:
+def _levels(width: Indices, most: int) -> Indices:
     """Return the level of the tree on which so many cells are at most *most* nodes."""
     return np.searchsorted(most << np.arange(CELLS.bit_length()), width)
 
 
-def _subtrees(left: Places, right: Places) -> tuple[Places, Places]:
+def _subtrees(left: Indices, right: Indices) -> tuple[Indices, Indices]:
     """Return the fewest nodes that are the leaves from *left* up to, and without, *right*: owner and node."""
     owners, nodes = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     owner = np.flatnonzero(left < right)
@@ -172,7 +172,7 @@ class NodeLiterals:
         literals: number of each.
     """
 
-    def __init__(self, cuts: Numbers, nodes: Places, literals: Ints) -> None:
+    def __init__(self, cuts: Numbers, nodes: Indices, literals: Ints) -> None:
         self._cuts = cuts
         self._size = size_of(cuts)
         self._literals = np.zeros(2 * self._size, np.int32)
@@ -183,7 +183,7 @@ class NodeLiterals:
         self._cuts_view, self._literals_view = viewed(cuts), viewed(self._literals)
         self._shift_list = self._shifts.tolist()
 
-    def of_numbers(self, numbers: Numbers) -> tuple[Places, Ints]:
+    def of_numbers(self, numbers: Numbers) -> tuple[Indices, Ints]:
         """Return how many literals each number has, and all of them; one that is NaN has none."""
         leaves = cells_of(self._cuts, numbers) + self._size
         literals = self._literals.take(leaves[:, None] >> self._shifts)

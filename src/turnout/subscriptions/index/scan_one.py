@@ -56,7 +56,7 @@ class OneScan:
         bits = max(12, (_PLACES_OF_RUN * len(numbers)).bit_length())
         self._shift = np.uint64(64 - bits)
         self._likely = np.zeros(1 << bits, np.bool_)
-        self._likely[self._places(numbers)] = True
+        self._likely[self._slots(numbers)] = True
         # What the machine reads as the number of a fact.
         self._of_words = {fact: (fact << 32).to_bytes(8, byteorder) for fact in scanners}
         self._of_halves = {fact: (_OF_HALF | fact << 32).to_bytes(8, byteorder) for fact in scanners}
@@ -65,7 +65,7 @@ class OneScan:
             if own := {byte: literal for byte, *_, literal in scanner.by_run(1)}:
                 self._bytes[fact] = own, _ALL_BYTES.translate(None, bytes(own))
 
-    def _places(self, numbers: Longs) -> NDArray[np.int64]:
+    def _slots(self, numbers: Longs) -> NDArray[np.int64]:
         return (numbers.view(np.uint64) * _FACTOR >> self._shift).view(np.int64)
 
     def find(self, facts: Sequence[int], values: Sequence[bytes]) -> dict[int, set[int]]:
@@ -80,7 +80,7 @@ class OneScan:
         if length > _LONG_BYTES:
             return self._find_in_batch(facts, values)
         numbers = self._numbers(data, length, facts, values)
-        indexes = self._likely.take(self._places(numbers)).nonzero()[0]
+        indexes = self._likely.take(self._slots(numbers)).nonzero()[0]
         texts_of = self._texts_of
         found: defaultdict[int, set[int]] = defaultdict(set)
         compared = 0
@@ -91,9 +91,9 @@ class OneScan:
                 compared += len(texts)
                 if compared > _MOST_COMPARED:
                     return self._find_in_batch(facts, values)
-                place = index if index < length else index - length
+                position = index if index < length else index - length
                 for text, offset, literal in texts:
-                    if offset <= place and data.startswith(text, place - offset):
+                    if offset <= position and data.startswith(text, position - offset):
                         found[fact].add(literal)
         if self._bytes:
             self._add_bytes(facts, values, found)

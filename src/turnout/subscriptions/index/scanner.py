@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turnout.records.types import Hashes
-from turnout.subscriptions.index.buckets import Ints, Longs, Places, expanded
+from turnout.subscriptions.index.buckets import Indices, Ints, Longs, expanded
 
 BEGIN, END, _BETWEEN = b"\xff", b"\xfe", b"\xfd"
 _RUN = 3
@@ -33,7 +33,7 @@ _MOST_BYTES = 1 << 20
 _PIECES = 4
 """A longer value is searched in pieces, so many of them at a time."""
 
-_MOST = 1 << 20
+_MAX_PAIRS = 1 << 20
 """Approximate number of pairs of a place and a text that are compared at a time."""
 
 _DENSE = 32
@@ -80,7 +80,7 @@ class Scanner:
         hashes: Hashes = np.add.reduceat(products, self._start)
         return hashes
 
-    def _runs(self, length: int) -> tuple[Places, Longs, Places]:
+    def _runs(self, length: int) -> tuple[Indices, Longs, Indices]:
         """Return the texts that are looked for by a run of this length, their runs, and the places of these in them."""
         texts = np.flatnonzero(self._size >= length if length == _RUN else self._size == length)
         count = self._size.take(texts) - (length - 1)
@@ -93,7 +93,7 @@ class Scanner:
         chosen = rarest & 0xFFFFFFFF
         return texts, runs.take(chosen), indexes.take(chosen) - self._start.take(texts.take(owner.take(chosen)))
 
-    def find(self, values: Sequence[bytes]) -> tuple[Places, Ints]:
+    def find(self, values: Sequence[bytes]) -> tuple[Indices, Ints]:
         """Return pairs (index of the value, literal in it), sorted by value, each once."""
         pieces, value_of = self._pieces(values)
         ends = np.cumsum(np.fromiter(map(len, pieces), np.int64, len(pieces)))
@@ -109,7 +109,7 @@ class Scanner:
             return distinct >> 32, (distinct & 0xFFFFFFFF).astype(np.int32)
         return owner, literal
 
-    def _pieces(self, values: Sequence[bytes]) -> tuple[list[bytes], Places]:
+    def _pieces(self, values: Sequence[bytes]) -> tuple[list[bytes], Indices]:
         """Return the values with their marks, and the index of each one's value.
 
         A value that needs too much memory as a whole is cut into pieces, each with the beginning of the next one.
@@ -126,12 +126,15 @@ class Scanner:
         ]
         return cut, np.repeat(np.arange(len(pieces)), list(map(len, starts)))
 
-    def _find(self, pieces: Sequence[bytes]) -> tuple[Places, Ints]:
+    def _find(self, pieces: Sequence[bytes]) -> tuple[Indices, Ints]:
         data = np.frombuffer(_BETWEEN.join(pieces), np.uint8)
         starts = np.cumsum([0, *(len(piece) + 1 for piece in pieces)])
         hits = [table.find(data) for table in self._tables]
         pairs = [np.zeros(0, np.int64)]
-        if sum(int(table.uses.take(runs).sum()) for table, (_, runs) in zip(self._tables, hits, strict=True)) > _MOST:
+        if (
+            sum(int(table.uses.take(runs).sum()) for table, (_, runs) in zip(self._tables, hits, strict=True))
+            > _MAX_PAIRS
+        ):
             pairs.append(self._contained(pieces, *self._take_dense(hits, starts)))
         sums = np.zeros(len(data) + 1, np.uint64)
         np.cumsum(data * _powers(len(data))[: len(data)], out=sums[1:])
@@ -142,7 +145,7 @@ class Scanner:
         order = np.lexsort((literals, owners))
         return owners.take(order), literals.take(order)
 
-    def _take_dense(self, hits: list[tuple[Places, Places]], starts: Places) -> tuple[Places, Places]:
+    def _take_dense(self, hits: list[tuple[Indices, Indices]], starts: Indices) -> tuple[Indices, Indices]:
         """Remove the runs that fill much of a value from *hits*; return the pairs of that value and their texts.
 
         A value of one repeated letter has a run at each of its places, and each of its texts would be compared there.
@@ -162,13 +165,13 @@ class Scanner:
             hits[i] = indexes.take(rest), runs.take(rest)
         return np.concatenate(owners), np.concatenate(texts)
 
-    def _candidates(self, hits: Iterable[tuple[Places, Places]]) -> Iterator[tuple[Places, Places]]:
+    def _candidates(self, hits: Iterable[tuple[Indices, Indices]]) -> Iterator[tuple[Indices, Indices]]:
         """Yield the places where texts may begin, with these, not too many at a time."""
         begins, texts, count = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], 0
         for table, (indexes, runs) in zip(self._tables, hits, strict=True):
             for some in table.portions(runs):
                 text, offset, which = table.texts_of(runs[some])
-                if count + len(text) > _MOST:
+                if count + len(text) > _MAX_PAIRS:
                     yield np.concatenate(begins), np.concatenate(texts)
                     begins, texts, count = [], [], 0
                 begins.append(indexes[some].take(which) - offset)
@@ -177,7 +180,7 @@ class Scanner:
         yield np.concatenate(begins), np.concatenate(texts)
 
     def _equal(
-        self, data: _Bytes, sums: Hashes, begin: Places, text: Places, starts: Places, pieces: Sequence[bytes]
+        self, data: _Bytes, sums: Hashes, begin: Indices, text: Indices, starts: Indices, pieces: Sequence[bytes]
     ) -> list[Longs]:
         """Return the pairs of a value and a text, as numbers, that are equal at one of the places at least."""
         size = self._size.take(text)
@@ -200,7 +203,7 @@ class Scanner:
         owners, texts = np.divmod(pairs[differs], len(self._texts))
         return [pairs[~differs], self._contained(pieces, owners, texts)]
 
-    def _contained(self, pieces: Sequence[bytes], owners: Places, texts: Places) -> Longs:
+    def _contained(self, pieces: Sequence[bytes], owners: Indices, texts: Indices) -> Longs:
         """Return those of the pairs of a piece and a text, as numbers, in which the piece contains the text."""
         found = [
             owner * len(self._texts) + text
@@ -249,7 +252,7 @@ class _Runs:
         uses: number of texts of each run.
     """
 
-    def __init__(self, length: int, texts: Places, runs: Longs, offsets: Places) -> None:
+    def __init__(self, length: int, texts: Indices, runs: Longs, offsets: Indices) -> None:
         order = np.argsort(runs, kind="stable")
         self.length = length
         self.texts, self.offsets = texts.take(order), offsets.take(order)
@@ -262,7 +265,7 @@ class _Runs:
         mixed: Longs = (runs ^ (runs >> 7)) & ((1 << self._bits) - 1)
         return mixed
 
-    def find(self, data: _Bytes) -> tuple[Places, Places]:
+    def find(self, data: _Bytes) -> tuple[Indices, Indices]:
         """Return the places in the data that have a run, and the number of the run at each."""
         if len(self._runs) == 0:
             return self.texts, self.texts
@@ -270,7 +273,7 @@ class _Runs:
         indexes, numbers = zip(*windows, strict=True)
         return np.concatenate(indexes), np.concatenate(numbers)
 
-    def _find(self, data: _Bytes, start: int) -> tuple[Places, Places]:
+    def _find(self, data: _Bytes, start: int) -> tuple[Indices, Indices]:
         runs = _runs_at(data[start : start + _MOST_BYTES + self.length - 1], self.length)
         indexes = np.flatnonzero(self._likely.take(self._mixed(runs)))
         runs = runs.take(indexes)
@@ -278,16 +281,16 @@ class _Runs:
         known = np.flatnonzero(self._runs.take(numbers) == runs)
         return indexes.take(known) + start, numbers.take(known)
 
-    def texts_of(self, runs: Places) -> tuple[Places, Places, Places]:
+    def texts_of(self, runs: Indices) -> tuple[Indices, Indices, Indices]:
         """Return the texts of runs, the position of the run in each, and the index of the run in the argument."""
         which, own = expanded(self._first.take(runs), self.uses.take(runs))
         return self.texts.take(own), self.offsets.take(own), which
 
-    def portions(self, runs: Places) -> Iterator[slice]:
+    def portions(self, runs: Indices) -> Iterator[slice]:
         """Yield slices of places whose runs have not too many texts together."""
         ends = np.cumsum(self.uses.take(runs))
         if len(ends):
-            cuts = np.flatnonzero(np.diff(ends // _MOST, prepend=0)).tolist()
+            cuts = np.flatnonzero(np.diff(ends // _MAX_PAIRS, prepend=0)).tolist()
             yield from starmap(slice, pairwise(sorted({0, *cuts, len(runs)})))
 
 

@@ -15,7 +15,7 @@ from turnout.conditions.check import COMPARISONS, Check
 from turnout.conditions.pattern import prepare_lexemes
 from turnout.multivalued import is_plain_key
 from turnout.subscriptions.index.arrays import HOLDS, LIMITS, Arrays, Head
-from turnout.subscriptions.index.buckets import Ints, Longs, Places, in_bucket, indices_of, mixed, shift_of, viewed
+from turnout.subscriptions.index.buckets import Indices, Ints, Longs, in_bucket, indices_of, mixed, shift_of, viewed
 from turnout.subscriptions.index.facts import CELL, PART, SPAN, encoded, hash_of, is_many, salt_of
 from turnout.subscriptions.index.layout import map_segment, write_segment
 from turnout.subscriptions.index.ranges import NodeLiterals
@@ -109,9 +109,9 @@ class Segment:
             if kind in (CELL, SPAN):
                 key = int(self.key_of_fact[fact])
                 cuts = arrays.cuts[arrays.cuts_at[key] : arrays.cuts_at[key + 1]]
-                places = indices_of(arrays.literal_fact == fact)
-                numbers = np.array(list(map(arrays.literal_text.text, places.tolist())), np.int64)
-                nodes[fact] = NodeLiterals(cuts, numbers, (places + 1).astype(np.int32))
+                slots = indices_of(arrays.literal_fact == fact)
+                numbers = np.array(list(map(arrays.literal_text.text, slots.tolist())), np.int64)
+                nodes[fact] = NodeLiterals(cuts, numbers, (slots + 1).astype(np.int32))
         return nodes
 
     @cached_property
@@ -120,9 +120,9 @@ class Segment:
         arrays, scanners = self.arrays, {}
         for fact, (_, kind) in enumerate(self.head.facts):
             if kind.op == PART.op:
-                places = indices_of(arrays.literal_fact == fact)
-                texts = list(map(arrays.literal_text.raw, places.tolist()))
-                scanners[fact] = Scanner(texts, (places + 1).astype(np.int32))
+                slots = indices_of(arrays.literal_fact == fact)
+                texts = list(map(arrays.literal_text.raw, slots.tolist()))
+                scanners[fact] = Scanner(texts, (slots + 1).astype(np.int32))
         return scanners
 
     @cached_property
@@ -135,7 +135,7 @@ class Segment:
         """True if some of its subscriptions expire."""
         return len(self.arrays.expires_record) > 0
 
-    def current(self, numbers: Places, records: NDArray[np.int64] | int, now: int) -> NDArray[np.bool_]:
+    def current(self, numbers: Indices, records: NDArray[np.int64] | int, now: int) -> NDArray[np.bool_]:
         """Return a mask of the subscriptions that have not expired, where some expire.
 
         Args:
@@ -161,11 +161,13 @@ class Segment:
         return direct
 
     @cached_property
-    def always(self) -> Places:
+    def always(self) -> Indices:
         """Entries that are checked for every message."""
         return np.arange(self.head.always, self.head.paired)
 
-    def find(self, facts: NDArray[np.int64], hashes: NDArray[np.uint64], raws: Callable[[Places], list[bytes]]) -> Ints:
+    def find(
+        self, facts: NDArray[np.int64], hashes: NDArray[np.uint64], raws: Callable[[Indices], list[bytes]]
+    ) -> Ints:
         """The literal that each text is, 0 for none.
 
         Args:
@@ -201,12 +203,12 @@ class Segment:
             raw = encoded(text)
             hash_ = hash_of(raw, salts[fact])
             bucket = hash_ >> shift
-            place: int = starts[bucket]
+            slot: int = starts[bucket]
             end: int = starts[bucket + 1]
-            while place < end:
-                if hashes[place] == hash_ and facts[place] == fact and texts.raw(place) == raw:
-                    return place + 1
-                place += 1
+            while slot < end:
+                if hashes[slot] == hash_ and facts[slot] == fact and texts.raw(slot) == raw:
+                    return slot + 1
+                slot += 1
             return 0
 
         return find
@@ -224,21 +226,21 @@ class Segment:
         known = lru_cache(maxsize=size)(find)
         return lambda text: known(text) if len(text) <= _LONG_TEXT else find(text)
 
-    def pairs(self, keys: Longs, most: int | None = None) -> tuple[Places, Places]:
+    def pairs(self, keys: Longs, most: int | None = None) -> tuple[Indices, Indices]:
         """Return pairs (index of the key, entry) of the entries that are found by two literals at once.
 
         Raises:
             TooManyError: there are more than *most*.
         """
-        which, place = in_bucket(self.arrays.pair_start, mixed(keys), most)
-        same = indices_of(self.arrays.pair_key.take(place) == keys.take(which))
-        return which.take(same), place.take(same) + self.head.paired
+        which, slot = in_bucket(self.arrays.pair_start, mixed(keys), most)
+        same = indices_of(self.arrays.pair_key.take(slot) == keys.take(which))
+        return which.take(same), slot.take(same) + self.head.paired
 
     def in_sets(self, keys: Longs) -> NDArray[np.bool_]:
         """Return a mask of the keys whose set (upper half) contains the literal (lower half)."""
         member = np.zeros(len(keys), np.bool_)
-        which, place = in_bucket(self.arrays.set_start, mixed(keys))
-        member[which[self.arrays.set_key.take(place) == keys.take(which)]] = True
+        which, slot = in_bucket(self.arrays.set_start, mixed(keys))
+        member[which[self.arrays.set_key.take(slot) == keys.take(which)]] = True
         return member
 
     def _check(self, key: int, number: int) -> Check:

@@ -39,40 +39,40 @@ class IndexStats:
     always_ids: tuple[str, ...] = ()
 
 
-def stats_of(strata: Iterable[SegmentView], hottest: int) -> IndexStats:
+def stats_of(views: Iterable[SegmentView], hottest: int) -> IndexStats:
     """Return the statistics of all segments together."""
     sizes: Counter[Anchor] = Counter()
     subscriptions = always = 0
     ids: list[str] = []
-    for stratum in strata:
-        subscriptions += stratum.left
-        always += _of_layer(stratum, sizes)
-        ids += _always_of(stratum, hottest)
+    for view in views:
+        subscriptions += view.left
+        always += _of_layer(view, sizes)
+        ids += _always_of(view, hottest)
     total = sizes.total() + always
     return IndexStats(
         subscriptions, total, len(sizes), always, tuple(sizes.most_common(hottest)), tuple(sorted(ids)[:hottest])
     )
 
 
-def _always_of(stratum: SegmentView, most: int) -> list[str]:
+def _always_of(view: SegmentView, most: int) -> list[str]:
     """Return the ids of at most *most* subscriptions that are checked for every message."""
-    segment = stratum.segment
+    segment = view.segment
     owners = np.unique(segment.arrays.entry_subscription[segment.head.always : segment.head.paired])
-    if stratum.gone is not None:
-        owners = owners[~stratum.gone.take(owners)]
+    if view.gone is not None:
+        owners = owners[~view.gone.take(owners)]
     return [segment.arrays.ids.text(number) for number in owners[:most].tolist()]
 
 
-def _of_layer(stratum: SegmentView, sizes: Counter[Anchor]) -> int:
+def _of_layer(view: SegmentView, sizes: Counter[Anchor]) -> int:
     """Return the number of entries that are always verified; the others are counted by anchor."""
-    segment, arrays = stratum.segment, stratum.segment.arrays
+    segment, arrays = view.segment, view.segment.arrays
     always, paired = segment.head.always, segment.head.paired
     owner = arrays.entry_subscription
     literals = np.repeat(np.arange(len(arrays.entries_at) - 1), np.diff(arrays.entries_at))
     of_ways = np.repeat(np.arange(max(0, len(arrays.ways_at) - 1)), np.diff(arrays.ways_at))
     literals = np.concatenate([literals, of_ways.take(arrays.pair_key >> 32)])
     owners = np.concatenate([owner[:always], owner[paired:]])
-    here = np.ones(len(segment), np.bool_) if stratum.gone is None else ~stratum.gone
+    here = np.ones(len(segment), np.bool_) if view.gone is None else ~view.gone
     # An entry that stands under several second literals is one.
     pairs = np.unique((literals.astype(np.int64) << 32) | owners)
     distinct, counts = np.unique((pairs >> 32)[here.take(pairs & 0xFFFFFFFF)], return_counts=True)

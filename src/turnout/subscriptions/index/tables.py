@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from turnout.conditions.evaluate import parsed_numbers
 from turnout.conditions.pattern import fold
-from turnout.subscriptions.index.buckets import GrowingArray, Ints, Longs, Places, indices_of
+from turnout.subscriptions.index.buckets import GrowingArray, Indices, Ints, Longs, indices_of
 from turnout.subscriptions.index.facts import encoded_all, hashes_of, probes_of, taker
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class _GrowingSeveral:
         self._first.extend(np.zeros(1, np.int64))
         self.known = Several(self._first.values, self._literals.values)
 
-    def extend(self, counts: Places, literals: Ints) -> Several:
+    def extend(self, counts: Indices, literals: Ints) -> Several:
         """Add the number of literals of each further code, and all of these."""
         self._first.extend(self._first.values[-1] + np.cumsum(counts))
         self._literals.extend(literals)
@@ -61,8 +61,8 @@ class _GrowingSeveral:
 class Tables:
     """Tables of a segment for dictionary values, filled on demand. Concurrent writers write equal values."""
 
-    def __init__(self, segment: Segment, books: Sequence[ValueDictionary]) -> None:
-        self.books = books
+    def __init__(self, segment: Segment, dictionaries: Sequence[ValueDictionary]) -> None:
+        self.dictionaries = dictionaries
         self._head = segment.head
         self._find = segment.find
         self._tests = segment.tests
@@ -74,16 +74,16 @@ class Tables:
         self._probed = segment.probed_single.tolist()
         self._lock = threading.Lock()
         empty = np.zeros(len(self._key_of_fact), np.int64)
-        self._singles = Singles(np.zeros(0, np.int32), empty, (0,) * len(books))
-        self._known = [0] * len(books)
+        self._singles = Singles(np.zeros(0, np.int32), empty, (0,) * len(dictionaries))
+        self._known = [0] * len(dictionaries)
         self._several = {fact: _GrowingSeveral() for fact, many in enumerate(segment.many) if many}
-        self._numbers = {key: GrowingArray(np.float64) for key in range(len(books))}
+        self._numbers = {key: GrowingArray(np.float64) for key in range(len(dictionaries))}
         self._verdicts: dict[int, bool] = {}
         self._passed: dict[int, tuple[int, ...]] = {}
 
     def singles(self) -> Singles:
         """Return the literals of single facts, with room for all codes and the probed facts filled in."""
-        sizes = [len(book) for book in self.books]
+        sizes = [len(dictionary) for dictionary in self.dictionaries]
         if self._behind(sizes):
             with self._lock:
                 self._singles = self._fill_probed(self._with_room(sizes), sizes)
@@ -119,21 +119,23 @@ class Tables:
             known, size = max(1, self._known[key]), sizes[key]
             if known < size:
                 kind = self._head.facts[fact][1]
-                hashes.append(self.books[key].hashes(kind, size)[known:size])
+                hashes.append(self.dictionaries[key].hashes(kind, size)[known:size])
                 facts.append(np.full(size - known, fact, np.int64))
                 indexes.append(np.arange(known, size))
-                whose.append((self.books[key], kind))
+                whose.append((self.dictionaries[key], kind))
         if not facts:
             return singles
         begins = np.cumsum([0, *map(len, facts)])
         codes = np.concatenate(indexes)
 
-        def raws(numbers: Places) -> list[bytes]:
+        def raws(numbers: Indices) -> list[bytes]:
             # They come in ascending order: those of one fact after those of another.
             edges = np.searchsorted(numbers, begins).tolist()
             parts = zip(whose, edges, edges[1:], strict=False)
             return [
-                raw for (book, kind), first, end in parts for raw in book.raws(kind, codes.take(numbers[first:end]))
+                raw
+                for (dictionary, kind), first, end in parts
+                for raw in dictionary.raws(kind, codes.take(numbers[first:end]))
             ]
 
         fact_of = np.concatenate(facts)
@@ -153,34 +155,34 @@ class Tables:
             literals = singles.literals.take(indexes)
         return literals
 
-    def _fill(self, singles: Singles, indexes: Places, facts: Ints, codes: Ints) -> None:
+    def _fill(self, singles: Singles, indexes: Indices, facts: Ints, codes: Ints) -> None:
         for fact in np.unique(facts).tolist():
             kind = self._head.facts[fact][1]
-            book = self.books[self._key_of_fact[fact]]
+            dictionary = self.dictionaries[self._key_of_fact[fact]]
             mine = indices_of(facts == fact)
-            raws = book.raws(kind, codes.take(mine))
+            raws = dictionary.raws(kind, codes.take(mine))
             hashes = hashes_of(raws, self._salts[fact])
             singles.literals[indexes.take(mine)] = self._find(np.full(len(raws), fact, np.int64), hashes, taker(raws))
 
     def several(self, fact: int) -> Several:
         """Return the segment's literals among the texts that a fact derives from each value."""
         several = self._several[fact]
-        book = self.books[self._key_of_fact[fact]]
-        if len(several.known.first) < len(book) + 1:
+        dictionary = self.dictionaries[self._key_of_fact[fact]]
+        if len(several.known.first) < len(dictionary) + 1:
             with self._lock:
-                size = len(book)
+                size = len(dictionary)
                 begun = len(several.known.first) - 1
                 if begun < size:
-                    several.extend(*self._literals_between(fact, book, begun, size))
+                    several.extend(*self._literals_between(fact, dictionary, begun, size))
         return several.known
 
-    def _literals_between(self, fact: int, book: ValueDictionary, begun: int, size: int) -> tuple[Places, Ints]:
+    def _literals_between(self, fact: int, dictionary: ValueDictionary, begun: int, size: int) -> tuple[Indices, Ints]:
         """Return how many literals each code from *begun* up to *size* has, and all of these."""
         if fact in self._nodes:
             return self._nodes[fact].of_numbers(self._numbers_of(self._key_of_fact[fact], size)[begun:size])
         if fact in self._scanners:
             folded = self._head.facts[fact][1].fold
-            texts = book.texts[begun:size]
+            texts = dictionary.texts[begun:size]
             owner, literals = self._scanners[fact].find(encoded_all(map(fold, texts) if folded else texts))
             # No value, code 0, has no parts: not even the empty one.
             valued = indices_of(owner + begun > 0)
@@ -188,7 +190,7 @@ class Tables:
             return counts, literals.take(valued)
         probes = probes_of(self._head.facts[fact][1])
         # No value, code 0, has no words: not even the empty one.
-        probed = [probes(text) if code else () for code, text in enumerate(book.texts[begun:size], begun)]
+        probed = [probes(text) if code else () for code, text in enumerate(dictionary.texts[begun:size], begun)]
         raws = encoded_all([text for texts in probed for text in texts])
         numbers = self._find(np.full(len(raws), fact, np.int64), hashes_of(raws, self._salts[fact]), taker(raws))
         owner = np.repeat(np.arange(len(probed)), [len(texts) for texts in probed])
@@ -198,7 +200,7 @@ class Tables:
 
     def numbers(self, key: int) -> NDArray[np.float64]:
         """Each value of a key as a number, NaN where it is not a number."""
-        size = len(self.books[key])
+        size = len(self.dictionaries[key])
         if len(self._numbers[key]) < size:
             with self._lock:
                 return self._numbers_of(key, size)
@@ -208,11 +210,11 @@ class Tables:
         """Return the values of the first *size* codes, or more, as numbers; the lock is held."""
         numbers = self._numbers[key]
         if len(numbers) < size:
-            new = self.books[key].texts[len(numbers) : size]
+            new = self.dictionaries[key].texts[len(numbers) : size]
             numbers.extend(np.array(parsed_numbers(new), np.float64))
         return numbers.values
 
-    def verdicts(self, pairs: Longs, keys: Places) -> NDArray[np.bool_]:
+    def verdicts(self, pairs: Longs, keys: Indices) -> NDArray[np.bool_]:
         """Return the results of tests on values; most are cached.
 
         Args:
@@ -229,7 +231,7 @@ class Tables:
         verdicts[others] = self._asked(pairs.take(others), keys.take(others))
         return verdicts
 
-    def _asked(self, pairs: Longs, keys: Places) -> NDArray[np.bool_]:
+    def _asked(self, pairs: Longs, keys: Indices) -> NDArray[np.bool_]:
         """Return the results of tests that are carried out one by one."""
         asked = pairs.tolist()
         verdicts = list(map(self._verdicts.get, asked))
@@ -243,7 +245,7 @@ class Tables:
 
     def _passes(self, key: int, pair: int) -> bool:
         test, code = pair >> 32, pair & 0xFFFFFFFF
-        return code != 0 and self._tests.passes(key, test, self.books[key].texts[code])
+        return code != 0 and self._tests.passes(key, test, self.dictionaries[key].texts[code])
 
     def _grouped(self, pairs: Longs, groups: Ints) -> NDArray[np.bool_]:
         """Return the results of tests that are carried out in groups."""
@@ -262,5 +264,5 @@ class Tables:
         """Return the pairs of a group's tests that are true of the value of a code, as in `verdicts`."""
         if code == 0:
             return ()
-        texts = self.books[self._tests.key_of[group]].texts
+        texts = self.dictionaries[self._tests.key_of[group]].texts
         return tuple([test << 32 | code for test in self._tests.passed(group, texts[code])])

@@ -18,12 +18,12 @@ from turnout.conditions.check import Check, passes
 from turnout.conditions.pattern import fold, lexemes, pattern_matcher
 from turnout.conditions.regex import RegexSet, regex_searcher
 from turnout.subscriptions.index.arrays import HOLDS, TREE, Arrays
-from turnout.subscriptions.index.buckets import Longs, Places, expanded, indices_of
+from turnout.subscriptions.index.buckets import Indices, Longs, expanded, indices_of
 
 if TYPE_CHECKING:
     from turnout.subscriptions.index.segment import Segment
 
-_TOGETHER: Final = 16
+_MIN_PREPARED_TESTS: Final = 16
 """Number of entries found by one literal from which on their tests are prepared."""
 
 _MOST_PREPARED: Final = 1 << 16
@@ -117,11 +117,11 @@ def _asked_together(arrays: Arrays, always: int, paired: int) -> Iterator[tuple[
     if len(arrays.test_form) == 0:
         return
     sizes = np.diff(arrays.entries_at)
-    literals = indices_of(sizes >= _TOGETHER)
+    literals = indices_of(sizes >= _MIN_PREPARED_TESTS)
     _, found = expanded(arrays.entries_at.take(literals).astype(np.int64), sizes.take(literals).astype(np.int64))
     starts = np.append(indices_of(np.diff(arrays.pair_key, prepend=-1)), len(arrays.pair_key))
     counts = np.diff(starts)
-    pairs = indices_of(counts >= _TOGETHER)
+    pairs = indices_of(counts >= _MIN_PREPARED_TESTS)
     _, twice = expanded(starts.take(pairs) + paired, counts.take(pairs))
     entries = np.concatenate([np.arange(always, paired), found, twice])
     keys, tests = _tests_of(arrays, _distinct(arrays.entry_program.take(entries)))
@@ -129,7 +129,7 @@ def _asked_together(arrays: Arrays, always: int, paired: int) -> Iterator[tuple[
         yield key, _distinct(tests[keys == key]).tolist()
 
 
-def _tests_of(arrays: Arrays, programs: Places) -> tuple[Places, Places]:
+def _tests_of(arrays: Arrays, programs: Indices) -> tuple[Indices, Indices]:
     """Return the keys and the tests that the checks of programs ask, also within trees."""
     first = arrays.checks_at.take(programs).astype(np.int64)
     _, checks = expanded(first, arrays.checks_at.take(programs + 1) - first)

@@ -371,7 +371,7 @@ class SqliteFile:
             raise SubscriptionError(f"{self._name()} {_BROKEN.get(code, 'failed')}: {failure}") from failure
 
 
-_LONGEST = 1e6
+_MAX_WAIT_SECONDS = 1e6
 """Seconds that SQLite can be told to wait."""
 
 _TRY_LATER = {
@@ -394,7 +394,7 @@ _inherited: list[sqlite3.Connection] = []
 
 def _set_wait(connection: sqlite3.Connection, seconds: float) -> None:
     """Have statements wait so long for locks of others."""
-    connection.execute(f"PRAGMA busy_timeout = {int(min(seconds, _LONGEST) * 1e3)}")
+    connection.execute(f"PRAGMA busy_timeout = {int(min(seconds, _MAX_WAIT_SECONDS) * 1e3)}")
 
 
 def _roll_back(connection: sqlite3.Connection) -> None:

@@ -41,7 +41,7 @@ _TEMPORAL = {
     )
 }
 _LONGEST_TEMPORAL = max(_TEMPORAL)
-_DEEPEST = 100
+_MAX_DEPTH = 100
 """Arrays and maps inside each other beyond it are text: reading them takes Python's stack."""
 _INTEGERS = ((8, Int8), (16, Int16), (32, Int32), (64, int))
 
@@ -132,7 +132,7 @@ class _LiteralReader:
 
     def container(self) -> Literal:
         self.depth += 1
-        if self.depth > _DEEPEST:
+        if self.depth > _MAX_DEPTH:
             raise _NotALiteral
         self.at += 1
         literal = self._array() if trim(self.tokens[self.at - 1]) == "[" else self._map()

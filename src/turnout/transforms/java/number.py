@@ -13,7 +13,7 @@ from turnout.transforms.java.calendar import wrapped
 _DIGITS = re.compile(r"(-?)(\d+)")
 _EXPONENT = re.compile(r"E(-?\d+)")
 _MAX, _MIN = (1 << 31) - 1, -(1 << 31)
-_LONG = 1 << 63
+_LONG_BOUND = 1 << 63
 
 
 def read_integer(text: str, at: int, end: int) -> tuple[int, int] | None:
@@ -65,7 +65,7 @@ def _as_int(negative: bool, digits: str, exponent: int) -> int:
         return 0
     number = int(Decimal(digits[:60]).scaleb(exponent + max(0, len(digits) - 60)))
     number = -number if negative else number
-    if -_LONG <= number < _LONG and exponent >= 0:
+    if -_LONG_BOUND <= number < _LONG_BOUND and exponent >= 0:
         return wrapped(number, 32)
     return max(_MIN, min(_MAX, number))
 
@@ -74,7 +74,7 @@ def _as_int(negative: bool, digits: str, exponent: int) -> int:
 
 _INTEGER = re.compile(r"[+-]?\d+")
 _BIG_DECIMAL = re.compile(r"[+-]?(?:\d++(?:\.\d*+)?|\.\d++)(?:[eE]([+-]?\d++))?")
-_LARGEST = 1 << 31
+_EXPONENT_BOUND = 1 << 31
 """Exponents and scales are below it."""
 
 
@@ -99,10 +99,10 @@ def parsed_decimal(text: str) -> Decimal | None:
     if match is None or (not text.isascii() and max(text) > "\uffff"):
         return None
     power = (match.group(1) or "0").lstrip("+-0") or "0"
-    if len(power) > 10 or int(power) >= _LARGEST:
+    if len(power) > 10 or int(power) >= _EXPONENT_BOUND:
         return None
     number = Decimal(text)
-    return number if scale_of(number) < _LARGEST else None
+    return number if scale_of(number) < _EXPONENT_BOUND else None
 
 
 def scale_of(number: Decimal) -> int:

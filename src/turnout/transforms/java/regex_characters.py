@@ -24,7 +24,7 @@ _CODES = {
 _PROPERTY = re.compile(r"\{([^{}]+)\}|([A-Za-z])")
 _CHARACTER_NAME = re.compile(r"\{([^}]+)\}")
 _BLANKS = " \t\n\x0b\f\r"
-_DEEPEST = 200
+_MAX_DEPTH = 200
 """Maximum nesting of groups and classes."""
 
 
@@ -61,8 +61,8 @@ class CharacterReader:
             JavaRegexError: too many are.
         """
         self._depth += 1
-        if self._depth > _DEEPEST:
-            raise self.error(f"{construct} nest deeper than {_DEEPEST}")
+        if self._depth > _MAX_DEPTH:
+            raise self.error(f"{construct} nest deeper than {_MAX_DEPTH}")
 
     def shallower(self) -> None:
         """Note that a group or class is closed."""

@@ -23,7 +23,7 @@ _UNIX_ANCHORS = _ANCHORS | {"Z": r"(?=\n?\Z)"}
 _LINEBREAK = r"(?:\r\n|[\n\x0b\f\r\x85\u2028\u2029])"
 _REFERENCE = re.compile(r"<([A-Za-z][A-Za-z0-9]*)>")
 _BACK_REFERENCE = re.compile(r"\(\?i?:\\(\d+)\)")
-_LARGEST = 1 << 31
+_INT_BOUND = 1 << 31
 _HEADS = ("<=", "<!", ":", "=", "!", ">")
 
 
@@ -82,7 +82,7 @@ class JavaRegexReader(CharacterReader):
             raise self.error(f"dangling meta character {text!r}")
         if text.startswith("{"):
             low, _, high = text[1:-1].partition(",")
-            least, most = decimal(low, _LARGEST - 1), decimal(high or low, _LARGEST - 1)
+            least, most = decimal(low, _INT_BOUND - 1), decimal(high or low, _INT_BOUND - 1)
             if least is None or most is None or most < least:
                 raise self.error("illegal repetition range")
         self.at = match.end()

@@ -76,12 +76,12 @@ NAMES = sorted(
     ),
     key=lambda zone: -len(zone.name),
 )
-_LONGEST = len(NAMES[0].name)
+_MAX_NAME_CHARACTERS = len(NAMES[0].name)
 
 
 def zone_name_at(text: str, at: int) -> tuple[int, int] | None:
     """Return the number of the zone name at *at*, in any case, and its end offset; None if none matches."""
-    upper = text[at : at + _LONGEST].upper()
+    upper = text[at : at + _MAX_NAME_CHARACTERS].upper()
     for number, zone in enumerate(NAMES):
         if upper.startswith(zone.name):
             return number, at + len(zone.name)

@@ -16,13 +16,13 @@ from turnout.routes.endpoints import KafkaSink, KafkaSource
 from turnout.runtime.endpoints.kafka_history import no_single_offset, offsets_by_topic
 from turnout.runtime.kafka_limits import KafkaLimits
 from turnout.runtime.kafka_publisher import KafkaSinkOptions
-from turnout.runtime.kafka_source import KafkaPlace, KafkaSourceOptions, place_of
+from turnout.runtime.kafka_source import KafkaPosition, KafkaSourceOptions, position_of
 from turnout.spark.endpoints import ReadOptions, SparkEndpoint
 from turnout.spark.formats.kafka.source import FORMAT, OPTIONS, KafkaDataSource
 
 if TYPE_CHECKING:
     from turnout.history.ranges import StreamRange
-    from turnout.nats.wire.positions import Place
+    from turnout.nats.wire.positions import StreamPosition
     from turnout.spark.history.recorded import RecordSpan
 
 _log = logging.getLogger(__name__)
@@ -121,11 +121,11 @@ def _splits(spark: SparkSession, settings: KafkaSourceOptions, *, streaming: boo
     return reader.format(FORMAT).option(OPTIONS, settings.encode()).load()
 
 
-def _bound(side: str, position: Place) -> KafkaPlace:
+def _bound(side: str, position: StreamPosition) -> KafkaPosition:
     """Return an end of a span as a place in topics."""
     if isinstance(position, int):
         raise ConfigError([no_single_offset(side, position)], what="bad range")
-    return offsets_by_topic(position) if isinstance(position, Mapping) else place_of(position)
+    return offsets_by_topic(position) if isinstance(position, Mapping) else position_of(position)
 
 
 def _tell_ignored(names: tuple[str, ...]) -> None:

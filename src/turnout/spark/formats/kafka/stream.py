@@ -40,7 +40,7 @@ _PAUSE_SECONDS: Final = 0.05
 _RETRY_SECONDS: Final = 0.5
 
 _Answer = TypeVar("_Answer")
-_Places = dict[TopicPartition, int]
+_NextOffsets = dict[TopicPartition, int]
 
 
 class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -50,7 +50,7 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._admin: KafkaAdmin | None = None
         self._initial: JsonObject | None = None
-        self._target: _Places | None = None
+        self._target: _NextOffsets | None = None
         self._latest: JsonObject | None = None
         self._reported: set[str] = set()
         self._revisions = AskedRevisions(options.revisions_url) if options.revisions_url else None
@@ -66,8 +66,8 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._initial is None:
             infos = self._ask(self._topics)
             ends = self._ends(infos)
-            places = self._ask(lambda admin: resolved(admin, self._options.start, infos, ends))
-            self._initial = KafkaOffsets(by_topic(places), _ids(infos)).to_json()
+            next_offsets = self._ask(lambda admin: resolved(admin, self._options.start, infos, ends))
+            self._initial = KafkaOffsets(by_topic(next_offsets), _ids(infos)).to_json()
         return self._initial
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
@@ -95,10 +95,10 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             infos = self._ask(self._topics)
             ends = self._ends(infos)
             self._latest = by_topic({name: end.next for name, end in ends.items()})
-            places = self._places(before, infos, ends)
-            tops = self._tops(places, ends)
-            if any(top > places[name] for name, top in tops.items()):
-                return self._end(start, before, places, tops, infos, limit)
+            next_offsets = self._next_offsets(before, infos, ends)
+            tops = self._tops(next_offsets, ends)
+            if any(top > next_offsets[name] for name, top in tops.items()):
+                return self._end(start, before, next_offsets, tops, infos, limit)
             if time.monotonic() > deadline:
                 # Spark compares texts, and what has changed without records is found again.
                 return start
@@ -113,7 +113,7 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: JsonObject, end: JsonObject) -> Sequence[InputPartition]:
         """Return the splits between two offsets: for a micro-batch that is done again, the same as before."""
         stop = KafkaOffsets.of_json(end)
-        begins = KafkaOffsets.of_json(start).places() | KafkaOffsets(stop.begins).places()
+        begins = KafkaOffsets.of_json(start).next_offsets() | KafkaOffsets(stop.begins).next_offsets()
         revision = self._revision(stop)
         spans = planned(begins, stop, stop.splits or self._options.partitions)
         return [KafkaSplit(span, revision) for span in spans] or [KafkaSplit(None)]
@@ -155,12 +155,12 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _ends(self, infos: Mapping[str, TopicInfo]) -> dict[TopicPartition, PartitionEnds]:
         return self._ask(lambda admin: admin.ends(partitions_of(infos)))
 
-    def _places(
+    def _next_offsets(
         self, before: KafkaOffsets, infos: Mapping[str, TopicInfo], ends: Mapping[TopicPartition, PartitionEnds]
-    ) -> _Places:
+    ) -> _NextOffsets:
         """Return where each partition is read on: topics and partitions that are new begin with all that they hold."""
-        known = before.places()
-        places = {}
+        known = before.next_offsets()
+        next_offsets = {}
         gone = {topic for topic in (*before.next, *self._options.topics) if topic not in infos}
         for topic in sorted(gone):
             self._report(_missing(topic, self._options.client.servers))
@@ -173,8 +173,8 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 upper = end.first if at < end.first else at
                 self._report(lost_records(topic, number, min(at, end.next), upper, end.first, end.next))
                 at = end.first if at < end.first else end.next
-            places[topic, number] = at
-        return places
+            next_offsets[topic, number] = at
+        return next_offsets
 
     def _report(self, failure: StreamError) -> None:
         if self._options.fail_on_data_loss:
@@ -186,28 +186,28 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # The next micro-batch
 
-    def _tops(self, places: _Places, ends: Mapping[TopicPartition, PartitionEnds]) -> _Places:
+    def _tops(self, next_offsets: _NextOffsets, ends: Mapping[TopicPartition, PartitionEnds]) -> _NextOffsets:
         tops = {name: end.next for name, end in ends.items()}
         if self._target is None:
             return tops
         # Partitions that came later belong to the next run.
-        return {name: min(top, self._target.get(name, places[name])) for name, top in tops.items()}
+        return {name: min(top, self._target.get(name, next_offsets[name])) for name, top in tops.items()}
 
     def _end(
         self,
         start: JsonObject,
         before: KafkaOffsets,
-        places: _Places,
-        tops: _Places,
+        next_offsets: _NextOffsets,
+        tops: _NextOffsets,
         infos: Mapping[str, TopicInfo],
         limit: ReadLimit,
     ) -> JsonObject:
         most = None if isinstance(limit, ReadAllAvailable) else self._options.max_records
         # No checkpoint has the place where a query begins. One that dies in this micro-batch does it again from here.
-        known = {} if start == self._initial else before.places()
-        begins = {name: at for name, at in places.items() if known.get(name) != at}
+        known = {} if start == self._initial else before.next_offsets()
+        begins = {name: at for name, at in next_offsets.items() if known.get(name) != at}
         end = replace(
-            admitted(places, tops, most),
+            admitted(next_offsets, tops, most),
             ids=_ids(infos),
             begins=by_topic(begins),
             splits=self._options.partitions,

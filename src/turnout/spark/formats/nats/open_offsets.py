@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-_OPEN: Final = ".open"
+_OPEN_SUFFIX: Final = ".open"
 
 LARGE_BACKLOG: Final = 50_000
 """With more records than this to catch up with, micro-batches have an end: they cost less by record."""
@@ -22,13 +22,13 @@ _SMALL_BACKLOG: Final = 10_000
 def number_in(offset: Mapping[str, int], stream: str | None = None) -> int | None:
     """Return the number of the open split in an offset, of any stream or of one; None if there is none."""
     if stream is not None:
-        return offset.get(f"{stream}{_OPEN}")
-    return next((number for name, number in offset.items() if name.endswith(_OPEN)), None)
+        return offset.get(f"{stream}{_OPEN_SUFFIX}")
+    return next((number for name, number in offset.items() if name.endswith(_OPEN_SUFFIX)), None)
 
 
 def opened(starts: Mapping[str, int], number: int) -> dict[str, int]:
     """Return the offset of an open split that begins at *starts*."""
-    return {**starts, **{f"{stream}{_OPEN}": number for stream in starts}}
+    return {**starts, **{f"{stream}{_OPEN_SUFFIX}": number for stream in starts}}
 
 
 def closed(offset: dict[str, int], starts: Mapping[str, int]) -> dict[str, int]:
