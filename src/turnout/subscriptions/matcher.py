@@ -16,7 +16,8 @@ from turnout.subscriptions.index.anchor_costs import Costs
 from turnout.subscriptions.index.background_task import BackgroundTask
 from turnout.subscriptions.index.buckets import TooManyError
 from turnout.subscriptions.index.build import enabled
-from turnout.subscriptions.index.index import DictionaryCache, Index, Layer
+from turnout.subscriptions.index.dictionary import DictionaryCache
+from turnout.subscriptions.index.index import Index, Layer
 from turnout.subscriptions.index.match_any import any_of
 from turnout.subscriptions.index.match_one import Single, single_of
 from turnout.subscriptions.index.match_result import Answer, Answers, answer_of

@@ -173,3 +173,16 @@ class ValueDictionaries:
     def full(self, keys: Iterable[str]) -> bool:
         """Return True if a new generation is due."""
         return any(dictionary.full for key in keys if (dictionary := self._dictionaries.get(key)) is not None)
+
+
+class DictionaryCache:
+    """Value dictionaries shared by the indexes of several revisions, so that a new one starts warm."""
+
+    def __init__(self) -> None:
+        self._dictionaries = ValueDictionaries()
+
+    def dictionaries(self, keys: Iterable[str]) -> ValueDictionaries:
+        """The present generation of books."""
+        if self._dictionaries.full(keys):
+            self._dictionaries = ValueDictionaries()
+        return self._dictionaries

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple, TypeAlias, cast
 
@@ -12,17 +11,23 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from turnout.conditions.evaluate import parsed_number
 from turnout.epoch import milliseconds_now
-from turnout.multivalued import ANY_KEY, Expanded, Metadata, Multivalued, Texts, by_leaf_keys, is_plain_key
+from turnout.multivalued import ANY_KEY, Expanded, Metadata, Multivalued, by_leaf_keys, is_plain_key
 from turnout.subscriptions.index.anchor_costs import Costs
 from turnout.subscriptions.index.any_value import AnyCodes, asks_numbers, matched_any
 from turnout.subscriptions.index.buckets import Indices, TooManyError, expanded, indices_of
 from turnout.subscriptions.index.build import build
-from turnout.subscriptions.index.dictionary import Column, ValueDictionaries
+from turnout.subscriptions.index.dictionary import Column, DictionaryCache, ValueDictionaries
 from turnout.subscriptions.index.match_batch import joined, matched
 from turnout.subscriptions.index.match_one import MOST_CANDIDATES, single_of
 from turnout.subscriptions.index.match_several import several_of
+from turnout.subscriptions.index.message_columns import (
+    columns_of,
+    columns_of_expanded,
+    has_number,
+    have_several,
+    messages_of,
+)
 from turnout.subscriptions.index.segment import Segment
 from turnout.subscriptions.index.text_arrays import integers
 from turnout.subscriptions.model import Subscription
@@ -77,19 +82,6 @@ class Layer(NamedTuple):
 
     segment: Segment
     gone: NDArray[np.bool_] | None = None
-
-
-class DictionaryCache:
-    """Value dictionaries shared by the indexes of several revisions, so that a new one starts warm."""
-
-    def __init__(self) -> None:
-        self._dictionaries = ValueDictionaries()
-
-    def dictionaries(self, keys: Iterable[str]) -> ValueDictionaries:
-        """The present generation of books."""
-        if self._dictionaries.full(keys):
-            self._dictionaries = ValueDictionaries()
-        return self._dictionaries
 
 
 class Index:
@@ -188,23 +180,23 @@ class Index:
         if of_any is None or not of_any.several or len(rows) <= _FEW_ROWS:
             return self._of_some_several(columns, rows, several)
         others = [column for column in several if column is not of_any]
-        separate = _have_several(others, rows)
+        separate = have_several(others, rows)
         if self._numbers_of_any:
-            separate |= np.array([_has_number(of_any.values[row]) for row in rows.tolist()], np.bool_)
+            separate |= np.array([has_number(of_any.values[row]) for row in rows.tolist()], np.bool_)
         found = self._of_many(columns, rows[~separate], whole=False)
         return _merged(found, self._of_several_rows(columns, rows[separate]))
 
     def _of_single(self, columns: Mapping[str, Column], rows: Indices, *, whole: bool) -> Matches:
         """Match rows without several values of a key."""
         if len(rows) <= _FEW_ROWS:
-            few = self._of_few(_messages_of(columns, self.keys, rows.tolist()))
+            few = self._of_few(messages_of(columns, self.keys, rows.tolist()))
             if few is not None:
                 return Matches(rows.take(few.rows), few.subscriptions)
         return self._of_many(columns, rows, whole=whole)
 
     def _of_some_several(self, columns: Mapping[str, Column], rows: Indices, several: Sequence[Column]) -> Matches:
         """Match rows of which some have several values of a key: these one after another, the others as ever."""
-        separate = _have_several(several, rows)
+        separate = have_several(several, rows)
         # With at most one value of each key, `AnyCodes`, which knows no numbers, is not needed.
         single = {key: column._replace(several=False) for key, column in columns.items()}
         found = self._of_single(single, rows[~separate], whole=False)
@@ -213,7 +205,7 @@ class Index:
     def _of_several_rows(self, columns: Mapping[str, Column], rows: Indices) -> Matches:
         """Match rows with several values of a key, one after another."""
         few = rows.tolist()
-        return self._of_several(few, map(Expanded, _messages_of(columns, self.keys, few)))
+        return self._of_several(few, map(Expanded, messages_of(columns, self.keys, few)))
 
     def _of_several(self, rows: Iterable[int], messages: Iterable[Multivalued]) -> Matches:
         """Match messages of which keys have several values, one after another."""
@@ -231,7 +223,7 @@ class Index:
     ) -> Matches:
         """Return the subscriptions that each message, given by its metadata, matches; see `match`."""
         if self._special:
-            columns = _columns_of_expanded([by_leaf_keys(message, self._special) for message in messages], self.keys)
+            columns = columns_of_expanded([by_leaf_keys(message, self._special) for message in messages], self.keys)
             return self.match(columns, len(messages), times=times, now=now)
         if Multivalued not in set(map(type, messages)):
             return self._current(self._of_messages(cast("_Messages", messages)), times, now)
@@ -244,7 +236,7 @@ class Index:
     def _of_messages(self, messages: _Messages) -> Matches:
         """Match messages without several values of a key."""
         few = self._of_few(messages) if len(messages) <= _FEW_ROWS else None
-        return few or self._of_many(_columns_of(messages, self.keys), np.arange(len(messages)), whole=True)
+        return few or self._of_many(columns_of(messages, self.keys), np.arange(len(messages)), whole=True)
 
     def _current(self, matches: Matches, times: RecordTimes, now: int | None) -> Matches:
         """Return the matches without those of expired subscriptions."""
@@ -437,62 +429,6 @@ def _merged(first: Matches, second: Matches) -> Matches:
     rows = np.concatenate([first.rows, second.rows])
     order = np.argsort(rows, kind="stable")
     return Matches(rows.take(order), np.concatenate([first.subscriptions, second.subscriptions]).take(order))
-
-
-def _have_several(columns: Iterable[Column], rows: Indices) -> NDArray[np.bool_]:
-    """Return a mask of the rows with several values in one of the columns."""
-    listed = rows.tolist()
-    mask = np.zeros(len(rows), np.bool_)
-    for column in columns:
-        values = column.values
-        mask |= np.fromiter((type(values[row]) is tuple for row in listed), np.bool_, len(rows))
-    return mask
-
-
-def _has_number(texts: Texts | None) -> bool:
-    values = () if texts is None else (texts,) if isinstance(texts, str) else texts
-    return any(parsed_number(value) is not None for value in values)
-
-
-def _columns_of(messages: Sequence[Metadata], keys: Collection[str]) -> dict[str, Column]:
-    """Return the metadata of messages by key, as far as conditions look at it."""
-    first = messages[0] if messages else {}
-    # Mostly all messages have the keys of the first one.
-    columns = {key: _values_of(messages, key) for key in keys if key in first}
-    if len(columns) < len(keys):
-        present = set().union(*messages)
-        others = [key for key in keys if key in present and key not in columns]
-        columns |= {key: [message.get(key) for message in messages] for key in others}
-    return {key: Column(values) for key, values in columns.items()}
-
-
-def _columns_of_expanded(messages: Sequence[Metadata], keys: Collection[str]) -> dict[str, Column]:
-    """Return the columns of messages of which keys may have several values."""
-    columns = _columns_of(messages, keys)
-    return {key: column._replace(several=tuple in set(map(type, column.values))) for key, column in columns.items()}
-
-
-def _values_of(messages: Sequence[Metadata], key: str) -> Sequence[Texts | None]:
-    try:
-        return list(map(itemgetter(key), messages))
-    except KeyError:
-        return [message.get(key) for message in messages]
-
-
-def _messages_of(columns: Mapping[str, Column], keys: Iterable[str], rows: Iterable[int]) -> list[dict[str, str]]:
-    """Return the metadata of rows, as far as conditions look at it."""
-    present = [(key, column.values, column.text) for key in keys if (column := columns.get(key)) is not None]
-    messages = []
-    for row in rows:
-        message = {}
-        for key, values, text in present:
-            value = values[row]
-            if value is not None and text is not None:
-                value = text(value)
-            if value is not None:
-                message[key] = value
-        messages.append(message)
-    return messages
 
 
 def _of_layer(layer_of: NDArray[np.int64], number: int, layers: int) -> NDArray[np.int64] | slice:

@@ -1,0 +1,71 @@
+"""Metadata of messages as columns of a batch, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from operator import itemgetter
+
+import numpy as np
+from numpy.typing import NDArray
+
+from turnout.conditions.evaluate import parsed_number
+from turnout.multivalued import Metadata, Texts
+from turnout.subscriptions.index.buckets import Indices
+from turnout.subscriptions.index.dictionary import Column
+
+
+def have_several(columns: Iterable[Column], rows: Indices) -> NDArray[np.bool_]:
+    """Return a mask of the rows with several values in one of the columns."""
+    listed = rows.tolist()
+    mask = np.zeros(len(rows), np.bool_)
+    for column in columns:
+        values = column.values
+        mask |= np.fromiter((type(values[row]) is tuple for row in listed), np.bool_, len(rows))
+    return mask
+
+
+def has_number(texts: Texts | None) -> bool:
+    """Return True if one of the texts is a number."""
+    values = () if texts is None else (texts,) if isinstance(texts, str) else texts
+    return any(parsed_number(value) is not None for value in values)
+
+
+def columns_of(messages: Sequence[Metadata], keys: Collection[str]) -> dict[str, Column]:
+    """Return the metadata of messages by key, as far as conditions look at it."""
+    first = messages[0] if messages else {}
+    # Mostly all messages have the keys of the first one.
+    columns = {key: _values_of(messages, key) for key in keys if key in first}
+    if len(columns) < len(keys):
+        present = set().union(*messages)
+        others = [key for key in keys if key in present and key not in columns]
+        columns |= {key: [message.get(key) for message in messages] for key in others}
+    return {key: Column(values) for key, values in columns.items()}
+
+
+def columns_of_expanded(messages: Sequence[Metadata], keys: Collection[str]) -> dict[str, Column]:
+    """Return the columns of messages of which keys may have several values."""
+    columns = columns_of(messages, keys)
+    return {key: column._replace(several=tuple in set(map(type, column.values))) for key, column in columns.items()}
+
+
+def _values_of(messages: Sequence[Metadata], key: str) -> Sequence[Texts | None]:
+    try:
+        return list(map(itemgetter(key), messages))
+    except KeyError:
+        return [message.get(key) for message in messages]
+
+
+def messages_of(columns: Mapping[str, Column], keys: Iterable[str], rows: Iterable[int]) -> list[dict[str, str]]:
+    """Return the metadata of rows, as far as conditions look at it."""
+    present = [(key, column.values, column.text) for key in keys if (column := columns.get(key)) is not None]
+    messages = []
+    for row in rows:
+        message = {}
+        for key, values, text in present:
+            value = values[row]
+            if value is not None and text is not None:
+                value = text(value)
+            if value is not None:
+                message[key] = value
+        messages.append(message)
+    return messages
