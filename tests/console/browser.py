@@ -91,10 +91,14 @@ def text_of(driver: webdriver.Chrome, selector: str) -> str:
 
 
 def fill(driver: webdriver.Chrome, selector: str, text: str) -> None:
-    """Type a text instead of what a field holds."""
+    """Type a text instead of what a field holds; several lines are pasted, as editors indent those that are typed."""
     field = driver.find_element(By.CSS_SELECTOR, selector)
     field.clear()
-    field.send_keys(text)
+    if "\n" in text.rstrip("\n"):
+        field.click()
+        driver.execute_script("document.execCommand('insertText', false, arguments[0])", text)
+    else:
+        field.send_keys(text)
 
 
 def press(driver: webdriver.Chrome, selector: str, *, confirmed: bool = False) -> None:
