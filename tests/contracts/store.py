@@ -233,7 +233,7 @@ class OwnerContract:
             "keep": True,
             "project": project,
         }
-        store.create(subscription(id="a", enabled=False, keep=True, **others))
+        store.create(subscription(id="a", enabled=False, **others))
         store.create(subscription(id="b"))
         (found,) = store.search_by_metadata({}, limit=1).items
         first, second = store.snapshot()

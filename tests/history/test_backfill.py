@@ -70,7 +70,7 @@ def late(scene: Scene, tmp_path: Path) -> Iterator[Late]:
 
 def test_those_who_miss_the_same_are_served_together(late: Late, monkeypatch: pytest.MonkeyPatch) -> None:
     """Up to the position of the run, in parts, and then up to the seam; a time before all records is the first."""
-    monkeypatch.setattr(backfill, "_AT_ONCE", 15)
+    monkeypatch.setattr(backfill, "_PART_SEQUENCES", 15)
     late.create("a", "earliest")
     late.create("b", datetime(2020, 1, 1, tzinfo=UTC).isoformat())
     late.create("c", 18)

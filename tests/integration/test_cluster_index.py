@@ -36,12 +36,12 @@ from pyspark.sql import SparkSession
 spark = SparkSession.builder.getOrCreate()
 spark.sparkContext.addPyFile(sys.argv[3])
 from turnout import Route
-from turnout.runtime.index.location import IndexPlace
+from turnout.runtime.index.location import IndexLocation
 from turnout.runtime.index.server import IndexServer
 from turnout.spark.running.job import run
 
 # The workers are on this machine as well: they are to take it for another one.
-here, given, fetched = IndexPlace.at, IndexServer._file, collections.Counter()
+here, given, fetched = IndexLocation.at, IndexServer._file, collections.Counter()
 def elsewhere(folder, url=None):
     return dataclasses.replace(here(folder, url), folder="/not/on/this/host")
 def counted(self, revision, name):
@@ -50,7 +50,7 @@ def counted(self, revision, name):
         with open("fetched", "w") as file:
             file.write(str(min(fetched.values())))
     return given(self, revision, name)
-IndexPlace.at, IndexServer._file = staticmethod(elsewhere), counted
+IndexLocation.at, IndexServer._file = staticmethod(elsewhere), counted
 revisions = []
 result = run(Route.load(sys.argv[1]), spark, once=True, checkpoint=sys.argv[2],
     on_progress=lambda progress: revisions.append(progress.revision))

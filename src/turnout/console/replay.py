@@ -42,7 +42,7 @@ class StreamReplay:
 def position_of(written: str) -> Start:
     """Parse a start position; a number is a sequence.
 
-    >>> place_of("4711"), place_of(" latest ")
+    >>> position_of("4711"), position_of(" latest ")
     (4711, 'latest')
     """
     text = written.strip()

@@ -151,7 +151,7 @@ def _java_options(java: Java) -> list[str]:
 
 @contextmanager
 def route_session(route: Route, *, master: str = "local[*]", log: Path | None = None) -> Iterator[SparkSession]:
-    """A session with the route's own Spark properties, stopped at the end.
+    """A session with the route's own Spark properties, stopped at the end; one that was there before is not stopped.
 
     Args:
         route: whose ``spark`` block is applied.
@@ -163,14 +163,15 @@ def route_session(route: Route, *, master: str = "local[*]", log: Path | None = 
         conf = {**_needs(route), **asking_less(route), **route.spark}
         carrier = reads_splits(route.source) and master.startswith("local")
         slots = with_open_slots(master, [route])
+        is_ours = SparkSession.getActiveSession() is None
         session = build_session(route.name, master=slots, conf=conf, carrier=carrier)
     try:
         yield session
     finally:
-        if how_jvm_ended(session) is None:
-            session.stop()
-        else:
+        if how_jvm_ended(session) is not None:
             forget_jvm(session)
+        elif is_ours:
+            session.stop()
 
 
 def server_session(
