@@ -96,7 +96,7 @@ def test_a_poisoned_record_is_found_explained_mended_redriven_and_delivered(
     fill(driver, "#text", text.replace("amount:int32", "amount:float64"))
     press(driver, "form[action$='/check'] button")
     until(driver, lambda _: "goes on from its checkpoint" in text_of(driver, "#checked"))
-    press(driver, "#checked form button")
+    press(driver, "#checked form[data-json] button")
     until(driver, lambda _: "amount:float64" in text_of(driver, ".code"))
     until(driver, lambda _: text_of(driver, STATE) == "running", SECONDS)
 
