@@ -42,10 +42,10 @@ def activity_of(state: State, route: str, period: Period) -> Activity:
     total = sum((one.counts for one in counts), Counts())
     recent, seconds = recent_of(state, route, period.now) if period.until is None else (total, float(period.seconds))
     traffic = RecentTraffic(total, recent, seconds, [], [])
-    return Activity([*_of_counts(counts, period), *_of_pace(pace, period)], traffic)
+    return Activity([*_of_counts(counts, total, period), *_of_pace(pace, period)], traffic)
 
 
-def _of_counts(counts: Sequence[MinuteCounts], period: Period) -> list[Chart]:
+def _of_counts(counts: Sequence[MinuteCounts], total: Counts, period: Period) -> list[Chart]:
     steps = _every_step(counts, period)
     delivery = [(one.at, one.counts.flow.delivery) for one in counts]
     waits = [_series(name, [(at, took.quantile(share)) for at, took in delivery]) for name, share in _QUANTILES]
@@ -54,14 +54,14 @@ def _of_counts(counts: Sequence[MinuteCounts], period: Period) -> list[Chart]:
         _chart("Records in, messages out", throughput, period, rate),
         _chart("Errors", [_rates(name, steps, count) for name, count in _LOSSES], period, rate),
         _chart("From publishing to acknowledged", waits, period, span),
-        _chart("Time of each stage for 1,000 records", _of_stages(counts), period, span),
+        _chart("Time of each stage for 1,000 records", _of_stages(counts, total), period, span),
     ]
 
 
-def _of_stages(counts: Sequence[MinuteCounts]) -> list[Series]:
+def _of_stages(counts: Sequence[MinuteCounts], total: Counts) -> list[Series]:
     """Return the stages that took most time, the largest first."""
-    total = sum((one.counts for one in counts), Counts()).flow.seconds
-    names = sorted(total, key=lambda name: (-total[name], name))[:_STAGES]
+    seconds = total.flow.seconds
+    names = sorted(seconds, key=lambda name: (-seconds[name], name))[:_STAGES]
     read = [one for one in counts if one.counts.read]
     return [_series(name, [(one.at, _per_thousand(name, one.counts)) for one in read]) for name in names]
 

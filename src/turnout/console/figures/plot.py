@@ -70,13 +70,8 @@ def plot(series: Sequence[Series], begin: float, end: float, *, title: str, show
 
 def _label(line: Series, shown: Callable[[float], str]) -> str:
     """Return the text alternative of a line."""
-    return (
-        f"{_named(line.name, shown(line.points[-1].value))} last, {shown(max(line.points, key=_value).value)} at most"
-    )
-
-
-def _value(point: Point) -> float:
-    return point.value
+    last, most = line.points[-1].value, max(point.value for point in line.points)
+    return f"{_named(line.name, shown(last))} last, {shown(most)} at most"
 
 
 def _named(name: str, text: str) -> str:

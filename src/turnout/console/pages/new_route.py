@@ -6,12 +6,10 @@ from fastapi import Request
 from fastapi.responses import HTMLResponse
 from pydantic import Field
 
-from turnout.console.first_offset import meaning_of
-from turnout.console.pages.route import mistakes_of
+from turnout.console.pages.route import accepted, mistakes_of
 from turnout.console.render import page, page_router
 from turnout.console.route_templates import TEMPLATES
 from turnout.errors import RouteError
-from turnout.server.compatibility import is_safe
 from turnout.server.rest.dependencies import PartsDep, Writes
 from turnout.server.rest.models import RequestForm
 from turnout.server.rest.store_calls import asks_servers
@@ -53,15 +51,4 @@ def check(form: NewRouteForm, request: Request, parts: PartsDep, _: Writes) -> H
     if taken:
         problem = {"line": None, "text": f"name: there is a route {route.name} already: change it on its page"}
         return page(request, "_checked.html", context, mistakes=[problem], name=route.name)
-    changes = parts.routes.changes(route)
-    return page(
-        request,
-        "_checked.html",
-        meaning_of(route, changes),
-        context,
-        mistakes=[],
-        name=route.name,
-        summary=route.summary(),
-        notes=[*route.notes, *route.errors.notes()],
-        unsafe=not is_safe(changes),
-    )
+    return page(request, "_checked.html", accepted(route, parts), context, name=route.name)

@@ -120,16 +120,11 @@ def check(name: str, form: CheckForm, request: Request, parts: PartsDep, _: Writ
         route = _read(form.text, entry, parts)
     except RouteError as wrong:
         return page(request, "_checked.html", context, mistakes=mistakes_of(wrong))
-    changes = parts.routes.changes(route)
     return page(
         request,
         "_checked.html",
-        meaning_of(route, changes),
+        accepted(route, parts),
         context,
-        mistakes=[],
-        summary=route.summary(),
-        notes=[*route.notes, *route.errors.notes()],
-        unsafe=not is_safe(changes),
         lines=difference(entry.version.text if entry.version else entry.file.text, form.text),
         compared=entry.version is not None and entry.version.route.source.keeps_history,
     )
@@ -143,6 +138,18 @@ def effect(name: str, form: EffectForm, request: Request, parts: PartsDep, princ
     new = _read(form.text, entry, parts)
     report = effect_of(route_of(entry), new, form.count, parts.matchers, masked=is_masked(principal))
     return page(request, "_effect.html", report=report, report_lines=list(map(masked_url, report_lines(report))))
+
+
+def accepted(route: Route, parts: Parts) -> dict[str, object]:
+    """Return what ``_checked.html`` shows of a route that has no mistakes: what it does, and what its change means."""
+    changes = parts.routes.changes(route)
+    return {
+        **meaning_of(route, changes),
+        "mistakes": [],
+        "summary": route.summary(),
+        "notes": [*route.notes, *route.errors.notes()],
+        "unsafe": not is_safe(changes),
+    }
 
 
 def mistakes_of(wrong: RouteError) -> list[dict[str, object]]:
