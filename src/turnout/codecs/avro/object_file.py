@@ -6,6 +6,7 @@ import bz2
 import lzma
 import zlib
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Final
 
 from turnout.codecs.avro.reading import MalformedError, reader_of
@@ -90,45 +91,44 @@ def _values(read: Callable[[bytes, int], tuple[DynamicValue, int]], data: bytes,
     return values
 
 
-def _limited(data: bytes, size: int) -> bytes:
+@contextmanager
+def _as_malformed(*failures: type[Exception]) -> Iterator[None]:
+    try:
+        yield
+    except failures as wrong:
+        raise MalformedError(f"it cannot be unpacked: {wrong}") from None
+
+
+def _check_size(size: int) -> None:
     if size > MAX_BLOCK:
         raise MalformedError(f"expected at most {MAX_BLOCK} bytes unpacked, found more")
+
+
+def _limited(data: bytes) -> bytes:
+    _check_size(len(data))
     return data
 
 
 def _deflate(data: bytes) -> bytes:
-    try:
-        unpacked = zlib.decompressobj(-15).decompress(data, MAX_BLOCK + 1)
-    except zlib.error as wrong:
-        raise MalformedError(f"it cannot be unpacked: {wrong}") from None
-    return _limited(unpacked, len(unpacked))
+    with _as_malformed(zlib.error):
+        return _limited(zlib.decompressobj(-15).decompress(data, MAX_BLOCK + 1))
 
 
 def _bzip2(data: bytes) -> bytes:
-    try:
-        unpacked = bz2.BZ2Decompressor().decompress(data, MAX_BLOCK + 1)
-    except (OSError, EOFError) as wrong:
-        raise MalformedError(f"it cannot be unpacked: {wrong}") from None
-    return _limited(unpacked, len(unpacked))
+    with _as_malformed(OSError, EOFError):
+        return _limited(bz2.BZ2Decompressor().decompress(data, MAX_BLOCK + 1))
 
 
 def _xz(data: bytes) -> bytes:
-    try:
-        unpacked = lzma.LZMADecompressor(memlimit=MAX_BLOCK).decompress(data, MAX_BLOCK + 1)
-    except (lzma.LZMAError, EOFError) as wrong:
-        raise MalformedError(f"it cannot be unpacked: {wrong}") from None
-    return _limited(unpacked, len(unpacked))
+    with _as_malformed(lzma.LZMAError, EOFError):
+        return _limited(lzma.LZMADecompressor(memlimit=MAX_BLOCK).decompress(data, MAX_BLOCK + 1))
 
 
 def _zstandard(data: bytes) -> bytes:
     import pyarrow as pa
 
-    try:
-        with pa.CompressedInputStream(pa.BufferReader(data), "zstd") as stream:
-            unpacked = stream.read(MAX_BLOCK + 1)
-    except OSError as wrong:
-        raise MalformedError(f"it cannot be unpacked: {wrong}") from None
-    return _limited(unpacked, len(unpacked))
+    with _as_malformed(OSError), pa.CompressedInputStream(pa.BufferReader(data), "zstd") as stream:
+        return _limited(stream.read(MAX_BLOCK + 1))
 
 
 def _snappy(data: bytes) -> bytes:
@@ -153,11 +153,9 @@ def _lz4(data: bytes) -> bytes:
 def _raw(codec: str, data: bytes, size: int) -> bytes:
     import pyarrow as pa
 
-    _limited(data, size)
-    try:
+    _check_size(size)
+    with _as_malformed(OSError, pa.ArrowInvalid):
         unpacked: bytes = pa.decompress(data, size, codec, asbytes=True)
-    except (OSError, pa.ArrowInvalid) as wrong:
-        raise MalformedError(f"it cannot be unpacked: {wrong}") from None
     return unpacked
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -104,25 +104,22 @@ class BackfillLedger:
     def see_all(self, subscriptions: Iterable[Subscription]) -> None:
         """Note what these versions miss, and forget all other subscriptions."""
         with self._lock:
-            known = {*self._starts, *(row.id for row in self._missed.values())}
-            present = set()
-            relevant = []
-            for subscription in subscriptions:
-                if subscription.id in known:
-                    present.add(subscription.id)
-                    relevant.append(subscription)
-                elif subscription.start is not None or subscription.keep:
-                    relevant.append(subscription)
-            self._note(relevant, known - present)
+            known = self._known()
+            relevant = _relevant(subscriptions, known)
+            self._note(relevant, known - {one.id for one in relevant})
 
     def see(self, changes: Changes) -> None:
         """Note what changed versions miss; seeing the same twice does no harm."""
         with self._lock:
-            known = {*self._starts, *(row.id for row in self._missed.values())}
-            created = [one for one in changes.created if one.start is not None or one.keep or one.id in known]
+            known = self._known()
+            created = _relevant(changes.created, known)
             self._note(created, (known & {*changes.deleted_ids}) - {one.id for one in created})
 
-    def _note(self, versions: Iterable[Subscription], gone: Iterable[str]) -> None:
+    def _known(self) -> set[str]:
+        """Return the ids of which something is noted."""
+        return {*self._starts, *(row.id for row in self._missed.values())}
+
+    def _note(self, versions: Collection[Subscription], gone: Collection[str]) -> None:
         if not versions and not gone:
             return
         database = self._open()
@@ -230,6 +227,11 @@ class BackfillLedger:
             self.remove(row.number)
         self._execute("DELETE FROM starts WHERE id = ?", id_)
         self._starts.pop(id_, None)
+
+
+def _relevant(versions: Iterable[Subscription], known: Collection[str]) -> list[Subscription]:
+    """Return the versions that miss something, or of which something is noted."""
+    return [one for one in versions if one.start is not None or one.keep or one.id in known]
 
 
 def _missed(

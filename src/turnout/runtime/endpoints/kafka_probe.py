@@ -9,14 +9,13 @@ from turnout.errors import StreamError
 from turnout.kafka.admin import KafkaAdmin
 from turnout.routes.endpoints import KafkaSink, KafkaSource
 from turnout.routes.values import listed
-from turnout.runtime.endpoints.adapter import CheckOutput, EndpointProbe
+from turnout.runtime.endpoints.adapter import CheckOutput, EndpointProbe, shown_topics
 from turnout.runtime.endpoints.kafka_history import KafkaHistory, hasty
 from turnout.runtime.kafka_source import KafkaSourceOptions
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_SHOWN_TOPICS: Final = 5
 _DENIED: Final = 403
 _NOT_FOUND: Final = 404
 
@@ -87,19 +86,14 @@ class KafkaProbe(EndpointProbe):
             return f"all {len(topics):,} topics of the sample and the dead letters exist"
         creates = self._open.creates_topics()
         if creates is False:
-            raise StreamError(f"{_some(missing)}: no such topic, and brokers create none", code=_NOT_FOUND)
+            raise StreamError(f"{shown_topics(missing)}: no such topic, and brokers create none", code=_NOT_FOUND)
         how = "brokers create them" if creates else "whether brokers create them could not be asked"
-        return f"{_some(missing)}: not there yet; {how}"
+        return f"{shown_topics(missing)}: not there yet; {how}"
 
     def _may_write(self, topics: Sequence[str]) -> str:
         found = self._open.existing(topics)
         refused = [name for name, info in found.items() if info.writable is False]
         if refused:
-            raise StreamError(f"the user may not write to {_some(refused)}", code=_DENIED)
+            raise StreamError(f"the user may not write to {shown_topics(refused)}", code=_DENIED)
         known = [name for name, info in found.items() if info.writable is not None]
         return f"{len(known):,} topics may be written to" if known else "no topic to ask for"
-
-
-def _some(names: Sequence[str]) -> str:
-    more = len(names) - _SHOWN_TOPICS
-    return ", ".join(names[:_SHOWN_TOPICS]) + (f" and {more:,} more" if more > 0 else "")

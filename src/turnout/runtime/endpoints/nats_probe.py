@@ -22,11 +22,10 @@ from turnout.nats.wire import (
 )
 from turnout.nats.wire.rows import with_stream
 from turnout.routes.endpoints import NatsSink, NatsSource
-from turnout.runtime.endpoints.adapter import CheckOutput, EndpointProbe
+from turnout.runtime.endpoints.adapter import SHOWN_TOPICS, CheckOutput, EndpointProbe, shown_topics
 from turnout.subjects import matches
 from turnout.untrusted import JsonMapping, JsonObject
 
-_SHOWN_TOPICS = 5
 _MOST_TOPICS = 100
 _DENIED = 403
 _NOT_FOUND = 404
@@ -119,7 +118,7 @@ class NatsProbe(EndpointProbe):
             if failure.err_code != _STREAM_NOT_FOUND:
                 raise
             there = self._streams({})
-            known = f"; there are {', '.join(there[:_SHOWN_TOPICS])}" if there else ""
+            known = f"; there are {', '.join(there[:SHOWN_TOPICS])}" if there else ""
             raise StreamError(f"there is no stream {stream!r}{known}", code=_NOT_FOUND) from None
 
     def _try_consumer(self, span: Range) -> None:
@@ -166,11 +165,11 @@ class NatsProbe(EndpointProbe):
         lost = [topic for topic, names in owners.items() if not names or (stream is not None and stream not in names)]
         if lost:
             whose = "no stream" if stream is None else f"not the stream {stream}"
-            raise StreamError(f"{_some(lost)}: {whose} takes messages there", code=_NOT_FOUND)
+            raise StreamError(f"{shown_topics(lost)}: {whose} takes messages there", code=_NOT_FOUND)
         if not owners:
             return "there is no topic to ask for: no record was sampled"
         streams = sorted({name for names in owners.values() for name in names})
-        return f"{len(owners):,} topics of the sample and the dead letters belong to {_some(streams)}"
+        return f"{len(owners):,} topics of the sample and the dead letters belong to {shown_topics(streams)}"
 
     def _streams(self, request: Mapping[str, object]) -> list[str]:
         return list(self._open.api("STREAM.NAMES", request).get("streams") or ())
@@ -189,7 +188,8 @@ class NatsProbe(EndpointProbe):
         publish = (user.get("permissions") or {}).get("publish") or {}
         refused = [topic for topic in topics if not _allowed(topic, publish)]
         if refused:
-            raise StreamError(f"the user {user.get('user', '')!r} may not publish to {_some(refused)}", code=_DENIED)
+            problem = f"the user {user.get('user', '')!r} may not publish to {shown_topics(refused)}"
+            raise StreamError(problem, code=_DENIED)
         return f"{len(topics):,} topics may be published to" if topics else "no topic to ask for"
 
 
@@ -198,8 +198,3 @@ def _allowed(topic: str, permissions: JsonMapping) -> bool:
     if any(matches(subject, topic) for subject in deny):
         return False
     return not allow or any(matches(subject, topic) for subject in allow)
-
-
-def _some(names: Sequence[str]) -> str:
-    more = len(names) - _SHOWN_TOPICS
-    return ", ".join(names[:_SHOWN_TOPICS]) + (f" and {more:,} more" if more > 0 else "")
