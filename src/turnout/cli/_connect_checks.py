@@ -119,7 +119,7 @@ class _Probing:
                 yield self._attempt(f"{name}, {label}", check)
 
     def _topics(self, number: int) -> set[str]:
-        """Return the topics of the sink at index *place*: those of the sample's messages, and the dead letter's."""
+        """Return the topics of the sink at index *number*: those of the sample's messages, and the dead letter's."""
         topics = set(self.topics.get(number, ()))
         if self.route.dead_letter is not None:
             sink, colon, topic = self.route.dead_letter.topic.partition(":")

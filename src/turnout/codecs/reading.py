@@ -163,14 +163,14 @@ class Reader:
         blocks = self._blocks(np.delete(rows, failed) if failed else rows, members)
         if not failed:
             return blocks, {}
-        values, value_rows, errors = [], [], {}
-        for row in failed:
+        values, read, errors = [], [], {}
+        for index in failed:
             try:
-                values.append(self._node.slow(json_text(texts[row])))
-                value_rows.append(row)
+                values.append(self._node.slow(json_text(texts[index])))
+                read.append(index)
             except Misfit as misfit:
-                errors[int(rows[row])] = RecordError(f"the value is not of its schema: {misfit}")
-        return blocks + (group(rows[value_rows], self.schema, values) if values else []), errors
+                errors[int(rows[index])] = RecordError(f"the value is not of its schema: {misfit}")
+        return blocks + (group(rows[read], self.schema, values) if values else []), errors
 
     def _strictly(self, read: Callable[[bytes], Value], texts: Sequence[bytes]) -> tuple[NewColumn, list[int]]:
         """Read strictly, by column where the schema is a struct; return values and the indices of other texts."""
@@ -181,7 +181,7 @@ class Reader:
         failed: list[int] = []
         for start in range(0, len(texts), _CHUNK):
             members = []
-            failed += [start + row for row in _read_all(read, texts[start : start + _CHUNK], members)]
+            failed += [start + index for index in _read_all(read, texts[start : start + _CHUNK], members)]
             for column, values in zip(columns, zip(*map(astuple, members), strict=True), strict=False):
                 column.extend(values)
         return columns, failed
@@ -232,9 +232,8 @@ class SchemalessReader:
             members: NewColumn = []
             failed = _read_all(self._strict, chunk, members)
             wrong = self._insert_slowly(chunk, failed, members) if failed else {}
-            errors |= {int(rows[start + row]): error for row, error in wrong.items()}
-            value_rows = [start + row for row in range(len(chunk)) if row not in wrong]
-            shapes.add(value_rows, members)
+            errors |= {int(rows[start + index]): error for index, error in wrong.items()}
+            shapes.add([start + index for index in range(len(chunk)) if index not in wrong], members)
         return shapes.blocks(rows), errors
 
     def _insert_slowly(
@@ -242,11 +241,11 @@ class SchemalessReader:
     ) -> dict[int, RecordError]:
         """Read the texts at the failed indices leniently into *members*; return the remaining errors by index."""
         errors: dict[int, RecordError] = {}
-        for row in failed:
+        for index in failed:
             try:
-                members.insert(row - len(errors), self._lenient(texts[row]))
+                members.insert(index - len(errors), self._lenient(texts[index]))
             except _UNREADABLE as failure:
-                errors[row] = RecordError(f"the value is not {self._notation}: {failure}")
+                errors[index] = RecordError(f"the value is not {self._notation}: {failure}")
         return errors
 
 

@@ -243,12 +243,13 @@ class KafkaAdmin:
         while wanted:
             ask = partial(self._client.list_offsets, wanted, isolation_level=isolation, **self._times)
             moved = {}
-            for unread, future in self._asked(ask).items():
-                what = f"the offsets of partition {unread.partition} of the topic {unread.topic!r} cannot be listed"
+            for partition, future in self._asked(ask).items():
+                topic, number = partition.topic, partition.partition
+                what = f"the offsets of partition {number} of the topic {topic!r} cannot be listed"
                 if _has_no_leader(future, self._options) and time.monotonic() < give_up:
-                    moved[unread] = which
+                    moved[partition] = which
                 else:
-                    found[unread.topic, unread.partition] = int(self._answer(what, future).offset)
+                    found[topic, number] = int(self._answer(what, future).offset)
             if wanted := moved:
                 time.sleep(_PAUSE_SECONDS)
         return found

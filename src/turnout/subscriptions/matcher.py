@@ -310,14 +310,12 @@ class Matcher:
         of_parts = {id(layer.single) for layer in parts}
         with self._lock:
             layers = self._state.layers
-            candidates = [layer_number for layer_number, layer in enumerate(layers) if id(layer.single) in of_parts]
-            still = {
-                subscription.id for layer_number in candidates for subscription in layers[layer_number].view.living()
-            }
+            merging = [index for index, layer in enumerate(layers) if id(layer.single) in of_parts]
+            still = {subscription.id for index in merging for subscription in layers[index].view.living()}
             merged = merged.without({subscription.id for subscription in living} - still)
             left = [layer for layer in layers if id(layer.single) not in of_parts]
             if merged.view.left:
-                left.insert(candidates[0], merged)
+                left.insert(merging[0], merged)
             self._state = self._state._replace(layers=tuple(left))
 
 

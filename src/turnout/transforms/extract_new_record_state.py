@@ -147,12 +147,12 @@ class ExtractNewRecordState(Transform):
             yield events.nulls(_part(block, "after") if self.mode == "tombstone" else None)
 
     def _written(
-        self, block: Block, part: str, values: Sequence[Value], copies: list[int], batch: Batch, errors: Errors
+        self, block: Block, part: str, values: Sequence[Value], indices: list[int], batch: Batch, errors: Errors
     ) -> Iterator[Block]:
         """Yield the rows of one part of the envelope with their added fields."""
-        chosen = np.array(copies, np.intp)
+        chosen = np.array(indices, np.intp)
         schema = _part(block, part)
-        whole = [values[index] for index in copies]
+        whole = [values[index] for index in indices]
         self._route(block.rows[chosen], whole, schema, batch, errors)
         for row in group(block.rows[chosen], schema, whole, checked=block.checked):
             events = block.take(np.flatnonzero(np.isin(block.rows, row.rows)))

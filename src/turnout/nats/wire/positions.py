@@ -63,7 +63,7 @@ def state_of(connection: Connection, stream: str) -> StoredSequences:
 
 
 def resolve(connection: Connection, stream: str, position: StreamPosition) -> int:
-    """The sequence that *place* names in *stream*."""
+    """Return the sequence that *position* names in *stream*."""
     if isinstance(position, datetime):
         return _sequence_at(connection, stream, position)
     if isinstance(position, int):

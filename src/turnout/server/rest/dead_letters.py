@@ -124,8 +124,8 @@ def redrive_letters(name: str, form: RedriveForm, parts: PartsDep, principal: Wr
     letters = newest(route)[::-1]
     masked = is_masked(principal)
     shown = visible(route, letters, masked=masked, stage=form.stage, reason=form.reason)
-    sequences = {(letter.stream, letter.sequence) for letter in chosen(shown, form.sequences, form.stream)}
-    letters = [letter for letter in letters if (letter.stream, letter.sequence) in sequences]
+    wanted = {(letter.stream, letter.sequence) for letter in chosen(shown, form.sequences, form.stream)}
+    letters = [letter for letter in letters if (letter.stream, letter.sequence) in wanted]
     report = redrive(route, letters, dry_run=form.dry_run, delete=form.delete, unverified=form.unverified, index=index)
     return (masked_report(report, hidden_anywhere(route.chain)) if masked else report).as_dict()
 

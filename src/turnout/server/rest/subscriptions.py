@@ -32,7 +32,6 @@ from turnout.server.rest.subscription_forms import (
     SubscriptionsForm,
 )
 from turnout.subscriptions import Subscription
-from turnout.subscriptions.settings import settings_to_mapping
 from turnout.untrusted import decimal
 
 router = APIRouter(prefix="/v1/subscriptions", tags=["subscriptions"])
@@ -94,7 +93,7 @@ def _model(subscription: Subscription) -> SubscriptionModel:
         enabled=subscription.enabled,
         expires=None if expires is None else ExpiryModel(at=expires.at, by=expires.by),
         delivery={} if subscription.delivery is None else subscription.delivery.to_mapping(),
-        start=settings_to_mapping(subscription).get("from", "latest"),
+        start="latest" if subscription.start is None else subscription.start.to_plain(),
         pause=PauseModel(keep=subscription.keep),
         project=subscription.project,
     )

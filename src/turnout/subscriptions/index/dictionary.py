@@ -182,7 +182,7 @@ class DictionaryCache:
         self._dictionaries = ValueDictionaries()
 
     def dictionaries(self, keys: Iterable[str]) -> ValueDictionaries:
-        """The present generation of books."""
+        """Return the present generation of dictionaries."""
         if self._dictionaries.full(keys):
             self._dictionaries = ValueDictionaries()
         return self._dictionaries

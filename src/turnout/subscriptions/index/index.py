@@ -368,12 +368,12 @@ class Index:
             at = layer.segment.arrays.destinations_at
             first[mine] = at.take(own)
             counts[mine] = at.take(own + 1) - first[mine]
-        which, batch_rows = expanded(first, counts)
+        which, indices = expanded(first, counts)
         destinations = np.zeros(len(which), np.int64)
         of_deliveries = layer_of.take(which)
         for number, layer in enumerate(self._layers):
             mine = _of_layer(of_deliveries, number, len(self._layers))
-            own = layer.segment.arrays.destination.take(batch_rows[mine])
+            own = layer.segment.arrays.destination.take(indices[mine])
             destinations[mine] = own + self._first_destination[number]
         return Deliveries(matches.rows.take(which), matches.subscriptions.take(which), destinations)
 
@@ -408,14 +408,14 @@ class Index:
                 raws.append(getattr(self._layers[owner].segment.arrays, name).raw(number - int(first[owner])))
             return pa.array(raws, pa.binary()).view(pa.string())
         layer_of = self._layer_of(numbers, first)
-        parts, batch_rows = [pa.nulls(0, pa.string())], [np.zeros(0, np.int64)]
+        parts, indices = [pa.nulls(0, pa.string())], [np.zeros(0, np.int64)]
         for number, layer in enumerate(self._layers):
             mine = indices_of(layer_of == number)
             if len(mine) == len(numbers):
                 return getattr(layer.segment.arrays, name).strings(numbers - first[number])
             parts.append(getattr(layer.segment.arrays, name).strings(numbers.take(mine) - first[number]))
-            batch_rows.append(mine)
-        back = np.argsort(np.concatenate(batch_rows), kind="stable")
+            indices.append(mine)
+        back = np.argsort(np.concatenate(indices), kind="stable")
         return pa.concat_arrays(parts).take(integers(back))
 
     def _layer_of(self, numbers: NDArray[np.int64], first: NDArray[np.int64]) -> NDArray[np.int64]:

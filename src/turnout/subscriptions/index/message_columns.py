@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turnout.conditions.evaluate import parsed_number
-from turnout.multivalued import Metadata, Texts
+from turnout.multivalued import Metadata, Texts, single_values
 from turnout.subscriptions.index.buckets import Indices
 from turnout.subscriptions.index.dictionary import Column
 
@@ -26,8 +26,7 @@ def have_several(columns: Iterable[Column], rows: Indices) -> NDArray[np.bool_]:
 
 def has_number(texts: Texts | None) -> bool:
     """Return True if one of the texts is a number."""
-    values = () if texts is None else (texts,) if isinstance(texts, str) else texts
-    return any(parsed_number(value) is not None for value in values)
+    return any(parsed_number(value) is not None for value in single_values((texts,)))
 
 
 def columns_of(messages: Sequence[Metadata], keys: Collection[str]) -> dict[str, Column]:
