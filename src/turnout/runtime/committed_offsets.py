@@ -10,9 +10,14 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
+from turnout.runtime.nats_offsets import open_numbers
 from turnout.runtime.open_splits.progress import position_after
 from turnout.untrusted import is_whole
+
+REVISION: Final = "subscriptions.revision"
+"""Key of an offset with the revision of the subscriptions that its micro-batch is matched with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +73,8 @@ def _under_way(checkpoint: Path, batch: int) -> dict[str, object]:
 
 def _recorded(checkpoint: Path, position: Mapping[str, object]) -> dict[str, object]:
     """Return the position that the open splits in an offset have reached, by stream."""
-    numbers = {name.removesuffix(".open"): number for name, number in position.items() if name.endswith(".open")}
-    reached = {stream: position_after(checkpoint, number) for stream, number in numbers.items() if is_whole(number)}
+    numbers = {name: number for name, number in position.items() if is_whole(number)}
+    reached = {stream: position_after(checkpoint, number) for stream, number in open_numbers(numbers).items()}
     return {stream: sequence for stream, sequence in reached.items() if sequence is not None}
 
 

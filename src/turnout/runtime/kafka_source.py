@@ -18,10 +18,10 @@ from turnout.kafka.options import KafkaOptions
 from turnout.kafka.reader import PartitionRange
 from turnout.routes.endpoints import KafkaSource
 from turnout.routes.values import listed
+from turnout.runtime.committed_offsets import REVISION
 from turnout.transforms.java.regex import JavaRegex
 from turnout.untrusted import JsonMapping, JsonObject, decimal, is_whole
 
-REVISION: Final = "subscriptions.revision"
 _IDS, _FROM, _SPLITS = ":ids", ":from", ":splits"
 """Keys of an offset beside the topics, whose names have no colon."""
 

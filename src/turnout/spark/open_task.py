@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from turnout.engine.counts import Counts
 from turnout.engine.flow import Flow
+from turnout.runtime.nats_offsets import LARGE_BACKLOG
 from turnout.runtime.open_splits.client import OpenSession
 from turnout.runtime.open_splits.progress import OpenProgress
-from turnout.spark.formats.nats.open_offsets import LARGE_BACKLOG
 
 if TYPE_CHECKING:
     from turnout.engine import Result

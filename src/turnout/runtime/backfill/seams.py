@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from turnout.runtime.committed_offsets import committed, numbers_in, planned_end
-from turnout.runtime.kafka_source import REVISION, KafkaOffsets
+from turnout.runtime.committed_offsets import REVISION, committed, numbers_in, planned_end
+from turnout.runtime.kafka_source import KafkaOffsets
+from turnout.runtime.nats_offsets import begins, open_numbers
 from turnout.untrusted import is_whole
 
 Positions = dict[str, int]
@@ -76,9 +77,7 @@ def _planned(checkpoint: Path) -> Iterator[_Planned]:
             continue
         numbers = {name: value for name, value in offset.items() if is_whole(value)}
         streams = {name: value for name, value in numbers.items() if "." not in name}
-        is_open = any(name.endswith(".open") for name in numbers)
-        begins = {name: numbers[f"{name}.from"] for name in streams if f"{name}.from" in numbers}
-        yield _Planned(streams, streams if is_open else begins, known)
+        yield _Planned(streams, streams if open_numbers(numbers) else begins(numbers), known)
 
 
 def _flat(offsets: Mapping[Any, Any]) -> Positions:

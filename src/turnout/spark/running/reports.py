@@ -12,7 +12,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from turnout.engine.counts import Counts
 from turnout.engine.flow import Flow
-from turnout.spark.formats.nats.stream import REVISION
+from turnout.runtime.committed_offsets import REVISION
 from turnout.spark.stage import FLOW
 from turnout.untrusted import is_whole
 

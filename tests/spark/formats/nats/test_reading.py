@@ -23,11 +23,12 @@ from turnout.nats.wire import Connection, Publisher, purge_stream
 from turnout.nats.wire.positions import count_exactly
 from turnout.nats.wire.read_strategy import ONE_CONSUMER, WHOLE_STREAM, ReadStrategy
 from turnout.routes import Route
+from turnout.runtime.committed_offsets import REVISION
 from turnout.runtime.index.revisions import Revisions
 from turnout.runtime.index.server import IndexServer
 from turnout.runtime.source_options import SourceOptions
 from turnout.spark.formats.nats.reading import Split
-from turnout.spark.formats.nats.stream import REVISION, NatsStreamReader
+from turnout.spark.formats.nats.stream import NatsStreamReader
 from turnout.spark.formats.splits import readers_of
 from turnout.subscriptions import Subscription, open_store
 from turnout.subscriptions.store import Store

@@ -15,12 +15,13 @@ from pyspark.sql.types import StructType
 from turnout.embedded import NatsServer
 from turnout.errors import ConfigError
 from turnout.nats.wire import Connection, Publisher
+from turnout.runtime.committed_offsets import REVISION
 from turnout.runtime.source_options import SourceOptions
 from turnout.spark.formats.nats import stream as stream_module
 from turnout.spark.formats.nats.reading import Split
 from turnout.spark.formats.nats.rows import Rows
 from turnout.spark.formats.nats.source import NatsDataSource, NatsReader
-from turnout.spark.formats.nats.stream import REVISION, NatsStreamReader
+from turnout.spark.formats.nats.stream import NatsStreamReader
 from turnout.spark.formats.splits import readers_of
 
 pytestmark = pytest.mark.jetstream

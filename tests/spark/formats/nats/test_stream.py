@@ -352,8 +352,8 @@ def test_a_backlog_is_worked_off_first(
     fill: Fill, make: Make, splits: OpenSplits, driver: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In micro-batches with an end."""
-    monkeypatch.setattr("turnout.spark.formats.nats.open_offsets.LARGE_BACKLOG", 8)
-    monkeypatch.setattr("turnout.spark.formats.nats.open_offsets._SMALL_BACKLOG", 2)
+    monkeypatch.setattr("turnout.runtime.nats_offsets.LARGE_BACKLOG", 8)
+    monkeypatch.setattr("turnout.runtime.nats_offsets._SMALL_BACKLOG", 2)
     name = fill(9)
     reader = make(name, **driver, staysOpen="true")
     splits.seconds = 30.0

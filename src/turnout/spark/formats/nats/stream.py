@@ -22,18 +22,16 @@ from pyspark.sql.types import StructType
 from turnout.errors import ConnectionLostError, StreamError
 from turnout.nats.wire import Acknowledger, Connection
 from turnout.nats.wire.positions import StoredSequences, resolve, state_of
+from turnout.runtime.committed_offsets import REVISION
 from turnout.runtime.gaps import HoleCounter, lost
 from turnout.runtime.index.client import AskedRevisions
+from turnout.runtime.nats_offsets import Backlog, begin_keys, begins, closed, number_in, opened
 from turnout.runtime.open_splits.client import ask_plan
 from turnout.runtime.open_splits.ledger import Plan
 from turnout.runtime.source_options import SourceOptions
 from turnout.runtime.waiting import wait_for_more
-from turnout.spark.formats.nats.open_offsets import Backlog, closed, number_in, opened
 from turnout.spark.formats.nats.reading import OpenSplit, Split, only, planned, split
 from turnout.spark.formats.nats.rows import Rows
-
-REVISION: Final = "subscriptions.revision"
-"""The key of an offset that says what its micro-batch is matched with."""
 
 _PLAN: Final = "splits.most"
 """The key of an offset with the most splits of its micro-batch, where a repeated one must have the same."""
@@ -41,9 +39,8 @@ _PLAN: Final = "splits.most"
 _log = logging.getLogger(__name__)
 
 Offsets = dict[str, int]
-"""For each stream the sequence that comes next; what a checkpoint holds. A stream's name has no dot, so that
-``STREAM.from`` beside it can say where a query's first micro-batch began, and so can `REVISION` stand there. With
-``STREAM.open`` beside it the sequence is where an open split begins (`turnout.spark.formats.nats.open_offsets`)."""
+"""Next sequence of each stream, with the keys of `turnout.runtime.nats_offsets`, `REVISION` and `_PLAN`; the content of
+a checkpoint."""
 
 
 class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -140,7 +137,7 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if (total and start == self._initial) or number_in(start) is not None:
             # No checkpoint has the place where a query begins, or the one that an open split has reached. A query that
             # dies in this micro-batch does it again from here, and not from what is the latest by then.
-            offsets |= {f"{stream}.from": sequence for stream, sequence in starts.items()}
+            offsets |= begin_keys(starts)
         # Only where there is something to do: a new subscription alone starts no micro-batch.
         plan_key = {_PLAN: self._options.partitions} if self._options.fixed_plan else {}
         return offsets | self._with_revision() | plan_key
@@ -209,7 +206,7 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         parts: list[InputPartition] = []
         revision = self._revision(end)
-        filters = self._filters(revision)
+        filters, recorded = self._filters(revision), begins(end)
         for stream, stop in end.items():
             if "." in stream:
                 continue
@@ -218,7 +215,7 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 if self._options.open_splits is not None:
                     parts.append(OpenSplit(stream, int(stop), number, revision))
                 continue
-            begin = int(end[f"{stream}.from"]) if f"{stream}.from" in end else self._start(start, stream)
+            begin = recorded[stream] if stream in recorded else self._start(start, stream)
             options = replace(self._options, partitions=int(end.get(_PLAN, self._options.partitions)))
             present, own = self._present(stream, begin, int(stop)), self._options.filters
             splits = _from(present, split(options, stream, begin, int(stop), revision))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from turnout.spark.formats.nats.open_offsets import Backlog, closed, number_in, opened
+from turnout.runtime.nats_offsets import Backlog, closed, number_in, opened
 
 
 def test_an_open_offset_has_a_beginning_and_a_number() -> None:
