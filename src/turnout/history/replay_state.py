@@ -7,7 +7,6 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     from turnout.routes import Route
 
 _FILE = "state.json"
-_SMALLEST_SPLIT = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,17 +41,6 @@ class Splitting:
     def of(cls, route: Route, at_once: int) -> Self:
         """Return the splitting for a route's source, or for the processors here."""
         return cls(at_once, getattr(route.source, "partitions", None) or os.cpu_count() or 1)
-
-    def spans(self, start: int, end: int) -> list[tuple[int, int]]:
-        """Return the splits of a part, each as its first sequence and the one behind its last.
-
-        >>> Splitting(500_000, 2).spans(10, 30_010)
-        [(10, 15010), (15010, 30010)]
-        >>> Splitting(500_000, 2).spans(10, 19_000)
-        [(10, 19000)]
-        """
-        count = max(1, min(self.tasks, (end - start) // _SMALLEST_SPLIT))
-        return list(pairwise(start + (end - start) * index // count for index in range(count + 1)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,7 @@ import pickle
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from itertools import pairwise
-from typing import Any, Final, Self, TypeAlias
+from typing import Any, Self, TypeAlias
 
 from turnout.errors import ConfigError, Mistake, StreamError
 from turnout.kafka.admin import KafkaAdmin, PartitionEnds, TopicInfo, TopicPartition
@@ -19,13 +18,13 @@ from turnout.kafka.reader import PartitionRange
 from turnout.routes.endpoints import KafkaSource
 from turnout.routes.values import listed
 from turnout.runtime.committed_offsets import REVISION
+from turnout.runtime.spans import even_spans
 from turnout.transforms.java.regex import JavaRegex
 from turnout.untrusted import JsonMapping, JsonObject, decimal, is_whole
 
 _IDS, _FROM, _SPLITS = ":ids", ":from", ":splits"
 """Keys of an offset beside the topics, whose names have no colon."""
 
-_SMALLEST_SPLIT: Final = 10_000
 _EARLIEST, _LATEST = -2, -1
 
 KafkaPosition: TypeAlias = "str | datetime | JsonMapping"
@@ -253,14 +252,11 @@ def planned(begins: Mapping[TopicPartition, int], end: KafkaOffsets, partitions:
         if stop > begins.get((topic, number), stop)
     }
     total = sum(stop - start for start, stop in spans.values())
-    splits = []
-    for (topic, number), (start, stop) in spans.items():
-        length = stop - start
-        share = max(1, partitions * length // total)
-        count = max(1, min(share, length // _SMALLEST_SPLIT))
-        edges = [start + length * index // count for index in range(count + 1)]
-        splits += [PartitionRange(topic, number, low, high, end.ids.get(topic)) for low, high in pairwise(edges)]
-    return splits
+    return [
+        PartitionRange(topic, number, low, high, end.ids.get(topic))
+        for (topic, number), (start, stop) in spans.items()
+        for low, high in even_spans(start, stop, partitions * (stop - start) // total)
+    ]
 
 
 def admitted(

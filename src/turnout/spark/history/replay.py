@@ -24,6 +24,7 @@ from turnout.runtime.failure_log import log_failures
 from turnout.runtime.java_failures import run_error
 from turnout.runtime.preflight import with_stored_topics
 from turnout.runtime.progress import Progress
+from turnout.runtime.spans import even_spans
 from turnout.spark.endpoints import activate, endpoint_of, publishes
 from turnout.spark.formats.nats.source import register
 from turnout.spark.history.rehearsal import DELIVERIES, Rehearsal, counted, deliveries_of
@@ -177,7 +178,7 @@ def _rows(plan: ReplayPlan, spark: SparkSession, stream: str, start: int, end: i
 def _splits(plan: ReplayPlan, spark: SparkSession, exact: Splitting, stream: str, start: int, end: int) -> DataFrame:
     """A part of a stream, each row a split of it that is the same when the part is repeated."""
     source = endpoint_of(plan.route.source_with_history().model_copy(update={"partitions": 1}))
-    spans = exact.spans(start, end)
+    spans = even_spans(start, end, exact.tasks)
     rows = [source.part(spark, StreamRange(stream, low, high, 0), plan.filters) for low, high in spans]
     return reduce(DataFrame.union, rows)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
@@ -21,8 +20,7 @@ from turnout.nats.wire.records import SCHEMA
 from turnout.nats.wire.rows import with_stream
 from turnout.runtime.gaps import LossWatch
 from turnout.runtime.source_options import SourceOptions
-
-_SMALLEST_SPLIT = 10_000
+from turnout.runtime.spans import even_spans
 
 
 @dataclass(frozen=True)
@@ -93,13 +91,10 @@ def beside(splits: Sequence[Split]) -> list[Split]:
 
 def split(options: SourceOptions, stream: str, start: int, end: int, revision: int | None = None) -> list[Split]:
     """The range as one split for each subject partition, or in pieces of nearly one length, fewer if it is small."""
-    length = max(0, end - start)
-    if length and options.subject_partitions:
+    if start < end and options.subject_partitions:
         return [Split(stream, start, end, number, revision) for number in range(options.subject_partitions)]
-    parts = options.partitions // len(options.streams)
-    count = max(1, min(parts, length // _SMALLEST_SPLIT))
-    edges = [start + length * index // count for index in range(count + 1)]
-    return [Split(stream, low, high, revision=revision) for low, high in pairwise(edges)] if length else []
+    spans = even_spans(start, end, options.partitions // len(options.streams))
+    return [Split(stream, low, high, revision=revision) for low, high in spans]
 
 
 class ArrowColumns:
