@@ -67,7 +67,7 @@ class _Rules:
             return struct_node(self.fields(schema, declared))
         if schema.type in ("array", "map"):
             if schema.values is None:
-                raise ValueError(f"expected the schema of the elements of {schema.type}, found none")
+                raise ValueError(f"expected the schema of the {schema.type}'s elements, found none")
             item = self.node(schema.values, declared and declared.inner[0])
             if schema.type == "array":
                 return list_node(item)
