@@ -2,7 +2,7 @@
 
 An offset of Spark's is the end of a micro-batch, which an open split does not have when it is planned. Here the
 sequence is where it begins, and the number, one higher for each open split, makes the offset another one than the last.
-Where it has come to is recorded under its number (`turnout.runtime.open_splits`), and is where the next micro-batch
+Its position is recorded under its number (`turnout.runtime.open_splits`), and is where the next micro-batch
 begins.
 """
 
@@ -32,7 +32,7 @@ def opened(starts: Mapping[str, int], number: int) -> dict[str, int]:
 
 
 def closed(offset: dict[str, int], starts: Mapping[str, int]) -> dict[str, int]:
-    """Return an offset that says itself where the next micro-batch begins; an offset that does so stays as it is.
+    """Return an offset with the beginning of the next micro-batch; one that has it is unchanged.
 
     Args:
         offset: the last one.
