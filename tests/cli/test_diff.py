@@ -265,7 +265,7 @@ def status(repository: Path) -> str:
         (("--git", "HEAD~9..HEAD", "routes/route.yaml"), "git knows no revision 'HEAD~9'"),
         (("--git", "--output=x..HEAD", "routes/route.yaml"), "git knows no revision '--output=x'"),
         (("HEAD:none.yaml", "HEAD:routes/route.yaml"), "HEAD:none.yaml: the revision has no such file"),
-        (("HEAD:./../../x.yaml", "HEAD:routes/route.yaml"), "lies outside of the repository"),
+        (("HEAD:./../../x.yaml", "HEAD:routes/route.yaml"), "is outside of the repository"),
         (("--git", "HEAD~1", "routes/route.yaml"), "expected REV1..REV2 and one file, found 'HEAD~1'"),
     ],
 )

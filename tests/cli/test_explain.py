@@ -64,7 +64,7 @@ def test_a_record_on_standard_input(turnout, route) -> None:
     ]
     sent, note = out.splitlines()[-2:]
     assert sent.startswith("sent    out.oulu for oulu, id EXPLAINED:3:")
-    assert note.startswith("note    the source and the sink could not be asked: no NATS server can be reached")
+    assert note.startswith("note    the source and the sink could not be queried: no NATS server can be reached")
 
 
 def test_a_file_as_json(turnout, route, tmp_path) -> None:

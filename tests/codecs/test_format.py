@@ -48,7 +48,7 @@ def test_decimals_are_bytes_or_numbers() -> None:
         ({"format": "json", "schema": "a STRNG"}, "schema", "at character 3"),
         ({"format": "connect-json", "schema": "a INT"}, "schema", "a Connect schema"),
         ({"format": "connect-json", "schema": {"type": "int7"}}, "schema", "expected a Connect type"),
-        ({"format": "connect-json", "schema": {"type": "array"}}, "schema", "what the array holds"),
+        ({"format": "connect-json", "schema": {"type": "array"}}, "schema", "the array's elements"),
         ({"format": "connect-json", "schema": DECIMAL | {"parameters": {"scale": "x"}}}, "schema", "whole number"),
         ({"format": "connect-json", "schema": DECIMAL | {"default": "7.00"}}, "schema", "base64"),
         ({"format": "raw", "schema": "a int"}, "schema", "not a setting of the format raw, but of json"),

@@ -143,7 +143,7 @@ def test_any_value_and_paths_below_a_prefix_are_hidden() -> None:
     assert (shown["*"], shown["all.n"]) == (HIDDEN, "1")
     assert SECRET not in json.dumps(shown)
     for looked_at in ("*:a", "all.card:a", "all.items[].card:a"):
-        with pytest.raises(ConfigError, match="masks what is there"):
+        with pytest.raises(ConfigError, match="the route masks it"):
             check_condition(route, len(route.chain.stages), parse(looked_at))
     check_condition(route, len(route.chain.stages), parse("all.n:1"))
 

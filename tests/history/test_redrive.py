@@ -185,7 +185,7 @@ def test_what_others_publish_among_the_letters(scene) -> None:
     ("change", "problem"),
     [
         (('deadLetter: {topic: "dead-', 'x: {topic: "dead-'), None),
-        (('"}\nerrors', '", contextHeaders: false}\nerrors'), "without these headers nobody knows"),
+        (('"}\nerrors', '", contextHeaders: false}\nerrors'), "without these headers a letter's record"),
     ],
 )
 def test_letters_that_cannot_be_read(scene, change, problem) -> None:

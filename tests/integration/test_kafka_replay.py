@@ -118,7 +118,7 @@ def test_repeated(broker: KafkaBroker, spark: SparkSession, tmp_path: Path) -> N
         (True, 300),
         (True, 300),
     ]
-    with pytest.raises(ConfigError, match="is finished and was asked for another start: give this one another id"):
+    with pytest.raises(ConfigError, match="is finished and was requested with another start: give this one another id"):
         carry_out(scene.plan(start="latest", id=first.plan.replay.id), spark)
     carry_out(scene.plan(id="more"), spark)
     assert scene.delivered() == once(range(400), range(400))

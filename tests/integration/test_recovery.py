@@ -274,7 +274,7 @@ def test_the_jvm_is_killed(streams: Streams, tmp_path: Path) -> None:
 
     assert code == 1
     assert lines == [
-        "turnout: route recovered failed: Spark's JVM ended by SIGKILL; run it again: it goes on from its checkpoint"
+        "turnout: route recovered failed: Spark's JVM ended by SIGKILL; run it again: it continues from its checkpoint"
     ]
     assert streams.stored(streams.sink) < 2000
 

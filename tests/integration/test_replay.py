@@ -315,7 +315,7 @@ def test_what_cannot_be_replayed(streams: Streams, text: str, tmp_path: Path) ->
     )
     from turnout.history.replay_state import ReplayState
 
-    with pytest.raises(ConfigError, match="was asked for another where"):
+    with pytest.raises(ConfigError, match="was requested with another where"):
         ReplayState.of(plan)
 
 

@@ -115,7 +115,7 @@ def test_a_mistake_names_its_line() -> None:
             "source",
             "pushDown needs unmatched: drop, found pass",
         ),
-        (SMALL + "trigger: {availableNow: true, latency: low}", "trigger", "availableNow goes with neither"),
+        (SMALL + "trigger: {availableNow: true, latency: low}", "trigger", "availableNow excludes"),
         (
             SMALL + "subscriptions: {store: 'memory://x', metadata: {a: 'value.items[0].sku'}}",
             "subscriptions.metadata",

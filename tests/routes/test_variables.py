@@ -47,7 +47,7 @@ def test_variables(text: str, expected: str) -> None:
         ("${A:-hunter2", "the '${A…' is never closed"),
         ("${1A}", "found ${1A…, expected ${NAME}, ${NAME:-a default} or ${file:path:key}"),
         ("${A-hunter2}", "found ${A…, expected ${NAME}"),
-        ("${A:-" * 20 + "x" + "}" * 20, "more than 16 variables stand inside one another"),
+        ("${A:-" * 20 + "x" + "}" * 20, "more than 16 nested variables"),
     ],
 )
 def test_variables_that_cannot_be_filled_in(text: str, problem: str) -> None:

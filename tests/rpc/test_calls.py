@@ -95,7 +95,7 @@ def test_a_stream_that_ends_early(server, backing):
     with grpc.insecure_channel(f"127.0.0.1:{server.port}") as channel:
         create = channel.stream_unary("/turnout.subscriptions.v1.Storage/CreateMany")
         sent = [good.SerializeToString()]
-        with pytest.raises(grpc.RpcError, match="the stream broke off: 1 of 2 subscriptions came"):
+        with pytest.raises(grpc.RpcError, match="the stream broke off: got 1 of 2"):
             create(iter(sent), timeout=10, metadata=[("turnout-count", "2")])
         create(iter(sent), timeout=10, metadata=[("turnout-count", "1")])
 

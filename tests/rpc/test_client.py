@@ -206,7 +206,7 @@ def test_a_bulk_deletion_that_breaks_off(server, store):
     store.create(subscription(id="a"))
     with grpc.insecure_channel(f"127.0.0.1:{server.port}") as channel:
         request = matching_pb2.DeleteManyRequest(ids=["a"])
-        with pytest.raises(grpc.RpcError, match="the stream broke off: 1 of 2"):
+        with pytest.raises(grpc.RpcError, match="the stream broke off: got 1 of 2"):
             StorageStub(channel).DeleteMany(iter([request]), timeout=10, metadata=[("turnout-count", "2")])
     with pytest.raises(SubscriptionInvalidError, match="at most 256"):
         store.delete_many(["a", "x" * 300])

@@ -122,9 +122,7 @@ def test_no_offset_is_left(checkpoint: Path) -> None:
     """A run that has done something and does not know what says so in a sentence, and touches no entry."""
     tear(checkpoint, *(f"offsets/{number}" for number in range(4)))
 
-    with pytest.raises(
-        RunError, match=r"does not say any more where the run stands: offsets/0 is torn.*remove the folder"
-    ):
+    with pytest.raises(RunError, match=r"no longer has the position of the run: offsets/0 is torn.*remove the folder"):
         repair_torn_entries(checkpoint, from_the_beginning=True)
     assert logs(checkpoint) == ([0, 1, 2, 3], [0, 1, 2, 3])
 

@@ -55,7 +55,7 @@ def test_a_share_that_is_as_it_always_was() -> None:
 
     assert loss_report(DEFAULT_LIMITS, recent, Losses(read=9000, unmatched=8000)).problems == ()
     assert loss_report(DEFAULT_LIMITS, recent, Losses(read=9000, unmatched=1000)).problems == (
-        "90% of its records were wanted by no subscription in the last 15 minutes, 11% in the day before",
+        "90% of its records were matched by no subscription in the last 15 minutes, 11% in the day before",
     )
 
 

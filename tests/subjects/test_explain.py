@@ -28,7 +28,7 @@ def test_explain_shows_the_mapping_taken_its_shares_and_what_kept_the_others_out
     assert explanation.group == ""
     assert (west.group, [o.subject for o in west.outcomes]) == ("west", ["w"])
     assert dict(explanation.others) == {
-        "foo.>": "it matches too, but stands later",
+        "foo.>": "it matches too, but is later in the list",
         "x": "token 1 is 'foo', not 'x'",
     }
     assert nothing.mapping is None

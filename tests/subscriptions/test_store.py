@@ -29,7 +29,7 @@ def test_store_without_optional_abilities() -> None:
         assert isinstance(store, Store)
         assert not isinstance(store, VersionedStore | MultiTenantStore)
         assert creations_of(store) == {}
-        with pytest.raises(HistoryForgottenError, match="keeps no history: what it held at 1 is not known"):
+        with pytest.raises(HistoryForgottenError, match="keeps no history: its state at 1 is not known"):
             view_as_of(store, 1)
         with pytest.raises(SubscriptionInvalidError, match="this store has no tenants; found the tenant 'acme'"):
             tenant_store(store, "acme")

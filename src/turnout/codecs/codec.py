@@ -12,7 +12,7 @@ from turnout.records import Block, Positions, Schema, group
 from turnout.records.types import Column, DynamicValue, Value
 
 Decoded: TypeAlias = tuple[list[Block], dict[int, RecordError]]
-"""The values that could be read, and the rows of those that could not."""
+"""The decoded values, and the rows of the others."""
 
 
 class Codec(Protocol):
@@ -95,7 +95,7 @@ class EncodeErrors(TurnoutError):  # noqa: N818 - several errors, not one
 
     Attributes:
         errors: index in the block → why.
-        texts: what the others are, None at the indexes of errors.
+        texts: the texts, None at the indices of errors.
 
     >>> failed = EncodeErrors({1: RecordError("a lone surrogate")}, [b"1", None])
     >>> str(failed), failed.texts
@@ -120,7 +120,7 @@ def attempt(texts: list[bytes | None], errors: Mapping[int, RecordError]) -> lis
 
 
 def encode_each(block: Block, write: Callable[[DynamicValue], bytes]) -> list[bytes | None]:
-    """Return what *write* makes of each value of a block; nulls are tombstones.
+    """Return the result of *write* for each value of a block; nulls are tombstones.
 
     Raises:
         EncodeErrors: it has raised a `RecordError` for some.
@@ -145,7 +145,7 @@ def encode_each(block: Block, write: Callable[[DynamicValue], bytes]) -> list[by
 def decode_each(
     rows: Positions, texts: Sequence[bytes | None], read: Callable[[bytes], Value], schema: Schema | None = None
 ) -> Decoded:
-    """Return what *read* makes of each text, of one schema; where it raises a `RecordError`, the row has an error.
+    """Return the result of *read* for each text, of one schema; if it raises `RecordError`, the row has an error.
 
     >>> blocks, errors = decode_each(np.arange(2), [b"Oulu", None], bytes.decode)
     >>> [(block.kind, block.whole()) for block in blocks], errors

@@ -21,7 +21,7 @@ from turnout.errors import RecordError
 from turnout.records import Block, Positions, Schema
 
 _SCHEMAS: Final = 128
-"""This many of the schemas that came by are kept."""
+"""Maximum number of cached schemas."""
 
 _FORM: Final = "JSON with a schema and a payload, and nothing else"
 
@@ -50,7 +50,7 @@ class _SchemaGroup:
 class ConnectJson:
     """The format ``connect-json``.
 
-    With schemas each value has the schema that comes with it, or the one that was given; without, values are
+    With schemas each value has its embedded schema, or the configured one; without, values are
     schemaless, or have the one that was given. A number beyond its type, or a text for a number, is an error, also
     where JsonConverter substitutes another value.
     """
@@ -141,7 +141,7 @@ class ConnectJson:
         return blocks
 
     def _sorted(self, texts: Sequence[bytes]) -> tuple[dict[bytes, _SchemaGroup], dict[int, RecordError]]:
-        """The payloads by their schema's text, and what is wrong by index."""
+        """The payloads by their schema's text, and the faults by index."""
         groups: dict[bytes, _SchemaGroup] = {}
         errors: dict[int, RecordError] = {}
         head, schema = self._last

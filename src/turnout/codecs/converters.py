@@ -21,7 +21,7 @@ class Converters:
     Attributes:
         key: None where they name no converter, or one that is not known.
         value: the same of values.
-        mistakes: every property that is not understood, with what is known.
+        mistakes: every unsupported property, with the supported ones.
 
     >>> json = "org.apache.kafka.connect.json.JsonConverter"
     >>> converters = converters_of({"value.converter": json, "value.converter.schemas.enable": "false"})

@@ -141,7 +141,7 @@ class _DdlParser:
             raise self._unexpected("a comma or the end")
 
     def columns(self, closing: str) -> Declared:
-        """Columns up to the end, or up to *closing*, which stays to be read."""
+        """Columns up to the end, or up to *closing*, which is not consumed."""
         names: dict[str, Schema] = {}
         inner: list[Declared] = []
         while not (closing and not names and self.next.text == closing):

@@ -21,7 +21,7 @@ class Format:
 
     Attributes:
         format: the name of a `CodecKind`.
-        settings: those that are not as by default, by their names.
+        settings: settings that differ from their defaults, by name.
 
     >>> from turnout.codecs import codec_of
     >>> codec_of(Format("json", schema="city STRING, total DOUBLE")).schema().fields[1].name
@@ -50,7 +50,7 @@ class Format:
         """Read a route's mapping: ``format``, and the settings that the format has.
 
         Args:
-            config: what the route says.
+            config: the route's configuration.
             path: where it says so: ``key`` or ``value``.
 
         Raises:
@@ -86,7 +86,7 @@ def named_files(config: Mapping[str, DynamicValue]) -> dict[str, str]:
 
 
 def codec_of(format: Format) -> Codec:  # noqa: A002 - its name everywhere
-    """Return the codec of a format; it keeps what it has learnt, so that one is enough for a topic.
+    """Return the codec of a format; it caches schemas, so that one is enough for a topic.
 
     Raises:
         ConfigError: the codec refuses its settings, or its package cannot be loaded.

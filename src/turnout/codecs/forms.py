@@ -29,7 +29,7 @@ class Form:
     """JSON encoding of the values of one schema, nulls included.
 
     Attributes:
-        column: gives what the encoder takes; None where that is the values themselves.
+        column: returns the encoder's input; None if that is the values themselves.
         free: whether there is schemaless data inside, which can hold anything.
     """
 
@@ -49,7 +49,7 @@ def json_form(schema: Schema | None) -> Form:
 
 
 Composite: TypeAlias = Callable[[Schema, Callable[[Schema | None], Form]], Form | None]
-"""Gives the form of a schema, of the forms of what is inside; None where it is written as usual."""
+"""Returns the form of a schema, given the forms of its parts; None if it is written as usual."""
 
 
 @lru_cache(maxsize=1024)
@@ -188,7 +188,7 @@ def _time_number(moment: int) -> int:
 
 
 def _number(value: Decimal) -> Decimal:
-    """The decimal itself: what it is written as, is what ``BigDecimal.toString`` gives."""
+    """The decimal itself: its text is that of ``BigDecimal.toString``."""
     if not isinstance(value, Decimal):
         raise RecordError(f"expected a decimal, found {value!r}")
     # Java has no negative zero here.

@@ -1,4 +1,4 @@
-"""Declaration of a codec: name, settings, the way it is made of them, and the Connect converter that it stands for."""
+"""Declaration of a codec: name, settings, constructor, and the equivalent Connect converter."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class Setting:
     Attributes:
         name: as Connect spells it, with dots; a route may also write it in camelCase.
         doc: a phrase for the JSON Schema of routes.
-        read: makes the value of what the route says; a `ValueError` says what was expected.
+        read: converts the route's setting to its value; raises `ValueError` with the expected form.
         default: what counts where the route says nothing; where it is None, null says nothing as well.
-        json_schema: what the route may say.
+        json_schema: schema of the route's setting.
         file: whether a text is the name of a file: relative ones start at the route's folder, and callers of a server
             may not name any.
 
@@ -89,11 +89,11 @@ class CodecKind:
     """Format of keys or values, as a route names it.
 
     Attributes:
-        name: what a route says as ``format``.
+        name: value of ``format`` in a route.
         class_name: the converter, as error headers name it.
-        summary: a phrase for the documentation: what the values are.
+        summary: phrase for the documentation that describes the values.
         of: makes the codec; its arguments are the settings, with underscores for dots.
-        settings: what a route may say beside the name; None for anything, which is given to *of* as it is.
+        settings: settings of a route besides the name; None for any, which are passed to *of* unchanged.
         connect: the properties that are read of a connector's converter of the class *class_name*; None where no
             converter means this format.
         from_connect: makes the settings of these properties; None where both have the same names. A `ValueError` says
@@ -132,10 +132,10 @@ class CodecKind:
             raise ConfigError([Mistake("format", f"{self.name} refuses its settings: {failure}")]) from failure
 
     def read(self, given: Mapping[str, object], others: Collection[CodecKind] = ()) -> dict[str, object]:
-        """Return the settings that a route gives, without those that are as by default.
+        """Return the route's settings that differ from their defaults.
 
         Args:
-            given: what the route says beside the format, by either spelling.
+            given: the route's settings besides the format, in either spelling.
             others: formats whose settings are named where they are given to this one.
 
         Raises:
@@ -181,7 +181,7 @@ def _spellings(settings: Iterable[Setting]) -> list[str]:
 
 
 def file_names(settings: Iterable[Setting], given: Mapping[str, object]) -> Iterator[tuple[str, str]]:
-    """Yield each given setting that names a file, by the spelling that is there, with the name.
+    """Yield each given setting that names a file, in its spelling, with the name.
 
     >>> list(file_names([Setting("schema", "a file", str, file=True)], {"schema": "flight.proto", "message": "Flight"}))
     [('schema', 'flight.proto')]

@@ -107,7 +107,7 @@ def _slow_float(text: bytes) -> float:
     try:
         value = json_of(text)
     except msgspec.ValidationError:
-        # Beyond what a double can hold; Java says infinity.
+        # Beyond the range of a double; infinity in Java.
         return float(text)
     except (ValueError, RecursionError):
         raise Misfit("a number", text) from None

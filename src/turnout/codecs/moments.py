@@ -47,7 +47,7 @@ def day_of(day: date) -> Moment:
 
 
 def read_timestamp(text: str) -> Moment:
-    """The moment that a text names; what it leaves out is the least, and the zone UTC.
+    """Parse a moment; missing fields are the least, and the zone UTC.
 
     Raises:
         ValueError: when it names none.
@@ -106,12 +106,12 @@ def _zone_offset(zone: str | None, local: int) -> int:
 
 
 def timestamps_as_text(column: Sequence[int | None]) -> list[str | None]:
-    """Moments as ISO 8601 in UTC: ``2013-01-01T10:00:00.000Z``; a null stays one."""
+    """Moments as ISO 8601 in UTC: ``2013-01-01T10:00:00.000Z``; nulls stay null."""
     return _by_distinct(column, _timestamps)
 
 
 def dates_as_text(column: Sequence[int | None]) -> list[str | None]:
-    """The days of moments: ``2013-01-01``; a null stays one."""
+    """The days of moments: ``2013-01-01``; nulls stay null."""
     return _by_distinct(column, lambda moments: [text and text[:-14] for text in _timestamps(moments)])
 
 

@@ -31,8 +31,8 @@ _TIMESTAMP: Final = -1
 
 _END: Final = secrets.token_bytes(16)
 _SENTINEL: Final = b"\xd8\x7f" + _END
-"""Extension that is put behind each text. The library does not look at what follows a value, and bytes left over would
-be lost without a word; nobody outside of this process can write these."""
+"""Extension behind each text. The library ignores bytes behind a value, so they would be lost silently; other processes
+cannot write this one."""
 
 _CONTAINERS: Final = bytes([*range(0x80, 0xA0), 0xDC, 0xDD, 0xDE, 0xDF])
 """First bytes of maps and arrays."""
@@ -89,7 +89,7 @@ class MessagePack:
     """The format ``msgpack``: schemaless values.
 
     Timestamps are date objects, other extensions bytes, and integers from 2^63 on `BigInt`. Values with a schema are
-    written as what they hold: structs as maps, date objects as timestamps, decimals as texts.
+    written as their contents: structs as maps, date objects as timestamps, decimals as texts.
 
     Source: the MessagePack specification, with the timestamp extension type.
     """
@@ -186,7 +186,7 @@ def _library() -> ModuleType:
 
 
 def _extension(kind: int, data: bytes) -> DynamicValue:
-    """Return the value of an extension; a timestamp out of bounds stays one of no known type."""
+    """Return the value of an extension; a timestamp out of bounds is kept as an extension of unknown type."""
     if kind == 127 and data == _END:
         return _SENTINEL
     moment = _moment(data) if kind == _TIMESTAMP else None

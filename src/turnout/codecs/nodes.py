@@ -50,7 +50,7 @@ class Node:
 
     Attributes:
         strict: the type that msgspec reads, with None where a null may be.
-        absent: what a missing field is to msgspec; `msgspec.NODEFAULT` where one must not be missing.
+        absent: msgspec's default of a missing field; `msgspec.NODEFAULT` for required ones.
         column: makes values of what msgspec has read, nulls included; None where they are the same.
         slow: the value of any JSON text; may be slow and raises `Misfit`.
         check: of what msgspec has read; raises `Misfit`. None where nothing can be wrong with it.
@@ -104,7 +104,7 @@ def _struct_type(nodes: Mapping[str, Node]) -> JsonType:
         (name, node.strict) if node.absent is msgspec.NODEFAULT else (name, node.strict, node.absent)
         for name, node in zip(own, nodes.values(), strict=True)
     ]
-    # What is read holds no reference to itself: the collector need not look at it.
+    # Decoded values have no reference cycles: the garbage collector need not track them.
     return msgspec.defstruct("Read", fields, rename=rename, gc=False, kw_only=True)
 
 
@@ -200,7 +200,7 @@ def nullable(node: Node, *, required: bool, default: Value = None) -> Node:
     Args:
         node: how values that are not null are read.
         required: whether there is to be a value.
-        default: what stands for a null, where that is not None.
+        default: replacement of a null, if not None.
     """
     inner = node.slow
 
@@ -232,7 +232,7 @@ def _or_default(column: ConvertColumn | None, default: Value) -> ConvertColumn:
 
 
 def each(convert: Convert) -> Callable[[Column], NewColumn]:
-    """A column of what *convert* makes of each value but nulls."""
+    """A column of the results of *convert* for each value except nulls."""
     return lambda values: [None if value is None else convert(value) for value in values]
 
 

@@ -25,15 +25,15 @@ class Notation(Protocol):
     """
 
     def encode(self, plain: Value) -> bytes | None:
-        """Return the bytes of what somebody wrote.
+        """Return the bytes of a written value.
 
         Raises:
-            ValueError: there are none; says what was expected.
+            ValueError: it has no bytes; names the expected form.
         """
         ...
 
     def decode(self, content: bytes | None) -> Value:
-        """Return what somebody would write for these bytes; the bytes themselves where nothing else can be said."""
+        """Return the notation of these bytes; the bytes themselves if there is none."""
         ...
 
 
@@ -71,7 +71,7 @@ class TextNotation:
 
 @dataclass(frozen=True, slots=True)
 class ValueNotation:
-    """Notation of bytes that are no text: what the codec reads, as JSON. A text that is no value stands for its bytes.
+    """Notation of bytes that are no text: the decoded value, as JSON. A text that is no value stands for its bytes.
 
     >>> from turnout.codecs import Format, notation_of
     >>> notation = notation_of(Format("long"))

@@ -119,7 +119,7 @@ class Boolean:
 
 @dataclass(frozen=True, slots=True)
 class String:
-    """The format ``string``: UTF-8; what is not is replaced, as Java does.
+    """The format ``string``: UTF-8; invalid bytes are replaced, as in Java.
 
     Anything can be written, objects in the letters that Java prints for them: ``Struct{a=1,b=x}``, ``{a=1, b=x}``.
     """

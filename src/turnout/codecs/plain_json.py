@@ -21,7 +21,7 @@ JSON_CONVERTER: Final = "org.apache.kafka.connect.json.JsonConverter"
 """Connect's class for JSON, with and without schemas."""
 
 # A number that is none, outside of a text; JSON has no such thing, but many programs write it. A text that is not
-# closed goes to the end: looking for another one behind its quote would look at the rest once for each quote.
+# closed goes to the end: a search behind its quote would read the rest once for each quote.
 _NOT_A_NUMBER = re.compile(rb'("(?:[^"\\]++|\\.)*+"?)|(-?\bInfinity\b|\bNaN\b)', re.DOTALL)
 
 
@@ -29,7 +29,7 @@ _NOT_A_NUMBER = re.compile(rb'("(?:[^"\\]++|\\.)*+"?)|(-?\bInfinity\b|\bNaN\b)',
 class SchemalessJson:
     """The format ``json``: any JSON; the JSON null is a tombstone.
 
-    Written is what the values hold, whether they have a schema or not, without it.
+    Values are written without their schema, if they have one.
     """
 
     format: ClassVar[str] = "json"

@@ -35,12 +35,12 @@ _UNREADABLE = (ValueError, TypeError, RecursionError)
 """Errors of a strict read: no UTF-8, no JSON, not of its type, no text at all, or nested too deep."""
 
 _CHUNK: Final = 128
-"""Texts that are read before their values are put into columns: what was read is still in the processor's cache then,
+"""Texts that are read before their values are put into columns: they are still in the processor's cache then,
 which makes it twice as fast as one pass for each (measured)."""
 
 
 Composite: TypeAlias = Callable[[Schema, Callable[[Schema], Node]], Node | None]
-"""Builds the reader of a schema, of readers of what is inside; None where it is read as usual."""
+"""Builds the reader of a schema from readers of its parts; None if it is read as usual."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class _Rules:
             return struct_node(self.fields(schema, declared))
         if schema.type in ("array", "map"):
             if schema.values is None:
-                raise ValueError(f"expected the schema of what the {schema.type} holds, found none")
+                raise ValueError(f"expected the schema of the {schema.type}'s elements, found none")
             item = self.node(schema.values, declared and declared.inner[0])
             if schema.type == "array":
                 return list_node(item)
@@ -150,7 +150,7 @@ class Reader:
             return cls(schema, rules.node(schema, declared), None)
         nodes = rules.fields(schema, declared)
         whole = struct_node(nodes)
-        # The strict reader is of the struct alone: of a null the slow one knows what it means.
+        # The strict reader is of the struct alone: the slow one handles nulls.
         slow = rules.nullable(whole, schema).slow
         node = slow_node(slow) if whole.strict is msgspec.Raw else Node(
             whole.strict, whole.absent, whole.column, slow, whole.check
@@ -214,7 +214,7 @@ class SchemalessReader:
 
         Args:
             strict: reads most texts.
-            lenient: reads the others, or says what is wrong with them.
+            lenient: reads the others, or reports their faults.
             notation: the notation's name, for messages.
             mixes: whether objects of rare shapes go into one mixed block.
         """
@@ -271,6 +271,6 @@ def _read_all(read: Callable[[bytes], Value], texts: Sequence[bytes], members: N
         try:
             members.extend(map(read, left))
         except _UNREADABLE:
-            # What was read before it stays, and the iterator stands behind it.
+            # Earlier values are kept, and the iterator is behind it.
             failed.append(len(members) - before + len(failed))
     return failed

@@ -91,7 +91,7 @@ def _loaded(point: EntryPoint) -> CodecKind:
 
 
 def _of_function(point: EntryPoint, function: Callable[[object], Codec]) -> CodecKind:
-    """Return the format of a package that offers a function of a `Format`, as 0.1.0 wanted it."""
+    """Return the format of a package that offers a function of a `Format`, as required by 0.1.0."""
 
     def codec(**settings: object) -> Codec:
         return function(SimpleNamespace(format=point.name, options=settings))

@@ -19,7 +19,7 @@ from turnout.records.types import Column, Columns, ConvertColumn, DynamicValue, 
 from turnout.untrusted import JsonObject
 
 Written: TypeAlias = tuple[list[bytes | None], dict[int, RecordError]]
-"""The text of each value, and at the places of those that cannot be written why."""
+"""The text of each value, and the errors of the others by index."""
 
 _MAX_DICT_VALUES: Final = 8
 """This many values are written as dicts: a class for their names would cost more than it gives."""
@@ -184,7 +184,7 @@ def _odd_again(
 
 
 def _is_plain(column: Column) -> bool:
-    """Return True if a look at the types of a column is enough to know that msgspec writes all of it rightly."""
+    """Return True if the types of a column show that msgspec writes all of it correctly."""
     kinds = list(map(type, column))
     # Mostly all are of one type, which is counted in less time than a set takes.
     one = not kinds or kinds.count(kinds[0]) == len(kinds)

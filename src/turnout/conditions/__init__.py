@@ -1,4 +1,4 @@
-"""Conditions over a message's metadata: the model, its text and JSON forms, and what they mean."""
+"""Conditions over a message's metadata: the model, its text and JSON forms, and their evaluation."""
 
 from turnout.conditions.blame import Blame, SeenLeaf, blame, true_leaves
 from turnout.conditions.build import (

@@ -39,7 +39,7 @@ GRAM = 3
 """Characters of a ``~`` probe."""
 
 _LENGTHS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32)
-"""The lengths that ``^n`` and ``$n`` come in: a longer text is cut, so that a key has few slots."""
+"""The lengths of ``^n`` and ``$n``: a longer text is cut, so that a key has few slots."""
 
 _MAX_LENGTH = _LENGTHS[-1]
 
@@ -68,7 +68,7 @@ class Anchor(NamedTuple):
 
 
 ALWAYS = Anchor("", Kind("always"), "")
-"""The anchor of what can be true of any message: it has nothing to be looked up by."""
+"""The anchor of a condition that can be true of any message: it cannot be looked up."""
 
 
 @singledispatch
@@ -158,7 +158,7 @@ def _folded(pieces: tuple[Piece, ...], ignore_case: bool) -> tuple[Piece, ...]:
 def _of_pieces(
     pieces: tuple[Piece, ...], partial: bool, ignore_case: bool, *, every_run: bool = True
 ) -> list[tuple[Kind, Iterable[str]]]:
-    """The texts of each kind that the pieces allow; without *every_run* none that another of them implies."""
+    """The texts of each kind that the pieces allow; without *every_run* only those not implied by another."""
     if not pieces:
         return [(Kind("=", 0, partial, ignore_case), ("",))]
     first, last = pieces[0], pieces[-1]

@@ -17,7 +17,7 @@ MAX_REPEATED = 10
 
 @dataclass(frozen=True, slots=True)
 class SeenLeaf:
-    """A leaf, and what it saw.
+    """Leaf with the tested value.
 
     Attributes:
         leaf: with its negation.

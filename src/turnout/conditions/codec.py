@@ -1,6 +1,6 @@
 """Condition ↔ plain JSON: the one shape that stores, the CLI, the vectors and proto3's JSON share.
 
-It is the JSON of the published proto, so a ``grpcurl`` body is a condition as it stands::
+It is the JSON of the published proto, so a ``grpcurl`` body is a condition::
 
     {"groupCondition": {"logic": "And", "group": [
         {"kiwiTreeCondition": {"key": "subject", "pattern": "orders*"}},
@@ -68,7 +68,7 @@ def decode(data: object, path: str = "condition") -> Condition:
     kind, body = _opened(data, path)
     fields = _FIELDS[kind]
     for name, value in body.items():
-        # Imports come through here by the million: a valid field costs no call.
+        # Called millions of times by imports: a valid field costs no call.
         type_ = type(value)
         if type_ not in fields.get(name, ()) or (type_ is str and not value.isascii()):
             _examine(name, value, fields, path)

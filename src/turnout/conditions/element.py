@@ -1,4 +1,4 @@
-"""Elements of arrays as messages of their own: what a leaf asks of one of them.
+"""Elements of arrays as messages of their own: the test of a leaf on one element.
 
 An element is a text of JSON, as it is under a key that a route lists as ``value.items[]``; its fields are the metadata
 of the condition, by the same paths.

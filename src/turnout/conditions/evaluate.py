@@ -1,4 +1,4 @@
-"""The reference interpreter: what a condition means. Every other implementation answers to it."""
+"""The reference interpreter of conditions. Every other implementation has to agree with it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def evaluate(condition: Condition, metadata: Metadata) -> bool:
 
     A leaf is true when its key is present and its test holds. A missing key makes a leaf false, and so its
     negation true: a negation is the plain inverse everywhere. Of a key with several values, each leaf by itself looks
-    for one that its test holds for; its negation is true if there is none. Under the key ``*`` a leaf looks at the
+    for one that its test holds for; its negation is true if there is none. Under the key ``*`` a leaf tests the
     values of all keys.
 
     >>> from turnout.conditions import parse

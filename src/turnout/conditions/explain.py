@@ -21,7 +21,7 @@ class Explanation:
     Attributes:
         condition: the node.
         holds: its truth, its own negation included.
-        reason: why, in words: what was found under a leaf's key, or how many children of a group hold.
+        reason: the reason in words: the value under a leaf's key, or how many children of a group are true.
         children: the same for each child of a group.
 
     >>> from turnout.conditions import parse
@@ -37,7 +37,7 @@ class Explanation:
 
     @property
     def decisive(self) -> Iterator[Explanation]:
-        """The leaves that made the outcome what it is: were they different, it might be too."""
+        """The leaves that decided the outcome: if they were different, it might be too."""
         if not self.children:
             yield self
             return
@@ -78,7 +78,7 @@ def explain(condition: Condition, metadata: Metadata) -> Explanation:
 
 
 def _seen(values: tuple[str, ...]) -> str:
-    """Return what was found under a key, in words."""
+    """Describe the value under a key."""
     if len(values) < 2:
         return f"is {values[0]!r}" if values else "is missing"
     left = len(values) - _SHOWN_VALUES

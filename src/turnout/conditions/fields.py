@@ -26,8 +26,8 @@ class LeafField(NamedTuple):
     Attributes:
         name: in JSON and protobuf.
         attribute: in Python.
-        types: what JSON may have for it.
-        default: what it is where it is absent. A flag that is false is left out of JSON.
+        types: its JSON types.
+        default: its value if absent. A flag that is false is left out of JSON.
     """
 
     name: str
@@ -42,9 +42,9 @@ class LeafKind:
 
     Attributes:
         name: of the object in JSON, and of the message in protobuf's oneof.
-        leaf: the class. Its fields are the key, *fields*, the negation, those that are implied, and the id.
+        leaf: the class. Its fields are the key, *fields*, the negation, the implied ones, and the id.
         fields: its own.
-        implied: attributes of which the name itself says the value.
+        implied: attributes whose value is implied by the name.
     """
 
     name: str
@@ -58,7 +58,7 @@ class LeafKind:
         object.__setattr__(self, "_defaults", (("key", ""), *own, ("not", False), *self.implied.items(), ("id", "")))
 
     def read(self, get: Callable[[str, Any], Any]) -> Leaf:
-        """The leaf of which *get* gives each field by its name, or else the default that it is called with.
+        """Build the leaf; *get(name, default)* returns each field.
 
         Raises:
             ConditionError: the values make no leaf of this kind.

@@ -51,7 +51,7 @@ class Operator(StrEnum):
 
 def _need_key(key: str) -> None:
     if not key:
-        raise ConditionError("a leaf needs the key of the metadata it looks at")
+        raise ConditionError("a leaf needs the key of the metadata to test")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class Kiwi:
     r"""True when the key's value matches a wildcard pattern: ``*`` any run, ``?`` one character, ``\`` escapes.
 
     Attributes:
-        key: the metadata key that is looked at.
+        key: the metadata key to test.
         pattern: what its value has to look like, the whole of it.
         partial: let the pattern match any single lexeme of the value instead of the whole.
         ignore_case: compare without regard to case.

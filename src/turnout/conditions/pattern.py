@@ -32,7 +32,7 @@ Piece: TypeAlias = str | Wildcard
 
 
 def check_pattern(pattern: str, *, tree: bool = False) -> None:
-    """Refuse what is not a pattern.
+    """Refuse invalid patterns.
 
     Raises:
         ConditionError: for a backslash with nothing after it, and in the *tree* dialect for a ``*`` before
@@ -113,8 +113,8 @@ def fold(text: str) -> str:
 def pattern_matcher(pattern: str, *, ignore_case: bool = False) -> Callable[[str], bool]:
     """Return the test of a whole value against the pattern; with *ignore_case*, of a folded value.
 
-    It goes through the value once: what stands between two ``*`` is looked for from where the part before it ended, and
-    the first offset that it is found at is as good as any other, so that there is nothing to come back to.
+    One pass over the value: the text between two ``*`` is searched for from the end of the part before it. The first
+    match is as good as any other, so there is no backtracking.
     """
     parts: list[list[Piece]] = [[]]
     for piece in parse_pattern(pattern):
@@ -143,7 +143,7 @@ def pattern_matcher(pattern: str, *, ignore_case: bool = False) -> Callable[[str
 
 
 _MOST_FINDS = 32
-"""Finds of a part's text in vain in one value, after which a regular expression takes less time."""
+"""Failed matches of a part's text in one value, after which a regular expression takes less time."""
 
 
 class _Part:
@@ -176,7 +176,7 @@ class _Part:
         return len(value) == self.length and self.is_at(value, 0)
 
     def is_at(self, value: str, start: int) -> bool:
-        """Return True if its texts stand in the value, from an offset with enough characters behind it."""
+        """Return True if its texts are in the value, from an offset with enough characters behind it."""
         for offset, text in self._texts:  # noqa: SIM110 - a generator takes longer
             if not value.startswith(text, start + offset):
                 return False

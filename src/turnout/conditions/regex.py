@@ -101,7 +101,7 @@ class RegexSet:
         return cls(expressions.Match)
 
     def found(self, value: str) -> list[int] | None:
-        """Return the indices of the expressions with a match in a value; None if that has to be asked one by one."""
+        """Return the indices of the expressions with a match in a value; None if they have to be tested one by one."""
         try:
             numbers = self._found(value.encode())
         except UnicodeEncodeError:
@@ -120,7 +120,7 @@ def _reason(failure: Exception) -> str:
 
 
 def check_regex(pattern: str) -> None:
-    """Refuse what is no regular expression, like `regex_searcher`."""
+    """Refuse invalid regular expressions, like `regex_searcher`."""
     if not pattern:
         raise ConditionError("a regular expression is empty: it would match every value")
     regex_searcher(pattern)
@@ -139,7 +139,7 @@ _UNFOLDED = frozenset("s")
 def required_texts(pattern: str) -> tuple[tuple[str, ...], bool]:
     """Return texts that every value with a match contains, and whether they are in the folded value.
 
-    There may be more such texts than are found; what is not understood is passed over.
+    There may be more such texts than are found; unknown constructs are skipped.
 
     >>> required_texts("power(shell|cat)?[.]exe -e[nc]* secret+")
     (('power', 'exe -e', ' secret'), False)
@@ -208,7 +208,7 @@ class _RequiredReader:
     def _group(self, depth: int) -> list[str]:
         match = _GROUP.match(self._pattern, self.at)
         if match is None or self._pattern.startswith("?", match.end()):
-            # Flags inside an expression change what is behind them.
+            # Flags inside an expression change the part behind them.
             raise ValueError
         self.at = match.end()
         texts = self.sequence(depth + 1)

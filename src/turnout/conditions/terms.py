@@ -1,6 +1,6 @@
 """Decomposition of a condition into disjoint terms, each with its lookup anchor.
 
-A condition's *cover* is a set of leaves of which at least one is true wherever the condition is. Going
+A condition's *cover* is a set of leaves, at least one of which is true whenever the condition is. Going
 through the cover in order, the n-th term says: the n-th leaf is true, the ones before it are false, and so
 is what remains of the condition when that is known. No two terms are true at once, so a message that finds a
 term finds its subscription once, and nothing has to be made distinct. There are as many terms as the cover
@@ -38,7 +38,7 @@ class Term:
     """A part of a condition that is true of a message only where the message has *access*.
 
     Attributes:
-        access: what the term is looked up by.
+        access: look-up of the term.
         checks: leaves, with their negations, that all have to be true.
         rest: a condition that has to be true besides, where the term is no plain conjunction.
     """
@@ -65,7 +65,7 @@ def terms_of(condition: Condition, cost: Cost, *, several: bool = False) -> tupl
 
     Args:
         condition: any condition.
-        cost: tells which anchors are rare; the terms are looked up by the rarest that there are.
+        cost: cost of anchors; the terms are looked up by the rarest ones.
         several: whether the terms have to be exact for messages with several values of a key, too; of these, more
             than one term may be true.
     """
@@ -170,7 +170,7 @@ def conjuncts(condition: Condition) -> Iterator[Condition]:
 
 
 def disjuncts(condition: Condition) -> Iterator[Condition]:
-    """The conditions of which at least one has to be true, with plain alternatives opened up."""
+    """The conditions, at least one of which has to be true, with plain alternatives expanded."""
     if isinstance(condition, Group) and not condition.negated:
         if condition.logic is Logic.OR or len(condition.children) == 1:
             for child in condition.children:
@@ -256,7 +256,7 @@ class _KnownTruths:
         return self.truth.get(test) if outcome is None else outcome
 
     def simplify(self, condition: Condition) -> Condition | bool:
-        """The condition without what is known: the truth if that settles it, else what is left."""
+        """Simplify the condition by known facts: its truth if they decide it, else the remainder."""
         if not isinstance(condition, Group):
             outcome = self.of(replace(condition, negated=False) if condition.negated else condition)
             return condition if outcome is None else outcome != condition.negated

@@ -20,7 +20,7 @@ r"""Text syntax of conditions: ``subject:orders* AND NOT location:Helsinki``.
     patterns   = pattern | "(" condition ")"          of patterns where else leaves are: city:(Oulu OR Turku)
     item       = network | pattern                    quoted, it is a pattern
 
-Flags stand between two signs: ``city:i:oulu`` and ``city~i~oulu`` ignore case, ``t`` keeps a pattern to the kiwi-tree
+Flags are between two signs: ``city:i:oulu`` and ``city~i~oulu`` ignore case, ``t`` keeps a pattern to the kiwi-tree
 dialect. Words are read in any case. A key or pattern with spaces, parentheses or quotes in it is written in double
 quotes, where two quotes are one; a backslash always belongs to the pattern. A metadata key that is called ``*`` is
 quoted, too.
@@ -62,7 +62,7 @@ _SIGN_TEXT = r"\s*(not\s+(?=in|exists))?(:\[|[:~]|=~|<=|>=|!=|<|>|=|(?:exists|in
 _SIGN = re.compile(_SIGN_TEXT, re.IGNORECASE)
 _KIND = re.compile(rf":(?:{'|'.join(KINDS)})(?={_SIGN_TEXT})", re.IGNORECASE)
 _BEFORE_PATTERN = re.compile(rf'["\[]|[it]{{1,2}}[:~]|(?:{"|".join(KINDS)})(?:[:~<>=]|!=)', re.IGNORECASE)
-"""Beginnings of a pattern that would be read as part of what is before it."""
+"""Beginnings of a pattern that would be read as part of the text before it."""
 _FLAGS = {sign: re.compile(rf"([it]{{1,2}}){sign}") for sign in ":~"}
 _RANGE = re.compile(r"\s*([^\s\]]+)\s+TO\s+([^\s\]]+)\s*\]", re.IGNORECASE)
 _VALUE = re.compile(r"[^\s()]+")
@@ -136,7 +136,7 @@ class _ConditionReader:
         return self.wrong(f"expected {expectation}, found {repr(rest) if rest else 'the end'}", position)
 
     def wrong(self, problem: str, at: int) -> ConditionError:
-        # Of a long text, and of one with several lines, only what is around the position.
+        # For long texts, and those of several lines, only the part around the position.
         begin = max(self.text.rfind("\n", 0, at) + 1, at - _CONTEXT_CHARACTERS)
         shown = self.text[begin : at + _CONTEXT_CHARACTERS].partition("\n")[0]
         return ConditionError(f"{problem} (at {at})\n  {shown}\n  {' ' * (at - begin)}^", text=self.text, position=at)
@@ -254,7 +254,7 @@ class _ConditionReader:
         return _not(compared) if sign == "!=" else compared
 
     def patterns(self, leaf: Callable[[str], Condition]) -> Condition:
-        """The leaf of the pattern that comes, or a group of such leaves."""
+        """Parse a pattern as a leaf, or a group of leaves."""
         self.skip()
         if not self.text.startswith("(", self.at):
             return leaf(self.must(_PATTERN, 'a pattern ("" for the empty one)'))
@@ -264,7 +264,7 @@ class _ConditionReader:
         return group
 
     def items(self, key: str) -> Condition:
-        """The leaves of a list in parentheses, of which one has to be true."""
+        """The leaves of a list in parentheses, one of which has to be true."""
         leaves: list[Condition] = []
         separator = "("
         while self.text.startswith(separator, self.at):

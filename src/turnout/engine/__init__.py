@@ -1,4 +1,4 @@
-"""A route as a program over batches: what the library, ``explain``, tests, the service and Spark's tasks all call."""
+"""A route as a program over batches; the library, ``explain``, tests, the service and Spark's tasks call it."""
 
 from turnout.engine.counts import Counts
 from turnout.engine.messages import Messages

@@ -25,7 +25,7 @@ class Address:
 
     Attributes:
         sink: its index among the route's sinks; `FEED_ALONE` for the subscription's feed.
-        topic: what it is called there.
+        topic: its name in the sink.
         problem: why nothing can be sent there; None where something can.
         webhook: endpoint of a delivery, whose topic depends on the subscription; None for other destinations.
     """
@@ -40,7 +40,7 @@ class Addresses:
     """Finds and checks the addresses of a route, each different one once.
 
     Args:
-        route: whose sinks, and what may be reached in them.
+        route: route with the sinks, and the permitted topics in them.
     """
 
     def __init__(self, route: Route) -> None:
@@ -124,7 +124,7 @@ class Addresses:
     def _problem(self, index: int, topic: str, *, is_delivery: bool = False) -> str | None:
         sink, rights = self._endpoints[index], self._rights[index]
         if not sink.topics_are_addresses:
-            # The name of a topic is a value in a file; who may write which is all that can be asked.
+            # The name of a topic is a value in a file; only the permission to write it can be checked.
             return rights.refusal(topic) if rights.allow is not None else None
         problem = sink.topic_problem(topic)
         if problem is None and self._takes_dead_letters(sink, topic):

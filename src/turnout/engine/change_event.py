@@ -1,4 +1,4 @@
-"""Change event of Debezium in words: what was done to which row, and where the database says so."""
+"""Text of a Debezium change event: operation, row, and position in the database's log."""
 
 from __future__ import annotations
 

@@ -59,12 +59,12 @@ class Counts:
     )
     not_read: int = _count(
         "not read",
-        "left at the server, or not looked into, as no subscription can want them; beside those that were read",
+        "filtered at the server, or not decoded, as no subscription can match them; not among those read",
         metric="turnout_route_records_not_read_total",
         shown_at_zero=False,
     )
     filtered: int = _count("filtered", "dropped by a `Filter`")
-    unmatched: int = _count("unmatched", "wanted by no subscription, with `unmatched: drop`")
+    unmatched: int = _count("unmatched", "matched by no subscription, with `unmatched: drop`")
     delivered: int = _count("delivered", "sent to a sink in at least one message")
     dead_lettered: int = _count("dead-lettered", "sent to the dead letter topic, and nowhere else")
     lost_by_weight: int = _count("lost by weight", "dropped by mappings whose weights mean loss")
@@ -78,8 +78,8 @@ class Counts:
         metric="turnout_route_messages_total",
     )
     undeliverable: int = _count(
-        "deliveries nobody could take",
-        "accepted by no sink, of whatever records: each is a dead letter of its own, or discarded",
+        "undeliverable messages",
+        "accepted by no sink: each is a dead letter of its own, or discarded",
         unit="deliveries",
         metric="turnout_route_undeliverable_total",
         shown_at_zero=False,
@@ -133,7 +133,7 @@ class Counts:
 COUNTS: Final[Mapping[str, CountInfo]] = {
     declared.name: declared.metadata["info"] for declared in fields(Counts) if "info" in declared.metadata
 }
-"""The declarations by name, in the order in which people look at them."""
+"""The declarations by name, in the order of reports."""
 
 NUMBERS: Final = tuple(COUNTS)
 """The names of the numbers."""

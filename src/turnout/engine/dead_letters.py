@@ -23,8 +23,8 @@ from turnout.records.types import ArrowArray, ArrowBatch, Binaries
 from turnout.routes import Route
 
 ORIGIN: Final = f"{TURNOUT_PREFIX}origin"
-"""The header with the record's origin, as in message ids. It is the first that the route adds: what stands before it
-came with the record."""
+"""The header with the record's origin, as in message ids. It is the first that the route adds: earlier headers are the
+record's own."""
 
 SUBSCRIPTION: Final = f"{TURNOUT_PREFIX}subscription"
 """The header with the id of the subscription that a delivery was for."""

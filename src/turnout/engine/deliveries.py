@@ -18,7 +18,7 @@ from turnout.subscriptions import index as _index
 from turnout.subscriptions.index import Index
 
 NOBODY: Final = -1
-"""In the place of a subscription's number: the record goes on under its own topic."""
+"""Instead of a subscription's number: the record keeps its own topic."""
 
 _REMEMBERED = 1_000_000
 """Maximum number of cached pairs of subscription and destination, or topics; the cache is cleared when it is full."""
@@ -32,13 +32,13 @@ class OutgoingDeliveries:
     """Messages to send, sorted by record; all columns have one length.
 
     Attributes:
-        rows: of the records.
-        topics: where to, in the message's sink.
-        suffixes: of the message ids.
+        rows: row ids of the records.
+        topics: destination topics in the message's sink.
+        suffixes: suffixes of the message ids.
         sinks: index of each message's sink, `FEED_ALONE` for none; None where all go to the first.
         subscriptions: numbers of the index; `NOBODY` for a record under its own topic.
-        destinations: likewise.
-        problems: index → why nothing can be sent there.
+        destinations: numbers of the index, likewise.
+        problems: index → reason why it cannot be delivered.
         bodies: number of each message's own body among the batch's projections, -1 for the record's value; None where
             all have that.
     """
@@ -212,8 +212,8 @@ class OwnTopics:
     """Makes the deliveries of records that keep their own topic.
 
     Args:
-        parts: what the ids are made of beside the topic: the route's name, and what stands for a subscription.
-        addresses: where topics lead.
+        parts: parts of the ids besides the topic: the route's name, and the placeholder for a subscription.
+        addresses: addresses of topics.
     """
 
     def __init__(self, parts: Sequence[str], addresses: Addresses) -> None:

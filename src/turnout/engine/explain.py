@@ -29,7 +29,7 @@ from turnout.untrusted import JsonObject
 
 @dataclass(frozen=True, slots=True)
 class LeafReport:
-    """A leaf of a condition, and what it saw.
+    """Leaf of a condition with the tested value.
 
     Attributes:
         test: the leaf as text, its negation included.
@@ -67,8 +67,8 @@ class Asked:
 
     Attributes:
         condition: as text.
-        wants: whether it matches the record; None where the record did not come as far as to be matched.
-        blame: the fewest leaves that would have to come out the other way for it to be true; None where no change of
+        wants: whether it matches the record; None if the record did not reach the matching.
+        blame: the fewest leaves that would have to be different for it to be true; None if no change of
             leaves makes it true, or `wants` is None.
         exact: whether it is known that no smaller set does.
         inactive: the reason that it matches nothing, whatever its condition says; "" if there is none.
@@ -89,8 +89,8 @@ class SentMessage:
     Attributes:
         sink: the sink's name; "" for a route's only one.
         id: the ``Nats-Msg-Id``; None where the record's origin is unknown.
-        subscription: whose it is; None where no subscription asked for it.
-        dead_letter: whether it is the record as it came, set aside.
+        subscription: id of the subscription; None if no subscription caused it.
+        dead_letter: whether it is the unchanged record as a dead letter.
         projected: whether the value is computed by the subscription's projection.
     """
 
@@ -112,14 +112,14 @@ class RecordExplanation:
     Attributes:
         record: as it was read.
         stages: each transform, in order; before them the decoding, where it failed.
-        mapped: what the mappings did; None where there are none, or the record was dropped before.
-        metadata: what conditions saw, as far as some condition looks at it.
-        wanted: the subscriptions that want the record.
-        asked: the subscription that was asked about, if any.
+        mapped: report of the mappings; None without mappings, or if the record was dropped before.
+        metadata: values of the keys that conditions test.
+        wanted: the subscriptions that match the record.
+        asked: the requested subscription, if any.
         outcome: the label of an `Outcome`.
         failure: why it failed, where it did.
-        messages: what goes out for it.
-        notes: what the servers were asked in vain, so that a run may do otherwise, a sentence each.
+        messages: messages sent for it.
+        notes: failed requests to the servers, because of which a run may differ; a sentence each.
     """
 
     record: Fields
@@ -160,7 +160,7 @@ def explain(
         record: a record batch of one record, as it was read.
         index: the subscriptions to match with; None for a route without any.
         subscriptions: the same by id.
-        asked: the id of a subscription of which to say why it does not want the record.
+        asked: id of the subscription to explain.
         notes: of the preflight of the program's route.
 
     Raises:
@@ -189,9 +189,9 @@ class _RecordWatch(StageWatch):
     """Observes the only record of a batch at every step.
 
     Attributes:
-        matched: whether the record came as far as to be matched.
+        matched: whether the record reached the matching.
         metadata: what conditions saw then.
-        wanted: the ids of the subscriptions that want it.
+        wanted: the ids of the subscriptions that match it.
         time: of the record, in milliseconds since 1970; None where it has none.
     """
 

@@ -33,7 +33,7 @@ class Stages:
     Attributes:
         transforms: of the chain's stages, in order: their own names, with ``transforms.`` before those that another
             part of the route has.
-        others: of the parts that this route has, in order, as far as they stand behind the chain.
+        others: of the parts that this route has, in order, as far as they are behind the chain.
     """
 
     transforms: tuple[str, ...]
@@ -68,12 +68,12 @@ class Stages:
 class Flow:
     """Numbers of records by stage; sums of what tasks have counted.
 
-    What a stage took in went on to the next one, but for those that failed, and those that it dropped: a filter, the
-    weights of a mapping, subscriptions that want none. What failed anywhere is in the dead letters, or discarded.
+    A stage passes its records to the next one, except failed and dropped ones: a filter, the weights of a mapping, no
+    matching subscription. Failed records are in the dead letters, or discarded.
 
     Attributes:
-        taken: records that came to a stage, whether or not its predicates have it do anything with them.
-        failed: of those, the ones that came no further because of a failure.
+        taken: records that reached a stage, whether or not its predicates apply to them.
+        failed: number of those that failed in it.
         delivery: how long messages took from their publishing to their acknowledgement, dead letters included; known
             where the stage itself publishes, which is where all sinks are NATS.
         seconds: time that each stage took, summed over the tasks; no part of equality.
@@ -136,8 +136,8 @@ class StageCounter:
 
         Args:
             stage: its name.
-            records: how many come to it.
-            failures: how many have failed before it; those that are new failed in the stage before.
+            records: number of records that reach it.
+            failures: number of failures before it; new ones are from the previous stage.
         """
         self._count_failures(failures)
         self._time()

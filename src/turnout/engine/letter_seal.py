@@ -13,7 +13,7 @@ SEAL: Final = "__turnout.seal"
 """The header with the seal."""
 
 _NOT_SEALED: Final = frozenset({SEAL, VALUE_LEFT_OUT, VALUE_DIGEST})
-"""Headers that come behind the seal: a letter is cut where a server refuses it for its size."""
+"""Headers behind the seal: they may be cut if a server refuses a letter for its size."""
 
 _VERSION: Final = "1"
 

@@ -15,7 +15,7 @@ class Chosen:
     Attributes:
         mapping: the first whose source matches.
         group: the cluster whose destinations apply, "" for the default ones.
-        share: the one that the draw falls into; None where it falls into what is lost.
+        share: the one that the draw falls into; None if it falls into the lost share.
     """
 
     mapping: SubjectMapping

@@ -38,8 +38,8 @@ _TOPIC = ("topic", "subject")
 class Metadata:
     """Reads the metadata that conditions use.
 
-    A listed path comes first, then ``topic`` (alias ``subject``) and ``key``, then a path below a prefix, then the last
-    header of that name. Under `ANY_KEY` are the values of all of them.
+    A listed path has precedence, then ``topic`` (alias ``subject``) and ``key``, then a path below a prefix, then the
+    last header of that name. Under `ANY_KEY` are the values of all of them.
 
     Args:
         paths: name → path, as in ``{"origin": "value.origin"}``, or prefix → prefix, as in ``{"*": "value.detail.*"}``.

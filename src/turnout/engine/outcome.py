@@ -75,9 +75,9 @@ def outcomes_of(
         route: the route.
         records: of the batch, after all stages.
         lost: rows that the weights of mappings drop.
-        unmatched: rows that no subscription wants.
-        rejected: rows of which nothing is sent because of failures; takes precedence over *unmatched*.
-        delivered: rows of which at least one message is sent.
+        unmatched: rows that no subscription matches.
+        rejected: rows without messages because of failures; takes precedence over *unmatched*.
+        delivered: rows with at least one message.
     """
     outcomes = np.full(len(records), -1, np.int8)
     outcomes[records.outcomes == FILTERED] = Outcome.FILTERED

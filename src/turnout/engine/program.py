@@ -1,7 +1,7 @@
 """A route as a program: a batch of records in, messages, dead letters and counts out.
 
 Every record takes the same way: decode, transforms, mapping, match, fan-out, encode. A record that fails on it leaves
-with the stage, the reason and the bytes that it came as; nothing else of the batch is concerned.
+with the stage, the reason and its original bytes; the rest of the batch is not affected.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ from turnout.transforms.apply import ChainRunner
 class Program:
     """Compiled route; it caches facts about schemas, topics and values between batches.
 
-    One thread at a time may use it; what is pickled is what it was made of.
+    One thread at a time may use it; pickling stores its arguments.
 
     Args:
         route: the route.
-        replay: what is different where this is history that is delivered once more.
+        replay: differences if earlier records are delivered again.
 
     >>> from turnout.engine.sample_records import SampleRecord, record_batch
     >>> text = '''
@@ -94,7 +94,7 @@ class Program:
         self.lineage = LineageHeaders(route)
         # Two revisions are in use while the next micro-batch begins.
         self._fanouts = LruCache[int, Fanout](2)
-        # With subscriptions a record goes on under its own topic where nobody wants it.
+        # With subscriptions, an unmatched record is sent under its own topic.
         self._own_topics = OwnTopics([route.name, ""] if route.subscriptions else [route.name], self.addresses)
 
     @classmethod
@@ -111,7 +111,7 @@ class Program:
         """Run the whole route on a batch.
 
         Args:
-            batch: a `pyarrow.RecordBatch` with the record's columns; ``stream`` where it came from JetStream.
+            batch: a `pyarrow.RecordBatch` with the record's columns; ``stream`` for records of JetStream.
             index: the subscriptions of the batch's revision; None for a route without subscriptions.
 
         Raises:
@@ -208,7 +208,7 @@ class Program:
         lost = [number for number, topic in enumerate(mapped) if topic is None] if None in mapped else []
         return alive[np.array(lost, np.intp)].astype(np.int64)
 
-    # Who gets what
+    # Matching
 
     def _deliver(
         self, records: Batch, alive: Positions, lost: RowIds, index: Index | None
@@ -221,7 +221,7 @@ class Program:
         if index is None:
             rows = rows[kept]
             return self._own_topics.of(rows, records.by_row(records.topics, rows)), rows[:0]
-        # What is lost is mostly little: leaving it among the others costs less than taking it out of every column.
+        # Few records are lost: keeping them costs less than removing them from every column.
         columns = self.metadata.columns(records, alive, index.keys)
         matches = index.match(columns, len(alive), times=record_times(records, alive, index))
         if len(lost):
@@ -239,7 +239,7 @@ class Program:
         # It holds the index, whose id no other object has as long as it is cached.
         return self._fanouts.get_or_add(id(index), lambda: Fanout(self.route.name, index, self.addresses))
 
-    # What goes out
+    # Messages
 
     def _finish(
         self,

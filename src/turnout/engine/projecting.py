@@ -36,9 +36,9 @@ class Projections:
 def project(
     records: Batch, deliveries: OutgoingDeliveries, index: Index | None
 ) -> tuple[OutgoingDeliveries, Projections]:
-    """Return the deliveries with the numbers of their bodies, and the bodies; what has none gets a problem.
+    """Return the deliveries with the numbers of their bodies, and the bodies; a failed projection gets a problem.
 
-    Without a subscription that has a projection nothing is looked at.
+    Without projections the deliveries are unchanged.
 
     Args:
         records: of the batch, as transformed and mapped.
@@ -72,7 +72,7 @@ def project(
 def bodies_of(
     expression: Expression, records: Batch, rows: RowIds
 ) -> tuple[list[bytes | None], dict[int, RecordError]]:
-    """Return the body that an expression gives for each of some records, and index → error for those that have none.
+    """Return the result of an expression for each of some records, and index → error for the others.
 
     A text is its characters in UTF-8, bytes are themselves, null is a tombstone, anything else is JSON.
     """

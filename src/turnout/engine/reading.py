@@ -21,7 +21,7 @@ from turnout.records.types import ArrowBatch, NewColumn
 
 AT_ONCE: Final = 5_000
 """At most so many records: with 10,000 and more the same steps find their values in no cache and take up to twice as
-long. What is done once for a batch is as much as for 200 records, so it counts where there are fewer (measured)."""
+long. The fixed work of a batch equals that of 200 records, so it matters for small batches (measured)."""
 
 _PER_MILLI = {"ms": 1, "us": 1_000, "ns": 1_000_000}
 """Arrow time units per millisecond."""

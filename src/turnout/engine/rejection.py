@@ -26,7 +26,7 @@ class Rejection:
 
     Attributes:
         row: of the record.
-        failure: the reason; None for a record that no subscription wants.
+        failure: the reason; None for an unmatched record.
         subscription: id of the subscription of a single delivery; None for a record under its own topic.
         destination: of a single delivery, as the subscription has it; None for a whole record.
     """

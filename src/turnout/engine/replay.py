@@ -29,7 +29,7 @@ class Replay:
     Attributes:
         id: its name, which is part of its messages' ids and is in a header of each.
         where: what records have to look like when they are matched; None for all.
-        as_first: whether its messages have the ids of a run: nobody has got them before.
+        as_first: whether its messages have the ids of a run, as they were not delivered before.
     """
 
     id: str
@@ -40,7 +40,7 @@ class Replay:
         """Return the messages with this replay's ids and header.
 
         Their ids are those of a run with the replay's behind them: a second replay of the same id stores nothing
-        twice within the stream's duplicate window, and what a run has delivered does not keep a replay from it.
+        twice within the stream's duplicate window, and a run's deliveries do not suppress those of a replay.
         """
         ids = messages.ids
         if not self.as_first:

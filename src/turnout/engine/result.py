@@ -106,8 +106,8 @@ class Result:
 
     Attributes:
         counts: of its records.
-        messages: what goes out.
-        failures: what failed, as the log shows it; only where the route asks for a log.
+        messages: messages to send.
+        failures: failures in the form of the log; only if the route enables the log.
         sent: answers for messages that are refused; None where all of them are dead letters.
         matched: matches to be stored for feeds; None for a route without feeds.
 

@@ -79,7 +79,7 @@ class SampleRecord:
 
 
 class _RecordReader:
-    """Reads the parts of one record and collects what is wrong with them."""
+    """Reads the parts of one record and collects their mistakes."""
 
     def __init__(self, document: Fields) -> None:
         self._document = document

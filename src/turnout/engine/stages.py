@@ -30,7 +30,7 @@ class PredicateAnswer:
         predicate: the predicate with its options.
         negate: whether its answer was turned around.
         holds: its own answer, before that.
-        saw: what it looked at, by name.
+        saw: the values that it read, by name.
     """
 
     alias: str
@@ -59,7 +59,7 @@ class StageReport:
 
 
 class StageWatch(Watch):
-    """Reports what the stages do to the only record of a batch.
+    """Reports the effects of the stages on the only record of a batch.
 
     Attributes:
         reports: a report for each stage, and one before them where the record cannot be decoded.
@@ -90,7 +90,7 @@ class StageWatch(Watch):
         self._answers = () if self._dead else tuple(_answer(guard, records) for guard in stage.stage.guards)
 
     def after(self, stage: StageRunner, records: Batch) -> None:
-        """Report what the stage has done."""
+        """Report the effect of the stage."""
         result = StageResult.SKIPPED if self._dead else _result(stage, self._answers, records)
         after = self._now if records.outcomes[0] else record_as_json(records.record(0))
         error = records.failures[0].message if result is StageResult.FAILED else None

@@ -33,7 +33,7 @@ MOST_FILTERS: Final = 100
 """More filters than this cost the server more than they save."""
 
 _MOST_QUESTIONS: Final = 10_000
-"""More different questions than this are not looked at: to answer them would take seconds."""
+"""Maximum number of distinct requirements: more would take seconds."""
 
 _MOST_FORMS: Final = 1000
 _TOPIC: Final = frozenset({"topic", "subject"})
@@ -72,8 +72,8 @@ class SubjectFilters:
         """Return the fewest filters that miss no record whose topic meets one of the requirements.
 
         Returns:
-            At most `MOST_FILTERS`, or as many as the source has, no two of which have a subject in common; none at
-            all where nothing can be wanted. None where that is no less than the source's own.
+            At most `MOST_FILTERS`, or as many as the source has, no two of which have a subject in common; none at all
+            if no record can match. None if they are no narrower than the source's own.
         """
         filters: set[str] = set()
         different = set(questions)
@@ -113,12 +113,12 @@ def subject_filters(route: Route, conditions: Iterable[Condition], own: Sequence
 
     Args:
         route: what happens to topics before they are matched.
-        conditions: of the subscriptions that are asked for.
+        conditions: conditions of the subscriptions.
         own: the filters of the route's source; none for the whole stream.
 
     Returns:
-        The filters, no two of which have a subject in common; those of the source where nothing is known, or nothing
-        can be wanted.
+        The filters, no two of which have a subject in common; those of the source if nothing is known, or no record can
+        match.
     """
     filters = SubjectFilters(route, own)
     return filters.of(filters.asked(condition) for condition in conditions) or tuple(own)

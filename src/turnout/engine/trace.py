@@ -42,13 +42,13 @@ class Watch:
 
 @dataclass(frozen=True, slots=True)
 class BatchOutcome:
-    """Outcomes of a batch's records, the deliveries to send, and what is rejected.
+    """Outcomes of a batch's records, the deliveries to send, and the rejections.
 
     Attributes:
         records: as the transforms and mappings left them.
         consumed: the records as they were read.
         outcomes: by row; none is `Outcome.STOPPED`.
-        deliveries: those that are sent.
+        deliveries: the deliveries to send.
         rejections: failed and unmatched records first, then deliveries.
     """
 
@@ -69,12 +69,12 @@ class Trace:
         rows: the row of each message; messages are in the order of `Messages`, dead letters last.
         subscriptions: of each message, the id of the subscription that it is for, as Arrow text; null for none.
         destinations: of each message, as the subscription names it (``sink:topic`` where it names a sink).
-        messages: what goes out: topics, ids, encoded values. A record that stops the run has its dead letter among
-            them if the route has a topic for such, although a run does not come to send it.
+        messages: messages to send: topics, ids, encoded values. A record that stops the run has its dead letter among
+            them if the route has a topic for it, although a run does not send it.
         letters: how many of the messages are dead letters.
         projected: indices of the messages with a body of their own.
         failures: row → why it failed.
-        records: keys, values and headers as the transforms left them, of those that are alive.
+        records: keys, values and headers after the transforms, of the remaining records.
         counts: of the batch.
     """
 
@@ -113,7 +113,7 @@ def traced(route: Route, ended: BatchOutcome, counts: Counts, messages: Messages
         route: the route.
         ended: the outcomes.
         counts: of the batch.
-        messages: what is sent.
+        messages: messages to send.
         index: the subscriptions that the batch was matched with.
     """
     letters = ended.rejections if route.dead_letter is not None else ()

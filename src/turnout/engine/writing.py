@@ -45,7 +45,7 @@ class Writer:
     """Writes records for a route's sinks.
 
     Args:
-        route: says what a header that cannot be written does to its record.
+        route: has the policy for headers that cannot be written.
         rules: which those are.
         key: the codec of keys.
         value: the codec of values.
@@ -76,7 +76,7 @@ class Writer:
         return Outgoing(rows, values, keys, without(headers, bad), int(bad.sum()))
 
     def _headers(self, records: Batch, rows: RowIds) -> tuple[ArrowArray, NDArray[np.bool_] | None]:
-        """Return the headers of the records at *rows*, and those that cannot be written: their records fail."""
+        """Return the headers of the records at *rows*, and the invalid ones, whose records fail."""
         headers = records.headers.to_arrow(rows)
         bad = self._rules.unfit(headers)
         if bad is not None and not self._drops:

@@ -1,7 +1,7 @@
 """Accepting what happens now: the expectations of a file rewritten, and nothing else of it touched.
 
-The new text is put in place of the old one where the YAML parser says that it stands, so that comments, quotes and
-line breaks outside of what has changed stay as they were written.
+The new text replaces the old one at the position that the YAML parser reports, so that comments, quotes and line breaks
+elsewhere are unchanged.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class _Edit:
 
 
 def accept(suite: Suite, route: Route, results: Iterable[CaseResult]) -> int:
-    """Rewrite the expectations of a suite's file that were not met; how many they were.
+    """Rewrite the failed expectations of a suite's file; return their number.
 
     The new text is read and run before it is written: its tests pass, and nothing but expectations is different.
 
@@ -107,7 +107,7 @@ def _of_part(
     """Yield edits of single values, if each is present before and after; else one edit of the whole part."""
     node = _child(expect, part)
     if node is None:
-        raise TurnoutError(f"{_location(result.case)}: {part} comes from elsewhere, by a merge: edit it by hand")
+        raise TurnoutError(f"{_location(result.case)}: {part} is from a merge key: edit it by hand")
     scalars = [(_find(node, difference.path, part), difference) for difference in differences]
     if part in ("value", "headers", "key", "topic", "stage", "reason") and all(
         isinstance(scalar, yaml.ScalarNode) and not isinstance(difference.actual, dict | list | bytes)
@@ -176,7 +176,7 @@ def _fresh(ending: CaseOutcome) -> JsonObject:
     return parts
 
 
-# Where things stand
+# Positions
 
 
 def _at(node: yaml.Node, path: Path) -> yaml.Node:
@@ -215,7 +215,7 @@ def _children(node: yaml.Node) -> Iterator[tuple[str, yaml.Node]]:
         yield from ((f"[{at}]", value) for at, value in enumerate(node.value))
 
 
-# What is written
+# Output
 
 
 def _flow(value: object) -> str:
@@ -236,7 +236,7 @@ def _end(text: str, node: yaml.Node) -> int:
 
 
 def _replaced(text: str, node: yaml.Node, value: object) -> _Edit:
-    # A block of dashes may stand as far left as the name that it belongs to; braces may not.
+    # A block of dashes may have the indentation of its name; braces may not.
     indent = "  " if isinstance(node, yaml.SequenceNode) and not node.flow_style else ""
     return _Edit(node.start_mark.index, _end(text, node), indent + _flow(value))
 

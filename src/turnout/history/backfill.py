@@ -1,4 +1,4 @@
-"""Next part of what a route's subscriptions have missed, as a plan for a replay.
+"""Next part of the records that a route's subscriptions have missed, as a plan for a replay.
 
 Subscriptions that miss the same range are served together. A range whose end is not known yet, since no record has
 come since, is delivered up to the position that the route's run has reached: what follows it is known later.
@@ -63,7 +63,7 @@ class BackfillPart:
 
 
 def next_part(route: Route, checkpoint: Path, ledger: BackfillLedger) -> BackfillPart | None:
-    """Return the part to deliver next; None if nothing is missing as far as the route's run has come.
+    """Return the part to deliver next; None if nothing is missing before the position of the route's run.
 
     Raises:
         TurnoutError: a server or the store is away.
@@ -115,7 +115,7 @@ def _resolve_positions(route: Route, history: SourceHistory, ledger: BackfillLed
 
 
 def _streams_left(row: Missed, reached: Positions) -> list[tuple[str, int]]:
-    """Return the streams of which something can be delivered now, with the position behind it."""
+    """Return the streams with deliverable records, and the position behind them."""
     if row.live is None or row.next is None:
         return []
     untils = reached if row.until is None else row.until
@@ -123,7 +123,7 @@ def _streams_left(row: Missed, reached: Positions) -> list[tuple[str, int]]:
 
 
 def _range(row: Missed, stream: str, until: int, history: SourceHistory) -> tuple[str, int, int]:
-    """Return the next range of a row; what the stream does not hold any more is passed over at once."""
+    """Return the next range of a row; deleted positions are skipped."""
     assert row.next is not None
     held = history.bounds(stream).first if stream in history.streams else until
     first = min(max(row.next.get(stream, 0), held), until)

@@ -16,7 +16,7 @@ from turnout.records.types import Value
 from turnout.routes import Route
 
 Delivery = tuple[str | None, str]
-"""A subscription's id, None where none asked for the message, and its destination."""
+"""Subscription id, None for messages without subscription, and destination."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,13 +28,13 @@ class CaseOutcome:
         stage: where it failed; None where it did not.
         reason: why.
         topic: as transformed and mapped; None where the weights lose it.
-        key: as a sink with keys gets it; of a record that went nowhere, as the transforms left it.
+        key: as for a sink with keys; for a record without messages, the result of the transforms.
         value: likewise. Both are null once a record was filtered or has failed, but for a dead letter's.
         plain_key: the key as tests write it.
         plain_value: the value as tests write it.
         headers: likewise.
         deliveries: of its messages, sorted; a dead letter is none.
-        bodies: of those that a projection gives one of their own.
+        bodies: bodies of the messages that have a projection.
     """
 
     outcome: str
@@ -67,7 +67,7 @@ def ending_of(trace: Trace, row: int, route: Route) -> CaseOutcome:
     whole = [number for number in messages if number not in trace.projected]
     key, value, headers = _sent(trace, whole[0]) if whole else _left(trace, row, notations)
     if key is None and not dead:
-        # JetStream's messages have no key: what the transforms left is what there is to compare.
+        # JetStream's messages have no key: compare the result of the transforms.
         key = _left(trace, row, notations)[0]
     return CaseOutcome(
         outcome.label,

@@ -27,7 +27,7 @@ class CaseResult:
     Attributes:
         case: the test.
         ending: what became of its record.
-        differences: what was expected otherwise; one of a case that expects nothing yet.
+        differences: deviations from the expectation; one for a case without expectation.
     """
 
     case: Case
@@ -47,7 +47,7 @@ class Report:
     Attributes:
         route: its name.
         results: in the order of the cases.
-        coverage: what the tests have reached.
+        coverage: coverage of the tests.
         seconds: how long they took.
     """
 
@@ -72,7 +72,7 @@ def run_cases(route: Route, cases: Iterable[Case]) -> Report:
         cases: of `load_suites`, or made by hand.
 
     Raises:
-        StoreUnavailableError: a case wants the subscriptions of the route's store, which cannot be reached.
+        StoreUnavailableError: a case needs the subscriptions of the route's store, which cannot be reached.
 
     >>> from pathlib import Path
     >>> from turnout.history import Suite

@@ -58,9 +58,9 @@ class Coverage:
         """Return the coverage of a route from the batches that *watch* has seen.
 
         Args:
-            watch: what it saw.
-            subscriptions: the ids of those that were matched with.
-            delivered: the ids of those that got a message.
+            watch: its observations.
+            subscriptions: ids of the subscriptions that were matched against.
+            delivered: ids of the subscriptions that got a message.
         """
         reached = set(delivered)
         matched = (Item("subscription", id_, id_ in reached) for id_ in dict.fromkeys(subscriptions))
@@ -68,7 +68,7 @@ class Coverage:
 
 
 class CoverageWatch(Watch):
-    """Notes what the records of batches reach.
+    """Records the stages, mappings and subscriptions that batches reach.
 
     Args:
         route: the route.
@@ -108,7 +108,7 @@ class CoverageWatch(Watch):
             self._applied.add(stage.stage.name)
 
     def transformed(self, records: Batch) -> None:
-        """Note which share of which mapping each topic takes."""
+        """Record the mapping and share of each topic."""
         for row, draw in zip(records.alive.tolist(), self._draws(records), strict=True):
             chosen = chosen_by(self._route.mappings, self._cluster, records.topics[row] or "", draw)
             if chosen is not None:

@@ -28,16 +28,16 @@ class DeadLetter:
     """Record, or single delivery of a record, that was set aside.
 
     Attributes:
-        stream: where the letter lies; in Kafka ``topic:partition``.
+        stream: name of the stream that holds the letter; in Kafka ``topic:partition``.
         sequence: its own there.
         message_id: its own; "" for none.
         stored: when it was set aside, in microseconds since 1970.
         record: as it was read: its own position and headers. Its key is not in a letter in NATS, its time in none.
         whole: whether the letter has the value and every header; some are too large, or cannot be written.
-        stage: where it failed, as Connect names stages; None for a record that no subscription wanted.
+        stage: stage that failed, in Connect's terms; None for an unmatched record.
         reason: the first one.
         subscription: of one delivery, whose it was.
-        destination: of one delivery, where it went.
+        destination: for one delivery, its destination.
         tries: how often it has been redriven and failed again.
         done: whether it has been delivered since.
         verified: whether the route itself wrote it. Without a ``secret`` of the route its topic is believed; with one
@@ -77,7 +77,7 @@ class DeadLetter:
         Args:
             row: the message as a history reads it, its timestamp as a number.
             headers: its headers.
-            stream: where it lies.
+            stream: stream of the letter.
             sources: the streams that the record may be from; none where the route reads something else.
             secret: the route's.
             with_key: its key is the record's, as in Kafka, and not the letter's id.
@@ -197,7 +197,7 @@ class _Noted:
     """Marks of redrives among dead letters, by stream and sequence.
 
     Args:
-        box: where the letters are. A note of another stream, or of letters that lie there since, says nothing: it is a
+        box: location of the letters. A note of another stream, or of letters stored later, is ignored: it is a
             copy.
     """
 
@@ -229,7 +229,7 @@ class _Noted:
         done = letter.stored <= self._done.get(position, -1)
         noted, until = self._tries.get(position, (0, 0))
         tries = max(letter.tries, noted) if letter.stored <= until else letter.tries
-        # There may be thousands, of which few were ever redriven.
+        # Few of possibly thousands were redriven.
         return replace(letter, tries=tries, done=done) if done or tries != letter.tries else letter
 
 

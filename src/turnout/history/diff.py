@@ -33,7 +33,7 @@ class Traced:
     Attributes:
         trace: of the batch.
         watch: has watched it.
-        labels: what the version's sinks are called in addresses.
+        labels: names of the version's sinks in addresses.
         letters_to: the topic of its dead letters; None where it has none.
         cost: of the batch.
     """
@@ -49,8 +49,8 @@ def compare(old: Traced, new: Traced, batch: ArrowBatch, *, examples: int = 5) -
     """Compare the results of two versions for the records of a batch.
 
     Args:
-        old: what the old version makes of it.
-        new: what the new one does.
+        old: outcome of the old version.
+        new: outcome of the new version.
         batch: the records as they were read.
         examples: how many are kept of each kind.
     """
@@ -81,7 +81,7 @@ class Diff:
             old_index: the old version's subscriptions; None for a route without.
             new_index: likewise of the new one.
         """
-        # What comes first finds the records in no cache: the versions take turns, so that their costs can be compared.
+        # The first version runs with cold caches: they alternate, so that their costs can be compared.
         self._new_first = not self._new_first
         if self._new_first:
             new = self._new.traced(batch, new_index)
@@ -118,8 +118,8 @@ class _BatchDiff:
     """Comparison of one batch, whose steps collect changed rows and examples.
 
     Args:
-        old: what the old version makes of it.
-        new: what the new one does.
+        old: outcome of the old version.
+        new: outcome of the new version.
         batch: the records as they were read.
         limit: how many examples are kept of each kind.
     """

@@ -50,7 +50,7 @@ class Differences:
         keys: likewise.
         headers: likewise.
         failures: records that fail with both, for another reason or with a dead letter elsewhere; and those that end
-            alike, of which one version has deliveries that nobody can take.
+            alike, of which one version has undeliverable messages.
         fields: of the values: path → in how many records it is not the same.
         header_names: likewise of the headers.
         losers: subscription → deliveries lost.

@@ -38,7 +38,7 @@ class Example(NamedTuple):
 
     Attributes:
         place: where it is stored.
-        topic: under which it came.
+        topic: topic of the record.
         old: the old version's side, as text; None for nothing.
         new: likewise.
     """
@@ -51,7 +51,7 @@ class Example(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Examples:
-    """Examples by what they show.
+    """Examples by kind.
 
     Attributes:
         limit: how many of each kind are kept.
@@ -117,7 +117,7 @@ class RecordPositions:
         if len(rows) <= limit or not limit:
             return list(range(len(rows)))[:limit]
         offsets = self._offsets[rows]
-        # All that share the last offset are looked at: records of several topics may have it.
+        # All with the last offset are compared: records of several topics may have it.
         near = np.flatnonzero(offsets <= np.partition(offsets, limit - 1)[limit - 1]).tolist()
         return sorted(near, key=lambda at: (self.of(int(rows[at])), at))[:limit]
 

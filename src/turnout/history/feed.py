@@ -2,7 +2,7 @@
 
 No message is stored twice for a feed. A page looks up the sequences of the subscription's matches, fetches these
 records from the stream, and puts them through the route for this subscription alone: the messages are those that its
-destinations get, with their ids. The route is that of the present; a record that it drops now is left out.
+destinations get, with their ids. The route is the current one; a record that it drops now is left out.
 """
 
 from __future__ import annotations
@@ -202,9 +202,9 @@ class FeedReader:
         self._store.read(subscription_id)
 
     def follow(self, subscription_id: str, after: int, stop: Event, limit: int = 100) -> Iterator[FeedPage]:
-        """Yield pages as the route's runs go on, until *stop* is set or the subscription is deleted.
+        """Yield pages while the route runs, until *stop* is set or the subscription is deleted.
 
-        A page without messages says that nothing came for a while. What a subscription matched before it was deleted is
+        A page without messages is a heartbeat. Messages that a subscription matched before its deletion are
         yielded.
 
         Raises:
@@ -227,7 +227,7 @@ class FeedReader:
     def _page(self, subscription: Subscription, after: int, limit: int) -> FeedPage:
         until = committed(self._checkpoint).sequence(self._stream)
         limit = max(1, min(limit, MOST_MESSAGES))
-        # One more than needed tells whether this is the last page.
+        # One more than needed: shows whether this is the last page.
         found = self._matches.page(self._stream, hash_of(subscription.id), after, until, limit + 1)
         sequences, is_last = found[:limit].tolist(), len(found) <= limit
         cursor = max(after, until - 1) if is_last else sequences[-1]

@@ -34,8 +34,8 @@ class LetterHeaders:
 
     Attributes:
         own: the record's.
-        block: name → text of what the route wrote.
-        all: as they lie in the stream.
+        block: name → text written by the route.
+        all: in the order of the stream.
     """
 
     own: tuple[Header, ...]

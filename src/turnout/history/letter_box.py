@@ -55,7 +55,7 @@ class LetterBox:
         if part is None:
             raise ConfigError([Mistake("deadLetter", f"the route {route.name} has none: it sets nothing aside")])
         if not part.context_headers:
-            problem = "is false: without these headers nobody knows which record a letter is"
+            problem = "is false: without these headers a letter's record is unknown"
             raise ConfigError([Mistake("deadLetter.contextHeaders", problem)])
         sink, topic = Addresses(route).split(part.topic)
         endpoint = list(route.sinks.values())[sink]
@@ -84,7 +84,7 @@ class LetterBox:
         return f"{row['topic']}:{row['partition']}" if self.in_kafka else self.stream
 
     def holds(self, stream: str) -> bool:
-        """Return True if letters lie in this stream, or partition."""
+        """Return True if letters are stored in this stream, or partition."""
         return stream.rpartition(":")[0] == self.topic if self.in_kafka else stream == self.stream
 
     @contextmanager

@@ -22,12 +22,12 @@ _OF_TRIES = re.compile(rf":{TRIES}:\d+(:\d+)?$", re.ASCII)
 def mark(
     route: Route, box: LetterBox, delivered: Sequence[DeadLetter], failed: Sequence[DeadLetter], *, delete: bool
 ) -> None:
-    """Mark letters as delivered, or as failed once more.
+    """Mark letters as delivered, or as failed again.
 
     Without *delete* one message with the header ``Turnout-Redriven`` is added on the letters' topic: its body names the
     sequences of those that are done, and how often the others have been tried. With it, letters that are done are
     deleted from their stream, and one that failed again is written anew with ``Turnout-Redrive-Tries`` before it is
-    deleted: its first reason, and everything else of it, stays. The route's secret, if it has one, seals what is
+    deleted: its first reason, and everything else of it, is kept. The route's secret, if it has one, seals what is
     written.
 
     Raises:
@@ -60,7 +60,7 @@ def _note(
     }
     headers: list[Header] = [
         (REDRIVEN, str(len(delivered) + len(failed)).encode()),
-        # By this a route's letters, and what is said of them, are told from those of others on the topic.
+        # Distinguishes a route's letters, and their notes, from those of others on the topic.
         (CONNECTOR, route.name.encode()),
     ]
     box.add(headers, json.dumps(body).encode(), stream)
@@ -80,6 +80,6 @@ def _delete(connection: Connection, letter: DeadLetter) -> None:
     try:
         connection.api(f"STREAM.MSG.DELETE.{letter.stream}", {"seq": letter.sequence, "no_erase": True})
     except StreamError as failure:
-        # It is gone already: another redrive, or a limit of the stream, was faster.
+        # Deleted already, by another redrive or a limit of the stream.
         if failure.err_code != _NO_MESSAGE and failure.code != 404:
             raise

@@ -37,7 +37,7 @@ def walk(message: str, route: Route | None = None, *, server: str | None = None,
 
     Raises:
         ConfigError: neither route nor server is given, or the route has no sink of NATS or Kafka; the text is no
-            position, or the message says nothing of how it was made; git is asked for and does not know the file.
+            position, or the message says nothing of how it was made; git is requested and does not know the file.
         StreamError: the message is not there.
         ConnectionLostError: a server cannot be reached.
     """
@@ -49,7 +49,7 @@ def walk(message: str, route: Route | None = None, *, server: str | None = None,
         then, known = _route_then(route, walked.made, git)
         walked = replace(walked, route=known)
         if then is None:
-            walked = walked.but("the route's file has changed since: what it made then is not known")
+            walked = walked.but("the route's file has changed since: its messages of then are unknown")
     try:
         record, batch = _record(walked.made, route, server)
     except TurnoutError as failure:
@@ -59,7 +59,7 @@ def walk(message: str, route: Route | None = None, *, server: str | None = None,
 
 
 def _route_then(present: Route, origin: Made, git: bool) -> tuple[Route | None, RouteThen]:
-    """The route as it was, if that is known, and what is known of it."""
+    """The former route, if known, with its description."""
     same = present.digest == origin.digest
     then = present if same else None
     name = None if present.file is None else str(present.file)
@@ -108,7 +108,7 @@ def _delivered(sinks: Sequence[NatsSink | KafkaSink], message: str) -> SourceRec
         except StreamError:
             if number == len(candidates):
                 raise
-    raise AssertionError("there is a server to ask")
+    raise AssertionError("there is a server")
 
 
 def _position_in(sink: NatsSink | KafkaSink, message: str) -> tuple[str, int] | None:
@@ -124,7 +124,7 @@ def _record(origin: Made, route: Route | None, server: str | None) -> tuple[Sour
     """Return the source record that the message's lineage headers name.
 
     Raises:
-        TurnoutError: it is not in a stream or topic, or not there any more, or cannot be read.
+        TurnoutError: it is not in a stream or topic, was deleted, or cannot be read.
     """
     if route is not None and route.source.keeps_history:
         source: Source | Sink = route.source
@@ -154,7 +154,7 @@ def _with_subscription(walked: Lineage, route: Route, batch: ArrowBatch) -> Line
             return walked.but(f"the subscriptions at revision {walked.made.revision}: {failure}")
     makes, subscription = cause_of(Program.of(route), batch, then, walked.message)
     if not makes:
-        return walked.but("the route does not make this message of the record any more")
+        return walked.but("the route no longer makes this message from the record")
     if subscription is None:
         return walked
     now = {subscription.id: subscription for subscription in _subscriptions(route)}

@@ -25,7 +25,7 @@ class SourceRecord:
 
     Attributes:
         place: ``stream:sequence``, or ``topic:partition:offset``.
-        value: as text; what is none, with a mark in its place.
+        value: as text; other bytes are replaced by a mark.
     """
 
     place: str
@@ -113,8 +113,8 @@ class RouteThen:
 
     Attributes:
         file: where it is now; None without a file.
-        same: whether the file still says what it said; None without a file.
-        commit: that had the file as it was, where git was asked and knows one.
+        same: whether the file is unchanged; None without a file.
+        commit: commit with the former file, if git is requested and knows one.
     """
 
     file: str | None = None
@@ -128,11 +128,11 @@ class Lineage:
 
     Attributes:
         message: as it was delivered.
-        made: what it says of itself.
+        made: origin in its headers.
         route: the route as it was.
-        record: what it was made from; None where that is gone or cannot be read.
-        subscription: whom it was made for; None for nobody, or where that is not known.
-        gaps: what could not be found out, and why.
+        record: its source record; None if it was deleted or cannot be read.
+        subscription: the subscription that caused it; None if there is none, or it is unknown.
+        gaps: missing parts, with the reasons.
     """
 
     message: SourceRecord

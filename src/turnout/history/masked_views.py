@@ -30,7 +30,7 @@ _FAILURE: Final = re.compile(r"((?:(?:KEY|VALUE|HEADER)_CONVERTER|TRANSFORMATION
 
 
 def masked_sentence(route: Route, sentence: str, *, known: bool = True) -> str:
-    """Return why a run failed, without what a failing record's message may quote.
+    """Return a run's failure without quoted parts of a failing record.
 
     Of an error that is not *known*, one of ours, nothing is said: it may quote anything.
     """
@@ -40,7 +40,7 @@ def masked_sentence(route: Route, sentence: str, *, known: bool = True) -> str:
 
 
 def masked_letter(letter: DeadLetter, hidden: Hidden) -> DeadLetter:
-    """Return a dead letter without what is hidden: in its record, in its reason and in all of its headers."""
+    """Return a dead letter with its record, its reason and its headers masked."""
     if not hidden:
         return letter
     record = replace(
@@ -62,7 +62,7 @@ def _headers(headers: Iterable[Header], hidden: Hidden) -> tuple[Header, ...]:
 
 
 def masked_report(report: RedriveReport, hidden: Hidden) -> RedriveReport:
-    """Return the report of a redrive without what is hidden of its letters, and of why they failed again."""
+    """Return the report of a redrive with its letters and their failures masked."""
     results = tuple(
         replace(
             result,
@@ -75,7 +75,7 @@ def masked_report(report: RedriveReport, hidden: Hidden) -> RedriveReport:
 
 
 def masked_explanation(explanation: RecordExplanation, route: Route) -> RecordExplanation:
-    """Return an explanation without what the route masks, in every part of it."""
+    """Return an explanation with all of its parts masked."""
     hidden = hidden_by_stage(route.chain)
     anywhere = hidden_anywhere(route.chain)
     if not anywhere:
@@ -96,7 +96,7 @@ def masked_explanation(explanation: RecordExplanation, route: Route) -> RecordEx
 
 
 def _stages(reports: Iterable[StageReport], hidden: list[Hidden], anywhere: Hidden) -> Iterator[StageReport]:
-    # What has failed, or was dropped, goes no further, and stays what it was there.
+    # A failed or dropped record ends here.
     stage = 0
     for report in reports:
         before = hidden[stage]
@@ -127,7 +127,7 @@ def _message(message: SentMessage, hidden: Hidden) -> SentMessage:
     )
     if not hidden:
         return message
-    # Nobody knows what an expression makes of a hidden field.
+    # The result of an expression over a hidden field is unknown.
     value = HIDDEN if message.projected and message.value is not None else hidden.text(VALUE, message.value)
     return replace(message, key=hidden.text(KEY, message.key), value=value, headers=headers)
 
@@ -156,7 +156,7 @@ class _Seen:
         listed = listed_path(self._paths, name)
         if listed is not None:
             root, *steps = _steps(listed)
-            # Elements of an array are hidden as what the array is called.
+            # Elements of an array are hidden by the array's name.
             return (root, *(step for step in steps if step is not EACH)) if root in (KEY, VALUE) else None
         if name in ("topic", "subject"):
             return None
@@ -178,7 +178,7 @@ class _Seen:
         return text_of_texts(tuple(self._hidden.under(path, element) or "" for element in elements))
 
     def hides(self, key: str) -> bool:
-        """Return True if something of what is under a key is hidden."""
+        """Return True if a part of a key's value is hidden."""
         if key == ANY_KEY:
             return bool(self._hidden)
         path = self.path(key)
@@ -206,7 +206,7 @@ def _asked(asked: Asked, seen: _Seen) -> Asked:
 
 
 def masked_metadata(route: Route, metadata: Mapping[str, str]) -> dict[str, str]:
-    """Return what conditions see of a record behind all stages, without what is hidden there."""
+    """Return a record's metadata for conditions behind all stages, masked."""
     seen = _Seen(route, hidden_by_stage(route.chain)[-1])
     return {key: seen.text(key, text) or "" for key, text in metadata.items()}
 
@@ -215,15 +215,15 @@ def check_condition(route: Route, stage: int, condition: Condition) -> None:
     """Refuse a condition on hidden fields, as its matches would reveal their values.
 
     Args:
-        route: whose records are looked at.
+        route: route of the records.
         stage: number of its stages that they have passed.
         condition: over the metadata as it is there.
 
     Raises:
-        ConfigError: names what the condition may not look at.
+        ConfigError: names the keys that the condition may not test.
     """
     seen = _Seen(route, hidden_by_stage(route.chain)[stage])
     keys = dict.fromkeys(leaf.key for leaf in leaves(condition) if seen.hides(leaf.key))
-    problem = "the route masks what is there, and this token does not give the right to unmasked"
+    problem = "the route masks it, and this token does not give the right to unmasked"
     if keys:
         raise ConfigError([Mistake(f"where: {key}", problem) for key in keys], what="bad condition")

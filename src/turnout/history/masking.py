@@ -21,7 +21,7 @@ HIDDEN: Final = "***"
 """Text shown in place of masked content."""
 
 _FINGERPRINT_KEY: Final = secrets.token_bytes(16)
-"""Fingerprints of one process can be compared; without the key nobody finds a short content by trying all of them."""
+"""Fingerprints of one process can be compared; the key prevents finding short contents by trial."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Hidden:
         return bool(self.paths)
 
     def seen(self, record: Record) -> JsonObject:
-        """Return a record as plain JSON, without what is hidden."""
+        """Return a record as plain JSON, masked."""
         return {
             "topic": record.topic,
             "partition": record.partition,
@@ -53,7 +53,7 @@ class Hidden:
         }
 
     def plain(self, record: Fields) -> JsonObject:
-        """Return a record that is plain JSON already, its key and what could not be decoded as text."""
+        """Return a masked record that is plain JSON already, with its key and undecoded parts as text."""
         value = record["value"]
         shown = self.text(VALUE, value) if isinstance(value, str) else self._side(VALUE, value)
         headers = [[name, self.header(name, text)] for name, text in record["headers"]]
@@ -62,8 +62,8 @@ class Hidden:
     def text(self, side: str, written: str | bytes | None) -> str | None:
         """Return the text of a key or a value.
 
-        Of a JSON object the hidden fields are hidden. What is inside other text, and in bytes that could not be
-        decoded, is not known: only its size is shown, and a fingerprint that tells equal contents of this process.
+        Of a JSON object the hidden fields are hidden. The contents of other text, and of undecoded bytes, are unknown:
+        only their size is shown, and a fingerprint that is equal for equal contents in this process.
         """
         if written is None:
             return None
@@ -125,7 +125,7 @@ class Hidden:
         names = self._names(side)
         if plain is None or not (names or self._is_whole(side)):
             return plain
-        # Where fields are masked, what has none is not what was expected, and may be anything.
+        # Fields are masked, so a value without fields is unexpected, and may be anything.
         return self._without(side, plain) if isinstance(plain, Mapping) and not self._is_whole(side) else HIDDEN
 
     def _parents(self, side: str) -> frozenset[str]:
@@ -188,11 +188,11 @@ def _shown_text(value: object, schema: Schema | None) -> str | None:
 
 
 def hidden_by_stage(chain: Chain) -> list[Hidden]:
-    """Return what is hidden of a record before each stage, and behind the last one.
+    """Return the hidden paths of a record before each stage, and behind the last one.
 
-    What a stage masks is followed back to where it is from, and from there on to every copy of it. A stage without a
-    predicate masks every record: what it masks is shown behind it, as it goes out. As long as a mask is to come, the
-    names that fields had earlier stay hidden: a field of such a name may be one that was not as expected.
+    The paths that a stage masks are traced back to their origin, and forward to every copy. A stage without a
+    predicate masks every record: its masked fields are shown behind it, as they are sent. As long as a mask is to come,
+    the names that fields had earlier stay hidden: a field of such a name may be one that was not as expected.
     """
     origins = _followed_back(chain.stages)
     paths = origins[0]
@@ -229,7 +229,7 @@ def _followed_on(stage: Stage, paths: set[ContentPath]) -> set[ContentPath]:
 def _is_masked(path: ContentPath, mask: ContentPath) -> bool:
     """Return True if a mask covers a path; a path name with a final ``*`` has to begin with the mask's name.
 
-    Only what is below a field has such a name, and nothing is below one that was masked.
+    Only children of a field have such a name, and a masked field has none.
     """
     pairs = zip(path, mask, strict=False)
     return len(path) >= len(mask) and all(

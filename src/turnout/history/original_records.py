@@ -19,9 +19,9 @@ from turnout.untrusted import JsonObject
 
 _FORBIDDEN, _GONE = 403, 404
 _MAX_SINGLE_READS = 20
-"""At most this many messages are asked for one by one."""
+"""Maximum number of messages that are requested one by one."""
 _FAR = 10_000
-"""Offsets of Kafka that lie further apart than this are read by connections of their own."""
+"""Maximum distance of Kafka offsets that one connection reads."""
 _SPARSE = 150
 """Messages are requested one by one if at most one in this many is needed: a request takes as long as reading two
 hundred."""
@@ -31,7 +31,7 @@ def originals(route: Route, letters: Sequence[DeadLetter]) -> list[SampleRecord]
     """The record of each letter.
 
     A letter in NATS lacks the record's key (its message id) and its time, and of a large record the value: the
-    source's stream, or topic, is asked for the record, and where that is gone the letter is all there is.
+    record is read from the source's stream, or topic; if it was deleted there, only the letter remains.
 
     Raises:
         ConnectionLostError: the server of the source cannot be reached.
@@ -46,7 +46,7 @@ def originals(route: Route, letters: Sequence[DeadLetter]) -> list[SampleRecord]
 
 
 def _of_topics(source: KafkaSource, records: Sequence[SampleRecord]) -> list[SampleRecord]:
-    """Return records as their partitions have them; those that are gone, or of no topic of the source, as given."""
+    """Return records as their partitions have them; deleted ones, or of other topics, as given."""
     wanted: dict[str, set[int]] = {}
     for record in records:
         if record.offset is not None and source.reads(record.topic):
@@ -88,7 +88,7 @@ def _of_row(row: JsonObject | None, stream: str | None) -> SampleRecord | None:
 class _Stored:
     """Stored messages of given records.
 
-    Where they lie close together, their streams are read from the first to the last of them: to ask for twenty thousand
+    If they are close together, their streams are read from the first to the last of them: requests for twenty thousand
     one by one took 12 s of processor time, of 21 for a redrive.
     """
 
@@ -115,7 +115,7 @@ class _Stored:
         except StreamError as failure:
             if failure.code not in (_FORBIDDEN, _GONE):
                 raise
-            # Who may not read the stream may perhaps ask for its messages.
+            # A client that may not read the stream may be permitted to get single messages.
             return
         self._rows |= read
         self._complete.add(stream)

@@ -29,8 +29,8 @@ class Difference:
     Attributes:
         path: the part of the expectation, with the steps into it: ``value.carrier``.
         expected: `ABSENT` for what should not be there.
-        actual: `ABSENT` for what is not there.
-        note: what is known of the cause.
+        actual: the actual value, or `ABSENT`.
+        note: likely cause.
     """
 
     path: str
@@ -96,7 +96,7 @@ def compared(path: str, expected: object, actual: object, *, exact: bool) -> Ite
         path: of the value.
         expected: JSON.
         actual: likewise.
-        exact: whether what is not expected should not be there.
+        exact: whether unexpected parts are differences.
     """
     if isinstance(expected, Mapping) and isinstance(actual, Mapping):
         yield from _objects(path, expected, actual, exact=exact)

@@ -160,7 +160,7 @@ def _by_name(pairs: list[JsonObject] | None) -> dict[str, list[bytes | None]]:
     by_name: dict[str, list[bytes | None]] = {}
     for pair in pairs or ():
         if pair["key"] == REVISION:
-            # It says which version of the subscriptions was asked, and not what a message is.
+            # It describes the version of the subscriptions, not the message.
             continue
         value = pair["value"]
         if pair["key"] == ROUTE and value is not None:

@@ -1,4 +1,4 @@
-"""Dead letters back through the present route: what can be delivered by now is, and under the ids it would have had."""
+"""Redrive of dead letters through the current route, with the message ids of the first delivery."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ class Redriven:
 
     Attributes:
         letter: the letter.
-        outcome: ``delivered``, ``failed`` again, or what the present route does with it otherwise: ``filtered``,
-            ``unmatched`` (its subscription is gone, or wants it no longer) or ``lost_by_weight``. One that others than
-            the route may have written is ``unverified``, unless these are asked for. Only what is delivered is done.
+        outcome: ``delivered``, ``failed`` again, or another result of the current route: ``filtered``,
+            ``unmatched`` (its subscription was deleted, or matches it no longer) or ``lost_by_weight``. One that others
+            than the route may have written is ``unverified``, unless these are included. Only ``delivered`` is done.
         reason: why it failed this time.
-        messages: how many were sent for it; of a dry run, would be.
+        messages: number of messages sent for it; in a dry run, to send.
     """
 
     letter: DeadLetter
@@ -65,7 +65,7 @@ class RedriveReport:
         results: a result for each letter, in their order.
         stored: how many messages were new to their streams.
         duplicates: how many were known there, by their ids.
-        notes: of a dry run, which servers could not be asked what they store, a sentence each.
+        notes: in a dry run, the servers that did not report their streams, a sentence each.
     """
 
     route: str
@@ -121,7 +121,7 @@ def redrive(
 ) -> RedriveReport:
     """Put dead letters through the route as it is now, without Spark, and deliver what passes.
 
-    Each record has its own position again, as its letter tells it, so that its messages have the ids that they would
+    Each record has its own position again, from its letter, so that its messages have the ids that they would
     have had: a second redrive stores nothing twice within the duplicate window of the sink's stream. Kafka has none: a
     redrive that is killed before its note delivers again. The letter of a single delivery goes to its subscription
     alone: to its destination if the subscription still has it, else to those
@@ -130,15 +130,15 @@ def redrive(
     Args:
         route: the route; the sinks that letters go to now are NATS or Kafka.
         letters: of `turnout.history.dead_letters.read`.
-        dry_run: deliver nothing and note nothing, and say what would pass.
+        dry_run: deliver and note nothing, only report the outcomes.
         delete: delete letters that are delivered in place of noting that they are, see `turnout.history.letter_marks`.
         unverified: also redrive letters that lack the seal of the route's secret: what they hold, under ids of their
             own, as the position that they name is only a claim and may be another record's.
         subscriptions: to match with; those of the route's store if not given.
-        index: of the subscriptions to match with, where somebody keeps one: a store of millions need not be read.
+        index: existing index of the subscriptions, so that a store of millions need not be read.
 
     Raises:
-        ConfigError: *delete* is asked for, and the letters are in Kafka.
+        ConfigError: *delete* is set, and the letters are in Kafka.
         TurnoutError: servers or the store cannot be reached, or refuse what has to be done; what was delivered by then
             is delivered, and a second redrive does no harm.
     """
@@ -148,7 +148,7 @@ def redrive(
     if index is None:
         index = _index(route, ordered, subscriptions)
     route = preflight(route)
-    # A redrive hears from the servers what they refuse.
+    # A redrive gets refusals from the servers.
     route, notes = with_stored_topics(route) if dry_run else (route, ())
     work = _Redrive(route, index, dry_run=dry_run, delete=delete, unverified=unverified)
     for some in _parts(ordered):
@@ -234,7 +234,7 @@ class _Redrive:
         return _way(trace, row, letter) if is_whole else _INCOMPLETE
 
     def _sent(self, messages: Messages, ways: Sequence[_Way]) -> list[_Way]:
-        """Send what passes; what a server refuses has failed."""
+        """Send the messages; those that a server refuses have failed."""
         indices = [index for way in ways for index in way.indices]
         if not indices:
             return list(ways)
@@ -253,11 +253,11 @@ class _Way:
     reason: str | None = None
 
 
-_INCOMPLETE = _Way(FAILED, (), "the letter lacks a part of the record, which is gone from its stream")
+_INCOMPLETE = _Way(FAILED, (), "the letter lacks a part of the record, which was deleted from its stream")
 
 
 def _claimed(letter: DeadLetter) -> SampleRecord:
-    """The record of an unverified letter: what it holds, in the letter's own position, which is no record's."""
+    """The record of an unverified letter: its contents at the letter's own position, which is no record's."""
     return replace(letter.record, stream=letter.stream, partition=-1, offset=letter.sequence)
 
 
@@ -279,14 +279,14 @@ def _way(trace: Trace, row: int, letter: DeadLetter) -> _Way:
     failure = trace.failures.get(row)
     if outcome in (Outcome.DEAD_LETTERED, Outcome.DISCARDED, Outcome.STOPPED):
         if failure is None:
-            # Only a record that nobody wants is set aside without a reason.
+            # Only an unmatched record is dead-lettered without a reason.
             return _Way(Outcome.UNMATCHED.label)
         return _Way(FAILED, (), failure.message)
     if outcome is not Outcome.DELIVERED:
         return _Way(outcome.label)
     indices = trace.messages_of(row).tolist()
     if letter.destination is None:
-        # A delivery among its own that nobody can take becomes a letter of its own, as in a run.
+        # An undeliverable message becomes a letter of its own, as in a run.
         return _Way(DELIVERED, tuple(indices))
     return _of_delivery(trace, indices, letter, None if failure is None else failure.message)
 

@@ -34,14 +34,14 @@ class ReplayPlan:
     """Plan of one replay, ready to run.
 
     Attributes:
-        route: the route as the replay runs it: what fails is counted and not set aside once more, and what none of the
-            chosen subscriptions wants is dropped.
+        route: the route as the replay runs it: failures are counted and not dead-lettered again, and records that no
+            chosen subscription matches are dropped.
         replay: its id, and the condition that its records meet.
-        ranges: what is read, stream by stream.
+        ranges: ranges to read, by stream.
         filters: the subjects that are read; all where there are none.
-        subscriptions: those that are delivered to, and the revision of the store that they are of; None for a route
+        subscriptions: subscriptions to deliver to, with their store's revision; None for a route
             without.
-        asked: what was asked for, by which a replay that was interrupted is known again.
+        asked: the request, which identifies an interrupted replay.
         folder: where its progress is kept.
     """
 
@@ -103,25 +103,25 @@ def plan_replay(
     subscriptions_as_of: Moment | None = None,
     where: str | Condition | None = None,
     sink: str | Sink | None = None,
-    id: str | None = None,  # noqa: A002 - what it is called everywhere
+    id: str | None = None,  # noqa: A002 - its name in every interface
     folder: str | Path | None = None,
 ) -> ReplayPlan:
     """Plan a replay from the state of the servers and the store.
 
     Args:
-        route: whose history, and through what it goes.
+        route: route whose history is replayed, and that processes it.
         start: the first position: a sequence, a time (a `datetime` or ISO text) or ``earliest``.
         end: the position after the last one.
         subscriptions: the ids of those to deliver to; all if not given.
-        subscriptions_as_of: deliver to those that there were at this revision or time of their store; as they are now
-            if not given. A replay that was interrupted goes on with those that it was begun with.
-        where: a condition that records have to meet as well, over the metadata that subscriptions see.
+        subscriptions_as_of: deliver to the subscriptions at this revision or time of their store; to the current ones
+            if not given. An interrupted replay continues with its first ones.
+        where: further condition on the records, over the metadata for subscriptions.
         sink: where to deliver instead of the route's sinks, see `turnout.routes.other_sinks.with_sink`.
-        id: the replay's name; made from what is asked for if not given, so that the same again has the same one.
+        id: the replay's name; derived from the request if not given, so that a repetition has the same one.
         folder: where progress is kept; ``replays`` in the route's checkpoint if not given.
 
     Raises:
-        ConfigError: what is asked for cannot be; one of this id is not finished, and was asked for something else or
+        ConfigError: the request is invalid; one of this id is not finished, and had another request or
             begun with another version of the route.
         ConditionError: *where* cannot be read.
         SubscriptionNotFoundError: there is none of an id.

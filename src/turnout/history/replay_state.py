@@ -48,13 +48,13 @@ class ReplayState:
     """Finished and remaining parts of a replay.
 
     Attributes:
-        asked: what the replay was asked for.
-        ranges: what is to be read, as it was planned in the beginning.
-        next: stream → the sequence that comes next.
+        asked: the request.
+        ranges: ranges to read, as first planned.
+        next: stream → next sequence.
         revision: of the subscriptions that it delivers to; None for a route without.
-        counts: of what is done: of every record below *next*, and of no other.
+        counts: counts of exactly the records below *next*.
         digest: of the route's file; "" for a route that was made in Python, which is not known again.
-        parts: number of finished parts, which counts on when a finished exact replay is asked for again.
+        parts: number of finished parts, continues to count if a finished exact replay is repeated.
         exact: how parts are split, which a repeated part must keep; None for a replay without transactions.
     """
 
@@ -102,10 +102,10 @@ class ReplayState:
     def of(cls, plan: ReplayPlan) -> Self:
         """Return the state to continue from: the beginning, unless a replay of this id was interrupted.
 
-        A finished replay into transactions goes on behind its end: what it has delivered stays delivered once.
+        A finished replay into transactions continues behind its end: delivered messages stay delivered once.
 
         Raises:
-            ConfigError: one of this id was interrupted that was asked for something else, or the route has changed;
+            ConfigError: an interrupted one of this id had another request, or the route has changed;
                 or an exact one of this id is finished that was, or whose topics have fewer records now.
         """
         state = cls._written(plan.folder)
@@ -140,11 +140,11 @@ class ReplayState:
 
         Args:
             folder: of the replay.
-            asked: what is asked for now.
+            asked: the current request.
             digest: of the route's file as it is now; "" where there is none.
 
         Raises:
-            ConfigError: it was begun with something else asked for, or with another version of the route.
+            ConfigError: it was begun with another request, or with another version of the route.
         """
         state = cls._written(folder)
         return None if state is None or state.done else state.checked(folder, asked, digest)
@@ -179,13 +179,13 @@ class ReplayState:
         status = "finished" if self.done else "not finished"
         if self.asked != asked:
             names = sorted(name for name in {*self.asked, *asked} if self.asked.get(name) != asked.get(name))
-            problem = f"the replay {folder.name} is {status} and was asked for another {', '.join(names)}"
+            problem = f"the replay {folder.name} is {status} and was requested with another {', '.join(names)}"
             remedy = (
                 "give this one another id" if self.done else "finish it as it was begun, or give this one another id"
             )
             raise ConfigError([Mistake("id", f"{problem}: {remedy}")])
         if self.digest and digest and self.digest != digest:
-            # What is left would be delivered differently from what is done already, but under the same message ids.
+            # The remaining records would be delivered differently, but under the same message ids.
             problem = (
                 f"the replay {folder.name} is {status}, and the route {asked['route']} has changed since it was"
                 f" begun (digest {self.digest[:12]} then, {digest[:12]} now)"

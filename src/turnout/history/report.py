@@ -31,10 +31,10 @@ class DiffReport:
     """Comparison with the names, range and duration for its report.
 
     Attributes:
-        old: what the old version is called.
+        old: name of the old version.
         new: likewise.
         range: the records that were read, as a person says it.
-        differences: what was found.
+        differences: the differences.
         seconds: how long it took, reading included.
     """
 

@@ -51,7 +51,7 @@ def suite_schema() -> JsonObject:
 
 def _record() -> JsonObject:
     return {
-        "description": "what comes in",
+        "description": "the input record",
         "type": "object",
         "required": ["topic"],
         "properties": {part: _PARTS[part] for part in PARTS},

@@ -29,12 +29,12 @@ class Case:
     """Test of a route: a record, and its expected outcome.
 
     Attributes:
-        name: what it says.
-        record: what comes in.
-        expect: what is to become of it; None where that was not written yet.
+        name: name of the case.
+        record: input record.
+        expect: expected outcome; None if not yet written.
         cluster: whose mappings apply.
-        subscriptions: what it is matched with; None for what the route's store holds.
-        file: where it stands.
+        subscriptions: subscriptions to match with; None for those of the route's store.
+        file: file of the case.
         line: likewise, from 1.
         path: its path in that file.
 
@@ -150,7 +150,7 @@ def _has_tests_alone(file: FilePath) -> bool:
 
 
 class _SuiteReader:
-    """Reads one document of tests and collects what is wrong with it."""
+    """Reads one document of tests and collects its mistakes."""
 
     def __init__(self, document: object, lines: dict[Path, int], prefix: Path, route: Route, file: FilePath) -> None:
         self._is_list = isinstance(document, list)

@@ -33,8 +33,8 @@ class DeliveryPart(Part):
 
     Attributes:
         subscription: the id of the subscription that it is for.
-        destination: where it goes, as the subscription names it.
-        body: JSON, or text: the record's value, or what the subscription's projection makes of it.
+        destination: its destination, as the subscription names it.
+        body: JSON, or text: the record's value, or the result of the subscription's projection.
     """
 
     subscription: str | None = None
@@ -60,7 +60,7 @@ class ExpectPart(Part):
         value_base64: likewise, of bytes that are no text.
         headers: name → text, or a list of texts; null for none of that name.
         deliveries: subscription and destination of messages, in any order; an empty list for none.
-        exact: what has to be there and nothing beside: true for all that can be, or a list of them.
+        exact: parts without unexpected additions: true for all, or a list of them.
     """
 
     outcome: (
@@ -90,7 +90,7 @@ class CasePart(Part):
     Attributes:
         name: a sentence.
         record: topic, key, value, headers, timestamp, partition, offset.
-        expect: what is to become of it; ``--update`` writes what happens where nothing is expected yet.
+        expect: expected outcome; ``--update`` writes the actual one if none is given.
         cluster: whose mappings apply, where it is not the suite's.
         subscriptions: those of this test alone.
     """

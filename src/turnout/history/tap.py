@@ -46,7 +46,7 @@ class TapMessage:
         topic: where to, in its sink.
         id: the message id.
         subscription: whose it is; None for a record under its own topic.
-        dead_letter: whether it is the record as it came, set aside.
+        dead_letter: whether it is the unchanged record as a dead letter.
     """
 
     topic: str
@@ -67,7 +67,7 @@ class Tapped:
             ``failed``; of the mappings ``changed``, ``unchanged`` or ``lost_by_weight``; of what is delivered as
             `turnout.engine.trace.Outcome` names it.
         before: the record, as plain JSON.
-        after: the same behind the stage; None where there is none any more.
+        after: the same behind the stage; None if the record ended there.
         reason: why it failed.
         messages: of what is delivered.
     """
@@ -125,21 +125,21 @@ def taps(
 ) -> Iterator[Tapped]:
     """Watch records at one stage of a route. Nothing is delivered, and the state of runs is not changed.
 
-    The stream is read beside the run by consumers that acknowledge nothing and are gone after a look. What the route
-    masks later is hidden. Subscriptions are those that the store has when this begins.
+    The stream is read independently of the run, by temporary consumers that acknowledge nothing. Parts that the route
+    masks later are hidden. Subscriptions are those of the store at the start.
 
     Args:
         route: whose way; its source is NATS or Kafka.
         stage: one of `stages_of`.
-        where: only records that meet this condition there, over the metadata as it is at that stage.
-        start: where to begin; what comes from now on if not given.
+        where: only records that match this condition, over the metadata at that stage.
+        start: first position; only new records if not given.
         end: the position after the last record; without it there is no end.
         rate: how many records a second at most. Of live records the others are passed over; a range is slowed down.
         limit: how many records in all.
-        unmasked: show what the route masks.
-        strict: refuse a condition on what is hidden, which would tell what it is.
+        unmasked: show masked parts, too.
+        strict: refuse a condition on hidden parts, which would reveal them.
         stop: set it to end.
-        index: of the subscriptions to match with, where somebody keeps one: a store of millions need not be read.
+        index: existing index of the subscriptions, so that a store of millions need not be read.
 
     Raises:
         ConfigError: there is no such stage, or the source keeps no history.
@@ -227,7 +227,7 @@ class _Tap:
         before, after = _around(route, stage)
         hidden = hidden_by_stage(route.chain)
         self._hidden, self._hidden_after = (Hidden() if unmasked else hidden[at] for at in (before, after))
-        # What failed says what it saw at the stage where it failed.
+        # A failure shows the record at its stage.
         self._hidden_anywhere = Hidden() if unmasked else hidden_anywhere(route.chain)
 
     def look(self, batch: ArrowBatch, stream: str, most: int | None) -> list[Tapped]:
@@ -242,7 +242,7 @@ class _Tap:
 
     def _choose(self, most: int | None, records: Batch, rows: RowIds) -> RowIds:
         if self._where is not None:
-            # Of one that failed, or was lost by weight, there is nothing to look at.
+            # A record that failed, or was lost by weight, has nothing to show.
             rows = rows[[bool(records.outcomes[row] == ALIVE and records.topics[row]) for row in rows.tolist()]]
             rows = self._where.chosen(records, rows)
         return _spread(rows, most)

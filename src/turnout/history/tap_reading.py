@@ -30,10 +30,10 @@ def parts(
 
     Args:
         route: whose source.
-        start: the first position; what comes from now on if None.
+        start: the first position; None for new records only.
         end: the position after the last record; None for no end.
         stop: set it to end.
-        newest: of what came in the meantime, so many of the newest records are read; None for all of them.
+        newest: maximum number of records to read of those since the last read, newest ones; None for all.
 
     Raises:
         ConfigError: the source keeps no history, or a position is none.
@@ -66,7 +66,7 @@ def _parts(
                     continue
                 idle = False
                 positions[stream] = min(end, start + _READ_SEQUENCES)
-                # Read to its end, so that a consumer is deleted, however long a caller looks at what it brought.
+                # Read to its end, so that a consumer is deleted, however long the caller processes its records.
                 batches = list(history.read(stream, start, positions[stream]))
                 yield StreamPart(stream, [batch for batch in batches if batch.num_rows])
             if idle and ends is not None:

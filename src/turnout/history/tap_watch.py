@@ -22,7 +22,7 @@ DELIVERED: Final = "delivered"
 
 
 _WHOLE: Final = Hidden()
-"""Hides nothing: a stage may change what is not shown."""
+"""Hides nothing: a stage may change hidden parts."""
 
 
 class ObservedRecord(NamedTuple):
@@ -40,8 +40,8 @@ class TapWatch(Watch):
     Args:
         stage: the stage, as `turnout.history.tap` names it.
         choose: which of some rows of a batch to note.
-        before: what is not shown of them there.
-        after: what is not shown behind it.
+        before: hidden paths before the stage.
+        after: hidden paths behind it.
 
     Attributes:
         rows: of the records that were chosen.

@@ -29,7 +29,7 @@ _COMPARISONS: Final[Mapping[type[ast.cmpop], Callable[[Any, Any], bool]]] = {
 class Threshold:
     """A condition over numbers that have names.
 
-    Python's parser reads it, and nothing is evaluated but what is listed here: names, numbers, comparisons, ``and``,
+    Python's parser reads it, and only the constructs listed here are evaluated: names, numbers, comparisons, ``and``,
     ``or``, ``not`` and parentheses. A name alone is true where its number is not 0.
 
     >>> threshold = Threshold.parse("lost > 0 or not (values < 100)", ["lost", "values"])
@@ -68,7 +68,7 @@ class Threshold:
         return cls(text, node)
 
     def holds(self, totals: Mapping[str, float]) -> bool:
-        """Return True if the totals meet the condition."""
+        """Return True if the condition is true of the totals."""
         return bool(_value(self._node, totals))
 
 

@@ -27,7 +27,7 @@ def traffic_of(
         batches: record batches as a source gives them.
         index: the subscriptions.
         ids: of all of them.
-        anchors: is told what was looked up, and what of it matched.
+        anchors: collects the look-ups and their matches.
     """
     watch = TrafficWatch(program, index, anchors)
     for batch in batches:
@@ -46,9 +46,9 @@ def traffic_from(
 
     Args:
         records: how many were matched.
-        fired: subscription → the records that it wanted.
+        fired: subscription → number of records that it matched.
         deliveries: subscription and destination → how many deliveries it causes there.
-        only: likewise, those that no other causes; what is 0 is left out.
+        only: likewise, those that no other causes; zeros are left out.
         ids: of all subscriptions.
     """
     never = sorted(id_ for id_ in ids if id_ not in fired)
@@ -63,11 +63,11 @@ class TrafficWatch(Watch):
     Args:
         program: the route's.
         index: the subscriptions.
-        anchors: is told what is looked up, and what of it matches.
+        anchors: collects the look-ups and their matches.
 
     Attributes:
         records: how many were matched.
-        fired: subscription → the records that it wanted.
+        fired: subscription → number of records that it matched.
         deliveries: subscription and destination → how many deliveries it causes there.
         only: likewise, those that no other causes.
     """

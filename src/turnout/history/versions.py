@@ -24,7 +24,7 @@ class Version:
     """Named version of a route.
 
     Attributes:
-        name: what it is called.
+        name: name of the version.
         route: the route.
     """
 
@@ -49,7 +49,7 @@ def load_versions(written: Sequence[str], revisions: str | None, resources: Exit
     Args:
         written: one or two versions, see `load_version`; one is both.
         revisions: ``REV1..REV2``, two revisions of the one file that is *written*; an empty one is HEAD.
-        resources: removes at its end what was taken out of git.
+        resources: removes the files extracted from git at its end.
 
     Raises:
         ConfigError: a revision, or a file in it, does not exist; or there are too many versions.
@@ -89,7 +89,7 @@ def snapshot_store(address: str, resources: ExitStack) -> str:
 
     Args:
         address: the URL of a store, or a file of lines as ``turnout subscriptions export`` writes them.
-        resources: removes at its end what was made of the lines.
+        resources: removes the files made from the lines at its end.
 
     Raises:
         SubscriptionInvalidError: a line cannot be read.
@@ -99,7 +99,7 @@ def snapshot_store(address: str, resources: ExitStack) -> str:
         return resolved(address)
     folder = Path(resources.enter_context(tempfile.TemporaryDirectory(prefix="turnout-subscriptions-")))
     url = f"sqlite:///{quote(str(folder / 'subscriptions.db'))}"
-    # The file goes with the folder: nobody needs it to survive a power loss.
+    # The file is temporary, like its folder: it need not survive a power loss.
     store = open_store(f"{url}?synchronous=off")
     try:
         with Path(address).open("rb") as lines:
@@ -118,13 +118,13 @@ def _settled(name: str, route: Route) -> Version:
 def _of_revision(revision: str, path: str, folder: Path, resources: ExitStack) -> Version:
     """A route file as it was, among the files of its revision.
 
-    What the revision does not have beside it, as a store of subscriptions or a certificate, is there as it is now.
+    Files that are not in the revision, as a store of subscriptions or a certificate, are the current ones.
     """
     top = _top(folder)
     whole = folder.resolve() / path
     relative = Path(os.path.relpath(whole, top))
     if relative.parts[:1] == ("..",):
-        raise ConfigError([Mistake(f"{revision}:{path}", f"lies outside of the repository {top}")])
+        raise ConfigError([Mistake(f"{revision}:{path}", f"is outside of the repository {top}")])
     name = f"{revision}:{relative.as_posix()}"
     commit = _git(folder, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
     if not commit:
@@ -150,7 +150,7 @@ def _top(folder: Path) -> Path:
 
 
 def _check_out(top: Path, commit: str, tree: Path) -> None:
-    """Write the files of a commit into a folder; the repository, its index included, stays as it is."""
+    """Write the files of a commit into a folder; the repository, its index included, is unchanged."""
     index = {"GIT_INDEX_FILE": str(tree / ".index")}
     for arguments in (("read-tree", commit), ("checkout-index", "--all", f"--prefix={tree}/")):
         if _git(top, *arguments, **index) is None:

@@ -58,7 +58,7 @@ class Failure:
         stage: ``KEY_CONVERTER``, ``VALUE_CONVERTER``, ``TRANSFORMATION`` …
         class_name: the converter or transform that was at work.
         exception: the Java class that Connect would have thrown.
-        message: what was wrong.
+        message: the error's text.
 
     >>> from turnout.records import Record
     >>> from turnout.transforms import Chain

@@ -1,7 +1,7 @@
 """Values by column: values of one schema, or schemaless values of one shape, as one list per field.
 
 A transform then works on a list where it would have worked on a record: renaming touches names only, masking one list,
-and what it has to decide, it decides once for all records of a schema or shape.
+and makes its decisions once for all records of a schema or shape.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _SLICE: Final = 12
 """Taking a slice costs as much as taking so many items one by one (measured)."""
 
 _SMALL: Final = 32
-"""Of a column of so few items those that are wanted are taken one by one, which needs no arrays (measured)."""
+"""Number of items of a column up to which they are taken one by one, which needs no arrays (measured)."""
 
 Positions = NDArray[np.intp]
 """Rows of a batch, or indices into a block, ascending."""
@@ -139,7 +139,7 @@ class Origin(NamedTuple):
     """Bytes that the values of a block were read from.
 
     Attributes:
-        codec: what has read them, and may write them again as they are.
+        codec: codec that has read them, and may write them unchanged.
         texts: for each value.
     """
 
@@ -155,8 +155,8 @@ class Block:
         schema: of all values; None for schemaless ones.
         columns: of objects: the fields by name.
         values: plain ones. Without *columns* and *values* the block is one of nulls.
-        checked: whether the values are known to fit their schema. What a codec has read always does.
-        origin: the bytes that they were read from, where their codec wants to write them again as they are. They belong
+        checked: whether the values are known to fit their schema. Values read by a codec always do.
+        origin: the bytes that they were read from, if their codec may write them unchanged. They belong
             to these values: `take` keeps them, and no block that a transform makes has any.
 
     >>> from turnout.records import group
@@ -202,7 +202,7 @@ class Block:
     ) -> Block:
         """Build a block of objects that are converted to columns by *opener* at the first access to a column.
 
-        What is filtered before that is never converted.
+        Rows filtered before that are never converted.
         """
         return cls(rows, schema, columns=_UnopenedObjects(members, opener), checked=checked)
 

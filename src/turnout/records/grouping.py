@@ -31,7 +31,7 @@ def group(
         schema: of all values. With one, a dict is an object only where the schema is a struct.
         values: the values.
         checked: whether they are known to fit the schema.
-        mixes: whether schemaless objects of rare shapes, which nobody else may hold, go into one mixed block.
+        mixes: whether schemaless objects of rare shapes, which must not be shared, go into one mixed block.
 
     >>> blocks = group(np.arange(4), None, [{"a": 1}, "text", {"a": 2}, None])
     >>> [(block.kind, block.rows.tolist()) for block in blocks]

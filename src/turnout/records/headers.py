@@ -37,7 +37,7 @@ class Header:
 
     Attributes:
         name: as it is; names may repeat.
-        value: bytes as they came, or a value of *schema*.
+        value: original bytes, or a value of *schema*.
         schema: None for schemaless values, and for bytes off the wire.
 
     >>> from turnout.records import Schema
@@ -122,7 +122,7 @@ class Headers:
         if column.type.equals(pa.null()) or column.null_count == len(column):
             return cls(len(column))
         if column.null_count:
-            # A null may have entries behind it that nobody sees: flattening leaves them out.
+            # A null may have invisible entries behind it: flattening leaves them out.
             sizes = pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False)
             offsets = np.concatenate([[0], np.cumsum(sizes)])
         else:
@@ -236,7 +236,7 @@ class Headers:
         if len(self._owners):
             named = np.flatnonzero(self._named(name))
             if len(named):
-                # Of several of one record the last is assigned last, and stays.
+                # Of several of one record the last is assigned last, and wins.
                 texts[self._owners[named]] = self._texts_of(named)
         for appended in self._appended:
             if appended.name == name:
@@ -254,7 +254,7 @@ class Headers:
         return contents.tolist()
 
     def _texts_of(self, positions: Positions) -> list[str | None]:
-        """Return the texts of some values off the wire; None for those that are not UTF-8."""
+        """Return the texts of some received values; None for those that are not UTF-8."""
         if self._few is not None:
             values = self._few[1]
             return [text_of(values[position]) for position in positions.tolist()]

@@ -56,7 +56,7 @@ def parse_path(text: str, version: str = "V2") -> tuple[str, ...]:
 
 
 def parse_elements(text: str) -> tuple[str, ...]:
-    """The steps of a path in which ``name[]`` stands for each element of the array *name*: a step and `EACH`.
+    """The steps of a path in which ``name[]`` denotes each element of the array *name*: a step and `EACH`.
 
     Between backticks brackets are part of the name.
 
@@ -95,11 +95,11 @@ def has_elements(steps: Iterable[str]) -> bool:
 
 
 PREFIX: Final = ".*"
-"""End of a listed path that stands for all paths below."""
+"""End of a listed path that denotes all paths below."""
 
 
 def is_prefix(path: str) -> bool:
-    """Return True if a listed path is a prefix, and stands for all paths that it begins.
+    """Return True if a listed path is a prefix, and denotes all paths below.
 
     >>> is_prefix("value.detail.*"), is_prefix("value.detail"), is_prefix("value.`*`")
     (True, False, False)
@@ -243,7 +243,7 @@ def texts_at(blocks: Iterable[Block], steps: Sequence[str], count: int, kind: st
 def element_texts_at(blocks: Iterable[Block], steps: Sequence[str], count: int, kind: str = "") -> list[Texts | None]:
     """Return the texts of each row's values at a path into the elements of arrays; None without a value.
 
-    A value that is no array where one is asked for counts as its only element.
+    A value that is no array where one is expected counts as its only element.
 
     Args:
         blocks: as for `texts_at`.

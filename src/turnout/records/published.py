@@ -22,7 +22,7 @@ class Published:
 
     Attributes:
         stored: messages that were new to the server, and stored.
-        duplicates: those that the server knew already. Of a message that was sent again, as another beside it was
+        duplicates: messages that the server knew already. Of a message that was sent again, as another beside it was
             refused or the connection was lost, the first acknowledgement counts.
         delivery: how long each of both took, from the moment it was first handed to the connection, with others, until
             its acknowledgement was read. It is no part of what makes two of these equal.

@@ -69,7 +69,7 @@ class Schema:
         type: ``int8`` … ``float64``, ``boolean``, ``string``, ``bytes``, ``array``, ``map``, ``struct``; ``variant``
             stands for schemaless data inside a struct.
         optional: whether null may be stored.
-        default: what a reader sees in place of a stored null. Date objects are milliseconds, decimals `Decimal`,
+        default: value that a reader sees instead of a stored null. Date objects are milliseconds, decimals `Decimal`,
             structs dicts.
         parameters: pairs, in their order.
         fields: of a struct, in their order.
@@ -166,7 +166,7 @@ class Schema:
         """Read what `to_json` writes; fractions among defaults may be `Decimal`, so that decimals are exact.
 
         Raises:
-            ValueError: when it is not a schema; the message says what is wrong.
+            ValueError: when it is not a schema; the message has the fault.
         """
         type_ = _FROM_JSON.get(str(document.get("type")), document.get("type"))
         if type_ not in _TYPES and type_ != ANY:

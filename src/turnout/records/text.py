@@ -1,4 +1,4 @@
-"""Text of any value: what a header's bytes hold, and what a condition compares."""
+"""Text of any value, as in a header's bytes and for conditions."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def kind_of_type(type_: type) -> str:
 
 
 def texts_of_values(metadata: Mapping[str, object]) -> Metadata:
-    """Return metadata as conditions see it on a route: each value as its text, without those that have none.
+    """Return metadata for conditions on a route: each value as its text, without values that have none.
 
     A list or a tuple is several values, those of its elements.
 

@@ -1,6 +1,6 @@
 """Type aliases of the data path: Connect's values, columns of them, and NumPy and Arrow arrays.
 
-Arrow publishes no type information, so that its aliases only say what is meant; those of NumPy and of single values are
+Arrow publishes no type information, so that its aliases only document the type; those of NumPy and of single values are
 checked.
 """
 

@@ -30,9 +30,9 @@ class CallerLimits:
 
     Attributes:
         writer: whether the caller has the right to write; others may name neither variables nor files.
-        folder: where the files have to lie, behind every symbolic link, that a text names.
+        folder: folder of all files that a text may name, after resolving symbolic links.
         variables: the names that ``${NAME}`` may stand for.
-        store: the URL of the server's own store, which may be named wherever it lies.
+        store: the URL of the server's own store, which may be named in any location.
         checkpoints: the server's own folder of checkpoints, likewise.
     """
 
@@ -49,13 +49,13 @@ class CallerLimits:
         if name in self.variables:
             return None
         known = ", ".join(sorted(self.variables)) or "none"
-        return f"the variable {name} may not be named by callers: those that may are {known} (--route-variables)"
+        return f"the variable {name} may not be named by callers: permitted are {known} (--route-variables)"
 
     def mistakes(self, document: Mapping[str, object], folder: FilePath) -> Iterator[tuple[Path, str]]:
         """Find each file that the text may not name, without looking for any outside of the folder of routes.
 
         Args:
-            document: what the text says, its variables filled in.
+            document: parsed text, its variables filled in.
             folder: where relative names start from.
         """
         yield from self._includes(document, folder)

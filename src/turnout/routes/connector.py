@@ -32,7 +32,7 @@ class Connector:
 
     Attributes:
         properties: all of them, as text.
-        file: where they stand; None if in the route itself.
+        file: their file; None if in the route itself.
         name: the connector's, where the file says it.
     """
 

@@ -93,7 +93,7 @@ class DeadLetterPart(Part):
         topic: the topic; ``name:topic`` for one of several sinks.
         context_headers: add Connect's ``__connect.errors.*`` headers.
         secret: seals dead letters and the notes of redrives, so that no other publisher can make some: 16 characters
-            or more, the same wherever the route runs or is redriven; none trusts all that is on the topic.
+            or more, the same wherever the route runs or is redriven; none trusts all messages of the topic.
     """
 
     topic: str = Field(min_length=1)
@@ -105,13 +105,13 @@ class ErrorsPart(Part):
     """Handling of failing records: Connect's ``errors.*`` properties.
 
     Attributes:
-        tolerance: ``all`` sets it aside and goes on, ``none`` stops the run.
+        tolerance: ``all`` dead-letters it and continues, ``none`` stops the run.
         log: say failed records on the log: stage, class, message and place.
         log_messages: say their keys and values too.
         predicates: ``fail`` (Kafka as released) or ``not-matched`` (the draft of KIP-585).
-        bad_headers: what a header that NATS cannot carry does to its record: ``deadLetter``, or ``drop``: the header
+        bad_headers: effect of a header that NATS cannot carry on its record: ``deadLetter``, or ``drop``: the header
             is left out and counted.
-        registry: what a record waits for whose schema is asked for while the schema registry is down: ``wait`` for
+        registry: policy for a record whose schema is needed while the schema registry is down: ``wait`` for
             the registry, or ``deadLetter``.
     """
 
@@ -150,7 +150,7 @@ class TriggerPart(Part):
     @model_validator(mode="after")
     def _one_choice(self) -> TriggerPart:
         if self.available_now and (self.processing_time or self.latency):
-            raise ValueError("availableNow goes with neither processingTime nor latency")
+            raise ValueError("availableNow excludes processingTime and latency")
         return self
 
 
@@ -158,17 +158,17 @@ class RouteDocument(Part):
     """One route file. `transforms`, `mappings`, `key` and `value` are checked by their own packages.
 
     Attributes:
-        name: letters, digits, '_', '.', '-'; the checkpoint lies under this name.
-        source: where records come from.
+        name: letters, digits, '_', '.', '-'; the checkpoint is stored under this name.
+        source: source of the records.
         cluster: the cluster whose mappings apply.
-        subscriptions: the store of subscriptions; without it every record goes to the sink under its own topic.
-        unmatched: what becomes of a record that no subscription wants: ``drop`` (the default), ``pass`` or
+        subscriptions: the store of subscriptions; without it every record is sent under its own topic.
+        unmatched: handling of a record that no subscription matches: ``drop`` (the default), ``pass`` or
             ``deadLetter``.
         sink: where messages go.
         sinks: name → sink; a destination ``name:topic`` chooses one, others go to the first.
         webhooks: how messages for HTTP endpoints are stored, and delivered by ``turnout deliver``.
         dead_letter: where records go that fail.
-        errors: what a failing record does to the run.
+        errors: effect of a failing record on the run.
         trigger: when micro-batches start; as soon as there are records if not given.
         health: shares of lost records above which the server shows the route as unhealthy.
         checkpoint: the folder of the run's progress, or its URL; ``.turnout/<name>/checkpoint`` beside the file if not
@@ -225,7 +225,7 @@ class RouteDocument(Part):
             wrong.append("unmatched: deadLetter needs a deadLetter block")
         if self.source.pushes_down:
             if self.subscriptions is None:
-                wrong.append("source: pushDown needs subscriptions, which say what can be left unread")
+                wrong.append("source: pushDown needs subscriptions, which decide the records to filter")
             elif self.unmatched not in (None, "drop"):
                 wrong.append(f"source: pushDown needs unmatched: drop, found {self.unmatched}")
         return wrong

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import yaml
 
 Document: TypeAlias = dict[str, Any]
-"""A block of YAML or JSON, of which nothing has been checked."""
+"""Unchecked block of YAML or JSON."""
 
 Path = tuple[str | int, ...]
 """Keys and list positions from the top of the file."""

@@ -1,4 +1,4 @@
-"""The files that a route names: relative names start at the route's own folder, and what is read has to be there."""
+"""The files that a route names: relative names start at the route's own folder, and files to read have to exist."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class FileNames:
         return None if os.access(file, os.R_OK) else f"found {name!r}, expected a file that can be read: {file} cannot"
 
     def _at(self, name: str) -> FilePath:
-        # Path.expanduser fails for the home of somebody who is not there.
+        # Path.expanduser fails for the home of an unknown user.
         return (self.folder / os.path.expanduser(name)).absolute()  # noqa: PTH111
 
     def endpoint(self, end: End) -> End:
@@ -68,7 +68,7 @@ class FileNames:
         return None if part is None else part.model_copy(update={"store": beside(part.store, self.folder)})
 
     def checkpoint(self, location: str | None) -> str | None:
-        """The folder's whole name; a URL stays what it is."""
+        """The folder's whole name; a URL is unchanged."""
         return (
             location
             if location is None or "://" in location or location.startswith("file:")

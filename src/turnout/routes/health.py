@@ -1,4 +1,4 @@
-"""Limits of what a route may lose before it counts as unhealthy."""
+"""Limits of a route's losses, beyond which it counts as unhealthy."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ class HealthPart(Part):
 
     Attributes:
         dead_lettered: of the records read, those sent to the dead letter topic and nowhere else.
-        discarded: of the records read, those that failed without a dead letter.
-        undeliverable: of the deliveries, those that no sink accepted.
-        unmatched: of the records read, those that no subscription wants.
+        discarded: share of the records read that failed without a dead letter.
+        undeliverable: share of the deliveries that no sink accepted.
+        unmatched: share of the records read that no subscription matches.
     """
 
     dead_lettered: Share = None

@@ -65,7 +65,7 @@ def _file(folder: Path, name: str) -> Path:
 def _names_a_file(block: object, folder: Path) -> bool:
     """Return True if a block is ``{file: …, account: …}`` and not a mapping of subjects with these names.
 
-    Two entries at most, and one of them is the name of a file that is there, or both names are as they should be.
+    Two entries at most, and one of them is the name of an existing file, or both names are as they should be.
     """
     if not isinstance(block, Mapping) or not 1 <= len(block) <= len(_OF_FILE):
         return False

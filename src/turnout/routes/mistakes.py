@@ -37,7 +37,7 @@ def from_validation(
 ) -> Iterator[Mistake]:
     """The mistakes that pydantic found in a document of *model*, in the author's words and without repetitions.
 
-    Of thousands the first are looked at, which are more than anybody is shown.
+    Only the first of thousands are sorted, more than are ever shown.
     """
     seen: dict[Path, list[str]] = {}
     for error in failure.errors(include_url=False)[:_MOST_ERRORS]:
@@ -89,7 +89,7 @@ def _authors_path(loc: Sequence[str | int], document: object) -> Path:
 
 
 _MOST_ERRORS = 10 * MOST_MISTAKES
-"""Errors of pydantic, of which several may be about one place."""
+"""Errors of pydantic; several may be about one path."""
 _UNION_MEMBERS = frozenset({"str", "int", "float", "bool", "list[str]", "dict[str,any]", "list[any]"})
 
 

@@ -1,4 +1,4 @@
-"""Sinks that replace a route's own, to deliver messages once more or to inspect them."""
+"""Sinks that replace a route's own, to deliver messages again or to inspect them."""
 
 from __future__ import annotations
 

@@ -10,10 +10,10 @@ _CONTROLS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 def properties(text: str) -> tuple[dict[str, str], list[tuple[str, int]]]:
-    r"""The entries of a Java properties file, and each name that is there again with its line.
+    r"""The entries of a Java properties file, and each repeated name with its line.
 
-    ``#`` and ``!`` begin comments; a name ends at ``=``, ``:`` or space; a backslash at the end of a line goes on in
-    the next, elsewhere it begins an escape.
+    ``#`` and ``!`` begin comments; a name ends at ``=``, ``:`` or space; a backslash at the end of a line continues it
+    in the next, elsewhere it begins an escape.
 
     >>> properties("a = 1\n# no\nb\\:c: 2, \\\n   3")
     ({'a': '1', 'b:c': '2, 3'}, [])

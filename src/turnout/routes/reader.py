@@ -48,10 +48,10 @@ _SOURCE = re.compile(r'"(.+)"(?:\[(\d+)\])?')
 
 
 class RouteReader:
-    """Reads every part of one document and collects what is wrong with each.
+    """Reads every part of one document and collects the mistakes.
 
     Args:
-        document: what the file says, its variables filled in.
+        document: parsed file, its variables filled in.
         lines: the line of each path.
         folder: where relative file names start from.
     """

@@ -39,15 +39,15 @@ class Route:
     """Valid route; `Route.load` makes it from a file.
 
     Attributes:
-        name: what the route is called, in logs and in its checkpoint's path.
-        source: where records come from.
+        name: name of the route, in logs and in its checkpoint's path.
+        source: source of the records.
         value: how their values are decoded and encoded.
         key: the same of their keys.
-        chain: the transforms, in order (KIP-585), and what a failing record does to the run.
+        chain: the transforms, in order (KIP-585), and the effect of a failing record on the run.
         mappings: the subject mappings (ADR-30).
         cluster: the cluster whose mappings apply; None is outside any.
         subscriptions: the store of subscriptions; None sends every record to the sink under its own topic.
-        unmatched: what happens to a record that no subscription wants: drop, pass or deadLetter.
+        unmatched: handling of a record that no subscription matches: drop, pass or deadLetter.
         sinks: name → sink. The first is where destinations without a sink's name go.
         webhooks: how messages for HTTP endpoints are stored and delivered; None for no webhooks.
         dead_letter: where failing records go; None drops them, counted.
@@ -56,9 +56,9 @@ class Route:
         checkpoint: the folder of the run's progress, absolute, or its URL; None is one beside the file.
         spark: more Spark properties for the session.
         file: where the route was read from, None for text.
-        notes: what a connector's file asks for and has no effect here, a sentence for each.
+        notes: settings of a connector's file without effect here, a sentence for each.
         digest: of the text that the route was read from; "" for one that was made in Python.
-        reads: sink name → patterns of the subjects there that the route itself reads; known once servers are asked.
+        reads: sink name → patterns of the subjects there that the route itself reads; known after the preflight.
         stored: sink name → patterns of the topics that its servers store; absent where that is unknown, or where a run
             has to try.
 
@@ -112,10 +112,10 @@ class Route:
 
         Args:
             path: a YAML file.
-            variables: what ``${NAME}`` stands for; the environment if not given.
+            variables: values of ``${NAME}``; the environment if not given.
 
         Raises:
-            RouteError: lists every mistake with its path in the file, the value found and what was expected.
+            RouteError: lists every mistake with its path in the file, the value found and the expected form.
             FileNotFoundError: when there is no such file.
         """
         file = FilePath(path)
@@ -137,9 +137,9 @@ class Route:
 
         Args:
             text: the YAML.
-            variables: what ``${NAME}`` stands for; the environment if not given.
+            variables: values of ``${NAME}``; the environment if not given.
             file: where relative file names start from.
-            limits: of a text that comes from a caller of a server.
+            limits: limits of a text from a caller of a server.
 
         Raises:
             RouteError: lists every mistake.
@@ -156,7 +156,7 @@ class Route:
         refused = [] if limits is None else list(limits.mistakes(reader.document, folder))
         for mistake_path, problem in (*values.mistakes, *refused):
             reader.add(mistake_path, problem)
-        # A file that may not be named is not looked at.
+        # A file that may not be named is not read.
         route = None if refused else reader.read(cls)
         if route is None or reader.mistakes:
             mistakes = [
@@ -167,10 +167,10 @@ class Route:
         return replace(route, file=file, digest=digest_of(text))
 
     def source_with_history(self, option: str = "source") -> Source:
-        """The source, of which records can be read again.
+        """Return the source if its records can be read again.
 
         Args:
-            option: what asks for it, to be named in the error.
+            option: option that needs it, for the error.
 
         Raises:
             ConfigError: the source keeps no history.
@@ -181,10 +181,10 @@ class Route:
         raise ConfigError([Mistake(option, problem)])
 
     def nats_source(self, option: str = "source") -> NatsSource:
-        """The source, of which history can be read.
+        """Return the source if its history can be read.
 
         Args:
-            option: what asks for it, to be named in the error.
+            option: option that needs it, for the error.
 
         Raises:
             ConfigError: the source is not NATS.

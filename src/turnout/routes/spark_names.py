@@ -34,7 +34,7 @@ _SHORTEST = 4
 def meant(name: str) -> str | None:
     """Return the property that *name* misspells by one letter, in full or in its group; None if none.
 
-    Spark passes over what it does not know, so that a slip is a setting without effect.
+    Spark ignores unknown names, so that a misspelt setting has no effect.
 
     >>> meant("spark.drivr.memory"), meant("spark.driver.memry"), meant("spark.acme.memory")
     ('spark.driver.memory', 'spark.driver.memory', None)

@@ -74,7 +74,7 @@ def _nats_server(url: str) -> None:
 
 
 def _broker(address: str) -> None:
-    # Kafka's clients take a protocol before the host, and look at nothing but host and port.
+    # Kafka's clients accept a protocol before the host, and use only host and port.
     parts = _split(address if "://" in address else f"kafka://{address}", masked_url(address), "host:9092")
     if parts.username is not None or parts.port is None or parts.path:
         raise ValueError(f"found {masked_url(address)!r}, expected host:port, as in broker:9092")

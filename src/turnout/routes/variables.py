@@ -34,16 +34,16 @@ class _UnusableError(ValueError):
 
 
 class Variables:
-    """Fills in what a route leaves open, and remembers what is wrong and what must not be shown.
+    """Fills in a route's variables, and collects mistakes and secrets.
 
     Args:
         values: what names stand for.
         folder: where the names of files start from.
-        limits: of a text that comes from a caller; None for an operator's own.
+        limits: limits of a text from a caller; None for an operator's own.
 
     Attributes:
         mistakes: path and problem of each text that cannot be filled in.
-        secrets: what came from files, as Connect's FileConfigProvider takes secrets from files.
+        secrets: values from files, as Connect's FileConfigProvider reads secrets from files.
     """
 
     def __init__(self, values: Mapping[str, str], folder: FilePath, limits: CallerLimits | None = None) -> None:
@@ -85,7 +85,7 @@ class Variables:
 
     def _substituted(self, text: str, depth: int = 0) -> str:
         if depth > _MAX_DEPTH:
-            raise _UnusableError(f"more than {_MAX_DEPTH} variables stand inside one another")
+            raise _UnusableError(f"more than {_MAX_DEPTH} nested variables")
         parts = []
         at = 0
         while (begin := text.find("${", at)) >= 0:

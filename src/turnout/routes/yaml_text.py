@@ -22,7 +22,7 @@ class YamlText:
     Attributes:
         value: None, a text, a number, a list or a dict.
         lines: the line, from 1, on which each path begins.
-        mistakes: keys that stand twice in one mapping.
+        mistakes: duplicate keys of one mapping.
     """
 
     value: object
@@ -58,7 +58,7 @@ def _lines(root: yaml.Node) -> tuple[dict[Path, int], tuple[Mistake, ...]]:
     mistakes = []
     twice: Path | None = None
     for path, line in walk(root):
-        # A merge key may stand several times: each adds what it names.
+        # A merge key may occur several times: each adds its mapping.
         if path in lines and path[-1] != "<<" and (twice is None or path[: len(twice)] != twice):
             twice = path
             mistakes.append(Mistake(dotted(path), f"occurs twice, first on line {lines[path]}", line))

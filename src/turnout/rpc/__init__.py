@@ -5,7 +5,7 @@ import os
 from turnout.errors import MissingExtraError
 
 # What gRPC does when its process forks can abort the child before it becomes another program: one in twenty-five of
-# those that were started while calls were under way, Spark's JVM among them. No child of ours uses its parent's gRPC.
+# those that were started during calls, Spark's JVM among them. No child of ours uses its parent's gRPC.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
 
 try:

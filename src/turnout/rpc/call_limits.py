@@ -21,7 +21,7 @@ MAX_EXPLAINED = 1_000
 """Matches of one message that are explained: an explanation is as large as its condition."""
 
 MAX_BULK = 100_000
-"""Subscriptions of one CreateMany, or ids of one DeleteMany: all of them are held until the last has come."""
+"""Subscriptions of one CreateMany, or ids of one DeleteMany: all of them are held until the last has arrived."""
 
 MAX_BULK_BYTES = 256 << 20
 

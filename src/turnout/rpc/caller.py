@@ -85,7 +85,7 @@ class Caller:
         rights: granted rights.
         destinations: patterns of the destinations that new subscriptions may have; None for any.
         name: recorded with changes.
-        quota: limits of what the tenant has, for changes by this caller; None for none.
+        quota: limits of the tenant, for changes by this caller; None for none.
     """
 
     tenant: str | None = None
@@ -119,7 +119,7 @@ class Caller:
         """Return this caller restricted to one tenant; "" names no tenant.
 
         Raises:
-            RefusedError: with PERMISSION_DENIED, for a tenant who names another one.
+            RefusedError: with PERMISSION_DENIED, if a tenant names another one.
             SubscriptionInvalidError: no tenant can have that name.
         """
         if not tenant or tenant == self.tenant:

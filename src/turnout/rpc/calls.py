@@ -86,7 +86,7 @@ class Calls(grpc.ServerInterceptor):  # type: ignore[misc]  # grpc has no types
         call: grpc.HandlerCallDetails,
     ) -> grpc.RpcMethodHandler | None:
         """See ``grpc.ServerInterceptor``."""
-        # What is known is not wrapped again; what does not exist is not kept, for there is no end of names.
+        # Known calls are not wrapped again; unknown names are not cached, as their number is unbounded.
         wrapped = self._handlers.get(call.method)
         if wrapped is None:
             handler = continuation(call)
@@ -198,7 +198,7 @@ class _Ending:
         self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._running.__exit__(kind, problem, trace)
-        # A caller that has gone away gets no status, whatever error that has led to here.
+        # A disconnected caller gets no status, whatever the error here.
         cancelled = isinstance(problem, GeneratorExit) or not self._context.is_active()
         code, details = _verdict(None if cancelled else problem)
         shown = grpc.StatusCode.CANCELLED if cancelled else code
@@ -226,7 +226,7 @@ def _verdict(problem: BaseException | None) -> tuple[grpc.StatusCode, str]:
             return problem.code, problem.details
         case TurnoutError():
             return status_of(problem), str(problem)
-    # What went wrong here is in the log; a stranger learns nothing of it.
+    # The error is in the log; an unknown caller gets no details.
     return grpc.StatusCode.INTERNAL, "internal error"
 
 
@@ -290,7 +290,7 @@ def _wrapped(
     }[bool(handler.request_streaming), bool(handler.response_streaming)]
     chosen: Any = streaming if handler.response_streaming else single
     if pool is not None:
-        # Called experimental for seven years; where it is no longer looked at, the call runs with all others.
+        # Called experimental for seven years; if it is no longer read, the call runs with all others.
         chosen.experimental_thread_pool = pool
     return make(
         chosen,

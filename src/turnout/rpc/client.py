@@ -48,12 +48,12 @@ class Channel:
     Attributes:
         address: ``host:port``.
         ca: the authority of the server's certificate (PEM); no TLS without one.
-        certificate: the client's own certificate, where the server wants one (PEM).
+        certificate: the client's own certificate, if the server requires one (PEM).
         key: its private key (PEM).
         token: a bearer token.
         timeout: seconds for a call; none for watching.
-        tenant: for whom calls are made, where the token, or the want of one, gives the whole store.
-        insecure: let a token go to another machine without TLS, where whoever listens on the way can read it.
+        tenant: tenant of the calls, if the token, or no token, gives access to the whole store.
+        insecure: send a token to another machine without TLS, where others on the network can read it.
 
     Raises:
         ConfigError: the token would go to another machine without TLS.
@@ -157,7 +157,7 @@ class RemoteStore(StoreBase):
 
     Args:
         channel: address and credentials of the service.
-        beside: another store of the same service, whose connection is shared, and stays open.
+        beside: another store of the same service, whose connection is shared and kept open.
     """
 
     def __init__(self, channel: Channel, *, beside: RemoteStore | None = None) -> None:
@@ -190,7 +190,7 @@ class RemoteStore(StoreBase):
 
     def create_many(self, subscriptions: Iterable[Subscription]) -> list[str]:
         """See `BulkStore.create_many`."""
-        # What the caller's iterable raises is raised here: inside gRPC's thread it would end as "unknown".
+        # Errors of the caller's iterable are raised here: inside gRPC's thread they would become "unknown".
         messages = [subscription_to(subscription) for subscription in subscriptions]
         with translated():
             response = self._storage.CreateMany(
@@ -323,7 +323,7 @@ def _forgotten(failure: grpc.Call, address: str) -> SubscriptionError:
     """Return the error for a service that does not offer its history."""
     problem = error_of(failure)
     if failure.code() is grpc.StatusCode.UNIMPLEMENTED:
-        return HistoryForgottenError(f"the service at {address} is an older one, which tells nothing of its past")
+        return HistoryForgottenError(f"the service at {address} is an older one, which does not offer its past")
     return problem
 
 
@@ -362,7 +362,7 @@ class MatchingClient:
         """Yield changes after a revision as they occur. Close the iterator to stop.
 
         Raises:
-            StoreUnavailableError: the server went away; watch again from the last revision.
+            StoreUnavailableError: the connection was lost; watch again from the last revision.
         """
         call = self._stub.Watch(matching_pb2.WatchRequest(since=since), **self._options.call(endless=True))
         try:

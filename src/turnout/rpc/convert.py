@@ -30,7 +30,7 @@ def data_from(data: SettingsMessage, id: str = "") -> Subscription:  # noqa: A00
         SubscriptionInvalidError: it has no condition, or one that means nothing; the message names the place.
     """
     condition = condition_from(data.route.condition, "route.condition")
-    # What a caller sends to be stored has no revision.
+    # Subscriptions to store have no revision.
     return Subscription(
         list(data.route.destinations),
         condition,

@@ -65,7 +65,7 @@ def digest_of_text(text: str) -> Digest:
     """Parse a digest in the form of a token file.
 
     Raises:
-        ValueError: it is none; the message does not repeat what it is, which may be a token.
+        ValueError: it is none; the message does not repeat the text, which may be a token.
     """
     kind, _, rest = text.partition(":")
     parts = rest.split(":")

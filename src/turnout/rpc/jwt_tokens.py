@@ -1,4 +1,4 @@
-"""JSON Web Tokens of an OpenID Connect issuer: verified by its published keys, and callers made of their claims."""
+"""JSON Web Tokens of an OpenID Connect issuer: verified by its published keys, and the callers of their claims."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _LIFETIME_SECONDS: Final = 300.0
 """Seconds after which the keys are fetched again: a key that the issuer has withdrawn is refused then."""
 
 _PAUSE_SECONDS: Final = 10.0
-"""Seconds between two fetches for keys that are not known: tokens of strangers cause no more."""
+"""Seconds between two fetches for unknown keys: unknown tokens cause no more."""
 
 _MAX_KEY_SET_BYTES: Final = 1 << 20
 """Bytes of a key set that are read."""
@@ -43,14 +43,14 @@ _SHORTEST: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class JwtSettings:
-    """Issuer of tokens, and the claims that say who a caller is.
+    """Issuer of tokens, and the claims that identify a caller.
 
     Attributes:
         issuer: what ``iss`` has to be.
         audience: what ``aud`` has to have.
         jwks: URL of the issuer's keys (``https://``; ``http://`` on this machine, ``file://``).
         tenant_claim: claim with the tenant, ``*`` for the whole store.
-        rights_claim: claim with the rights, a list or a text with blanks between them; others in it are not looked at.
+        rights_claim: claim with the rights, a list or a text with blanks between them; other values are ignored.
         destinations_claim: claim with patterns of the destinations that the caller may name; without it any.
         quota_claim: claim with the `Quota`; without it none.
 

@@ -78,7 +78,7 @@ class KiwiTreeClient:
             with translated():
                 method(pb.KeyPatternRequest(key=key, pattern=pattern), timeout=self._timeout)
         except StoreUnavailableError as failure:
-            # Who called the subscriptions service would take it for the one that is away.
+            # Otherwise the client would assume that this service is unreachable.
             raise StoreUnavailableError(f"the kiwi-tree service at {self._address}: {failure}") from failure
 
 

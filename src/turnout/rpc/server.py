@@ -1,4 +1,4 @@
-"""The gRPC server: what it offers, on which port, and how it starts and stops."""
+"""The gRPC server: services, port, start and stop."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _METADATA_BYTES = 16 << 10
 class RpcServer:
     """A gRPC server with health, reflection, logs and metrics around the services that are added.
 
-    ``with`` starts it and stops it gracefully. `port` is known once it runs, also where a free one was asked for.
+    ``with`` starts it and stops it gracefully. `port` is known once it runs, also if a free one was requested.
 
     Args:
         settings: settings of the server.
@@ -191,7 +191,7 @@ def _connection_options(settings: ServerSettings) -> list[tuple[str, int]]:
         ("grpc.max_allowed_incoming_connections", settings.max_connections),
         ("grpc.server_handshake_timeout_ms", max(1, round(settings.handshake_seconds * 1_000))),
         ("grpc.max_connection_idle_ms", _IDLE_SECONDS * 1_000),
-        # A peer that has gone without a word is noticed, and its streams end.
+        # A vanished peer is detected, and its streams end.
         ("grpc.keepalive_time_ms", _PING_SECONDS * 1_000),
         ("grpc.keepalive_timeout_ms", _PONG_SECONDS * 1_000),
         ("grpc.max_concurrent_streams", max(_FEWEST_STREAMS, settings.max_calls // 4)),
@@ -220,7 +220,7 @@ def subscriptions_server(
     matching = MatchingServicer(
         tenants,
         bounds=MessageBounds(value=settings.max_value),
-        # A quarter of the threads always stays for short calls.
+        # A quarter of the threads is reserved for short calls.
         max_streams=max(1, settings.workers * 3 // 4),
         max_large=settings.large,
         stopping=server.stopping,

@@ -20,7 +20,7 @@ from turnout.untrusted import decimal
 class ServerSettings:
     """Settings of a server, independent of its services.
 
-    Off loopback there is TLS or an explicit *insecure*, and no token without TLS: whoever listens on the way could
+    Off loopback there is TLS or an explicit *insecure*, and no token without TLS: others on the network could
     use it.
     """
 
@@ -121,7 +121,7 @@ class EnvironmentOption:
     Attributes:
         variable: its name.
         doc: description of the setting.
-        field: the field of `ServerSettings` that it sets; none for what the command line uses itself.
+        field: the field of `ServerSettings` that it sets; none if only the command line uses it.
         read: text to value.
     """
 

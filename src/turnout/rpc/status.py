@@ -44,7 +44,7 @@ REVISIONS_KEY = "turnout-revisions"
 """The trailing metadata of a conflict: the revision that was expected, and the one that was found."""
 
 QUOTA_KEY = "turnout-quota"
-"""The trailing metadata of an exceeded quota: its name, its value, and what would be used."""
+"""The trailing metadata of an exceeded quota: its name, its value, and the required amount."""
 
 STATUS: tuple[tuple[type[TurnoutError], grpc.StatusCode], ...] = (
     (SubscriptionNotFoundError, grpc.StatusCode.NOT_FOUND),
@@ -114,7 +114,7 @@ def error_of(failure: grpc.RpcError) -> SubscriptionError:
     if code is grpc.StatusCode.NOT_FOUND:
         kind = PairNotFoundError
     words = failure.details() or "no details"
-    # What the server says of a request stands as it is; all else needs to say what it was.
+    # The server's message about a request is unchanged; other errors need its description.
     return kind(words if kind in _OF_A_REQUEST else f"{code.name}: {words}")
 
 

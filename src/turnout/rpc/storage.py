@@ -25,11 +25,11 @@ from turnout.subscriptions.store_threads import STORE_SECONDS
 
 COUNT_KEY = "turnout-count"
 """The metadata by which a client says how many subscriptions or ids its stream has. To gRPC for Python a stream that
-breaks off may look like one that ends; by this number it is told from one."""
+breaks off may look like one that ends; this number distinguishes the two."""
 
 
 class StorageServicer(_Servicer):
-    """Translates between the wire and what the caller sees of the store.
+    """Translates between the wire and the caller's view of the store.
 
     Args:
         tenants: whose stores they are.
@@ -122,7 +122,7 @@ def _check_count(context: CallContext, count: int) -> None:
     """Refuse a stream that has ended before its time."""
     announced = dict(context.invocation_metadata() or ()).get(COUNT_KEY, f"{count}")
     if announced != f"{count}":
-        raise RefusedError(grpc.StatusCode.ABORTED, f"the stream broke off: {count} of {announced} subscriptions came")
+        raise RefusedError(grpc.StatusCode.ABORTED, f"the stream broke off: got {count} of {announced} subscriptions")
 
 
 def _bounded(messages: Iterable[subscriptions_pb2.Subscription]) -> Iterator[Subscription]:

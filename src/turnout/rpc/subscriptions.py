@@ -15,7 +15,7 @@ from turnout.rpc.v1.subscriptions_pb2_grpc import ServiceServicer
 
 
 class SubscriptionsServicer(ServiceServicer):
-    """Translates between the wire and the use cases, on what the caller sees."""
+    """Translates between the wire and the use cases, on the caller's view."""
 
     def __init__(self, tenants: Tenants) -> None:
         self._tenants = tenants

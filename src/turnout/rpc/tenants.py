@@ -19,7 +19,7 @@ _VISITORS = 64
 class Tenants:
     """Services and indexes by tenant; None is the whole store. Safe to use from several threads.
 
-    Each tenant has an index of its own: a match looks at nothing of others, and takes no time for them.
+    Each tenant has an index of its own: a match reads no data of others, and takes no time for them.
 
     Args:
         store: the subscriptions of all tenants.
@@ -47,7 +47,7 @@ class Tenants:
         self._visitors = LruCache[str | None, LiveMatcher](_VISITORS)
 
     def service(self, caller: Caller) -> SubscriptionService:
-        """The use cases, on what the caller sees."""
+        """The use cases, on the caller's view."""
         store = self._of(caller.tenant)
         usage = None
         if caller.quota is not None:
@@ -63,7 +63,7 @@ class Tenants:
         )
 
     def live(self, caller: Caller) -> LiveMatcher:
-        """The index of what the caller sees; the first match for a visitor has it built."""
+        """The index of the caller's view; the first match of a tenant without one builds it."""
         name = caller.tenant
         resident = self._residents.get(name)
         if resident is not None:

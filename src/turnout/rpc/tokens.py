@@ -162,7 +162,7 @@ def read_tokens(path: Path) -> tuple[AcceptedToken, ...]:
     text = path.read_text("utf-8")
     tokens = _entries(text, path) if path.suffix in (".yaml", ".yml") else _lines(text, path)
     if not tokens:
-        # A server that takes this for "no tokens are needed" would be open to everybody.
+        # A server that reads this as "no tokens are needed" would be open to all clients.
         raise ConfigError([Mistake("tokens", f"{path} has no tokens: add one, or start without a token file")])
     return tokens
 
@@ -192,7 +192,7 @@ def _entries(text: str, path: Path) -> tuple[AcceptedToken, ...]:
 
 
 def new_token() -> tuple[str, AcceptedToken]:
-    """A new token of 256 random bits, and what it is recognised by."""
+    """A new token of 256 random bits, and its digest."""
     name = secrets.token_hex(4)
     token = f"{name}.{secrets.token_urlsafe(32)}"
     return token, AcceptedToken(Scrypt.of(token), id=name)

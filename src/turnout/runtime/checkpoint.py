@@ -35,9 +35,9 @@ def local_folder(checkpoint: str | None) -> Path | None:
 
 
 def keep_private(checkpoint: str) -> None:
-    """Make a checkpoint on this machine for its owner only, before Spark makes it for everybody to read.
+    """Create a local checkpoint readable by its owner only, before Spark creates it readable by all users.
 
-    Spark's files in it have the modes that the umask gives; nobody else gets to them. One that is there keeps its mode.
+    Spark's files in it have the modes of the umask, but other users cannot reach them. An existing one keeps its mode.
     """
     folder = local_folder(checkpoint)
     if folder is not None:
@@ -50,7 +50,7 @@ class BatchRevisions:
     It is written down before the micro-batch runs, so that one that is done again finds it.
 
     Args:
-        folder: where; None keeps nothing, and a micro-batch done again is matched with what is the newest then.
+        folder: folder to store in; None stores nothing, and a repeated micro-batch is matched with the newest revision.
     """
 
     def __init__(self, folder: Path | None) -> None:

@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 def claimed(folder: Path | None) -> Iterator[None]:
     """Keep the checkpoint in *folder* for this run; None, for one that is not on this machine, keeps nothing.
 
-    What a file says that was left behind is not read: it counts only while it is locked.
+    The contents of a leftover file are ignored: it counts only while it is locked.
 
     Raises:
         RunError: another run has the checkpoint (the message names its process, host and beginning), or the folder

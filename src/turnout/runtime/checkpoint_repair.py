@@ -1,7 +1,7 @@
 """Repair of a checkpoint after a power cut or a full disk, so that the next run can start from it.
 
 Spark renames the files of its logs to their names and does not sync them: after a power cut the newest may be empty,
-cut off, or full of zeros, and Spark refuses to start. What they said can be done without:
+cut off, or full of zeros, and Spark refuses to start. Their contents are not needed:
 
 * an entry of ``commits`` says that a micro-batch is done: without it the micro-batch is done again;
 * an entry of ``offsets`` says where a micro-batch ends: without it the next one begins where the last whole entry
@@ -45,7 +45,7 @@ def mend(route: Route, folder: Path | None) -> None:
         folder: of the checkpoint; None, for one that is not on this machine, is left as it is.
 
     Raises:
-        RunError: what is torn cannot be done without.
+        RunError: a damaged file is needed.
     """
     if folder is None:
         return
@@ -64,12 +64,12 @@ def repair_torn_entries(folder: Path, *, from_the_beginning: bool, needs_id: boo
 
     Args:
         folder: of the checkpoint; it may be new.
-        from_the_beginning: whether a source without a position begins with all that it holds, so that a first
-            micro-batch of which nothing is known loses nothing.
+        from_the_beginning: whether a source without a position begins with its first record, so that a first
+            micro-batch without known offsets loses nothing.
         needs_id: whether notes of finished splits have the query's id, so that it cannot be replaced.
 
     Raises:
-        RunError: what is torn cannot be done without.
+        RunError: a damaged file is needed.
     """
     for checksum in _wrong_checksums(folder):
         checksum.unlink()
@@ -79,7 +79,7 @@ def repair_torn_entries(folder: Path, *, from_the_beginning: bool, needs_id: boo
         newest = offsets.newest_usable()
         if newest is None and (commits.whole or min(offsets.entries) > 0 or not from_the_beginning):
             raise RunError(
-                f"the checkpoint {folder} does not say any more where the run stands: "
+                f"the checkpoint {folder} no longer has the position of the run: "
                 f"offsets/{min(offsets.torn)} is torn, as after a power cut, and none before it is left; "
                 "remove the folder, and the run begins where its source says"
             )

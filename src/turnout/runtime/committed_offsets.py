@@ -1,6 +1,6 @@
 """Committed offsets of a route, read from its checkpoint.
 
-What a checkpoint says is Spark's: ``commits/N`` is there when micro-batch N is done, and ``offsets/N`` holds the end
+Spark writes the checkpoint: ``commits/N`` exists when micro-batch N is done, and ``offsets/N`` holds the end
 that it was planned to, a line of JSON for each source.
 """
 
@@ -26,7 +26,7 @@ class Offsets:
 
     Attributes:
         batch: the last micro-batch that is done; None where none is.
-        next: by stream the sequence, by topic and partition the offset, that comes next.
+        next: next sequence by stream, next offset by topic and partition.
     """
 
     batch: int | None
@@ -67,7 +67,7 @@ def planned_end(checkpoint: Path, batch: int) -> dict[str, object] | None:
 
 
 def _under_way(checkpoint: Path, batch: int) -> dict[str, object]:
-    """Return what is recorded of a micro-batch that is not committed; only open splits record something."""
+    """Return the records of an uncommitted micro-batch; only open splits have them."""
     return _recorded(checkpoint, planned_end(checkpoint, batch) or {})
 
 

@@ -18,11 +18,11 @@ _log = logging.getLogger("turnout.errors")
 
 
 def log_failures(metrics: Mapping[str, Any], *, route: str) -> None:
-    """Write what was observed to the logger ``turnout.errors``, at the level ERROR."""
+    """Write the observation to the logger ``turnout.errors``, at the level ERROR."""
     count = metrics.get(FAILURES_COUNT) or 0
     failures = metrics.get(FAILURES) or []
     for failure in failures:
-        # An Observation gives rows, the report of a query what JSON has made of them.
+        # An Observation has rows, the report of a query has their JSON form.
         values = failure if isinstance(failure, Mapping) else failure.asDict()
         _log.error("route %s: %s", route, _sentence(values))
     if count > len(failures):

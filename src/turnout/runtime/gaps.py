@@ -1,8 +1,8 @@
 """Sequences without a message: distinction between losses and harmless holes, and their number.
 
 A message may be deleted by itself, by a limit per subject, or by its time to live: that leaves a hole, as compaction
-does in Kafka. It is stepped over and reported. What a limit of the stream or a purge removes from its beginning before
-it was read is a loss: ``failOnDataLoss`` decides what follows.
+does in Kafka. It is stepped over and reported. Messages that a limit of the stream or a purge removes from its
+beginning before it was read is a loss: ``failOnDataLoss`` decides what follows.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _CHECK_SECONDS = 1.0
 """Seconds between two looks of a task that reads with filters."""
 
 _LISTED = 10_000
-"""The server lists the deleted sequences of a stream in one answer: for more than these it is not asked to."""
+"""Maximum number of deleted sequences to request: the server lists them in one answer."""
 
 
 def lost(stream: str, start: int, end: int) -> StreamError:
     """Return the error for sequences that were to be read and are no longer stored."""
     return StreamError(
         f"stream {stream!r} no longer has the sequences {start:,} to {end - 1:,}: they were removed by its limits, a"
-        " purge, or the stream is another one; set failOnDataLoss=false to go on without them",
+        " purge, or the stream is another one; set failOnDataLoss=false to continue without them",
         code=404,
     )
 
@@ -49,7 +49,7 @@ class LossWatch:
         self._hole: int | None = None
         self._pause = _CHECK_SECONDS if passing_by else 0.0
         self._next_look = time.monotonic() + self._pause
-        # The task's own connection is full of messages: what it is asked would wait behind them.
+        # The task's own connection is full of messages: a request would wait behind them.
         self._connection = Connection(options.connection)
 
     def __enter__(self) -> Self:
@@ -107,11 +107,11 @@ class HoleCounter:
         """Count the sequences from *start* up to, not including, *end* that hold no message.
 
         Args:
-            connection: to ask over.
+            connection: connection for the requests.
             stream: the stream.
             start: the first sequence.
             end: the sequence behind the last.
-            deleted: how many holes the whole stream has; the server is asked only where there are some. Where there
+            deleted: number of holes of the whole stream; the server is queried only if there are some. Where there
                 are more than it should list, they are not counted, which is said once.
         """
         if not deleted or start >= end:

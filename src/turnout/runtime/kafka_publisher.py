@@ -1,4 +1,4 @@
-"""Publishing of a task's messages to a Kafka sink, in a transaction where the route asks for that."""
+"""Publishing of a task's messages to a Kafka sink, in a transaction if the route configures it."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class KafkaSinkOptions:
         return self.control_topic is not None
 
     def at_least_once(self) -> KafkaSinkOptions:
-        """Return the options without transactions, for what has no micro-batches."""
+        """Return the options without transactions, for publishing without micro-batches."""
         return replace(self, control_topic=None)
 
     def with_limits(self, limits: KafkaLimits) -> KafkaSinkOptions:

@@ -46,7 +46,7 @@ class KafkaSourceOptions:
         partitions: tasks that a micro-batch is read by, about; a small one has fewer.
         poll_wait: seconds that a poll without news waits.
         pause_file: as long as there is a file of this name, nothing is new.
-        revisions_url: where to ask for the subscriptions' revision; None without subscriptions.
+        revisions_url: URL of the subscriptions' revision; None without subscriptions.
     """
 
     client: KafkaOptions
@@ -127,8 +127,8 @@ class KafkaOffsets:
     """Position in topics, as a checkpoint has it: Spark's connector writes the same without ids, begins and splits.
 
     Attributes:
-        next: by topic and partition, the offset that comes next.
-        ids: by topic, the id that tells it from others of its name.
+        next: next offset by topic and partition.
+        ids: topic id by topic, which distinguishes it from others of its name.
         begins: where the micro-batch before this position begins, as far as no position before it says so.
         splits: number of tasks that the micro-batch was planned for; None where it is not written.
         revision: of the subscriptions that the micro-batch is matched with; None without.
@@ -231,7 +231,7 @@ def _missing(position: JsonMapping, infos: Mapping[str, TopicInfo]) -> Iterator[
                 yield Mistake(f"start.{topic}.{number}", "an offset is missing: -2 for earliest, -1 for latest")
     for topic, offsets in position.items():
         if topic not in infos:
-            yield Mistake(f"start.{topic}", "there is no such topic among those that are read")
+            yield Mistake(f"start.{topic}", "there is no such topic among the source's topics")
             continue
         for number in offsets if isinstance(offsets, Mapping) else ():
             if decimal(str(number)) is None or int(number) not in infos[topic].partitions:
@@ -266,7 +266,7 @@ def admitted(
 
     Args:
         next_offsets: next offset of each partition.
-        ends: of what there is.
+        ends: end offsets.
         most: offsets in all; None for no limit.
     """
     waiting = {name: max(0, ends.get(name, at) - at) for name, at in next_offsets.items()}

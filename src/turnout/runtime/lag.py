@@ -11,7 +11,7 @@ from turnout.runtime.committed_offsets import committed
 from turnout.runtime.endpoints import SourceSession
 
 _MOST_AGES: Final = 16
-"""Ages that are asked for: those of the streams or partitions with the largest lags."""
+"""Maximum number of ages to request: those of the streams or partitions with the largest lags."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ def lag_of(source: Source, checkpoint: Path | None, session: SourceSession, now:
 
     Raises:
         StreamError: a stream does not exist.
-        ConnectionLostError: the server has gone.
+        ConnectionLostError: the connection is lost.
     """
     ends = session.ends(source)
     if checkpoint is None:

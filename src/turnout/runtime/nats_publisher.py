@@ -35,7 +35,7 @@ class NatsPublisher:
 
         Raises:
             StreamError: the server takes no messages at all.
-            ConnectionLostError: the server does not come back in time.
+            ConnectionLostError: no reconnection in time.
         """
         values = messages.column("value").fill_null(b"")
         self._publisher.publish_columns(messages.topics, values, lines_of(messages, self._options), refuse)

@@ -1,4 +1,4 @@
-"""Preflight: what a route's servers tell about it before a record is read, for runs and for all who only look."""
+"""Preflight: facts from a route's servers before a record is read, for runs and observers."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _Answer = TypeVar("_Answer")
 def preflight(route: Route) -> Route:
     """Check that the route's servers are reachable and have the streams, before Spark is started.
 
-    Only servers of NATS and Kafka are asked.
+    Only servers of NATS and Kafka are queried.
 
     Returns:
-        The route, which knows now what it reads itself on the servers of its sinks.
+        The route, with its own source's subjects on the servers of its sinks.
 
     Raises:
         ConnectionLostError: a server cannot be reached.
@@ -34,7 +34,7 @@ def preflight(route: Route) -> Route:
 
 
 def with_stored_topics(route: Route) -> tuple[Route, tuple[str, ...]]:
-    """Ask which topics the servers of the sinks store, for what delivers nothing; a run tries, and hears it then.
+    """Request the topics that the servers of the sinks store, for operations without delivery; a run gets refusals.
 
     Subject mappings of a server's accounts are not known here.
 
@@ -58,7 +58,7 @@ def looped(route: Route) -> tuple[Route, tuple[str, ...]]:
 
 
 def preflight_of_reachable(route: Route) -> tuple[Route, tuple[str, ...]]:
-    """Make the `preflight` as far as the servers answer, and ask which topics they store.
+    """Make the `preflight` as far as the servers answer, and request the topics that they store.
 
     Returns:
         As `with_stored_topics`.
@@ -77,10 +77,10 @@ class _Asking:
     @property
     def notes(self) -> tuple[str, ...]:
         """A sentence for each failure, with the endpoints that had it."""
-        return tuple(f"{' and '.join(names)} could not be asked: {why}" for why, names in self._unasked.items())
+        return tuple(f"{' and '.join(names)} could not be queried: {why}" for why, names in self._unasked.items())
 
     def looped(self, route: Route) -> Route:
-        """Return the route, which knows what it reads itself of the sinks that answer."""
+        """Return the route, with its own source's subjects on the sinks that answer."""
         streams = self._answer("the source", adapter_of(route.source).source_streams)
         if self._unasked:
             return route

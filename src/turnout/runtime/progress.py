@@ -46,7 +46,7 @@ class RunResult:
         counts: what became of the records.
         batches: how many micro-batches were run.
         seconds: from the first micro-batch's beginning to the end of the last.
-        stopped: somebody asked the run to stop; it can go on from its checkpoint.
+        stopped: the run was stopped on request; it can continue from its checkpoint.
     """
 
     counts: Counts

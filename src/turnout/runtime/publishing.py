@@ -82,7 +82,7 @@ class Publishers:
         """Begin the transactions of a split.
 
         Args:
-            split: what is read, as text.
+            split: the split, as text.
 
         Returns:
             The counts of the split if all sinks have it from an earlier attempt: nothing is left to do. Sinks that have
@@ -102,7 +102,7 @@ class Publishers:
 
         Raises:
             StreamError: one is not committed, as another attempt has taken over, or a broker refuses it.
-            ConnectionLostError: no broker answers: the next attempt finds out what is committed.
+            ConnectionLostError: no broker answers: the next attempt determines what is committed.
         """
         for publisher in self._transactional():
             publisher.commit(split, counts)
@@ -183,7 +183,7 @@ class Publishers:
         """Note a refused message: index *at* among those of its sink, which have the indices *places* in the batch."""
         index = at if indexes is None else int(indexes[at])
         if whole and reason.code == TOO_LARGE and result.is_dead_letter(index):
-            # The record stays where it was read, and the dead letter says where that is.
+            # The record is kept at its source, and the dead letter has its position.
             self._too_large.append(result.messages.emptied(np.array([index])))
             return
         result.check(index, str(reason))

@@ -23,7 +23,7 @@ NOT_FORWARDED = (
     "Nats-Msg-Id",
     "Nats-Expected-*",
     "Nats-Stream-Source",
-    # What the server is to do with the message, with others of its stream, or with later ones.
+    # Instructions to the server about the message, others of its stream, or later ones.
     "Nats-Rollup",
     "Nats-TTL",
     "Nats-Marker-Reason",
@@ -34,12 +34,12 @@ NOT_FORWARDED = (
     "Nats-Schedule-*",
     "Nats-Scheduler",
     "Nats-Required-Api-Level",
-    # Whom it tells of the message's way, and whether it delivers it at all.
+    # Recipients of traces, and whether it is delivered at all.
     "Nats-Trace-*",
-    # Who asks, as one server says it to another.
+    # The client, as one server names it to another.
     "Nats-Request-Info",
 )
-"""Headers that instruct a nats-server (as of 2.15), which a sink forwards only where it asks for them by name.
+"""Headers that instruct a nats-server (as of 2.15), which a sink forwards only if it names them.
 
 ``traceparent`` is not among them: it traces only where the server's configuration says so, and other programs use it.
 """
@@ -52,7 +52,7 @@ class SinkOptions:
     """Options of the NATS sink.
 
     Attributes:
-        message_id: where ids come from: ``key``, ``offset`` (stream, offset and topic), ``none``, or ``auto``:
+        message_id: source of the ids: ``key``, ``offset`` (stream, offset and topic), ``none``, or ``auto``:
             the key where there is one, else the offset where the columns are there, else none.
         forward_headers: names of `NOT_FORWARDED` that are forwarded all the same, in lower case.
     """

@@ -40,9 +40,10 @@ class SourceOptions:
         ack_consumer: a durable consumer that acknowledges what Spark has committed.
         partition_subject: a filter with ``{partition}`` in it: each number of *subject_partitions* is read by one task.
         splits: rows are no records but splits, see `turnout.spark.formats.nats.rows`.
-        revisions_url: where to ask for the subscriptions' revision, which becomes part of a streaming read's offsets.
-        push_down: the same is asked which subjects the subscriptions of a revision can want, and only these are read.
-        open_splits: where to ask how far an open split has come: `turnout.runtime.open_splits.server`.
+        revisions_url: URL of the subscriptions' revision, which becomes part of a streaming read's offsets.
+        push_down: request from the same URL the subjects that the subscriptions of a revision can match, and read only
+            these.
+        open_splits: address of the progress of open splits: `turnout.runtime.open_splits.server`.
         stays_open: micro-batches are open splits, unless there is much to catch up with.
         fixed_plan: offsets say into how many splits a micro-batch is divided, so that it is so when it is done again.
     """
@@ -77,7 +78,7 @@ class SourceOptions:
             ConfigError: lists every mistake, with the option's name.
         """
         mistakes = check_names(options, (*CONNECTION_OPTIONS, *_READ_OPTIONS))
-        # Where it cannot be read, nobody gets the options that are made with this.
+        # If it cannot be read, the options made with it are not used.
         connection = ConnectionOptions(servers=())
         try:
             connection = ConnectionOptions.from_mapping(options)
@@ -167,9 +168,9 @@ def _ack_mistakes(consumer: str, filters: tuple[str, ...], start: StreamPosition
     if not streaming:
         mistakes.append(Mistake("ackConsumer", "is for streaming reads: a batch read has no commit"))
     if len(filters) > 1:
-        mistakes.append(Mistake("filterSubjects", "only one filter goes with ackConsumer"))
+        mistakes.append(Mistake("filterSubjects", "only one filter is possible with ackConsumer"))
     if start != "earliest":
-        mistakes.append(Mistake("startingOffsets", "the consumer of ackConsumer knows where to go on"))
+        mistakes.append(Mistake("startingOffsets", "the consumer of ackConsumer has its own position"))
     return mistakes
 
 
@@ -183,7 +184,7 @@ def check_names(options: Mapping[str, str], known: tuple[str, ...]) -> list[Mist
 
 
 class _Values:
-    """Reads single options and collects what is wrong with them."""
+    """Reads single options and collects their mistakes."""
 
     def __init__(self, options: Mapping[str, str], mistakes: list[Mistake]) -> None:
         self._options = options

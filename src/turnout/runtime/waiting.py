@@ -10,14 +10,14 @@ from turnout.nats.protocol.pull_requests import ephemeral_config, next_request, 
 from turnout.nats.wire import Connection, create_consumer, delete_consumer
 
 _POLL_SECONDS = 0.05
-"""Seconds between two looks at a stream that cannot be waited at."""
+"""Poll interval in seconds of a stream without a consumer to wait on."""
 
 
 def wait_for_more(connection: Connection, positions: dict[str, int], filters: tuple[str, ...], seconds: float) -> None:
     """Return when one of the streams has a message at or after its sequence, or after *seconds*.
 
-    A consumer for each stream hands over the headers of one message. It is a hint only: what goes wrong here
-    goes wrong again, and is told, when the stream is asked for its state.
+    A consumer for each stream hands over the headers of one message. It is a hint only: an error here repeats, and is
+    reported, when the state of the stream is requested.
     """
     consumers: list[tuple[str, str]] = []
     try:

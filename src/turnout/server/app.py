@@ -30,7 +30,7 @@ from turnout.server.rest.problems import add_handlers
 from turnout.server.security import Authenticator, Entrance, Gate
 
 _ABOUT = (
-    "Routes, what they do and what is asked of them; subscriptions; subjects. Errors are application/problem+json"
+    "Routes, their state and their control; subscriptions; subjects. Errors are application/problem+json"
     " (RFC 9457). What changes something needs Content-Type: application/json or an Authorization header."
 )
 ROUTERS = (

@@ -50,7 +50,7 @@ def _without_secrets(value: Any, name: str = "") -> Any:
     if type(value) in (list, tuple):
         return type(value)(_without_secrets(part) for part in value)
     if is_dataclass(value) and not isinstance(value, type):
-        # Not dataclasses.replace, which would check values that are no more what they were.
+        # Not dataclasses.replace, which would check values that have changed.
         masked = copy.copy(value)
         for field in fields(value):
             part = getattr(value, field.name)
@@ -87,15 +87,15 @@ _WORK = (
     ("mappings", "mappings", _STATELESS),
     ("cluster", "cluster", _STATELESS),
     ("unmatched", "unmatched", _STATELESS),
-    ("sinks", "sink", "what was delivered stays where it is, the next micro-batch goes to the new sink"),
+    ("sinks", "sink", "delivered messages stay, the next micro-batch goes to the new sink"),
     (
         "webhooks",
         "webhooks",
         "a delivery that waits keeps its subject; a dispatcher started anew has the new block",
     ),
     ("dead_letter", "deadLetter", _STATELESS),
-    ("trigger", "trigger", "it says when micro-batches start, and not what they hold"),
-    ("health", "health", "it says what the server shows, and nothing of what a record goes through"),
+    ("trigger", "trigger", "it affects the start of micro-batches, not their records"),
+    ("health", "health", "it affects the server's view, not the records"),
     ("spark", "spark", "a route keeps no state in Spark that depends on it"),
 )
 

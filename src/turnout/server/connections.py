@@ -22,7 +22,7 @@ _RESERVED_FILES = 256
 _MAX_FILES = 65_536
 _TIMED_OUT = (
     b"HTTP/1.1 408 Request Timeout\r\nContent-Type: text/plain\r\nContent-Length: 29\r\nConnection: close\r\n\r\n"
-    b"the request came too slowly.\n"
+    b"the request was sent too slowly.\n"
 )
 
 
@@ -41,7 +41,7 @@ class Notices:
         self.report(now)
 
     def report(self, now: float) -> None:
-        """Write what has been counted, if the last line is a minute old."""
+        """Write the counts, if the last line is a minute old."""
         if self._counts and now >= self._next:
             counts = ", ".join(f"{count} {reason}" for reason, count in sorted(self._counts.items()))
             _log.warning("HTTP connections: %s; the last one from %s", counts, self._last_address)
@@ -128,7 +128,7 @@ class LimitedProtocol(H11Protocol):
     """HTTP/1.1 connection that can be closed if its peer is too slow.
 
     Attributes:
-        closed: called when the connection is gone.
+        closed: called after the end of the connection.
     """
 
     closed: Callable[[], None] = staticmethod(_nothing)

@@ -16,7 +16,7 @@ from turnout.routes import Route
 from turnout.server.errors import ConflictError
 
 REACH = 20_000
-"""This many messages of the stream of dead letters are looked at, from its end on."""
+"""Maximum number of messages to read of the stream of dead letters, from its end."""
 
 
 def newest(route: Route, *, done: bool = False) -> list[DeadLetter]:
@@ -28,7 +28,7 @@ def newest(route: Route, *, done: bool = False) -> list[DeadLetter]:
 
     Raises:
         ConflictError: the route sets nothing aside.
-        ConfigError: what it sets aside cannot be read.
+        ConfigError: its dead letters cannot be read.
         StreamError: no stream takes them.
         ConnectionLostError: the server is away.
     """
@@ -81,7 +81,7 @@ def page_of(letters: Iterable[DeadLetter], before: int | None, limit: int) -> tu
 
 
 def chosen(letters: Iterable[DeadLetter], sequences: Sequence[int] | None, stream: str | None) -> list[DeadLetter]:
-    """Return the letters of a stream, or partition, with these sequences; None stands for any.
+    """Return the letters of a stream, or partition, with these sequences; None for any.
 
     Raises:
         ConflictError: letters of several partitions have one of the sequences, and no stream is named.

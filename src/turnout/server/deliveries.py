@@ -20,7 +20,7 @@ _LOOK_SECONDS = 1.0
 _RETRY_SECONDS = 5.0
 
 Ready = Callable[["DeliveryCounts"], None]
-"""Called with the counts of a dispatcher, which go on."""
+"""Called with the counts of a dispatcher, which continue to grow."""
 
 Deliver = Callable[[Route, threading.Event, Ready], None]
 """Delivers the messages for a route's webhooks until the event is set."""
@@ -49,7 +49,7 @@ class _Running:
 class WebhookDeliveries:
     """Keeps a dispatcher running for each route with webhooks, by the newest version of the route.
 
-    A paused route goes on delivering what it has stored.
+    A paused route still delivers its stored messages.
 
     Args:
         routes: gives the routes by name.
@@ -69,7 +69,7 @@ class WebhookDeliveries:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop all dispatchers; what they have not delivered stays in its streams."""
+        """Stop all dispatchers; undelivered messages stay in their streams."""
         self._ending.set()
         if self._thread.ident is not None:
             self._thread.join()
@@ -88,7 +88,7 @@ class WebhookDeliveries:
         return totals
 
     def look(self) -> None:
-        """Start dispatchers of new versions, and stop those of routes that are gone or have changed."""
+        """Start dispatchers of new versions, and stop those of removed or changed routes."""
         wanted = {name: route for name, route in self._routes().items() if route.webhooks is not None}
         for name, running in tuple(self._running.items()):
             if wanted.get(name) != running.route:

@@ -5,8 +5,8 @@
     ServerError(TurnoutError)
     ├── RouteNotFoundError(LookupError)   .name       no route has that name
     ├── ConflictError                                 the request does not fit the state that the route is in
-    │   └── UnsafeChangeError             .changes    a change needs a new checkpoint, which nobody has confirmed
-    ├── StaleError                                    somebody else has changed the route meanwhile
+    │   └── UnsafeChangeError             .changes    a change needs a new checkpoint and is not confirmed
+    ├── StaleError                                    the route was changed concurrently
     ├── NoStoreError                                  the server was started without a store of subscriptions
     └── UnknownPluginError(LookupError)               Kafka Connect's interface knows no such plugin
 """
@@ -48,7 +48,7 @@ class UnsafeChangeError(ConflictError):
 
     def __init__(self, name: str, changes: Sequence[Change]) -> None:
         reasons = "; ".join(f"{change.change}: {change.reason}" for change in changes if not change.safe)
-        super().__init__(f"route {name} cannot go on from its checkpoint: {reasons}")
+        super().__init__(f"route {name} cannot continue from its checkpoint: {reasons}")
         self.changes = tuple(changes)
 
 

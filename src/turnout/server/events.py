@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from turnout.server.state import State, StoredEvent
 
 _BEHIND = 1000
-"""A listener that is this many events behind is let go; it may come back and say what it saw last."""
+"""Maximum lag of a listener in events; one further behind is disconnected, and may reconnect with its last event."""
 
 _PROGRESS_SECONDS = 1.0
 

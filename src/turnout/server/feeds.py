@@ -42,7 +42,7 @@ class Feeds:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        """For the table, never held while a server or a store is asked."""
+        """For the table, never held during requests to a server or a store."""
         self._slots: dict[str, _Slot] = {}
 
     @contextmanager

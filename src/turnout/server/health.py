@@ -44,8 +44,8 @@ class Check:
     """Check that runs every few seconds on its own thread, with its last result.
 
     Args:
-        name: of what is asked.
-        ask: gives what is wrong; None for nothing.
+        name: name of the part.
+        ask: returns the problem, or None.
         clock: seconds that only grow.
     """
 
@@ -83,7 +83,7 @@ class Check:
         while not self._ending.is_set():
             try:
                 self.ask()
-            except Exception:  # noqa: BLE001 - the next answer may come, and nobody else would ask for it
+            except Exception:  # noqa: BLE001 - the next check may succeed, and only this thread runs it
                 _log.exception("the %s cannot be checked", self._name)
             self._ending.wait(_PAUSE_SECONDS)
 

@@ -77,8 +77,8 @@ class Survey:
         while not self._ending.is_set():
             try:
                 self.look()
-            except Exception:  # noqa: BLE001 - the next look may go well, and nobody else would begin it
-                _log.exception("the routes' servers cannot be looked at")
+            except Exception:  # noqa: BLE001 - the next check may succeed, and only this thread runs it
+                _log.exception("the routes' servers cannot be checked")
             self._ending.wait(self._pause)
 
     def look(self) -> None:

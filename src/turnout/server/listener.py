@@ -128,7 +128,7 @@ class HttpServer:
                 ssl_shutdown_timeout=timeout,
             )
         except (OSError, ssl.SSLError):
-            # The peer is gone, speaks no TLS, or takes too long for its handshake.
+            # The peer has disconnected, speaks no TLS, or takes too long for its handshake.
             connection.close()
             closed()
         except BaseException:

@@ -1,4 +1,4 @@
-"""Counts of what a route lost, beside what it read and sent."""
+"""Counts of a route's lost records, with those read and sent."""
 
 from __future__ import annotations
 

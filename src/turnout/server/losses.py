@@ -1,4 +1,4 @@
-"""Health of routes by what they lose: shares of records against limits, and against the day before."""
+"""Health of routes by their losses: shares of records against limits, and against the day before."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _WORDS: Final = {
     "dead_lettered": "of its records became dead letters",
     "discarded": "of its records failed and were discarded",
     "undeliverable": "of its deliveries were accepted by no sink",
-    "unmatched": "of its records were wanted by no subscription",
+    "unmatched": "of its records were matched by no subscription",
 }
 
 
@@ -53,7 +53,7 @@ NOTHING_LOST: Final = LossReport({}, ())
 
 
 def loss_report(limits: HealthPart, recent: Losses, past: Losses) -> LossReport:
-    """Return the shares of the window, and those that reach a limit or rose above the day before."""
+    """Return the shares of the window, and those that reach a limit or exceed the day before."""
     shares: dict[str, float] = {}
     problems: list[str] = []
     for kind, words in _WORDS.items():
@@ -73,12 +73,12 @@ def loss_report(limits: HealthPart, recent: Losses, past: Losses) -> LossReport:
 
 
 class LossWatch:
-    """Loss reports of all routes, looked at every few seconds.
+    """Loss reports of all routes, updated every few seconds.
 
     Args:
         state: has the counts of each minute.
         entries: gives the routes.
-        limits: of the server, for what a route does not limit itself.
+        limits: limits of the server, for routes without their own.
         clock: seconds since the epoch.
     """
 
@@ -99,7 +99,7 @@ class LossWatch:
         self._lock = threading.Lock()
 
     def report(self, name: str) -> LossReport:
-        """Return what a route loses; nothing before the first look."""
+        """Return the losses of a route; empty before the first check."""
         return self._reports.get(name, NOTHING_LOST)
 
     def look_if_due(self) -> None:

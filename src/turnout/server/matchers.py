@@ -18,7 +18,7 @@ from turnout.subscriptions.live_matcher import LiveMatcher
 from turnout.subscriptions.store_threads import STORE_SECONDS
 
 _CACHED_INDEXES = 4
-"""Indexes of stores that are not the server's own; the one that was asked for longest ago makes way."""
+"""Maximum number of indexes of other stores than the server's; the least recently used is evicted."""
 
 
 class StoredSubscriptions(Mapping[str, Subscription]):
@@ -98,7 +98,7 @@ class Matchers:
             raise StoreUnavailableError("the store is still being read: try again later") from None
 
     def _read(self, url: str, opening: Future[tuple[Store, LiveMatcher]]) -> None:
-        """Open and read a store for all who wait; one that cannot be opened is tried again by the next call."""
+        """Open and read a store for all waiting callers; the next call retries a failure."""
         try:
             store = self._open(url)
             try:

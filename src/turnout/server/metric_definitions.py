@@ -1,6 +1,6 @@
 """Metrics of a server's routes: name, type, labels and description of each, defined once.
 
-`turnout.server.metrics` fills them in, and docs/reference/metrics.md is made of them.
+`turnout.server.metrics` fills them in, and docs/reference/metrics.md is generated from them.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ _FAMILIES: Final[dict[str, Any]] = {
 
 _BATCH = "when a micro-batch has ended; since the server began"
 _END = "when a micro-batch has ended"
-_LOOK = "every 2 s, at the servers of NATS; no other source tells"
-_ASKED = "when it is asked for"
+_LOOK = "every 2 s, from the servers of NATS; no other source reports it"
+_ASKED = "on request"
 _POSTED = "when a request has ended; since the server began"
 _LOSS = "every 15 s, from the counts of each minute"
 
@@ -31,7 +31,7 @@ class Measure:
     Attributes:
         name: as queries have it; of a histogram without ``_bucket``, ``_sum`` and ``_count``.
         kind: ``counter``, ``gauge`` or ``histogram``.
-        labels: that tell its series apart.
+        labels: labels of its series.
         unit: of its values.
         text: its meaning, as a sentence; Prometheus gets it as well.
         counted: event that changes the number, and its start.
@@ -69,7 +69,7 @@ MEASURES: Final = {
         ),
         Measure(
             "turnout_route_stage_records_total", "counter", _STAGE, "records",
-            "Records that came to a stage: source, key, value, each transform by its name, mapping, match, sink,"
+            "Records that reached a stage: source, key, value, each transform by its name, mapping, match, sink,"
             " deadLetter.",
             _BATCH,
         ),
@@ -106,7 +106,7 @@ MEASURES: Final = {
         Measure("turnout_route_up", "gauge", _ROUTE, "0 or 1", "Whether the route runs.", _ASKED),
         Measure(
             "turnout_route_failed", "gauge", _ROUTE, "0 or 1",
-            "Whether the route has failed too often, and waits for somebody.", _ASKED,
+            "Whether the route has failed too often, and waits for an operator.", _ASKED,
         ),
         Measure(
             "turnout_route_healthy", "gauge", _ROUTE, "0 or 1",

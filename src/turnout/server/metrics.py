@@ -44,7 +44,7 @@ class Metrics:
             measure.text,
             measure.labels,
             buckets=_BUCKETS,
-            # Told by what reads the routes, which leaves out those that are gone.
+            # Set from the list of routes, without removed ones.
             registry=None,
         )
         Info("turnout_build", "Which turnout this is.", registry=self.registry).info({"version": __version__})

@@ -16,7 +16,7 @@ def checked_start(route: Route, start: Start) -> Start:
 
     Raises:
         ConfigError: it is no place of this source.
-        ConflictError: this source cannot be told where to begin.
+        ConflictError: the position of this source cannot be set.
     """
     adapter = adapter_of(route.source)
     if adapter.fixed_start is not None:

@@ -1,7 +1,7 @@
 """Metrics pushed to an OpenTelemetry collector: what ``/metrics`` shows, under the same names, over OTLP and HTTP.
 
-The variables are OpenTelemetry's own. The one that gives the endpoint turns it on; the exporter reads those that say
-how (headers, certificates, compression, timeouts), the resource those that say who.
+The variables are OpenTelemetry's own. The one of the endpoint turns it on; the exporter reads those of the transport
+(headers, certificates, compression, timeouts), the resource those of its identity.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def endpoint_of(environment: Mapping[str, str]) -> str | None:
     """Return the OTLP endpoint for metrics: its own variable as it is, or the general one with the metrics' path.
 
     Raises:
-        ConfigError: a protocol is asked for that is not spoken here.
+        ConfigError: the protocol is not supported.
     """
     named, base = environment.get(_FOR_METRICS), environment.get(_FOR_ALL)
     if not (named or base) or environment.get("OTEL_METRICS_EXPORTER") == "none":
@@ -59,7 +59,7 @@ class _Moments(NamedTuple):
 
 
 class Push:
-    """Pusher of a registry at a fixed interval, and once more at its end.
+    """Pusher of a registry at a fixed interval, and a last time at its end.
 
     Args:
         registry: whose metrics; sums are counted since this was made.
@@ -110,7 +110,7 @@ class Push:
 
         try:
             done = self._exporter.export(self._data()) is MetricExportResult.SUCCESS
-        except Exception:  # noqa: BLE001 - the next push may go well, and nobody else would begin it
+        except Exception:  # noqa: BLE001 - the next push may succeed, and only this thread runs it
             _log.exception("metrics cannot be pushed")
             done = False
         self._works = done

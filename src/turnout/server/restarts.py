@@ -15,8 +15,8 @@ _DOUBLINGS = 20
 class Restarts:
     """Counter of one route's failures, which determines the pause after each.
 
-    The pause doubles with each failure in the window and lies, at random, between a half and the whole of that: routes
-    that fail together do not come back together.
+    The pause doubles with each failure in the window, with a random factor between 0.5 and 1: routes that fail together
+    do not restart together.
 
     Args:
         policy: number and delays of restarts.

@@ -27,7 +27,7 @@ class RouteEntry:
     Attributes:
         file: as it is now.
         version: the running version, or the one that would run; None if no version could ever be used.
-        mistakes: in the file as it is now, while the version before goes on.
+        mistakes: mistakes of the current file, while the previous version continues.
         pending: the file's version, if it needs to be confirmed.
         supervisor: runs the version.
     """

@@ -91,7 +91,7 @@ class RouteTexts:
         return CallerLimits(True, folder, self._variables, self._store, self._checkpoints)
 
     def kept(self, revision: Revision) -> RouteVersion | None:
-        """Return the version that an earlier server process ran; None if it cannot be read any more."""
+        """Return the version that an earlier server process ran; None if it is no longer readable."""
         file = Path(revision.file)
         try:
             route = self.read(revision.text, file, self.author_of(revision.text, file))

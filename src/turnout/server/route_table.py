@@ -31,7 +31,7 @@ class RouteTable:
         state: persistent state of the server.
         recorder: hears of new versions and of mistakes.
         policy: limits of restarts after failures.
-        kept: reads the version that an earlier server process ran; None if it cannot be read any more.
+        kept: reads the version that an earlier server process ran; None if it is no longer readable.
     """
 
     def __init__(
@@ -137,7 +137,7 @@ class RouteTable:
             self._entries[entry.name] = entry
 
     def _before(self, name: str) -> RouteVersion | None:
-        """Return the running version, or that of an earlier server process; None if it cannot be read any more."""
+        """Return the running version, or that of an earlier server process; None if it is no longer readable."""
         entry = self._entries.get(name)
         if entry is not None and entry.version is not None:
             return entry.version

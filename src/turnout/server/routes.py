@@ -39,7 +39,7 @@ class Routes:
         files: which files there are.
         runner: runs routes.
         state: persistent state of the server.
-        recorder: is told of all changes of routes.
+        recorder: gets all changes of routes.
         policy: limits of restarts after failures.
         checkpoints: the folder of the progress of routes that name none; None is one beside each file.
         variables: the variables that the texts of callers may name.
@@ -142,7 +142,7 @@ class Routes:
             removed = {entry.file.path: entry for entry in self._table.entries() if entry.file.path not in files}
             for path in removed.keys() & self._missing:
                 self._remove(removed[path], who="file")
-            # An editor may remove a file and write it again: what is missed twice is gone.
+            # An editor may remove a file and write it again: one missing twice was deleted.
             self._missing = removed.keys() - self._missing
 
     def _take_up(self, file: RouteFile) -> None:
@@ -194,9 +194,9 @@ class Routes:
         Args:
             name: the route's.
             text: new content of the file.
-            who: asks for it.
+            who: name of the caller.
             confirmed: begin a new checkpoint where the old one does not fit.
-            digest: of the version that the text was made from; None does not ask.
+            digest: digest of the version that the text was made from; None skips the check.
 
         Raises:
             RouteError: the text cannot be used; nothing is written.
@@ -229,12 +229,12 @@ class Routes:
             return entry is None
 
     def confirm(self, name: str, digest: str, *, who: str) -> None:
-        """Start the version of the file that waits for it, with a new checkpoint; the old one is moved aside.
+        """Start the pending version of the file, with a new checkpoint; the old one is moved aside.
 
         Args:
             name: the route's.
-            digest: of the version whose changes somebody has seen.
-            who: confirms them.
+            digest: digest of the version whose changes the caller has reviewed.
+            who: name of the caller.
 
         Raises:
             ConflictError: nothing waits to be confirmed.
@@ -266,7 +266,7 @@ class Routes:
             raise StaleError(f"the route has changed since you read it: it is {now}, you had {digest}")
 
     def delete(self, name: str, *, who: str, digest: str | None = None) -> None:
-        """Remove the route's file, and stop it after its last micro-batch. Its checkpoint stays."""
+        """Remove the route's file, and stop it after its last micro-batch. Its checkpoint is kept."""
         with self._lock:
             entry = self.entry(name)
             self._check_digest(entry, digest)
@@ -277,14 +277,14 @@ class Routes:
             self._remove(entry, who=who)
 
     def pause(self, name: str, *, who: str) -> None:
-        """Stop the route after the micro-batch that is under way; it stays so when the server is started again."""
+        """Stop the route after the current micro-batch; it stays stopped after a restart of the server."""
         with self._lock:
             supervisor = self._table.supervisor(name)
             self._state.pause(name, who)
             supervisor.pause(who)
 
     def resume(self, name: str) -> None:
-        """Go on from the checkpoint."""
+        """Continue from the checkpoint."""
         with self._lock:
             supervisor = self._table.supervisor(name)
             self._state.resume(name)
@@ -302,11 +302,11 @@ class Routes:
         """Set the start of the next run, and return it exactly. The checkpoint is set aside, not removed.
 
         Raises:
-            ConflictError: the route is not paused, or its source cannot be told where to begin.
+            ConflictError: the route is not paused, or the position of its source cannot be set.
             ConfigError: it is no place of the route's source.
         """
         version = self._resettable(name)
-        # A server is asked: others do not wait for its answer.
+        # A request to a server: other callers do not wait for it.
         exact = self._resolve(version.route, checked_start(version.route, start))
         with self._lock:
             if self._resettable(name) is not version:

@@ -64,7 +64,7 @@ def explained(
 ) -> RecordExplanation:
     """Explain the only record of a batch, matched with the route's current subscriptions.
 
-    With *masked*, what the route masks is hidden in every part of it.
+    With *masked*, the route's masks apply to every part of it.
 
     Raises:
         SubscriptionNotFoundError: there is no subscription *asked*.

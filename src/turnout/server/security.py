@@ -1,9 +1,9 @@
 """Authentication, authorisation and browser security: one gate before every request.
 
-A browser sends requests for any page that it shows. So a request that changes something has to carry what the page of
-another site cannot make it carry: a JSON content type or an Authorization header (both need a preflight, which this
-server never grants), and where there is an Origin it has to be ours. The Host has to be ours as well: a name that
-somebody else points at a loopback address is not.
+A browser sends requests for any page that it shows. So a request that changes something has to carry a part that the
+page of another site cannot add: a JSON content type or an Authorization header (both need a preflight, which this
+server never grants), and where there is an Origin it has to be ours. The Host has to be ours as well: a foreign name
+that resolves to a loopback address is not.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from turnout.server.rest.problems import problem
 
 _SAFE = ("GET", "HEAD", "OPTIONS")
 _INTERFACES = ("/v1/", "/connectors", "/connector-plugins", "/metrics")
-"""Paths that programs call: they answer 401, whatever content they are asked for."""
+"""Paths that programs call: they answer 401, whatever content is requested."""
 _DOCS = "/v1/docs"
 """Page of the description, which people read."""
 
 
 def is_for_programs(path: str) -> bool:
-    """Return True if programs call this path: errors there are no pages, whatever content they are asked for.
+    """Return True if programs call this path: errors there are no pages, whatever content is requested.
 
     >>> [is_for_programs(path) for path in ("/v1/routes", "/v1/docs", "/routes/orders", "/metrics")]
     [True, False, False, True]
@@ -129,7 +129,7 @@ def _principal_of(token: str, caller: Caller | None) -> Principal | None:
         return None
     if JwtVerifier.is_one(token):
         return Principal(caller.name, caller)
-    # What stands before the first dot is no secret.
+    # The part before the first dot is no secret.
     id_, dot, _ = token.partition(".")
     return Principal(f"token {id_}" if dot else "token", caller)
 
@@ -167,7 +167,7 @@ class Gate:
 
     Args:
         app: the application behind the gate.
-        authenticator: None lets everybody do everything.
+        authenticator: None gives all rights to every client.
         hosts: names that a Host and an Origin may have; None takes any.
         public: more paths that need no token, as those of a page to sign in with; what ends with ``/`` has all below.
         entrance: sign-in of browsers.
@@ -188,7 +188,7 @@ class Gate:
         self._app = app
         self._bodies = bodies or Bodies()
         self._inputs = {f"{_INPUTS}{name}": most for name, most in (inputs or {}).items()}
-        # Their bodies are read before it is known who sends them: they have bytes of their own.
+        # Their bodies are read before authentication: they have their own limit of bytes.
         self._input_bodies = Bodies(self._bodies.total)
         self._authenticator = authenticator
         self._slow = authenticator if isinstance(authenticator, SlowAuthenticator) else None

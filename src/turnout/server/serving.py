@@ -1,4 +1,4 @@
-"""A whole server: what it is made of, in which order it starts, and how it ends."""
+"""A whole server: its parts, their order of start, and their end."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ RunnerOf = Callable[[ServerConfig, Path, list[Route]], Runner]
 """Makes what runs routes, from the configuration, the state folder and the routes that are known."""
 
 Pages = Callable[[FastAPI, Authenticator | None], Entrance]
-"""Adds pages to the application, and says how browsers come in."""
+"""Adds pages to the application, and returns the authentication of browsers."""
 
 
 def spark_runner(config: ServerConfig, state: Path, routes: list[Route]) -> Runner:
@@ -79,10 +79,10 @@ class RouteServer:
     Args:
         config: configuration of the server.
         paths: the folders and files of routes.
-        config_file: no route, where it lies in a folder of routes.
+        config_file: not a route, even in a folder of routes.
         environment: the variables of the subscriptions service, and OpenTelemetry's.
         runner_of: makes what runs routes.
-        pages: adds what people look at to the application.
+        pages: adds the console to the application.
 
     Attributes:
         recorder: writes down what becomes of the routes; there once the server has started.
@@ -244,7 +244,7 @@ class RouteServer:
         texts = RouteTexts(state, self._files.folder or Path(), None, variables=self.config.route_variables)
         routes = []
         for file in self._files.look().values():
-            # What is wrong with a file is said when it is its turn.
+            # Mistakes of a file are reported in its turn.
             with suppress(RouteError):
                 routes.append(texts.read(file.text, file.path, texts.author_of(file.text, file.path)))
         return routes
@@ -265,8 +265,8 @@ class RouteServer:
                     since_flush = 0.0
                     recorder.flush()
                 losses.look_if_due()
-            except Exception:  # noqa: BLE001 - the next look may go well, and nobody else would begin it
-                _log.exception("the route files cannot be looked at")
+            except Exception:  # noqa: BLE001 - the next check may succeed, and only this thread runs it
+                _log.exception("the route files cannot be read")
 
     def _serve_http(self, app: object, listening: socket.socket, events: Events) -> None:
         tls = self.config.tls
@@ -285,14 +285,14 @@ class RouteServer:
             ssl_cert_reqs=ssl.CERT_REQUIRED if tls and tls.client_ca else ssl.CERT_NONE,
         )
         try:
-            # In its thread nobody would see what is wrong with a certificate.
+            # In its thread an error of a certificate would not be reported.
             config.load()
         except (ssl.SSLError, OSError) as failure:
             raise ConfigError([Mistake("tls", f"the certificate and the key cannot be used: {failure}")]) from failure
         server = HttpServer(config, self.config.limits)
 
         def stop() -> None:
-            # Who listens to events would be waited for.
+            # Otherwise it would wait for listeners of events.
             events.close()
             server.stop()
 
@@ -303,7 +303,7 @@ class RouteServer:
         """Serve until the event is set.
 
         Raises:
-            RunError: what runs the routes has gone for good: the process should be started again.
+            RunError: the runner of the routes has ended: the process should be restarted.
         """
         while not stop.wait(_ALIVE_SECONDS):
             if not self.runner.alive():

@@ -58,7 +58,7 @@ INSERT INTO losses SELECT minute, route, {", ".join(f"coalesce(counts ->> '$.{na
 """  # noqa: S608 - names of our own
 """Of a folder of a server that had them among the counts alone."""
 _TRIM_EVERY = 200
-"""Events between two looks at how many there are."""
+"""Events between two checks of their number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class Revision:
 
     Attributes:
         at: time in seconds since the epoch.
-        who: whose request, ``file`` where the file was changed.
+        who: name of the caller, ``file`` for a change of the file.
     """
 
     digest: str
@@ -90,8 +90,8 @@ class Reset:
     """Start of a route without a checkpoint.
 
     Attributes:
-        start: as in the route's source; None is what the route says itself.
-        pending: the checkpoint that was there has still to be set aside.
+        start: as in the route's source; None for the route's own.
+        pending: the old checkpoint has still to be moved aside.
     """
 
     start: Start | None
@@ -113,7 +113,7 @@ class MinutePace:
     Attributes:
         batches: micro-batches that ended in it.
         seconds: their total duration.
-        lag_records: the most that it was behind; None where nobody looked.
+        lag_records: maximum lag; None if not measured.
         lag_seconds: the age of the oldest record then; None where the server does not say.
     """
 
@@ -179,7 +179,7 @@ class State:
         if not had_losses:
             self._db.execute(_LOSSES_OF_COUNTS)
         newest = self._db.execute("SELECT max(minute) FROM counts WHERE minute <= ?", (clock(),)).fetchone()[0]
-        # A clock that was set while no server ran is told from the time without one by how long it lasts.
+        # A clock change without a running server differs from downtime by its duration.
         self._trusted.now(newest)
 
     def __enter__(self) -> Self:
@@ -316,7 +316,7 @@ class State:
             db.execute("DELETE FROM pace WHERE minute < ?", (oldest,))
 
     def losses(self, since: float, until: float) -> dict[str, Losses]:
-        """Return what was read and lost by route in the minutes that begin in a period; no entry without any."""
+        """Return records read and lost by route in the minutes that begin in a period; no entry without any."""
         sums = ", ".join(f"SUM({name})" for name in LOSSES)
         query = f"SELECT route, {sums} FROM losses WHERE minute >= ? AND minute < ? GROUP BY route"  # noqa: S608
         return {str(route): Losses(*numbers) for route, *numbers in self._rows(query, since, until)}

@@ -47,7 +47,7 @@ class RouteVersion:
     """A route as it is to be run.
 
     Attributes:
-        who: whose request, ``file`` where the file was changed.
+        who: name of the caller, ``file`` for a change of the file.
     """
 
     route: Route
@@ -162,7 +162,7 @@ class Supervisor:
             self._interrupt(Phase.PAUSED, f"paused by {who}")
 
     def resume(self) -> None:
-        """Go on from the checkpoint."""
+        """Continue from the checkpoint."""
         with self._changed:
             self._paused = ""
             self.restart()
@@ -228,7 +228,7 @@ class Supervisor:
             self._say(Phase.RUNNING)
             result = self._runner.run(route, stop=stop, on_progress=progressed)
             self._add(result.counts - before)
-        except Exception as failure:  # noqa: BLE001 - whatever a route dies of, the others go on
+        except Exception as failure:  # noqa: BLE001 - whatever a route's failure, the others continue
             self._ended(stop, failure, version.route)
         else:
             self._ended(stop, None, version.route)
@@ -266,7 +266,7 @@ class Supervisor:
         if not known:
             _log.error("route %s failed", self.name, exc_info=failure)
         sentence = _sentence(failure)
-        # Everybody who may read the route sees its status; the log has all of it.
+        # Every client with the right to read the route sees its status; the log has all of it.
         reason = masked_sentence(route, sentence, known=known)
         if known and reason != sentence:
             _log.error("route %s failed: %s", self.name, sentence)

@@ -97,9 +97,9 @@ class Files:
                 known[path] = _unreadable(path, f"cannot be read: {failure.strerror}")
             except UnicodeDecodeError as failure:
                 known[path] = _unreadable(path, f"is not UTF-8: the byte at {failure.start}")
-            except Exception as failure:  # noqa: BLE001 - the other files are looked at all the same
-                _log.exception("the route file %r cannot be looked at", str(path))
-                known[path] = _unreadable(path, f"cannot be looked at: {type(failure).__name__}; see the log")
+            except Exception as failure:  # noqa: BLE001 - the other files are read nevertheless
+                _log.exception("the route file %r cannot be read", str(path))
+                known[path] = _unreadable(path, f"cannot be read: {type(failure).__name__}; see the log")
         self._known = known
         return {path: file for path, (_, file) in known.items()}
 

@@ -57,7 +57,7 @@ _REMOVED = {
     "redrive": "redrive.redrive",
     "tap": "tap.taps",
 }
-"""Wrappers of `turnout.history` that are gone; until the next release their names say so."""
+"""Removed wrappers of `turnout.history`; until the next release their names raise an error that says so."""
 
 
 _get = names_at_first_use(__name__, {name: home for home, names in _HOMES.items() for name in names})
@@ -67,5 +67,5 @@ def __getattr__(name: str) -> Any:
     if name in _REMOVED:
         from turnout.errors import TurnoutError
 
-        raise TurnoutError(f"turnout.spark.{name} is gone: turnout.history.{_REMOVED[name]} needs no Spark")
+        raise TurnoutError(f"turnout.spark.{name} was removed: turnout.history.{_REMOVED[name]} needs no Spark")
     return _get(name)

@@ -27,7 +27,7 @@ class ReadOptions:
 
     Attributes:
         latency: with ``low`` a source that can wait does so, and is read by one task, unless its own options say else.
-        wait: wait for the next record at the server, which Spark asks a hundred times a second otherwise.
+        wait: wait for the next record at the server, which Spark polls a hundred times a second otherwise.
         pause_file: while this file exists, the source has nothing new.
         splits: rows are splits of the streams, to be read by the next stage.
         more: options that are not a route's to set.
@@ -125,7 +125,7 @@ class SparkEndpoint:
         return limits
 
     def prepare(self) -> None:
-        """Make what a run needs of the sink's servers, such as a topic of its own; nothing by default.
+        """Create the run's resources at the sink's servers, such as a topic of its own; nothing by default.
 
         Raises:
             StreamError: a server refuses it.

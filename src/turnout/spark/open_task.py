@@ -29,21 +29,21 @@ _PAUSE_SECONDS: Final = 0.002
 """Seconds without a message after which the task waits for acknowledgements: until then messages come first."""
 
 _COLLECT_SECONDS: Final = 0.02
-"""Seconds between two looks at acknowledgements while messages keep coming."""
+"""Seconds between two checks of acknowledgements while messages arrive."""
 
 
 class OpenRecords(Protocol):
     """Records of a source as they arrive, for one task.
 
     Attributes:
-        end: the position behind the last record that was there at the beginning.
+        end: the position behind the last record at the start.
     """
 
     end: int
 
     @property
     def next(self) -> int:
-        """The position that comes next."""
+        """The next position."""
         ...
 
     @property
@@ -94,7 +94,7 @@ class OpenEngine(Protocol):
     """Engine of a route with the revisions of its subscriptions."""
 
     def prepare(self, revision: int | None) -> None:
-        """Make what the first batch would have to wait for."""
+        """Create the objects that the first batch would have to wait for."""
         ...
 
     def outcomes(self, batch: ArrowBatch, revision: int | None) -> Iterable[Result]:
@@ -138,8 +138,9 @@ class OpenTask:
         """Read until the time of the split is over, or the driver closes it, and have its position recorded.
 
         Raises:
-            ConnectionLostError: the driver is gone or has given the split to another task; or a server is away.
-            StreamError: messages are gone and ``failOnDataLoss`` is on.
+            ConnectionLostError: the driver has ended or has given the split to another task; or a server is
+                unreachable.
+            StreamError: messages were deleted and ``failOnDataLoss`` is on.
             RunError: a record failed, and the route tolerates no failures.
         """
         split = self._split

@@ -1,6 +1,6 @@
 """Engine as a stage of a DataFrame: input is record batches; output is counts, or messages with counts.
 
-A stage is sent to the workers with each task. What a worker has learned of a route, its program, stays in the worker.
+A stage is sent to the workers with each task. A worker caches a route's program.
 """
 
 from __future__ import annotations
@@ -130,9 +130,9 @@ class SparkStage:
         index: where the subscriptions' index is found; None for a route without subscriptions.
         revision: what records are matched with that do not bring a revision.
         route: the pickled route, and the replay that this is: workers read them once, and not for each task.
-        key: what tells them from others.
-        sinks: how to publish to each of the route's sinks; None for those that receive rows.
-        limits: of the sizes that each of the route's sinks takes; None for those that are not Kafka.
+        key: identifies them.
+        sinks: publishers of the route's sinks; None for sinks that receive rows.
+        limits: size limits of each of the route's sinks; None for other sinks than Kafka.
         stores_matches: whether the matches of splits are stored for feeds, beside the index.
         part: of a replay into transactions; None in a streaming query, and without.
     """
@@ -191,7 +191,7 @@ class SparkStage:
 
         Raises:
             RunError: a record failed, or a message was refused, and the route tolerates no failures.
-            StreamError: a server takes no messages at all; what was stored stays, and a retry with ids does no harm.
+            StreamError: a server accepts no messages at all; stored ones stay, and a retry with ids does no harm.
         """
         tally = TaskTally()
         with paused_gc(freeze=True), Publishers(self.sinks, slot := _slot(self.part)) as publishers:
@@ -295,7 +295,7 @@ class SparkStage:
         if self.index is None:
             return None
         if revision is None:
-            raise StreamError("records came without the revision of the subscriptions to match them with")
+            raise StreamError("records without the revision of the subscriptions to match them with")
         return self.index.open(revision)
 
     def _program(self) -> Program:
@@ -341,7 +341,7 @@ class TaskTally:
         self._shown: list[Mapping[str, object]] = []
 
     def add(self, *results: Result) -> None:
-        """Count batches, and what has changed in batches that were counted."""
+        """Count batches, and changes of counted batches."""
         for result in results:
             self.counts += result.counts
             self._failures += len(result.failures)

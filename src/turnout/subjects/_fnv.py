@@ -14,7 +14,7 @@ def fnv1a(data: bytes) -> int:
     value = OFFSET
     if len(data) <= _SHORT_BYTES:
         # A byte changes only the lowest bits, so the others may grow and be cut off once, at the end. That is
-        # faster as long as the number stays short.
+        # faster as long as the number is short.
         for byte in data:
             value = (value ^ byte) * PRIME
         return value & _MASK

@@ -141,7 +141,7 @@ class MappingEntryError(SubjectError):
         reason: the rule that it breaks.
         source: the source subject of the mapping.
         entry: which of its entries, from 0; None if it is the mapping as a whole.
-        cause: what is wrong with its source or its destination by itself, with the token and its position.
+        cause: the fault of its source or its destination alone, with the token and its position.
     """
 
     def __init__(
@@ -172,7 +172,7 @@ class MappingEntryError(SubjectError):
 
 
 class MappingTableError(SubjectError):
-    """Raised when a table of mappings cannot be used; lists what is wrong with each of its sources.
+    """Raised when a table of mappings cannot be used; lists the faults of each of its sources.
 
     Attributes:
         errors: one error per wrong source, each with its reason.

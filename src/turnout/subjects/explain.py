@@ -17,7 +17,7 @@ class MappingOutcome:
 
     Attributes:
         destination: as configured; the source's own subject where a group was completed with it.
-        subject: what the subject becomes; an example where ``random(n)`` is in it. None where it is lost.
+        subject: the mapped subject; an example if it has ``random(n)``. None if it is lost.
         share: how often, in percent.
         completed: whether the destination was added to make 100 percent.
     """
@@ -36,7 +36,7 @@ class MappingExplanation:
         subject: the subject.
         mapping: the mapping that it takes, None where nothing maps it.
         group: the cluster whose destinations apply, "" for the default ones, None where nothing maps it.
-        outcomes: what can become of it.
+        outcomes: possible outcomes.
         skipped: the mapping's destinations for other clusters, and whose they are.
         others: the other sources and why they are not taken.
     """
@@ -53,7 +53,7 @@ def explain(table: MappingTable, subject: str, cluster: str | None = None) -> Ma
     """Map *subject* with *table* in *cluster* and explain the result."""
     chosen = table.find(subject)
     others = tuple(
-        (mapping.source, why_not(mapping.source, subject) or "it matches too, but stands later")
+        (mapping.source, why_not(mapping.source, subject) or "it matches too, but is later in the list")
         for mapping in table.mappings
         if mapping is not chosen
     )

@@ -1,4 +1,4 @@
-"""The mapping functions of ADR-30 as one table: name, spelling, arguments, and what they do to a token.
+"""The mapping functions of ADR-30 as one table: name, spelling, arguments, and implementation.
 
 A destination's token becomes a `Call` here (`parse_call`), and a `Call` on a token becomes text (`cut`).
 The order of the table is the server's: it searches a token for each function in turn and does not anchor
@@ -231,7 +231,7 @@ def parse_call(token: str, *, destination: str | None = None, position: int = 0)
         position: where the token starts in it, for the error.
 
     Raises:
-        DestinationError: its reason says what is wrong with the function or its arguments.
+        DestinationError: its reason is the fault of the function or its arguments.
     """
     if token.startswith("$") and len(token) < _MAX_DIGITS and _INTEGER.fullmatch(token, 1):
         index = int(token[1:])

@@ -93,7 +93,7 @@ class SourceIndex:
             else:
                 shapes.setdefault(shape, {}).setdefault(shape.key(source.split(".")), number)
         probes = [(shape, _probe(ordered, shape, numbers)) for shape, numbers in shapes.items()]
-        # Whoever finds a number smaller than all that follow can stop.
+        # A search that finds a number smaller than all that follow can stop.
         probes.sort(key=lambda item: item[1][0])
         longest = max((len(shape.kinds) for shape in shapes), default=0)
         by_count = [tuple(probe for shape, probe in probes if shape.takes(count)) for count in range(longest + 2)]

@@ -47,7 +47,7 @@ class Share:
     """Destination of a group, with its share of the draws.
 
     Attributes:
-        transform: what it does to a subject.
+        transform: its transform of a subject.
         weight: its share in percent.
         until: the cumulative weight: it is chosen by the percents below this and not below its neighbour's.
         completed: whether it is the source itself, added because the weights did not make 100.
@@ -67,7 +67,7 @@ class SubjectMapping:
         source: a filter.
         destinations: as configured.
         groups: cluster name to shares, "" for the default group. A group is completed with the source's own
-            subject up to 100 unless the source itself is among the destinations: what is missing is then lost.
+            subject up to 100 unless the source itself is among the destinations: the missing share is then lost.
 
     >>> table = MappingTable.from_config({"orders": [{"destination": "blue", "weight": 30}]})
     >>> [(share.transform.destination, share.weight, share.completed) for share in table.mappings[0].groups[""]]
@@ -240,7 +240,7 @@ class MappingTable:
         Returns:
             The mapped subject; the subject itself where nothing maps it; None where the weights mean loss.
             Not promised: that a mapped subject is valid, since ``split`` can leave an empty token. The server
-            delivers such a message to nobody.
+            delivers such a message to no subscriber.
         """
         tokens = subject.split(".")
         number = self.index.first(subject, tokens)

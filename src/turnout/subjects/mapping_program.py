@@ -34,7 +34,7 @@ class TargetForm:
 
 
 KEPT = TargetForm((("kept", 0),), tail=False)
-"""The subject stays what it is."""
+"""The subject is unchanged."""
 
 LOST = TargetForm((("lost", 0),), tail=False)
 """The weights mean loss."""

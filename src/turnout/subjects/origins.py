@@ -154,8 +154,8 @@ class StreamTransforms:
     """Subject transforms of a JetStream stream; None and empty where it has none.
 
     Attributes:
-        subject_transform: on messages as they are stored. What it does not match keeps its subject.
-        republish: on stored messages as they are sent out again. What it does not match is not republished.
+        subject_transform: on messages as they are stored. Other subjects are kept.
+        republish: on stored messages as they are sent out again. Other messages are not republished.
         mirror: on messages from the mirrored stream.
         sources: by the name of the source stream, on messages from it. What none of them matches is not
             taken from that stream at all. A ``filter_subject`` is a transform that changes nothing.

@@ -1,4 +1,4 @@
-"""Filters with wildcards: what they match, cover, and have in common.
+"""Filters with wildcards: matching, cover and intersection.
 
 Three questions that nats-server answers by three different functions, which disagree about a token that
 only *starts* with ``*`` (``*foo``). Each of ours follows the server's; the difference is said where it shows.
@@ -70,7 +70,7 @@ def is_subset(subject: str, of: str) -> bool:
 def _could_be_equal(one: str, other: str) -> bool:
     if not one or not other:
         return False
-    # The server looks at the first character only, so "*x" could be anything here.
+    # The server checks the first character only, so "*x" could be anything here.
     if one[0] in "*>" or other[0] in "*>":
         return True
     return one == other

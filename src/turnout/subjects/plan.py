@@ -1,7 +1,7 @@
 """A transform made ready to run: its source as a test of tokens, its destination as a template and what fills it.
 
 Everything that does not depend on the subject is done here, once: which tokens are compared, which are picked,
-what a partition is called. What is left for each subject is a few calls into C.
+the names of partitions. Each subject then needs only a few calls into C.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def renderer(steps: Sequence[TokenStep], tail: int | None) -> Render:
 
     Args:
         steps: the destination's tokens, without a final ``>``.
-        tail: how many tokens of the subject come before what ``>`` stands for; None without ``>``.
+        tail: number of tokens of the subject before those that ``>`` matches; None without ``>``.
     """
     template = ".".join("%s" if step.literal is None else step.literal.replace("%", "%%") for step in steps)
     if tail is not None:

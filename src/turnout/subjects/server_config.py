@@ -28,7 +28,7 @@ _FLOAT = re.compile(r"-?[0-9]+\.[0-9]+")
 _TRUE = frozenset(("true", "yes", "on"))
 _FALSE = frozenset(("false", "no", "off"))
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", '"': '"', "\\": "\\"}
-# A password hash may stand without quotes although it starts with "$".
+# A password hash may be unquoted although it starts with "$".
 _BCRYPT = "2a$"
 _MAX_DEPTH = 64
 

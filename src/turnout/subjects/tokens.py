@@ -1,8 +1,8 @@
 """Tokens of a subject: splitting, access and validation.
 
-A subject is tokens between dots. nats-server looks at bytes; here a subject is a ``str`` in which a byte
-that is not UTF-8 stands as its surrogate escape (PEP 383), so that every subject of the server has exactly
-one ``str`` and back: see `encode` and `decode`.
+A subject is tokens between dots. nats-server compares bytes; here a subject is a ``str`` in which a byte that is not
+UTF-8 is its surrogate escape (PEP 383), so that every subject of the server has exactly one ``str`` and back: see
+`encode` and `decode`.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from turnout.subjects.errors import InvalidSubjectError
 
 PARTIAL = "*"
-"""The token that stands for any one token."""
+"""The token that matches any one token."""
 
 FULL = ">"
-"""The last token that stands for one or more tokens."""
+"""The last token that matches one or more tokens."""
 
 BLANKS = "\t\n\f\r "
 """Characters that no token of a stream's, a mapping's or a subscription's subject may hold."""
@@ -28,7 +28,7 @@ def encode(subject: str) -> bytes:
     """The bytes that a server sees.
 
     Raises:
-        InvalidSubjectError: where the text has a surrogate that stands for no byte.
+        InvalidSubjectError: the text has a surrogate that denotes no byte.
     """
     try:
         return subject.encode("utf-8", "surrogateescape")

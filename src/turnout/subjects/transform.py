@@ -21,11 +21,11 @@ class SubjectTransform:
 
     Attributes:
         source: the filter, never empty.
-        destination: as it was written. Empty means no transform: every subject stays what it is.
+        destination: as it was written. Empty means no transform: every subject is unchanged.
         strict: whether it was held to the rules for imports.
         steps: the destination's tokens, without a final ``>``.
-        tail: how many tokens of the subject come before what ``>`` stands for; None without ``>``.
-        render: what the destination makes of a subject that the source is known to match, given with its
+        tail: number of tokens of the subject before those that ``>`` matches; None without ``>``.
+        render: renders the destination for a subject that the source is known to match, given with its
             tokens and a draw: `apply` without its checks.
 
     >>> transform = SubjectTransform.parse("orders.*.*", "{{wildcard(2)}}.orders.{{partition(3,1)}}")
@@ -48,7 +48,7 @@ class SubjectTransform:
         """The transform from *source* to *destination*.
 
         Args:
-            source: a filter; empty stands for ``>``.
+            source: a filter; empty means ``>``.
             destination: literals and mapping functions between dots; empty for no transform at all.
             strict: hold it to the rules for imports: only ``wildcard``, and as many placeholders as wildcards.
                 The server builds no transform for an import with a literal source; that is the caller's to know.
@@ -82,7 +82,7 @@ class SubjectTransform:
         """Transform a published subject.
 
         Args:
-            subject: literal. A subject that is not UTF-8 comes, and goes, with surrogate escapes.
+            subject: literal. Bytes that are not UTF-8 are surrogate escapes, in arguments and results.
             draw: decides ``random(n)``; a number in [0, 1), a new one each time if not given.
 
         Returns:

@@ -109,7 +109,7 @@ def existing(url: str) -> str:
 
 
 def with_retention(url: str, retention: str) -> str:
-    """The URL of a store that remembers for so long what was deleted; one that is in the URL gives way.
+    """The URL of a store with this retention of deleted subscriptions; it replaces a retention in the URL.
 
     >>> with_retention("sqlite:///subscriptions.db?retention=1h&timeout=5", "30d")
     'sqlite:///subscriptions.db?timeout=5&retention=30d'

@@ -36,7 +36,7 @@ def _present(store: Store, ids: Iterable[str] | None) -> Snapshot:
     if ids is None:
         return store.snapshot()
     try:
-        # All of one revision, also where somebody changes them meanwhile.
+        # All of one revision, also during concurrent changes.
         return _some(view_as_of(store, store.revision()), ids)
     except HistoryForgottenError:
         revision = store.revision()

@@ -73,8 +73,8 @@ def audit_entries(
 
     Args:
         versions: of one subscription, in any order.
-        remembered: the oldest revision of which the store knows what there was; what led to it is not told.
-        moment_of: gives what is recorded of a revision; None if nothing is.
+        remembered: the oldest revision whose state the store knows; the changes that led to it are not listed.
+        moment_of: returns the record of a revision, or None.
     """
     entries: list[AuditEntry] = []
 

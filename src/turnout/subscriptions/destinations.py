@@ -1,4 +1,4 @@
-"""Destinations: what a text must be for a message to be sent there, and which of them one may reach.
+"""Destinations: syntax, and the destinations that a caller may use.
 
 A destination is a subject without wildcards, ``sink:subject`` where a route has several named sinks, a webhook
 (`turnout.subscriptions.webhooks`), or ``feed:`` for the subscription's feed alone. Whether a stream takes the subject
@@ -49,7 +49,7 @@ def problem_of(destination: str) -> str | None:
     head, colon, rest = destination.partition(":")
     problem = _problem(destination, 0)
     if problem is None and colon:
-        # Behind a sink's name stands a subject of its own.
+        # The part behind a sink's name is a subject of its own.
         problem = _problem(rest, len(head) + 1)
     return None if problem is None else f"cannot be published to: {problem}"
 
@@ -88,7 +88,7 @@ def checked(subscriptions: Iterable[Subscription]) -> Iterator[Subscription]:
     """The same subscriptions, one after the other: what every store does before it keeps any.
 
     Raises:
-        SubscriptionInvalidError: nothing can be published to a destination; names it and says what is wrong.
+        SubscriptionInvalidError: nothing can be published to a destination; names it and the fault.
     """
     for subscription in subscriptions:
         problems = list(problems_of(subscription))
@@ -124,8 +124,8 @@ def check_pattern(pattern: str) -> str:
 class Rights:
     """Destinations that a caller may use.
 
-    The server's own subjects (``$JS.``, ``$SYS.``, ``$KV.``, all that begin with ``$``), inboxes and what leads back
-    to the source are reached only where a pattern names their first token: ``>`` does not open them.
+    The server's own subjects (``$JS.``, ``$SYS.``, ``$KV.``, all that begin with ``$``), inboxes and subjects that lead
+    back to the source are reached only where a pattern names their first token: ``>`` does not open them.
 
     Attributes:
         allow: patterns of subjects; None allows everything that is not protected.
@@ -183,7 +183,7 @@ class Rights:
     def refusals_of(self, subscription: Subscription) -> Iterator[str]:
         """Yield the refusal of each destination of a subscription that is not allowed, with its path.
 
-        A destination with a sink's name is looked at as a whole, and so is what stands behind the name: a pattern for
+        A destination with a sink's name is checked as a whole, and so is the subject behind the name: a pattern for
         it has the name too (``archive:deliver.>``).
         """
         for number, destination in enumerate(subscription.destinations):

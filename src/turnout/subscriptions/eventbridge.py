@@ -1,9 +1,9 @@
 """Event patterns of Amazon EventBridge as conditions, over the paths of an event's fields as metadata keys.
 
-A field is looked at as each element of an array, which a value that is none counts as: ``detail.state`` has the key
+A field is tested as each element of an array; another value counts as an array of one: ``detail.state`` has the key
 ``detail[].state[]``, and a route lists all such paths with ``metadata: {"*": value.*}``. The key ends with the kind of
-values that the pattern names, ``detail[].state[]:text``. What conditions cannot tell apart is refused: null from a
-missing field. Source: EventBridge's user guide, "Comparison operators for use in event
+values that the pattern names, ``detail[].state[]:text``. Distinctions that conditions cannot make are refused: null
+from a missing field. Source: EventBridge's user guide, "Comparison operators for use in event
 patterns".
 """
 
@@ -75,7 +75,7 @@ def condition_of(pattern: object) -> Condition:
     """Return the condition of an event pattern.
 
     Raises:
-        PatternError: it is no pattern, or asks for what conditions cannot tell.
+        PatternError: it is no pattern, or needs a distinction that conditions cannot make.
 
     >>> from turnout.conditions import format_condition
     >>> format_condition(condition_of({"source": ["shop"], "detail": {"state": ["paid", {"prefix": "re"}]}}))

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from turnout.subscriptions.eventbridge import PatternError
 
-# A text that is not closed goes to the end: looking for another one behind its quote would look at the rest again.
+# A text that is not closed goes to the end: a search behind its quote would read the rest again.
 _PART: Final = re.compile(r'"(?:[^"\\]|\\.)*+"?|<([^<>"\s]*)>', re.DOTALL)
 _VARIABLE: Final = re.compile(r"<([^<>\s]*)>")
 _STEP: Final = re.compile(r"""\.([^.\[\]*'"\s]+)|\[(\d{1,9})\]|\[(?:'([^']*)'|"([^"]*)")\]""")
@@ -22,7 +22,7 @@ _RESERVED: Final = frozenset(
     | {"namespace", "null", "package", "return", "true", "var", "void", "while"}
 )
 _VALUE_MARK: Final = "\0"
-"""Beginning of a text that stands for a variable outside of quotes; JSON has it in no text that is not escaped."""
+"""Prefix of a text that denotes a variable outside of quotes; JSON texts have it only escaped."""
 
 
 def projection_of(target: Mapping[str, Any], rule: str) -> str:

@@ -31,7 +31,7 @@ from turnout.subscriptions.store import Store, create_many
 from turnout.untrusted import JsonObject
 
 BATCH = 10_000
-"""Lines of one transaction: what an interruption costs at most, and what is stored all or not at all."""
+"""Lines of one transaction: stored all or not at all, so an interruption loses no more."""
 
 
 def subscription_to_json(subscription: Subscription) -> JsonObject:
@@ -54,7 +54,7 @@ def subscription_from_json(data: object) -> Subscription:
         SubscriptionInvalidError: the message begins with the place.
     """
     body = _object(data, "the line")
-    # A revision, as `read` prints it, is of the store that it came from.
+    # A revision, as `read` prints it, belongs to its original store.
     _only(body, ("id", "metadata", "route", "revision", *SETTINGS), "")
     route = _object(body.get("route"), "route")
     _only(route, ("destinations", "condition"), "route.")
@@ -114,7 +114,7 @@ def import_lines(
         lines: one JSON object each.
         existing: what to do with an id that is stored already.
         batch: how many lines are stored together.
-        progress: told after each batch what is stored for good.
+        progress: called after each batch with the number of lines that are committed.
 
     Raises:
         SubscriptionInvalidError: a line cannot be read. The lines before its batch are stored.
@@ -167,7 +167,7 @@ def _store(store: Store, some: list[Subscription], existing: Literal["fail", "sk
     try:
         return len(create_many(store, new))
     except SubscriptionExistsError:
-        # An id that comes twice in the batch, or somebody else who is storing the same: one by one.
+        # An id that occurs twice in the batch, or that another writer stores at the same time: one by one.
         return _store_each(store, new)
 
 

@@ -23,13 +23,13 @@ _OWN_CHANGE_SECONDS = 10.0
 """Seconds that a match waits for another thread that applies this process's changes."""
 
 _AWAY_SECONDS = 1.0
-"""Seconds for which a store that was away is not asked again."""
+"""Seconds before an unreachable store is queried again."""
 
 
 class LiveMatcher:
     """A Matcher of everything in a store, brought up to date before it answers.
 
-    What this process has changed and told by `changed` is seen by the next match; what other processes
+    Changes of this process that `changed` has reported are seen by the next match; what other processes
     change is seen after *max_age* seconds at the latest. While the store is away, the index as it was answers.
 
     Args:
@@ -66,7 +66,7 @@ class LiveMatcher:
         return list(self.matcher.match(metadata))
 
     def index(self) -> Index:
-        """An index of what is in the store."""
+        """Index of the store's subscriptions."""
         self._keep_up()
         return self.matcher.index()
 
@@ -100,7 +100,7 @@ class LiveMatcher:
         if not self._refreshing.acquire(timeout=_OWN_CHANGE_SECONDS if self._behind else 0):
             return
         try:
-            # Before the store is asked: a change that comes meanwhile sets it again.
+            # Before the query: a change in the meantime sets it again.
             behind, self._behind = self._behind, False
             if not behind and self._clock() - self._checked <= self._max_age:
                 return

@@ -73,7 +73,7 @@ class Matcher:
 
     Args:
         subscriptions: what to begin with. Each needs an id; of several with the same one, the last counts.
-        sample: metadata of typical messages: what is rare in it is preferred to look subscriptions up by.
+        sample: metadata of typical messages: look-ups prefer values that are rare in it.
         revision: the store's revision that the subscriptions are of.
 
     >>> from turnout.conditions import parse
@@ -154,7 +154,7 @@ class Matcher:
         Values that are no texts are seen as on a route: numbers and booleans as their texts, None as absent. A list or
         a tuple is several values of its key: a leaf holds if it does for one of them.
 
-        The matches are made as objects when they are looked at; `MatchList.ids` gives the ids alone.
+        The matches become objects when they are read; `MatchList.ids` gives the ids alone.
 
         Args:
             metadata: of the message.
@@ -208,7 +208,7 @@ class Matcher:
     ) -> MatchBatch:
         """Match all messages in one call, as `match`; much faster for several hundred messages or more.
 
-        The matches are made as objects when they are looked at; `MatchBatch.ids` gives the ids alone.
+        The matches become objects when they are read; `MatchBatch.ids` gives the ids alone.
 
         >>> from turnout.conditions import kiwi
         >>> matcher = Matcher([Subscription(["d"], kiwi("k", "a*"), id="x")])

@@ -17,7 +17,7 @@ from turnout.subscriptions.index.index import Matches
 from turnout.subscriptions.index.match_result import Answer, Answers, Match, objects
 
 _BATCH_MESSAGES = 256
-"""Ids are taken for this many messages at a time: what was touched is still in the cache when it is handed out."""
+"""Ids are taken for this many messages at a time: they are still in the cache when they are returned."""
 
 _Numbers: TypeAlias = NDArray[np.int64]
 
@@ -32,7 +32,7 @@ class MatchBatch(Sequence["MatchList"]):
 
     Args:
         messages: that were matched.
-        matches: what the index says.
+        matches: results of the index.
         layers: the answers of the subscriptions of each of its layers.
         beside: by row, the answers of subscriptions that match and are not in the index.
 

@@ -30,15 +30,15 @@ class Subscription:
 
     Attributes:
         destinations: where matching messages go, free-form.
-        condition: what a message has to look like; a text is parsed.
+        condition: condition on a message's metadata; a text is parsed.
         metadata: what people say about the subscription; it has no part in matching.
         id: its name in a store, which gives it one when it is created.
-        revision: the store's revision that this version came with, 0 if it is not stored. It is of the store, and has
+        revision: the store's revision of this version, 0 if it is not stored. It is of the store, and has
             no part in equality.
         enabled: False for one that matches nothing for now.
         expires: time from which on it matches nothing; None for never.
         delivery: settings of requests to HTTP destinations; None for the defaults.
-        start: of the records that were there before the subscription; None for none of them.
+        start: first of the earlier records to deliver; None to deliver none of them.
         keep: whether a route delivers what passes while it is disabled when it is enabled again.
         project: expression of CEL that gives the body of its messages; empty for the record's value.
 
@@ -61,7 +61,7 @@ class Subscription:
     project: str = ""
 
     def __post_init__(self) -> None:
-        # One text is a sequence of texts, and never what was meant.
+        # A single text is a sequence of texts, too, and never intended.
         if isinstance(self.destinations, str):
             raise TypeError(f"destinations is a list of texts, found the one text {self.destinations!r}")
         object.__setattr__(self, "destinations", tuple(self.destinations))
@@ -159,10 +159,10 @@ class Changes:
 
     Attributes:
         revision: the revision that these changes lead to.
-        created: subscriptions that are there now and were not, and new versions of those that were.
-        deleted_ids: those that were there and are not now, or are there in a new version: deletions come first.
-        reset: the store no longer knows its past as far back as asked: *created* is everything it holds,
-            and whoever follows it starts again from that.
+        created: new subscriptions, and new versions of existing ones.
+        deleted_ids: deleted subscriptions, and those with a new version: apply deletions first.
+        reset: the store no longer knows the requested revision: *created* has all its subscriptions, and followers
+            start again from them.
 
     >>> from turnout.conditions import parse
     >>> from turnout.subscriptions import open_store

@@ -63,8 +63,8 @@ class Creation:
     """Revision and time of a subscription's creation.
 
     Attributes:
-        revision: that it came with.
-        at: when that was; None where the store does not know any more.
+        revision: its revision.
+        at: when that was; None if the store has forgotten it.
     """
 
     revision: int
@@ -136,7 +136,7 @@ class Remembering(Protocol):
 class PastStore:
     """Read-only view of a store at one revision.
 
-    What is asked later than the store's retention allows may be gone: `HistoryForgottenError`.
+    A revision older than the store's retention raises `HistoryForgottenError`.
 
     Attributes:
         revision: that it shows.

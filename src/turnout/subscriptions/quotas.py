@@ -80,7 +80,7 @@ class UsageCounter:
 
     def __init__(self, store: Store) -> None:
         self.lock = threading.RLock()
-        """Held by who checks a quota and then stores, so that two of one process do not both take what is left."""
+        """Held from the check of a quota to the write, so that two threads do not use the same remainder."""
         self._store = store
         self._revision = -1
         self._of: dict[str, Usage] = {}
@@ -106,7 +106,7 @@ class UsageCounter:
             after = self._total.plus(added).plus(before, -1)
             for name, used, own, old in zip(Usage._fields, after, added, before, strict=True):
                 limit = getattr(quota, name)
-                # What is above a lowered quota already may get less.
+                # A use above a lowered quota may decrease.
                 if limit is not None and used > limit and own > old:
                     raise QuotaExceededError(name, limit, used)
 

@@ -1,6 +1,6 @@
 """Validation of new subscriptions by the original service's rules, one function each.
 
-The model knows what can be said at all; these say what makes sense to store.
+The model checks validity; these rules check what may be stored.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from turnout.subscriptions.destinations import problem_of, problems_of
 from turnout.subscriptions.model import Subscription
 
 MAX_ID = 256
-"""Characters of an id: errors repeat it, and gRPC's trailers have 8 kB for what they say."""
+"""Characters of an id: errors repeat it, and gRPC's trailers have 8 kB for them."""
 
 _TENANT_PREFIX = 65
 """Characters of ``@tenant/`` with the longest name of a tenant."""

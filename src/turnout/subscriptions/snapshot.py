@@ -1,4 +1,4 @@
-"""All subscriptions as they were at one revision: what a matcher is built from."""
+"""All subscriptions at one revision: the input of a matcher."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ _EXPECTED = "expected latest, earliest, an ISO 8601 time or a sequence from 1 on
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Position in a route's source from which a subscription gets the records that were there before it.
+    """Position in a route's source from which a subscription gets earlier records.
 
     Attributes:
         position: ``earliest``, the sequence of a NATS stream, or a time in UTC.

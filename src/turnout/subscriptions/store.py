@@ -55,7 +55,7 @@ class Closeable(Protocol):
 class Store(Closeable, Protocol):
     """Keeps subscriptions. Synchronous, and safe to use from several threads.
 
-    Every change, a create, an update or a delete, leads to a higher revision, and what it has returned from is durable
+    Every change, a create, an update or a delete, leads to a higher revision, and it is durable once it has returned
     as far as the store is. Changes are recorded with the actor of `turnout.subscriptions.actor`.
 
     >>> from turnout.conditions import parse
@@ -90,9 +90,9 @@ class Store(Closeable, Protocol):
         subscription: Subscription,
         expected_revision: int | None = None,
     ) -> int:
-        """Replace the subscription with this id by a new version, and return its revision. The id stays.
+        """Replace the subscription with this id by a new version, and return its revision.
 
-        Who follows the store sees it as one change: the old version before it, the new one from it on.
+        Followers of the store see one change: the old version before it, the new one from it on.
 
         Args:
             id: of the subscription.
@@ -233,7 +233,7 @@ def view_as_of(store: Store, moment: Moment) -> PastStore:
         HistoryForgottenError: the store keeps no history, or does not remember so far back.
     """
     if not isinstance(store, VersionedStore):
-        raise HistoryForgottenError(f"this store keeps no history: what it held at {moment} is not known")
+        raise HistoryForgottenError(f"this store keeps no history: its state at {moment} is not known")
     return store.as_of(moment)
 
 
@@ -279,7 +279,7 @@ def edit(
 ) -> int:
     """Update a subscription by a function of its present version, and return the new revision.
 
-    Without an expected revision, an update of somebody else in between is taken in: *change* is called again.
+    Without an expected revision, after a concurrent update *change* is called again.
 
     Raises:
         SubscriptionNotFoundError: there is none.

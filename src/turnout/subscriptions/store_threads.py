@@ -64,7 +64,7 @@ class BoundedPool(ThreadPoolExecutor):
             raise StoreUnavailableError(f"{self._busy}, and {self._most} calls wait already: try again later")
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """See ``concurrent.futures.Executor``; the call's deadline begins now. What is full takes it: see `check`."""
+        """See ``concurrent.futures.Executor``; the call's deadline begins now. A full pool accepts it."""
         self._count(1)
         try:
             future = super().submit(self._run, time.monotonic(), fn, args, kwargs)
@@ -85,13 +85,13 @@ class BoundedPool(ThreadPoolExecutor):
 
 @dataclass(frozen=True, slots=True)
 class StoreThreads:
-    """The threads of one server's calls that wait for others, by what they do. ``close`` lets them end.
+    """Threads of one server's blocking calls, by purpose. ``close`` lets them end.
 
     Attributes:
         reads: for what reads the store.
         writes: for what changes it.
         matches: for what matches with an index: it reads the store at most once, and mostly not at all.
-        servers: for what asks a route's servers: its dead letters, the ends of its streams, its latest records.
+        servers: for calls to a route's servers: its dead letters, the ends of its streams, its latest records.
         redrives: for redrives, which wait for a route's servers and for its store.
     """
 

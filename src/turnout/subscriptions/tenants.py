@@ -1,7 +1,7 @@
 """Tenants: subscriptions of several owners in one store, each with access to its own only.
 
 A subscription of a tenant has an id of its own kind in the store: ``@acme/3426d090`` is the tenant acme's ``3426d090``.
-The tenant is a part of the id, which every store keeps, indexes and orders by already: what is asked on behalf of a
+The tenant is a part of the id, which every store keeps, indexes and orders by already: a query on behalf of a
 tenant is a range of ids and nothing outside of it, and one id never belongs to two.
 """
 
@@ -65,8 +65,8 @@ def tenant_of(id: str) -> str:  # noqa: A002 - the field's own name
 class RangedStore(Store, VersionedStore, Protocol):
     """Store with queries that can be restricted to the subscriptions whose ids begin with *prefix*.
 
-    Every search has to be bounded by the range itself: reading on past its end would tell by the time that it takes
-    what others have there.
+    Every search has to be bounded by the range itself: reading past its end would reveal, by its duration, the data of
+    other tenants.
     """
 
     def search_by_condition(

@@ -23,7 +23,7 @@ _PLANS = 10_000
 
 
 class ChainRunner:
-    """Applies a chain to batches, and remembers what it has planned.
+    """Applies a chain to batches, and caches its plans.
 
     Args:
         chain: the chain.

@@ -26,7 +26,7 @@ Mask: TypeAlias = NDArray[np.bool_]
 """For each row of a batch whether something is so."""
 
 Run: TypeAlias = Callable[[Block, Sequence[bool] | None, Batch, Errors], Block | list[Block]]
-"""The work of a `Step`: a block, where it applies (None: everywhere), the batch, and where to note what went wrong."""
+"""The operation of a `Step`: block, mask of the rows (None: all), batch, and the errors to add to."""
 
 
 class Side(StrEnum):
@@ -69,7 +69,7 @@ class Step:
     """Operation of a transform on the blocks of one shape; planned once for each shape, and cached.
 
     Attributes:
-        run: gives the block with its new values, or several where their shapes differ. The same records stand in
+        run: returns the block with its new values, or several where their shapes differ. The same records stand in
             the same order in it. A value that cannot be handled gets any value, and an entry in the errors under its
             place in the block; a `RecordError` that is raised concerns every record of the block. Where the transform
             applies is None unless *in_place* is set.
@@ -89,7 +89,7 @@ def unchanged(block: Block, _where: Sequence[bool] | None, _batch: Batch, _error
 class Transform:
     """A configured transform.
 
-    One that has a ``$Key`` and a ``$Value`` says by `plan` what it does to values of one shape; one that takes the
+    One that has a ``$Key`` and a ``$Value`` plans its operation on values of one shape by `plan`; one that takes the
     whole record has `apply`. A plug-in derives from this class and does the same (see ``docs/transforms.md``).
 
     Attributes:
@@ -97,7 +97,7 @@ class Transform:
         kafka: Kafka ships it; the others are turnout's own, or a package's.
         java_names: the classes, without a side, by which connectors name one that others have released.
         keeps_topic: the topic stays as it is, so that filters on topics behind it hold before it as well.
-        keeps_paths: content stays at its path; a transform that carries it elsewhere says so by `moves`.
+        keeps_paths: content stays at its path; a transform that moves it declares so by `moves`.
         schemas_by_topic: the schemas that it gives depend on the topic, so that they are not known before the run.
         ignores_values: of a transform without a side: it neither reads nor writes values.
     """
@@ -150,7 +150,7 @@ class Transform:
     def moves(self) -> Iterable[Move] | None:
         """Return the moves of content from one path to another; none if it is changed in place.
 
-        None where that is not known: around such a transform, views hide the whole content of a record of which some
+        None if not known: around such a transform, views hide the whole content of a record of which some
         stage masks a field.
         """
         return () if self.keeps_paths else None
@@ -240,7 +240,7 @@ class Predicate:
     def test(self, batch: Batch, errors: Errors) -> Mask:
         """Return a mask of the rows for which the predicate holds; rows that are not alive do not count.
 
-        A record that it cannot be asked of has an entry in *errors*, by its row.
+        A record that it cannot be evaluated for has an entry in *errors*, by its row.
         """
         raise NotImplementedError(f"{type(self).__name__} has no test")
 

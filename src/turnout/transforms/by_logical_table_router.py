@@ -1,4 +1,4 @@
-"""ByLogicalTableRouter: change events of several tables under one topic, with a field in the key that tells them."""
+"""ByLogicalTableRouter: change events of several tables under one topic, with a key field that distinguishes them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class ByLogicalTableRouter(Transform):
     options: ClassVar[tuple[Option, ...]] = (
         Option("topic.regex", "STRING", "The expression.", check=java_regex, valid="java.util.regex"),
         Option("topic.replacement", "STRING", "The replacement, with $1 for groups.", check=non_empty),
-        Option("key.enforce.uniqueness", "BOOLEAN", "Whether the key gets a field that tells tables.", default=True),
+        Option("key.enforce.uniqueness", "BOOLEAN", "Whether the key gets a field with the table.", default=True),
         Option("key.field.name", "STRING", "The name of that field.", default="__dbz__physicalTableIdentifier"),
         Option(
             "key.field.regex",
@@ -48,7 +48,7 @@ class ByLogicalTableRouter(Transform):
             check=_pattern,
             valid="java.util.regex",
         ),
-        Option("key.field.replacement", "STRING", "The replacement for it; needed with the expression.", default=""),
+        Option("key.field.replacement", "STRING", "Its replacement; needed with the expression.", default=""),
         Option(
             "schema.name.adjustment.mode",
             "STRING",
@@ -137,7 +137,7 @@ class ByLogicalTableRouter(Transform):
         return block.with_columns(changed, columns, checked=block.checked)
 
     def _event(self, block: Block, topic: str) -> Block:
-        """Return change events with the names of schemas that their new topic has; all else stays."""
+        """Return change events with the schema names of their new topic, otherwise unchanged."""
         schema = block.schema
         before = None if schema is None else schema.field("before")
         if schema is None or before is None or not is_envelope(block):

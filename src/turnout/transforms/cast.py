@@ -94,7 +94,7 @@ class Cast(Transform):
         return nested_fields("spec", self.side, (path for path, _ in self.fields))
 
     def plan(self, shape: Shape) -> Step:
-        """Null stays as it is; anything else is cast as a whole, or in the fields that are named."""
+        """Cast the value as a whole, or its named fields; null stays null."""
         if shape.kind == "null":
             return Step(unchanged)
         if self.whole is not None:

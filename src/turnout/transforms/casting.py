@@ -27,7 +27,7 @@ _CASTABLE = frozenset((*_BITS, "float32", "float64", "boolean", "string", "bytes
 _CLASS_CAST = "java.lang.ClassCastException"
 
 _NARROW: Mapping[str, Convert] = {"int8": Int8, "int16": Int16, "int32": Int32, "float32": Float32}
-"""The classes that tell a schemaless value's width."""
+"""Classes that define the width of a schemaless value."""
 
 _Cast = Convert
 
@@ -101,7 +101,7 @@ def _casts(target: str, *, is_single: bool) -> Mapping[type, _Cast]:
             Moment: _text_of_moment,
         }
     if target == "boolean":
-        # Numbers are cut to 64 bits before they are looked at.
+        # Numbers are cut to 64 bits first.
         return _numeric(lambda number: _whole(number, 64) != 0, _is_true, bool)
     if target == "float64":
         return _numeric(double, lambda text: _real_of_text(text, rounded=double), float)

@@ -65,7 +65,7 @@ class Stage:
     """A transform that is applied where all guards hold; `negate` turns their common answer around.
 
     Attributes:
-        path: what stands before the names of its options in the configuration.
+        path: prefix of its option names in the configuration.
 
     >>> properties = {"transforms": "mask", "transforms.mask.type": "MaskField$Key", "transforms.mask.fields": "a"}
     >>> (stage,) = Chain.from_config(properties).stages
@@ -123,7 +123,7 @@ class Chain:
         is fast for single records; many at once are.
 
         Raises:
-            RecordError: when a stage cannot handle the one record. Among several, the `Failure` stands in its place.
+            RecordError: when a stage cannot handle the one record. Among several, a `Failure` replaces it.
         """
         if not isinstance(records, Record):
             return self._outcomes(list(records))
@@ -147,7 +147,7 @@ class Chain:
         Args:
             config: ``transforms``, ``transforms.x.type``, ``predicates``, ``errors.tolerance`` … as text, or a
                 connector's JSON with these under ``config``.
-            strict: take only what a Connect worker of Kafka 4 takes: no short ``$``-names, none of KIP-585's draft
+            strict: accept only what a Connect worker of Kafka 4 accepts: no short ``$``-names, none of KIP-585's draft
                 spellings, none of turnout's own predicates, one predicate a transform.
             sink: check the properties that only a sink connector has, too.
 
@@ -180,10 +180,10 @@ class Chain:
         """Build the chain of a route file's list.
 
         Args:
-            transforms: one mapping a stage: ``type``, its options, and ``name``, ``predicate``, ``negate`` if wanted.
+            transforms: one mapping a stage: ``type``, its options, and ``name``, ``predicate``, ``negate`` if needed.
             predicates: predicates that stages may name.
             errors: what happens to failing records.
-            path: where the list stands in the file; mistakes name it.
+            path: location of the list in the file, for mistakes.
 
         Raises:
             ConfigError: when it cannot be built; lists every mistake.
@@ -203,7 +203,7 @@ _OF_A_PREDICATE = ("type", "negate")
 
 
 class _Builder:
-    """Makes values of specs and collects what is wrong."""
+    """Builds values from specs and collects the mistakes."""
 
     def __init__(self, *, strict: bool) -> None:
         self.strict = strict

@@ -100,7 +100,7 @@ class CloudEvent(Transform):
         return cls(side, options["mode"], options["header.prefix"], attributes)
 
     def apply(self, batch: Batch, rows: Positions) -> Errors:
-        """Write the records of these rows as events; what is no event yet becomes the data of one."""
+        """Write the records of these rows as events; other values become the data of one."""
         attributes: _Attributes = {row: {} for row in rows.tolist()}
         errors: Errors = {}
         _read_headers(batch, rows, attributes)
@@ -120,7 +120,7 @@ class CloudEvent(Transform):
         return errors
 
     def _set(self, batch: Batch, attributes: _Attributes, errors: Errors) -> None:
-        """Set the attributes of the options and those that every event has; note what is missing."""
+        """Set the attributes of the options and those that every event has; note missing ones."""
         columns = {
             name: texts_of(batch, value[1:]) if value is not None and value.startswith("$") else [value] * len(batch)
             for name, value in self.attributes
@@ -233,7 +233,7 @@ def _read_headers(batch: Batch, rows: Positions, attributes: _Attributes) -> Non
 
 
 def _data_of(block: Block, attributes: _Attributes, errors: Errors) -> list[Block]:
-    """Return the data of the events in a block, and note their attributes; what is no event is data itself."""
+    """Return the data of the events in a block, and note their attributes; other values are data themselves."""
     if block.kind != "object" or "specversion" not in block.columns:
         return [block]
     for name, column in block.columns.items():
@@ -258,7 +258,7 @@ def _binary(block: Block, encoded: Column, data: Column, errors: Errors) -> Iter
 
 
 def _inside(value: DynamicValue, schema: Schema | None) -> DynamicValue:
-    """Return data as it stands in a schemaless event."""
+    """Return data in its form in a schemaless event."""
     return Struct(schema, value) if schema is not None and schema.type == "struct" else value
 
 

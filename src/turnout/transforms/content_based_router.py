@@ -31,7 +31,7 @@ class ContentBasedRouter(Scripted):
         Option(
             "topic.expression",
             "STRING",
-            "The expression: `value.op == 'd' ? 'deleted' : null`; with null the topic stays.",
+            "The expression: `value.op == 'd' ? 'deleted' : null`; null keeps the topic.",
             check=non_empty,
         ),
         LANGUAGE,

@@ -57,7 +57,7 @@ def read_condition(expression: str) -> Condition:
     """Return the condition that an expression is.
 
     Raises:
-        ConditionError: names the offset, what was found there, and what is expected.
+        ConditionError: names the offset, the token found, and the expected one.
     """
     reader = _Reader(expression)
     condition = reader.either()
@@ -69,7 +69,7 @@ def read_choices(expression: str) -> tuple[Choice, ...]:
     """Return the topics that an expression chooses, in order; the last has no condition.
 
     Raises:
-        ConditionError: names the offset, what was found there, and what is expected.
+        ConditionError: names the offset, the token found, and the expected one.
     """
     reader = _Reader(expression)
     choices = reader.choices()
@@ -125,7 +125,7 @@ class _Reader:
         return _Token("end" if not rest.strip() else "other", rest.strip()[:20] or _END, offset)
 
     def _take(self, *signs: str) -> str | None:
-        """Return the next token if it is one of these signs, and go on behind it."""
+        """Return the next token if it is one of these signs, and advance."""
         token = self._next
         if token.kind != "sign" or token.written not in signs:
             return None
@@ -145,7 +145,7 @@ class _Reader:
             raise self._unexpected(repr(sign))
 
     def finish(self) -> None:
-        """Refuse what is left."""
+        """Refuse remaining tokens."""
         if self._next.kind != "end":
             raise self._unexpected("an operator or the end; only comparisons, &&, || and ! are read here")
 

@@ -26,7 +26,7 @@ def _pattern(value: str | None) -> str | None:
 TOPIC_REGEX: Final = Option(
     "topic.regex",
     "STRING",
-    "Only records whose whole topic matches it are looked at; without it all.",
+    "Only records whose whole topic matches it are evaluated; without it all.",
     default="",
     check=_pattern,
     valid="java.util.regex",
@@ -34,14 +34,14 @@ TOPIC_REGEX: Final = Option(
 LANGUAGE: Final = Option(
     "language",
     "STRING",
-    "The language of the expression; what is read of one is the same in all.",
+    "The language of the expression; the supported subset is the same in all.",
     check=one_of(*_LANGUAGES),
     valid=", ".join(_LANGUAGES),
 )
 NULLS: Final = Option(
     "null.handling.mode",
     "STRING",
-    "What becomes of a record without a value: kept as it is, dropped, or looked at as the others.",
+    "Handling of a record without a value: kept unchanged, dropped, or evaluated like the others.",
     default="keep",
     check=one_of(*_MODES, any_case=True),
     valid=", ".join(_MODES),
@@ -50,7 +50,7 @@ NULLS: Final = Option(
 
 @dataclass(frozen=True, slots=True)
 class Scripted(Transform):
-    """Transform with an expression over the whole record, of which conditions are made."""
+    """Transform with an expression over the whole record, compiled to conditions."""
 
     sided: ClassVar[bool] = False
     keeps_paths: ClassVar[bool] = True
@@ -60,7 +60,7 @@ class Scripted(Transform):
     null_handling_mode: str = "keep"
 
     def concerned(self, batch: Batch, rows: Positions, errors: Errors) -> Positions:
-        """Return those of the rows that the expression is asked of; drop the nulls that are to be dropped."""
+        """Return the rows to evaluate the expression for; drop nulls if configured."""
         if self.topic_regex:
             rows = rows[TopicNameMatches(self.topic_regex).test(batch, errors)[rows]]
         mode = self.null_handling_mode.lower()

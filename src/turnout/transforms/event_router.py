@@ -57,7 +57,7 @@ class EventRouter(Transform):
         payload_column: of its value.
         timestamp_column: of its timestamp; empty for the event's own.
         version_column: of the version of the envelope's schema; empty for none.
-        route_column: of the value that the topic is made of.
+        route_column: column of the value that gives the topic.
         additional: further columns.
         skips_missing: whether additional columns that are missing are left out; otherwise the record fails.
         invalid: treatment of updates: warn, error or fatal.
@@ -124,7 +124,7 @@ class EventRouter(Transform):
             check=one_of("ignore", "optional_bytes", any_case=True),
             valid="ignore, optional_bytes",
         ),
-        Option("route.by.field", "STRING", "The column that the topic is made of.", default="aggregatetype"),
+        Option("route.by.field", "STRING", "The column that gives the topic.", default="aggregatetype"),
         Option(
             "route.topic.regex",
             "STRING",

@@ -65,7 +65,7 @@ class ExtractField(Transform):
     def plan(self, shape: Shape) -> Step:
         """Resolve the path in the schema, if the value has one, so that it fails for nulls, too."""
         if shape.schema is None and shape.kind == "null":
-            # Kafka looks at no path for it, not even at an empty one.
+            # Kafka resolves no path for it, not even an empty one.
             return Step(unchanged)
         if not self.path:
             raise RecordError("the path is empty", "java.lang.IndexOutOfBoundsException")

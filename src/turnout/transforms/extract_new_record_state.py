@@ -19,7 +19,7 @@ from turnout.transforms.options import Option, OptionError, Options
 from turnout.transforms.storing import SCHEMA_BUILDER, copied
 
 DELETED: Final = "__deleted"
-"""The field that says of a rewritten record whether its row was deleted."""
+"""Field of a rewritten record that is true if its row was deleted."""
 
 _MODES: Final = ("drop", "tombstone", "rewrite", "rewrite-with-tombstone", "delete-to-tombstone")
 _STRING: Final = Schema("string")
@@ -27,7 +27,7 @@ _STRING: Final = Schema("string")
 
 @dataclass(frozen=True, slots=True)
 class ExtractNewRecordState(Transform):
-    """See ``summary``. Debezium's transform; what is no change event stays as it is.
+    """See ``summary``. Debezium's transform; other records than change events are unchanged.
 
     Attributes:
         mode: what becomes of deletions and tombstones.
@@ -48,9 +48,9 @@ class ExtractNewRecordState(Transform):
             valid=", ".join(_MODES),
         ),
         Option("add.fields", "LIST", "Fields of the envelope to add: `op`, `source.lsn`, `table:name`.", default=()),
-        Option("add.fields.prefix", "STRING", "What the names of added fields begin with.", default="__"),
+        Option("add.fields.prefix", "STRING", "Prefix of the names of added fields.", default="__"),
         Option("add.headers", "LIST", "Fields of the envelope to append as headers.", default=()),
-        Option("add.headers.prefix", "STRING", "What the names of these headers begin with.", default="__"),
+        Option("add.headers.prefix", "STRING", "Prefix of the names of these headers.", default="__"),
         Option("route.by.field", "STRING", "The field of the row that is the topic.", default=""),
         Option(
             "replace.null.with.default",
@@ -123,7 +123,7 @@ class ExtractNewRecordState(Transform):
         return [part for part in self._rows(block, batch, gone, errors) if len(part)]
 
     def _rows(self, block: Block, batch: Batch, gone: list[int], errors: Errors) -> Iterator[Block]:
-        """Yield the rows behind the events of a block; rows of the batch that are to be dropped go into *gone*."""
+        """Yield the rows behind the events of a block; rows of the batch to drop are added to *gone*."""
         nulls = [None] * len(block)
         after, before = (block.columns.get(part) or nulls for part in ("after", "before"))
         there, deleted = [], []

@@ -31,7 +31,7 @@ class Flatten(Transform):
     kafka: ClassVar[bool] = True
     keeps_topic: ClassVar[bool] = True
     options: ClassVar[tuple[Option, ...]] = (
-        Option("delimiter", "STRING", "What stands between the names; may be empty.", default="."),
+        Option("delimiter", "STRING", "Separator of the names; may be empty.", default="."),
     )
 
     delimiter: str = "."
@@ -138,7 +138,7 @@ class _Leaf:
     target: Field
 
     def read(self, block: Block, errors: Errors) -> Column:
-        """Its column. A null struct leaves its leaves null, which nothing checks; defaults are for what is inside."""
+        """Its column. A null struct leaves its leaves null, which nothing checks; defaults apply to its fields."""
         first, *others = self.path
         column: Column = block.columns[first.name]
         absent: set[int] = set()

@@ -27,7 +27,7 @@ def _positive(value: int | None) -> str | None:
 class GzipDecompress(Contents):
     """See ``summary``. Confluent's transform; `fields` and `max.bytes` are turnout's."""
 
-    summary: ClassVar[str] = "Decompresses bytes that gzip has compressed; what is larger than max.bytes is a failure."
+    summary: ClassVar[str] = "Decompresses bytes that gzip has compressed; a result larger than max.bytes is a failure."
     java_names: ClassVar[tuple[str, ...]] = ("io.confluent.connect.transforms.GzipDecompress",)
     options: ClassVar[tuple[Option, ...]] = (
         FIELDS,

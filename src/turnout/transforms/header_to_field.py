@@ -95,7 +95,7 @@ class HeaderToField(Transform):
         return tuple(Move((HEADERS, one.header), (self.root, one.field), copy=True) for one in self.mappings)
 
     def plan(self, shape: Shape) -> Step:
-        """Add the fields behind the others; null stays as it is."""
+        """Add the fields behind the others; null stays null."""
         if shape.kind == "null":
             return Step(unchanged)
         require_object(shape, "header to field")

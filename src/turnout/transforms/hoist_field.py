@@ -83,7 +83,7 @@ class HoistField(Transform):
         return block.with_columns(None, {self.field: block.whole()})
 
     def _of_field(self, shape: Shape) -> Step:
-        """Wrap one field with its name; a value without it stays as it is."""
+        """Wrap one field with its name; a value without it is unchanged."""
         if shape.kind == "null":
             return Step(unchanged)
         require_object(shape, _PURPOSE)

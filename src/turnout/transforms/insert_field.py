@@ -94,7 +94,7 @@ class InsertField(Transform):
         return cls(side, insertions, static, options["replace.null.with.default"])
 
     def plan(self, shape: Shape) -> Step:
-        """Add the fields behind the others; null stays as it is."""
+        """Add the fields behind the others; null stays null."""
         if shape.kind == "null":
             return Step(unchanged)
         require_object(shape, _PURPOSE)

@@ -23,7 +23,7 @@ Objects = list[JsonObject]
 
 @dataclass(frozen=True, slots=True)
 class ByFields:
-    """The step depends on these fields alone, and changes no others; fields that it adds come last.
+    """The step depends on these fields alone, and changes no others; added fields are last.
 
     Attributes:
         names: the fields, each once.
@@ -76,7 +76,7 @@ def _is_small(block: Block) -> bool:
 
 
 def _owned(block: Block) -> Objects:
-    """Return the objects of a block as dicts that nobody else has."""
+    """Return the objects of a block as dicts that are not shared."""
     members: Sequence[JsonObject] = block.members or ()
     return list(members) if block.kind == "mixed" else [member.copy() for member in members]
 

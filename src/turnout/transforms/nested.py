@@ -105,7 +105,7 @@ class Nesting(NamedTuple):
     """Manner of working inside of nested objects.
 
     Attributes:
-        purpose: what the fields are for, as messages have it.
+        purpose: purpose of the fields, for error messages.
         defaults: whether a null is read as its field's default, in every field that is copied.
         create: whether parents that are missing are added as empty objects.
     """
@@ -121,7 +121,7 @@ def nested_step(tree: Tree[Item], flat: Callable[[Tree[Item]], Transform | None]
     Parents that are null or missing are left alone; any other value in their place is a failure of the record.
 
     Args:
-        tree: what is to be done where.
+        tree: operations by path.
         flat: the transform for the fields of one object of the tree; None where there is nothing to do.
         nesting: how.
     """
@@ -189,7 +189,7 @@ class _NestedRun:
         return [{} if value is None else value for value in column] if self.nesting.create else column
 
     def _schema(self, schema: Schema, name: str, inner: Schema, after: Schema) -> Schema:
-        """Return the schema of an object of which a field has changed its own; the same one for the same ones."""
+        """Return the schema of an object with a changed field's schema; cached, so equal ones are identical."""
         known = self._outer.get(name)
         if known is not None and known[0] is schema and known[1] is after:
             return known[2]
@@ -244,7 +244,7 @@ class _NestedRun:
         return changed, self._optional(known, after)
 
     def _schema_after(self, schema: Schema, block: Block, batch: Batch) -> Schema | None:
-        """Return what the objects' schema would be, if there were any."""
+        """Return the schema that the objects would have."""
         if schema.type != "struct":
             return schema
         none = Block(block.rows[:0], schema, columns={field.name: [] for field in schema.fields})

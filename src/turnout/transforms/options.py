@@ -50,9 +50,9 @@ class Option:
     """Option of a transform, a predicate or a chain.
 
     Attributes:
-        check: gives what is wrong with a parsed value, None if nothing.
-        valid: what the documentation says about valid values.
-        distinct: whether an element of a list that comes again is left out, as Kafka 4.3 does.
+        check: returns the fault of a parsed value, or None.
+        valid: the valid values, for the documentation.
+        distinct: whether repeated elements of a list are left out, as in Kafka 4.3.
         block: whether it makes sense to write it as a block of YAML or JSON, whose JSON is the option's text.
 
     >>> fields = Option("fields", "LIST", "The fields to mask.")
@@ -148,8 +148,8 @@ def unknown_options(options: Sequence[Option], raw: RawOptions, more: Sequence[s
     A Connect worker leaves such names alone, so that a transform with a mistyped option does less than it was meant to.
 
     Args:
-        options: those that there are.
-        raw: what was written, ``type`` among it or not.
+        options: the declared options.
+        raw: the configuration as written, with or without ``type``.
         more: names that are read before the options are.
     """
     names = [option.name for option in options]

@@ -64,7 +64,7 @@ class OutboxMessages:
         self._envelopes = any(field.placement == "envelope" for field in options.additional)
 
     def finish(self, values: list[Block]) -> None:
-        """Store the results in the batch, and log what was left out: a line for each kind."""
+        """Store the results in the batch, and log what was left out, one line for each kind."""
         batch = self._batch
         if self._updates:
             level = logging.WARNING if self._options.invalid == "warn" else logging.ERROR
@@ -194,7 +194,7 @@ class OutboxMessages:
             yield block.with_columns(named, dict(block.columns))
 
     def _expanded(self, schema: Schema | None, payloads: Column) -> list[_Payloads]:
-        """Return the payloads by schema, JSON texts as values; what is no JSON object stays as it is."""
+        """Return the payloads by schema, JSON texts as values; other texts are unchanged."""
         derived = PayloadSchemas(nulls=self._options.keeps_nulls)
         parts: dict[Schema | None, _Payloads] = {}
         for index, payload in enumerate(payloads):

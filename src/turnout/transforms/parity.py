@@ -41,7 +41,7 @@ PARITY: Mapping[str, str] = MappingProxyType(
         "Cast of Date and Decimal": (
             "Cast of a whole key or value keeps the name of its schema (a Date cast to int64 is an int64 named "
             "Date), as Connect's does. JsonConverter then fails, as it looks for a date object; here the number "
-            "is written, so that the cast that was asked for does not lose every record."
+            "is written, so that the cast does not lose every record."
         ),
         "look-behind": (
             "(?<=…) and (?<!…) may be of any length; Java refuses one without an obvious greatest length. The "
@@ -51,7 +51,7 @@ PARITY: Mapping[str, str] = MappingProxyType(
         "nested fields": (
             "field.syntax.version (KIP-821) is known to ExtractField alone in Kafka 4.3, whose other transforms pass "
             "it over. Here Cast, HeaderFrom, HoistField, InsertField, MaskField, ReplaceField, TimestampConverter and "
-            "ValueToKey have it too, and HoistField has hoisted, as the accepted KIP says; what it leaves open is "
+            "ValueToKey have it too, and HoistField has hoisted, as the accepted KIP says; open questions are "
             "written under Nested fields."
         ),
         "maps of a literal": (
@@ -61,4 +61,4 @@ PARITY: Mapping[str, str] = MappingProxyType(
         ),
     }
 )
-"""Reason → what is different."""
+"""Reason → the difference."""

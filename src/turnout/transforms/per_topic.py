@@ -16,7 +16,7 @@ _TOPICS = 50_000
 
 
 class ByTopic(Generic[T]):
-    """Remembers what a function made of each topic, or how it failed.
+    """Caches the result of a function for each topic, or its failure.
 
     Args:
         function: of a topic; it may raise `RecordError`.
@@ -33,7 +33,7 @@ class ByTopic(Generic[T]):
         self._known: dict[str | None, T | RecordError] = {}
 
     def of(self, topics: Sequence[str | None]) -> list[T | RecordError]:
-        """For each topic what the function makes of it, or its failure."""
+        """Results of the function by topic, or its failures."""
         known = self._known
         try:
             return [known[topic] for topic in topics]

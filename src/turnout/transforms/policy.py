@@ -96,7 +96,7 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "errors.predicates",
         "STRING",
-        "What a failing predicate is: a failure, or not matched: left as it is, by Filter filtered (not in Kafka).",
+        "Result of a failing predicate: a failure, or no match; Filter then drops the record (not in Kafka).",
         default="fail",
         check=one_of("fail", "not-matched"),
         valid="fail, not-matched",

@@ -188,10 +188,10 @@ def check_key(key: str) -> None:
     """Raise for a key of a condition that is no path.
 
     Raises:
-        PathError: a backtick in it is never closed, or it looks at all values, which are metadata of subscriptions.
+        PathError: a backtick in it is never closed, or it tests all values, which only subscriptions' metadata has.
     """
     if key == ANY_KEY:
-        raise PathError("the key * looks at the metadata of subscriptions; here name topic, key, value.… or a header")
+        raise PathError("the key * tests the metadata of subscriptions; here name topic, key, value.… or a header")
     _side_and_path(key)
 
 
@@ -285,7 +285,7 @@ def _long_form(document: object) -> dict[str, DynamicValue]:
 
 def _only(document: dict[str, object], name: str) -> None:
     if len(document) != 1:
-        raise ConditionError(f"expected {name!r} to stand alone, found {', '.join(map(str, document))}")
+        raise ConditionError(f"expected {name!r} without other keys, found {', '.join(map(str, document))}")
 
 
 def _long_leaf(document: dict[str, DynamicValue]) -> dict[str, DynamicValue]:

@@ -24,7 +24,7 @@ class Specs:
 
 
 def read_properties(config: RawOptions, *, strict: bool) -> tuple[Specs, list[OptionError]]:
-    """The specs of a connector's properties, and what is wrong with the lists of aliases."""
+    """The specs of a connector's properties, and the mistakes of the lists of aliases."""
     reader = _Properties(config, strict=strict)
     return reader.read(), reader.mistakes
 

@@ -135,7 +135,7 @@ class ReplaceField(Transform):
         yield from ((path, ("rename", new)) for path, new in self.renames)
 
     def _flat(self, tree: Tree[_Change]) -> ReplaceField | None:
-        """Return what is to be done with an object's own fields; it keeps those inside of which some are kept."""
+        """Return the operations on an object's direct fields; fields with kept descendants are kept."""
         names = _Names(tree)
         if not (names.exclude or names.include or names.renames):
             return None

@@ -11,7 +11,7 @@ def require_object(shape: Shape, purpose: str) -> None:
 
     Args:
         shape: of the keys or values.
-        purpose: what the fields are for, as the message has it.
+        purpose: purpose of the fields, for the message.
     """
     if shape.kind == "object":
         return

@@ -1,7 +1,7 @@
 """Possible schemas of keys and values after a chain, before any record is seen.
 
 Each transform is planned for the shapes that can reach it and shown one made-up record of each; a stage under a
-predicate leaves both what was there before and what it makes of it.
+predicate leaves both the previous and the resulting schemas.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class ChainSchemas:
 
     Attributes:
         keys: the schemas that keys can have that are not null; None among them stands for schemaless keys. Empty
-            where every key is null, or no record comes through.
+            where every key is null, or no record passes.
         values: those of values.
     """
 
@@ -42,7 +42,7 @@ class ChainSchemas:
 
 
 class RecordShapes(NamedTuple):
-    """The shapes of a record's key and value; what a schemaless object has in it is not known."""
+    """The shapes of a record's key and value; the contents of a schemaless object are unknown."""
 
     key: Shape
     value: Shape
@@ -103,7 +103,7 @@ def _after(transform: Transform, state: RecordShapes) -> set[RecordShapes]:
 
 def _of_side(transform: Transform, shape: Shape, batch: Batch) -> set[Shape]:
     if shape.kind != "null" and shape.schema is None:
-        # Plain or an object, with whatever in it: schemaless it stays.
+        # Plain or an object with any fields: schemaless values stay schemaless.
         return {shape, Shape("null", None)}
     try:
         blocks = transform.plan(shape).run(_block(shape), None, batch, {})

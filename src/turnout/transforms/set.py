@@ -46,7 +46,7 @@ _KEPT_TYPES: Final[Mapping[str, frozenset[str]]] = {
     "BYTES": frozenset({"bytes"}),
     "TIMESTAMP": frozenset({TIMESTAMP}),
 }
-"""Types of a field that is there which take the values of such an expression."""
+"""Types of an existing field that accept the values of such an expression."""
 
 _Values: TypeAlias = dict[int, DynamicValue]
 """Row of the batch → value."""
@@ -54,11 +54,11 @@ _Values: TypeAlias = dict[int, DynamicValue]
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """A field and what it becomes.
+    """Field with its new value.
 
     Attributes:
         path: `KEY` or `VALUE`, and the steps to the field; none for the whole.
-        expression: what it becomes.
+        expression: its new value.
     """
 
     path: ContentPath
@@ -112,11 +112,11 @@ class Set(Transform):
         return tuple(Move(source, one.path, copy=True) for one in self.assignments for source in _sources(one))
 
     def content_after(self, path: ContentPath) -> set[ContentPath]:
-        """Return the path, and all of each field whose expression names it or what it is a part of."""
+        """Return the path, and the paths of the fields whose expression names it or one of its parents."""
         return {path, *(move.target for move in self.moves() if _touch(move.source, path))}
 
     def content_before(self, path: ContentPath) -> set[ContentPath]:
-        """Return the path, and what the expressions of fields there name."""
+        """Return the path, and the names in the expressions of fields there."""
         return {path, *(move.source for move in self.moves() if _touch(move.target, path))}
 
     def apply(self, batch: Batch, rows: Positions) -> Errors:
@@ -278,7 +278,7 @@ class _Computed(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _FlatSet(Transform):
-    """The fields of one object, set to what was computed."""
+    """Fields of one object, set to the computed values."""
 
     fields: tuple[tuple[str, _Computed], ...] = ()
 

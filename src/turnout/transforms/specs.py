@@ -15,7 +15,7 @@ class PredicateSpec:
 
     Attributes:
         type_path: the property that names its class.
-        prefix: what stands before the names of its options.
+        prefix: prefix of its option names.
         type: the class; None if the property is missing.
         negate: whether its answer is turned around.
     """

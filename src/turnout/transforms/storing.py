@@ -93,7 +93,7 @@ def store(field: Field, column: Column, errors: Errors, *, checked: bool = True)
     Args:
         field: with its schema as it is in the struct that the values go into.
         column: a value for each place of the block.
-        errors: by place; the first that is noted of a place stays.
+        errors: by index; the first error of an index is kept.
         checked: the values are known to be of the schema's type, so that only nulls are looked for.
     """
     schema = field.schema
@@ -145,7 +145,7 @@ def _misfit_of_struct(schema: Schema, value: DynamicValue) -> str | None:
         value = value.fields
     for field in schema.fields:
         inner = value.get(field.name)
-        # A null that was never stored passes here, if a default stands in for it.
+        # A null that was never stored is accepted here, if a default replaces it.
         if inner is not None or field.schema.default is None:
             problem = _misfit(field.schema, inner, f'field: "{field.name}"')
             if problem is not None:
@@ -186,7 +186,7 @@ def fits(schema: Schema, value: Value) -> bool:
 
 
 class Memo:
-    """A function of one value that remembers what it gave for strings, integers, times and floats.
+    """A function of one value that caches its results for strings, integers, times and floats.
 
     Values of different types are kept apart, as Python takes 1, 1.0 and true for the same. Where hardly a value comes
     again, it stops remembering.
@@ -251,7 +251,7 @@ class _Memo(Entries):
 def convert(column: Column, function: Convert, errors: Errors) -> NewColumn:
     """The column after *function*, nulls as they are; a `RecordError` that it raises is noted by its place.
 
-    A `Memo` as the function answers what comes again without computing it.
+    A `Memo` as the function caches the results of repeated values.
     """
     direct = function.of_column(column) if isinstance(function, Memo) else None
     try:

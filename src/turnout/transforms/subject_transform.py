@@ -20,7 +20,7 @@ from turnout.transforms.per_topic import ByTopic, route
 
 @dataclass(frozen=True, slots=True)
 class SubjectTransform(Transform):
-    """See ``summary``. Not part of Connect; a topic that the source does not match stays unchanged.
+    """See ``summary``. Not part of Connect; a topic that the source does not match is unchanged.
 
     It is named like `turnout.subjects.SubjectTransform`, which it applies: ``type: SubjectTransform`` in a chain.
     """
@@ -31,7 +31,7 @@ class SubjectTransform(Transform):
     keeps_paths: ClassVar[bool] = True
     options: ClassVar[tuple[Option, ...]] = (
         Option("source", "STRING", "The subject filter that the topic has to match.", valid="a NATS subject filter"),
-        Option("destination", "STRING", "What the topic becomes.", valid="a NATS mapping destination"),
+        Option("destination", "STRING", "The new topic.", valid="a NATS mapping destination"),
     )
 
     mapping: TokenTransform | None = None

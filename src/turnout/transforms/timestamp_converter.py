@@ -93,7 +93,7 @@ class TimestampConverter(Transform):
         return nested_fields("field", self.side, [self.path] if self.path else [])
 
     def plan(self, shape: Shape) -> Step:
-        """Convert the whole, or the one field; null stays null, and has the converted schema where it has one."""
+        """Convert the whole, or the one field; null stays null, with the converted schema if it has one."""
         conversion = Conversion(self.target_type, self.format, self.unix_precision)
         if len(self.path) > 1:
             return self._nested(shape)
@@ -184,7 +184,7 @@ class TimestampConverter(Transform):
 
 @lru_cache(maxsize=64)
 def _memo_of_any(target: str, pattern: str, precision: str) -> Memo:
-    """Return the conversion of schemaless values; all shapes share what it remembers."""
+    """Return the conversion of schemaless values; all shapes share its cache."""
     return Memo(Conversion(target, pattern, precision).of_any)
 
 

@@ -248,5 +248,5 @@ def test_a_definition() -> None:
         "required": ["n"],
         "additionalProperties": False,
     }
-    with pytest.raises(RecordError, match="expected the schema of what the array holds"):
+    with pytest.raises(RecordError, match="expected the schema of the array's elements"):
         definition_of(Schema("array"), _DEFAULTS)

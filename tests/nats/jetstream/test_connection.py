@@ -135,7 +135,7 @@ async def test_no_password_crosses_in_the_clear(nats_server: NatsServer, way: st
             "token": (f"tls://{place}", {"token": "s3cr3t-token"}),
         }
         servers, options = ways[way]
-        with pytest.raises(StreamError, match="offers no TLS, and TLS is asked for") as refusal:
+        with pytest.raises(StreamError, match="offers no TLS, and TLS is required") as refusal:
             async with connect(servers, **options):
                 pass
 

@@ -83,7 +83,7 @@ def test_a_revision_that_is_gone(revisions: Revisions, store: Shaky, caplog: Any
         assert not caplog.records
         assert revisions.usable(0) == newest
     assert len(caplog.records) == 1
-    assert "revision 0 are not kept any more" in caplog.text
+    assert "revision 0 are no longer kept" in caplog.text
 
 
 def test_learning_changes_no_revision(revisions: Revisions) -> None:

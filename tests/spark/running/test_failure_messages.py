@@ -16,7 +16,7 @@ from turnout.runtime.java_failures import in_one_line
 from turnout.spark.running.failure_messages import ending_in_words
 from turnout.spark.session.jvm import how_jvm_ended
 
-AGAIN = "run it again: it goes on from its checkpoint"
+AGAIN = "run it again: it continues from its checkpoint"
 
 
 def session(code: str) -> Any:

@@ -82,6 +82,6 @@ except RunError as failure:
         [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=True
     )
 
-    assert done.stdout.startswith("Spark's JVM ended while it started; what it said itself stands before this")
+    assert done.stdout.startswith("Spark's JVM ended while it started; its own output is above")
     assert len(done.stdout.splitlines()) == 1
     assert "no-number" in done.stderr

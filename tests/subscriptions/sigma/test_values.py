@@ -81,7 +81,7 @@ def test_base64_at_any_offset(before: str) -> None:
         ("A|re", "a(?=b)", "not a regular expression: invalid perl operator: (?="),
         ("A|base64", "a*", "a text with wildcards, or without characters, cannot be encoded"),
         ("A|wide", "a", "an encoding without base64 cannot be expressed: values are texts"),
-        ("", None, "expected a keyword, which looks at all fields, found a question about none"),
+        ("", None, "expected a keyword, which tests all fields, found a test of none"),
         ("A|windash", "-a -b -c -d", "windash with more than 3 dashes cannot be expressed"),
     ],
 )

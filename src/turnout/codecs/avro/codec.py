@@ -31,7 +31,7 @@ class AvroFile:
         """Create a codec of the schema in *text*.
 
         Raises:
-            ValueError: it is no schema, or Connect has none for it.
+            ValueError: it is no schema, or Connect has no equivalent.
         """
         self._plan = Plan(parse_schema(text))
         self._equal = LruCache[int, Schema](_SCHEMAS)

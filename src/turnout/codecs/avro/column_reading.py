@@ -32,7 +32,7 @@ class Cursors:
         start: where each value begins in its text.
 
     Attributes:
-        failed: values that are malformed; what was read of them is arbitrary.
+        failed: malformed values; their decoded contents are arbitrary.
         texts: of all values of the batch.
         rows: the index of each cursor's text.
     """
@@ -51,7 +51,7 @@ class Cursors:
         return len(self.positions)
 
     def advance(self, sizes: RowIds | int) -> RowIds:
-        """Move all cursors; return where they were. Those that would leave their value fail, and do not move."""
+        """Move all cursors; return their previous offsets. Those that would leave their value fail, and do not move."""
         before = self.positions
         after = before + sizes
         over = (after > self.ends) | (after < before)

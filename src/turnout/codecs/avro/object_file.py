@@ -132,7 +132,7 @@ def _zstandard(data: bytes) -> bytes:
 
 
 def _snappy(data: bytes) -> bytes:
-    """Unpack what has its length as a varint before it, and the CRC-32 of its content behind it."""
+    """Unpack a block with its length as a varint before it and the CRC-32 of its content behind it."""
     size = shift = 0
     for byte in data[:5]:
         size |= (byte & 0x7F) << shift
@@ -146,7 +146,7 @@ def _snappy(data: bytes) -> bytes:
 
 
 def _lz4(data: bytes) -> bytes:
-    """Unpack what has its length in four bytes before it, the lowest first."""
+    """Unpack a block with its length in four bytes before it, little endian."""
     return _raw("lz4_raw", data[4:], int.from_bytes(data[:4], "little"))
 
 

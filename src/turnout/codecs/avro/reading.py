@@ -1,4 +1,4 @@
-"""Reader of one Avro value: exact and bounded, for what the reader of columns leaves, and as its reference."""
+"""Reader of one Avro value: exact and bounded; fallback and reference of the reader of columns."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def reader_of(type_: AvroType) -> Read:
 
 
 def conversion_of(type_: AvroType) -> Convert | None:
-    """Return the conversion of a primitive value to its logical type; None where it stays as it is."""
+    """Return the conversion of a primitive value to its logical type; None if it is unchanged."""
     if type_.logical == "date":
         return lambda days: Moment(days * MILLISECONDS_PER_DAY)
     if type_.logical in ("time-millis", "timestamp-millis"):

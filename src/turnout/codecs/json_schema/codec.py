@@ -27,7 +27,7 @@ JSON_SCHEMA_CONVERTER: Final = "io.confluent.connect.json.JsonSchemaConverter"
 class Plan:
     """Reader and writer of the values of one schema; see `turnout.codecs.schema_registry.codec.SchemaPlan`.
 
-    A value that no transform has changed is written as the bytes that it came as, with the properties that its schema
+    An unchanged value is written as its original bytes, with the properties that its schema
     does not list. Of one that was changed those are lost, as in Connect.
 
     Args:
@@ -97,7 +97,7 @@ class JsonSchemaFile:
         """Create a codec of the schema in *text*.
 
         Raises:
-            ValueError: it is no schema, or Connect has none for it.
+            ValueError: it is no schema, or Connect has no equivalent.
         """
         self._plan = Plan(text, (), options)
 

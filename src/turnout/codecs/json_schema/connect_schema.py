@@ -25,7 +25,7 @@ _OF_TYPE: Final = {
     "string": frozenset(("minLength", "maxLength", "pattern", "format")),
     "number": frozenset(("minimum", "maximum", "multipleOf", "exclusiveMinimum", "exclusiveMaximum")),
 }
-"""Words that say of which type a schema is that does not name it."""
+"""Keywords that imply the type of a schema without ``type``."""
 
 _OUTER: Final = frozenset(("title", "description", "default", "connect.index", "connect.version", "connect.parameters"))
 """Words of a schema with several types that belong to it, and not to each of them."""

@@ -67,7 +67,7 @@ class _Definitions:
         if kind == "struct":
             return self._struct(schema)
         if schema.values is None or (kind == "map" and schema.keys is None):
-            raise RecordError(f"expected the schema of what the {kind} holds, found none")
+            raise RecordError(f"expected the schema of the {kind}'s elements, found none")
         if kind == "array":
             return {"type": "array", "items": self.of(schema.values)}
         if kind == "map" and has_entries(schema):

@@ -1,4 +1,4 @@
-"""Documents of a JSON Schema: the schema itself, and those that it refers to by name."""
+"""Documents of a JSON Schema: the schema itself, and its references by name."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ parsed = msgspec.json.Decoder(float_hook=Decimal).decode
 
 @dataclass(frozen=True, slots=True)
 class Documents:
-    """Schema with those that it refers to.
+    """Schema with its references.
 
     Attributes:
         root: the schema.

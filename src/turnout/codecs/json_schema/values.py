@@ -97,7 +97,7 @@ def _composite(schema: Schema, inner: Callable[[Schema], Node]) -> Node | None:
     if has_entries(schema):
         assert schema.keys is not None
         if schema.values is None:
-            raise ValueError("expected the schema of what the map holds, found none")
+            raise ValueError("expected the schema of the map's elements, found none")
         return slow_node(_entries(inner(schema.keys), inner(schema.values)))
     return None
 

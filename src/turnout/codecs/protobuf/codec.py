@@ -16,7 +16,7 @@ from turnout.records import Block, Positions, Schema
 class Protobuf:
     """The format ``protobuf``: each value is one message of a schema that is known.
 
-    A value that no transform has changed is written as the bytes that it came as, with the fields that its schema does
+    An unchanged value is written as its original bytes, with the fields that its schema does
     not know. Of one that was changed those are lost, as in Connect.
     """
 

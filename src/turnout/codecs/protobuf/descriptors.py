@@ -1,8 +1,8 @@
 """Protobuf schemas: a ``.proto`` text or a serialized descriptor set, to the descriptor of a message.
 
 Texts are compiled by protoc itself, which ``grpcio-tools`` brings: the reference implementation of the language,
-released with the ``protobuf`` library, so that proto2, proto3 and editions mean what they mean elsewhere. It runs in a
-process of its own, as a text of a schema registry comes from outside: neither a crash nor an endless compilation
+released with the ``protobuf`` library, so that proto2, proto3 and editions have their standard meaning. It runs in a
+process of its own, as a text of a schema registry is untrusted: neither a crash nor an endless compilation
 reaches the route.
 """
 
@@ -43,7 +43,7 @@ class SchemaFile:
 
     Attributes:
         descriptor: the file.
-        pool: it, and all that it imports.
+        pool: the file and all its imports.
     """
 
     descriptor: FileDescriptor

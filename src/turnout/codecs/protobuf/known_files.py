@@ -1,4 +1,4 @@
-"""Files that a .proto file may import although nobody brings them: types with a meaning in Connect.
+"""Built-in files that a .proto file may import: types with a meaning in Connect.
 
 protoc itself brings those below ``google/protobuf``. These are the interfaces of the others, without comments.
 """

@@ -123,4 +123,4 @@ WRITERS: Final[Mapping[str, Callable[[object], bytes]]] = {
     TIME_OF_DAY: _write_time,
     DECIMAL: _write_decimal,
 }
-"""Full name of the message → its bytes; a `ValueError` says what was expected."""
+"""Full name of the message → its bytes; raises `ValueError` with the expected form."""

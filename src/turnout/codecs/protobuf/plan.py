@@ -84,7 +84,7 @@ class Item:
 
     Attributes:
         kind: the type of the field, as `FieldDescriptor` numbers it.
-        schema: what Connect makes of it.
+        schema: its Connect schema.
         enum: its values, where it is one.
         message: the fields inside, where it is a struct.
         logical: the name of the message where it is a logical type.
@@ -111,7 +111,7 @@ class Member:
         shape: ``one``, ``list`` or ``map``.
         item: of a value of the field, or of its list or map.
         key: of the keys of a map.
-        packed: whether the values of a list stand together.
+        packed: whether the values of a list are contiguous.
     """
 
     name: str
@@ -146,7 +146,7 @@ class Message:
     """Fields of a message, in the order of the Connect schema.
 
     Attributes:
-        raw: the only value, where a record is a wrapper message and stands for the value alone.
+        raw: the only value, if a record is a wrapper message for that value alone.
     """
 
     descriptor: Descriptor

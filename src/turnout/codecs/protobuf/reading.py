@@ -1,4 +1,4 @@
-"""Messages to columns: what the ``protobuf`` library has parsed, as Connect's values."""
+"""Messages to columns: messages parsed by the ``protobuf`` library as Connect's values."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class MessageReader:
         Args:
             rows: of the payloads in the batch.
             payloads: a message each.
-            codec: what the values are read for; it finds their bytes in the blocks.
+            codec: codec of the values; it finds their bytes in the blocks.
             texts: the whole bytes, where a payload is a part of them.
         """
         messages, errors = self._parsed(payloads)
@@ -65,7 +65,7 @@ class MessageReader:
         return [values], failures
 
     def _values(self, messages: dict[int, Parsed], errors: dict[int, RecordError]) -> Block:
-        """Return the values by the index of their payload; those that cannot be read are errors."""
+        """Return the values by the index of their payload, with errors for the unreadable ones."""
         message_rows = np.fromiter(messages, np.intp, len(messages))
         try:
             return self._block(message_rows, list(messages.values()))
@@ -222,7 +222,7 @@ def _enum(enum: EnumDescriptor) -> Convert:
 
 
 def unknown_prefix(enum: EnumDescriptor) -> str:
-    """Return what a number stands behind that has no name in an enum, as in Java's ``EnumValueDescriptor``."""
+    """Return the prefix of an enum's number without a name, as in Java's ``EnumValueDescriptor``."""
     return f"UNKNOWN_ENUM_VALUE_{enum.name}_"
 
 

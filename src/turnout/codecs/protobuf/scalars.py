@@ -166,7 +166,7 @@ def _bytes(value: DynamicValue) -> bytes:
 
 
 def enum_writer(enum: EnumDescriptor, unknown_prefix: str, prefix: bytes, *, omit_default: bool) -> WriteColumn:
-    """Return the writer of an enum: of names, of numbers, and of what a number without a name was read as."""
+    """Return the writer of an enum: of names, of numbers, and of the texts of numbers without a name."""
     numbers = {value.name: value.number for value in enum.values}
 
     def piece(value: DynamicValue) -> bytes:

@@ -39,7 +39,7 @@ class MessageWriter:
         self._write = tuple(_fields(plan))
 
     def write(self, block: Block) -> tuple[list[bytes | None], dict[int, RecordError]]:
-        """Return the bytes of a block's values, and at the indices of those that cannot be written why.
+        """Return the bytes of a block's values, and the errors of the others by index.
 
         Raises:
             RecordError: no value of the block can be written.

@@ -23,15 +23,15 @@ if TYPE_CHECKING:
 _Answer = TypeVar("_Answer")
 
 _UNKNOWN_SECONDS: Final = 30.0
-"""A schema that the registry does not know is asked for again after this time: records with unknown ids cost no
+"""A schema that the registry does not know is requested again after this time: records with unknown ids cost no
 request each."""
 
 _MOST_UNKNOWN: Final = 100
-"""Requests for unknown schemas in that time: beyond them, a schema that is not cached is not asked for. A producer of
+"""Requests for unknown schemas in that time: beyond them, a schema that is not cached is not requested. A producer of
 random ids could otherwise make the route wait for a request per record."""
 
 _DOWN_SECONDS: Final = 1.0
-"""No schema is asked for in this time after all retries failed."""
+"""No schema is requested in this time after all retries failed."""
 
 _RETRY_MS: Final = 100
 _MAX_RETRY_MS: Final = 5_000
@@ -64,9 +64,9 @@ class SchemaText:
         type: ``AVRO``, ``PROTOBUF`` or ``JSON``.
         text: its definition.
         references: name of each referenced schema, as the definition has it, with the text; referenced ones of
-            references come first.
+            references precede it.
         id: in the registry; None where the schema is not from one.
-        subject: that it was asked for by, None where it was by id.
+        subject: subject of the request, None for a request by id.
         version: of the subject.
         guid: in the registry; None where the schema is not from one, or the registry has no GUIDs.
         uses: name, subject and version of each schema that this one refers to itself.
@@ -93,7 +93,7 @@ class SchemaRegistry:
         options: of the registry.
 
     Attributes:
-        requests: number of schemas, versions and references that were asked for.
+        requests: number of requested schemas, versions and references.
     """
 
     def __init__(self, options: RegistryOptions) -> None:
@@ -107,7 +107,7 @@ class SchemaRegistry:
         self.requests = 0
 
     def close(self) -> None:
-        """Close the connections and forget the schemas; both come again when they are needed."""
+        """Close the connections and forget the schemas; both are restored when needed."""
         self._client.close()
         self._client = _client_of(self.options)
         self._found.clear()
@@ -205,7 +205,7 @@ class SchemaRegistry:
         )
 
     def _add_references(self, schema: Schema, found: dict[str, str]) -> None:
-        """Add the texts of a schema's references, those that they need first."""
+        """Add the texts of a schema's references, dependencies first."""
         pending = [(reference, False) for reference in reversed(schema.references or ())]
         seen: set[str] = set()
         texts: dict[str, str] = {}
@@ -236,7 +236,7 @@ class SchemaRegistry:
                     raise failed[1]
             if len(self._unknown) == _MOST_UNKNOWN and time.monotonic() < self._unknown[0] + _UNKNOWN_SECONDS:
                 raise UnknownSchemaError(
-                    f"the schema registry was not asked for {what}: it did not know {_MOST_UNKNOWN} others within "
+                    f"{what} was not requested from the schema registry: it did not know {_MOST_UNKNOWN} others within "
                     f"{_UNKNOWN_SECONDS:.0f} seconds"
                 )
             try:

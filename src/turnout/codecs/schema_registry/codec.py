@@ -33,7 +33,7 @@ _SCHEMAS: Final = 256
 """Connect schemas whose plan to write is kept."""
 
 MAX_TOPICS: Final = 1000
-"""Topics under which a process registers schemas: topics come with the records, and each has a subject of its own."""
+"""Topics under which a process registers schemas: topics are record data, and each has its own subject."""
 
 _LANGUAGES: Final = {"AVRO": "Avro", "PROTOBUF": "Protobuf", "JSON": "JSON Schema"}
 
@@ -45,7 +45,7 @@ _Source: TypeAlias = tuple[int | str, Indexes, bool]
 
 
 class Position(NamedTuple):
-    """Bytes that tell the schema of values.
+    """Bytes that identify the schema of values.
 
     Attributes:
         prefix: before each payload; empty where a header has them.
@@ -161,7 +161,7 @@ class RegistryCodec(ABC):
         return _Sources(found, framed.errors)
 
     def _located(self, texts: Sequence[bytes], headers: Sequence[bytes | None]) -> _Sources:
-        """Find the schemas of values of which some have a header."""
+        """Find the schemas of values, some of which have a header."""
         by_header: dict[bytes | None, list[int]] = {}
         for index, header in enumerate(headers):
             by_header.setdefault(header, []).append(index)
@@ -181,7 +181,7 @@ class RegistryCodec(ABC):
     def _by_indexes(
         self, texts: Sequence[bytes], indices: Positions, errors: dict[int, RecordError]
     ) -> Iterator[tuple[Indexes, Positions]]:
-        """Yield the values of one id by their message indexes; add those that have none to *errors*."""
+        """Yield the values of one id by their message indexes; add the others to *errors*."""
         del texts, errors
         yield (), indices
 
@@ -195,7 +195,7 @@ class RegistryCodec(ABC):
         return ()
 
     def _by_source(self, source: _Source) -> Known | RecordError:
-        """Return a schema, or why it cannot be used; a registry that is down is asked again."""
+        """Return a schema, or why it cannot be used; an unavailable registry is queried again."""
         known = self._known.get(source)
         if known is not None:
             return known
@@ -330,7 +330,7 @@ class RegistryCodec(ABC):
 
     @abstractmethod
     def _registered(self, schema: Schema, topic: str | None) -> Known:
-        """Return what a Connect schema is written as that has to get its id from the registry.
+        """Return the text of a Connect schema to register.
 
         Raises:
             RecordError: the registry refuses it, or does not have it.

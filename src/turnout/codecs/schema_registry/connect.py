@@ -36,9 +36,9 @@ def only(name: str, wanted: bool) -> Setting:
 
 CONVERTER: Final = (
     Setting("schema.registry.url", "the registry's URLs, separated by commas", _text),
-    choice("basic.auth.credentials.source", "where user and password come from", "URL", "USER_INFO"),
+    choice("basic.auth.credentials.source", "source of user and password", "URL", "USER_INFO"),
     Setting("basic.auth.user.info", "user and password, with a colon between", _text),
-    choice("bearer.auth.credentials.source", "where the token comes from", "STATIC_TOKEN"),
+    choice("bearer.auth.credentials.source", "source of the token", "STATIC_TOKEN"),
     Setting("bearer.auth.token", "the token", _text),
     Setting("key.subject.name.strategy", "the subject of keys", _STRATEGY.read, _STRATEGY.default),
     Setting("value.subject.name.strategy", "the subject of values", _STRATEGY.read, _STRATEGY.default),

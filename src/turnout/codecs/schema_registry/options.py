@@ -27,7 +27,7 @@ class RegistryOptions:
     """Address of a schema registry, credentials and limits.
 
     Attributes:
-        urls: of servers of one registry; the next is asked where one fails.
+        urls: URLs of the servers of one registry; if one fails, the next is used.
         user: of basic authentication.
         password: of the user.
         token: of bearer authentication.
@@ -67,7 +67,7 @@ class RegistryOptions:
         """Read a URL, or a mapping with ``url``, ``auth``, ``tls``, ``timeout``, ``retries``, ``wait`` and ``cache``.
 
         Raises:
-            ValueError: names the option and what was expected; secrets are not shown.
+            ValueError: names the option and the expected form; secrets are not shown.
         """
         if isinstance(given, RegistryOptions):
             return given
@@ -256,7 +256,7 @@ SUBJECTS: Final = (
     ),
     Setting(
         "topic",
-        "the topic in the subject's name of schemas that are written; by default that of the record",
+        "the topic in the subject's name of written schemas; by default that of the record",
         _topic,
         json_schema={"type": ["string", "null"]},
     ),

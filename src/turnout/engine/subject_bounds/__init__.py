@@ -1,6 +1,6 @@
 """Bounds on the subjects that can matter to a route: its chain and mappings applied to filters instead of records.
 
-`form` is what is known of a set of subjects on the way, `chain` and `mapping` take it through the route, `narrowing`
+`form` describes a set of subjects, `chain` and `mapping` take it through the route, `narrowing`
 finds what of it a pattern can match, `minimal_filters` makes few filters of many.
 """
 

@@ -45,7 +45,7 @@ def _mapped(form: SubjectForm, table: MappingTable, cluster: str | None) -> Iter
         if _all_of(form, matched):
             # The first source that matches decides: nothing is left for the others.
             return
-    # Where the topic is known, what is left of it after a condition's look may be mapped, all of it.
+    # For a known topic, any remainder after a condition's bound may be mapped.
     yield SubjectForm(form.source, form.topic, tuple(mapping.source for mapping in table.mappings))
 
 

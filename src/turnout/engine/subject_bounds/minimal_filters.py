@@ -14,14 +14,14 @@ def minimal_filters(filters: Iterable[str], own: Collection[str], most: int) -> 
 
     Args:
         filters: each within one of *own*.
-        own: what nothing is to be read beyond, no two with a subject in common; more than *most* stay as they are.
+        own: the source's filters, an upper bound, no two with a subject in common; more than *most* are unchanged.
         most: the number.
     """
     many = set(filters)
     while len(many) > most:
         many = _without_a_token(many)
     chosen = _apart(_widest(many))
-    # Two that became one may have gone beyond what is to be read at all.
+    # Two merged filters may exceed the source's own.
     beyond = [filter_ for filter_ in chosen if not any(is_subset(filter_, of) for of in own)]
     if beyond:
         instead = [of for of in own if any(collide(of, filter_) for filter_ in beyond)]
@@ -37,7 +37,7 @@ def _without_a_token(filters: set[str]) -> set[str]:
         for position, token in enumerate(parts):
             if token not in (PARTIAL, FULL):
                 tokens.setdefault((len(parts), position), set()).add(token)
-    # Of several, the last: what stands before says more.
+    # Of several, the last: earlier tokens are more selective.
     length, at = max(tokens, key=lambda position: (len(tokens[position]), position), default=(0, 0))
     if not tokens or len(tokens[length, at]) < 2:
         return _merged(split)

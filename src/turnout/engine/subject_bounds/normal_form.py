@@ -42,7 +42,7 @@ class SubjectForm:
     """Subjects of the stream, and their topic at one stage of the route.
 
     Attributes:
-        source: a filter's tokens: the subjects as they are read. It may have more of them than really come here.
+        source: a filter's tokens: the subjects as they are read. They may be more than actually occur.
         topic: what such a subject may have become.
         without: filters: topics that one of them matches are not among these, they were mapped.
     """
@@ -72,7 +72,7 @@ class SubjectForm:
 
         Args:
             tokens: position → text.
-            rest: what the source's final ``>`` is to be, as tokens of a filter; as it is if not given.
+            rest: replacement of the source's final ``>``, as tokens of a filter; unchanged if not given.
         """
         known = {position: text for position, text in tokens.items() if is_plain(text)}
         behind = tuple(rest)
@@ -115,7 +115,7 @@ class SubjectForm:
                 continue
             pieces = element.split(".")
             if open_ == (pieces[0] == ""):
-                # A text that goes on where a token has ended, or a token without a character.
+                # Text behind the end of a token, or a token without a character.
                 return None
             begun = pieces if open_ else pieces[1:]
             open_ = begun[-1] == ""
@@ -153,7 +153,7 @@ def joined(elements: Iterable[Element]) -> tuple[Element, ...]:
 def is_plain(token: str) -> bool:
     """Return True if a filter can name this token: servers refuse blanks, and read a leading star as a wildcard.
 
-    A subject that is no UTF-8 comes with other characters in its place.
+    Invalid UTF-8 in a subject is replaced by other characters.
     """
     if not token or token[0] in "*>" or "." in token:
         return False

@@ -1,4 +1,4 @@
-r"""A bound of what a Java regular expression matches, as patterns with ``*`` and ``?``.
+r"""Upper bound of a Java regular expression's matches, as patterns with ``*`` and ``?``.
 
 Only what topics are matched by is understood: texts, ``.``, classes, groups, alternatives and repetitions. Where there
 is anything else, the answer is that anything may match.

@@ -25,7 +25,7 @@ def asked_of(condition: Condition, keys: Collection[str]) -> Asked | None:
         return None
     parts = [asked_of(child, keys) for child in condition.children]
     known = tuple(dict.fromkeys(part for part in parts if part is not None))
-    # Of a group that wants one or exactly one, one is true.
+    # In a group that requires one or exactly one, one is true.
     if not known or (condition.logic is not Logic.AND and len(known) < len(set(parts))):
         return None
     if len(known) == 1:

@@ -47,7 +47,7 @@ def _closed(failure: BaseException) -> TurnoutError:
 
 
 def _unanswered(failure: BaseException) -> TurnoutError:  # noqa: ARG001 - one signature for the table
-    return NoRespondersError("the subject asked")
+    return NoRespondersError("the requested subject")
 
 
 def _not_jetstream(failure: BaseException) -> TurnoutError:
@@ -124,7 +124,7 @@ def translated() -> Iterator[None]:
 
 _log = logging.getLogger(__name__)
 
-# How long closing may take; what is not sent by then is dropped.
+# Time limit of closing; unsent data is dropped then.
 _CLOSE_SECONDS = 2.0
 
 

@@ -62,7 +62,7 @@ def moment() -> Any:
 
 
 def nested(kind: type[Any]) -> Any:
-    """A field that is another of these dataclasses."""
+    """Field with another of these dataclasses."""
     return coded(encode, lambda value: decode(kind, value))
 
 
@@ -76,7 +76,7 @@ def nested_list(kind: type[Any], default: object = None) -> Any:
 
 
 def enumeration(kind: type[StrEnum], default: object = None) -> Any:
-    """Field with a member of an enumeration; a value of a later server stays plain text."""
+    """Field with a member of an enumeration; an unknown value of a later server is kept as text."""
 
     def read(text: str) -> str:
         return kind(text) if text in set(kind) else text

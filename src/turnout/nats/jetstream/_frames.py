@@ -1,8 +1,8 @@
 """Reads MSG and HMSG frames in bulk, for subscriptions with a frame handler.
 
 nats-py's parser costs two regular expressions, a coroutine and a dataclass per message, which bounds a Python
-client at some 40,000 messages a second. This one finds a frame with one search, and calls a plain function. It stands
-where nats-py's own parser stood (``Client._ps``); every other line of the protocol still goes to that one.
+client at some 40,000 messages a second. This one finds a frame with one search, and calls a plain function. It replaces
+nats-py's own parser (``Client._ps``), which still parses all other lines of the protocol.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ class Mailbox:
         max_messages: items it holds; more are refused.
         max_bytes: payload bytes it holds.
         answer: what to do with the subject of a flow control request.
-        on_status: what to do with a status whose turn has come, where the user handles statuses.
+        on_status: callback for each status in its order, if the user handles statuses.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Mailbox:
         self._wake_one()
 
     def close(self, reason: TurnoutError | None = None) -> None:
-        """Take no more; what is inside can still be taken. Then *reason* is raised, or the iteration ends."""
+        """Accept no more; buffered messages can still be taken. Then *reason* is raised, or the iteration ends."""
         self._closing = True
         if self._ended is None:
             self._ended = reason
@@ -85,7 +85,7 @@ class Mailbox:
             self._tell_empty()
 
     def clear(self) -> None:
-        """Drop what is inside."""
+        """Drop the buffered messages."""
         self._items.clear()
         self._bytes = 0
         self._wake_all()
@@ -128,15 +128,15 @@ class Mailbox:
         """The next message.
 
         Raises:
-            RequestTimeoutError: none came in *timeout* seconds.
-            SubscriptionClosedError: none will come.
+            RequestTimeoutError: none arrived in *timeout* seconds.
+            SubscriptionClosedError: closed, and the buffer is empty.
             StreamError: the subscription ended by an error, which is raised each time.
         """
         item = self._take()
         if type(item) is Message:
             self._turns += 1
             if self._turns % _MESSAGES_PER_TURN == 0:
-                # A full buffer must not keep the loop from everybody else.
+                # A full buffer must not starve the loop's other tasks.
                 await asyncio.sleep(0)
             return item
         try:

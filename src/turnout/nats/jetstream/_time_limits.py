@@ -1,7 +1,7 @@
 """Time limits and cancellation for coroutines that may miss a cancellation.
 
 Before Python 3.12 `asyncio.wait_for`, which nats-py uses throughout, drops a cancellation that arrives together with
-the result it waits for; nats-py itself drops some, too. One cancellation, which is all that `asyncio.timeout` sends,
+the result it waits for; nats-py itself drops some, too. A single cancellation, as `asyncio.timeout` sends it,
 is then no limit.
 """
 
@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-# Long enough for a task to come to its end after a cancellation that it has noticed.
+# Long enough for a task to end after a cancellation that it has noticed.
 _CANCELLATION_SECONDS = 0.02
 
 
@@ -52,7 +52,7 @@ async def stop(*tasks: asyncio.Task[object] | None) -> None:
         except asyncio.CancelledError as failure:
             cancelled = failure
     for ended in tasks:
-        # An exception that nobody retrieves is printed by the loop.
+        # The loop logs exceptions that are never retrieved.
         if ended is not None and ended.done() and not ended.cancelled():
             ended.exception()
     if cancelled is not None:
@@ -64,7 +64,7 @@ class Watchdog:
 
     Args:
         limit: seconds of silence that are too many.
-        alarm: what to call; the watch goes on afterwards.
+        alarm: callback; the watch continues afterwards.
     """
 
     __slots__ = ("_alarm", "_limit", "_reported", "_timer", "last_seen")

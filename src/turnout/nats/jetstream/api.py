@@ -77,7 +77,7 @@ class Api:
         return task
 
     async def settle(self, timeout: float) -> None:
-        """Wait for what was spawned, and cancel what is not done in *timeout* seconds."""
+        """Wait for the spawned tasks, and cancel those not done in *timeout* seconds."""
         if self._tasks:
             _, late = await asyncio.wait(tuple(self._tasks), timeout=timeout)
             for task in late:
@@ -119,7 +119,7 @@ class Api:
             timeout: seconds; the context's own if not given.
 
         Raises:
-            StreamError: the server refused; the subclass tells what.
+            StreamError: the server refused; the subclass is the reason.
             NoRespondersError: there is no JetStream under this prefix.
             RequestTimeoutError: no answer in time.
         """

@@ -38,7 +38,7 @@ _UNFIT = re.compile(r"[\s]")
 
 @lru_cache(maxsize=4096)
 def _checked(subject: str) -> bytes:
-    """A subject to publish to, as bytes; what would break the protocol's line is refused."""
+    """Encode a subject to publish to; characters that would break the protocol's line are refused."""
     if not subject or _UNFIT.search(subject):
         raise StreamError(f"{subject!r} is not a subject to publish to")
     return subject.encode()
@@ -56,7 +56,7 @@ class Waiter(Protocol):
     """Receiver of a reply in the read loop: a future, or a counting asynchronous publish.
 
     Attributes:
-        subject: what was asked.
+        subject: subject of the request.
     """
 
     subject: str
@@ -248,7 +248,7 @@ class NatsConnection(BoundedClient):
             self._enqueue(b"UNSUB %d\r\n" % sid)
 
     async def round_trip(self, timeout: float) -> None:
-        """Wait until the server has seen all that was sent, and we all that it sent before."""
+        """Wait for a round trip: all earlier messages of both sides have arrived."""
         if self.is_closed:
             raise ConnectionLostError("the connection is closed")
         # Not nats-py's flush, whose PING overtakes what waits to be written.
@@ -309,7 +309,7 @@ class NatsConnection(BoundedClient):
         return self._pending_data_size > self._max_pending_size
 
     async def relieve(self, timeout: float) -> None:
-        """Wait until the socket has taken what is waiting.
+        """Wait until the socket has accepted the pending bytes.
 
         Raises:
             RequestTimeoutError: it did not in time; nothing is lost, it is still waiting.
@@ -365,7 +365,7 @@ class NatsConnection(BoundedClient):
         """A request and its answer.
 
         Raises:
-            NoRespondersError: nobody listens there.
+            NoRespondersError: the subject has no subscribers.
             RequestTimeoutError: no answer in *timeout* seconds.
             PermissionDeniedError: the server does not let us publish there.
         """

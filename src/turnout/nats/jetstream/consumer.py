@@ -26,7 +26,7 @@ class Consuming:
         self._task = task
 
     async def stop(self) -> None:
-        """End it now; what was not handed over is given back to the server."""
+        """End it now; messages not handed over are returned to the server."""
         self._messages.stop()
         if self._task is not asyncio.current_task():
             self._task.cancel()
@@ -72,7 +72,7 @@ class Consumer:
         """Request the consumer's current state from the server.
 
         Raises:
-            ConsumerNotFoundError: it is gone.
+            ConsumerNotFoundError: it no longer exists.
         """
         self.cached_info = await self._api.consumer_info(self.stream, self.name)
         return self.cached_info
@@ -92,7 +92,7 @@ class Consumer:
         batch early after some messages is its `Batch.error`.
 
         Raises:
-            StatusError: the server refused the request, and nothing had come; the status tells why.
+            StatusError: the server refused the request before any message; the status has the reason.
             ConsumerDeletedError: the consumer was deleted meanwhile.
             NoRespondersError: there is no such consumer.
         """
@@ -112,7 +112,7 @@ class Consumer:
         """Fetch one message.
 
         Raises:
-            RequestTimeoutError: none came in *timeout* seconds.
+            RequestTimeoutError: none arrived in *timeout* seconds.
         """
         batch = await self.fetch(1, timeout=timeout)
         if not batch:
@@ -168,12 +168,12 @@ class Consumer:
         """Delete the consumer.
 
         Raises:
-            ConsumerNotFoundError: it is gone already.
+            ConsumerNotFoundError: it no longer exists.
         """
         await self._api.delete_consumer(self.stream, self.name)
 
     def stop(self, reason: TurnoutError | None = None) -> None:
-        """Stop all that takes messages of it through this object; they raise *reason*, or just end."""
+        """Stop all iterations and subscriptions of this object; they raise *reason*, or just end."""
         for messages in tuple(self._open):
             messages.stop(reason)
 
@@ -233,7 +233,7 @@ class PullSubscription(Consumer):
     async def drain(self, timeout: float = 30.0) -> None:
         """Stop requesting, wait until received messages are taken, then delete the consumer if created here.
 
-        What goes wrong goes to the error callback (ADR-15, "Drain").
+        Failures go to the error callback (ADR-15, "Drain").
         """
         if self._ended:
             return

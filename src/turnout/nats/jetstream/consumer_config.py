@@ -52,7 +52,7 @@ class ConsumerConfig:
     """A consumer's configuration, with the server's names; durations are in seconds.
 
     A field that is None is left to the server, and is not compared with a consumer that exists.
-    ``extra`` holds what a later server knows and this class does not.
+    ``extra`` holds unknown fields of later servers.
 
     >>> ours = ConsumerConfig(durable_name="worker", ack_wait=30.0)
     >>> ours.differences(ConsumerConfig(durable_name="worker", ack_wait=60.0, max_deliver=5))
@@ -104,7 +104,7 @@ class ConsumerConfig:
         """(field, requested, actual) for every field set here that another configuration has otherwise.
 
         The deliver subject is not compared: it is the one thing that may change (ADR-15). False and absent are the
-        same, as the server leaves out what is false; so are 0 and absent for limits.
+        same, as the server omits false; so are 0 and absent for limits.
         """
         different: list[tuple[str, object, object]] = []
         for setting in fields(self):

@@ -123,7 +123,7 @@ async def connect(
 
     Raises:
         ConnectionLostError: no server was reached in time, or it refused the credentials.
-        StreamError: TLS is asked for, and a server offers none; nothing was sent to it.
+        StreamError: TLS is required, and a server offers none; nothing was sent to it.
         ConfigError: a prefix and a domain, or one that cannot be; an address that is none.
     """
     shared: JsonObject = {}

@@ -177,7 +177,7 @@ class JetStreamCore:
             durable: use this durable consumer, or make it.
             queue: join this queue group.
             config: further configuration of a new consumer, compared with one that exists.
-            delivery: buffers, alarms and who handles statuses; its own callback is used if none is given here.
+            delivery: buffers, alarms and handler of statuses; its own callback is used if none is given here.
             delete_consumer: whether unsubscribing deletes a consumer that this call makes; yes but for queues.
 
         Raises:
@@ -213,7 +213,7 @@ class JetStreamCore:
         """Find or make a pull consumer (ADR-15), from which to fetch.
 
         The arguments are those of `subscribe`. Where *consumer* is given and cannot be looked up, the subscription
-        goes on without the checks: it may be allowed to pull and not to look.
+        continues without the checks: it may be permitted to pull and not to read the configuration.
 
         Raises:
             ConfigError: it cannot be so; nothing was sent.
@@ -258,7 +258,7 @@ class JetStreamCore:
             on_reset: called with the reason of each restart.
 
         Raises:
-            ConfigError: the configuration asks for what an ordered consumer cannot be.
+            ConfigError: the configuration has settings that an ordered consumer does not support.
             NoMatchingStreamError: the subject finds no stream, or several.
         """
         settings = config or ConsumerConfig()

@@ -9,7 +9,7 @@
     │   NoRespondersError, RequestTimeoutError, PermissionDeniedError, NotJetStreamMessageError
     ├── StatusError                                  .status: a status that is an error
     │   └── ConsumerDeletedError                     409 Consumer Deleted
-    ├── ConsumerMismatchError                        the consumer is not what was asked for
+    ├── ConsumerMismatchError                        the consumer differs from the requested one
     │   ├── ConsumerBoundError                       ADR-15: a duplicate subscription
     │   ├── QueueRequiredError                       the consumer belongs to a queue group
     │   ├── QueueMismatchError                       ... to another one
@@ -26,7 +26,7 @@
         ├── FlowControlLostError                     answers to flow control do not arrive
         └── SlowConsumerError                        .dropped
 
-`turnout.errors.ConfigError` is what a request that cannot be sent raises, with all its mistakes.
+A request that cannot be sent raises `turnout.errors.ConfigError` with all its mistakes.
 """
 
 from __future__ import annotations
@@ -180,8 +180,8 @@ class SequenceGapError(StreamError):
     """Reported when consumer sequences are missing (ADR-15, "Messages Gaps").
 
     Attributes:
-        expected: the consumer sequence that should have come.
-        got: the one that came, or that a heartbeat names as the last.
+        expected: the expected consumer sequence.
+        got: the received one, or the last one of a heartbeat.
         resume_from: the stream sequence after the last message received.
     """
 

@@ -24,7 +24,7 @@ class Batch(list[Message]):
     """The messages of one fetch, in order; `turnout.records.Batch` is another thing, records as columns.
 
     Attributes:
-        error: what ended it early, where some messages had come already.
+        error: reason of an early end after the first messages.
     """
 
     error: StreamError | None = None
@@ -33,7 +33,7 @@ class Batch(list[Message]):
 def receive(
     connection: NatsConnection, subject: bytes, reply: bytes, headers: bytes, data: bytes, acks_nothing: bool
 ) -> Message | Status | None:
-    """Decode the answer to a pull request: a message, a status, or None for what is reported as neither."""
+    """Decode the answer to a pull request: a message, a status, or None for other statuses."""
     if headers and not data:
         status = Status.of(headers, data, reply)
         if status is not None:
@@ -121,10 +121,10 @@ async def fetch(
 ) -> Batch:
     """Request up to *batch* messages and wait for them, for at most *timeout* seconds.
 
-    If the caller is cancelled, what had come is given back to the server at once.
+    If the caller is cancelled, received messages are returned to the server immediately.
 
     Raises:
-        StatusError: the server refused the request, and nothing had come; the status tells why.
+        StatusError: the server refused the request before any message; the status has the reason.
         NoRespondersError: there is no such consumer.
     """
     if batch < 1:
@@ -135,7 +135,7 @@ async def fetch(
     inbox = connection.new_inbox()
     interest = await connection.listen(inbox, work.receive)
     try:
-        # The server's clock runs out first, so that what it sent last is not lost on the way.
+        # The server's timeout is shorter, so that its last messages are not lost on the way.
         expires = None if no_wait else max(timeout - 0.05, timeout * 0.9)
         body = pull_body(batch, expires=expires, no_wait=no_wait, max_bytes=max_bytes, heartbeat=heartbeat)
         if heartbeat:

@@ -39,7 +39,8 @@ class KeyValueConfig:
         bucket: its name.
         history: how many entries of a key are kept, 1 to 64.
         ttl: seconds after which entries go.
-        limit_marker_ttl: seconds that a marker stays where an entry went by its own TTL; allows TTLs per key.
+        limit_marker_ttl: lifetime in seconds of the marker of an entry that expired by its own TTL; allows TTLs per
+            key.
         mirror: another bucket's stream that this one mirrors; its name may be the bucket's.
         sources: the same for several.
 
@@ -140,8 +141,8 @@ class _BucketSubjects:
     """Subjects of a bucket's entries; a mirror uses the subjects of its origin (nats.go, ``mapStreamToKVS``).
 
     Attributes:
-        read: what a stored subject begins with.
-        write: what the subject of a write begins with, before the context's prefix.
+        read: prefix of stored subjects.
+        write: prefix of the subject of a write, before the context's prefix.
         prefixed: whether that prefix is put in front.
     """
 
@@ -205,7 +206,7 @@ class KeyValue:
         """Set a key whose last revision is *revision*, and return its new revision.
 
         Raises:
-            WrongLastSequenceError: somebody else changed it.
+            WrongLastSequenceError: it was changed concurrently.
         """
         expect = Expect(last_subject_seq=revision)
         ack = await self._js.publish(self._target(key), _bytes(value), expect=expect, ttl=ttl)

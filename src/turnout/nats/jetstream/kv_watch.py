@@ -34,7 +34,7 @@ class Entry:
         value: the value, empty for a marker.
         revision: the stream sequence.
         created: when it was stored.
-        delta: how many entries came after it for the watcher, when it was sent.
+        delta: number of later entries for the watcher when it was sent.
         operation: put, delete or purge.
     """
 
@@ -53,7 +53,7 @@ class WatchOptions:
 
     Attributes:
         history: every entry that is kept, not only the last of each key.
-        updates_only: only what comes from now on.
+        updates_only: only later updates.
         resume_from: everything from this revision on.
         ignore_deletes: no markers.
         keys_only: no values.

@@ -19,7 +19,7 @@ class Message:
     """Delivered message with its acknowledgements; `turnout.nats.wire.Message` is the raw form.
 
     One terminal acknowledgement counts: after it, every other is ignored in silence, and all are where the consumer
-    wants none (ADR-15). A message counts as acknowledged only when the frame has been given to the connection.
+    requires none (ADR-15). A message counts as acknowledged only when the frame has been given to the connection.
 
     Attributes:
         subject: the subject under which it is stored, without any API prefix.
@@ -122,7 +122,7 @@ class Message:
 
         Raises:
             RequestTimeoutError: no confirmation in time; the message does not count as acknowledged.
-            NoRespondersError: nobody takes acks for this consumer.
+            NoRespondersError: the ack subject of this consumer has no subscribers.
         """
         self._check()
         if not self._acked:
@@ -162,7 +162,7 @@ class Message:
             self._connection.send_to(self._reply, _NAK)
 
     def _check(self) -> None:
-        """Refuse to answer what is no JetStream message.
+        """Refuse to answer other messages than JetStream's.
 
         Raises:
             NotJetStreamMessageError: the reply is no JSAck.

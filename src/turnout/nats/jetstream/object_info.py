@@ -27,7 +27,7 @@ class ObjectNotFoundError(MessageNotFoundError):
 
 
 class DigestMismatchError(StreamError):
-    """Raised when what was read is not what was stored: the size or the digest differs."""
+    """Raised if the size or the digest of the content differs from the stored one."""
 
 
 class LinkError(StreamError, ValueError):
@@ -126,7 +126,7 @@ class ObjectInfo:
     """Stored metadata message of an object.
 
     Attributes:
-        nuid: under which its chunks lie.
+        nuid: NUID in the subject of its chunks.
         size: in bytes.
         mtime: when it was stored; the time of the metadata message, not part of it.
         chunks: how many.

@@ -128,7 +128,7 @@ class ObjectStore:
         """Store an object, in place of the one that has its name.
 
         The chunks are stored first and the metadata last, so that a reader sees the old object or the new one. If it
-        fails or is cancelled on the way, the chunks are removed again and the old object stays.
+        fails or is cancelled on the way, the chunks are removed again and the old object is kept.
 
         Raises:
             ConfigError: no name, a chunk size that cannot be, or a link (use `add_link`).
@@ -206,7 +206,7 @@ class ObjectStore:
             await self._stream.purge(self._chunk_subject(nuid))
 
     async def update_meta(self, name: str, meta: ObjectMeta) -> None:
-        """Change an object's metadata, including its name; its content stays.
+        """Change an object's metadata, including its name; its content is unchanged.
 
         Raises:
             ObjectNotFoundError: it is not there.
@@ -224,7 +224,7 @@ class ObjectStore:
             await self._stream.purge(self._meta_subject(name))
 
     async def delete(self, name: str) -> None:
-        """Delete an object: a mark stays in its place.
+        """Delete an object: a mark replaces it.
 
         Raises:
             ObjectNotFoundError: it is not there.
@@ -294,8 +294,8 @@ class ObjectStore:
         Raises:
             ObjectNotFoundError: it is not there.
             LinkError: it is a link to a whole store.
-            DigestMismatchError: after the last chunk, if what came is not what was stored.
-            RequestTimeoutError: a chunk did not come in time.
+            DigestMismatchError: after the last chunk, if the content differs from the stored one.
+            RequestTimeoutError: a chunk did not arrive in time.
         """
         info = await self.info(name)
         if info.link is not None:
@@ -348,7 +348,7 @@ class ObjectStore:
         return ObjectWatcher(subscription, ignore_deletes=ignore_deletes, updates_only=updates_only)
 
     async def list(self, *, deleted: bool = False) -> list[ObjectInfo]:
-        """Every object that is there, or also the marks of deleted ones."""
+        """Every object, optionally with the marks of deleted ones."""
         objects: list[ObjectInfo] = []
         async with await self.watch(ignore_deletes=not deleted) as watcher:
             while (info := await watcher.next(max(self._js.api.timeout, 20.0))) is not None:

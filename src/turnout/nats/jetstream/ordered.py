@@ -80,7 +80,7 @@ class OrderedSubscription(PushSubscription):
 
     On a gap, on silence, on a reconnect and on a deleted consumer it makes a new consumer that begins after the last
     message received. Each restart is reported to *on_reset* and counted in `resets`. It ends when its
-    stream is gone.
+    stream no longer exists.
 
     Not promised: that a message which the stream deletes meanwhile is seen.
     """
@@ -146,7 +146,7 @@ class OrderedSubscription(PushSubscription):
             self._api.spawn(self._forget_after(work, name))
             raise
         if self._ended or attempt != self.resets:
-            # Its messages came before its making was confirmed, and something was wrong with them already.
+            # Its messages arrived before the confirmation of its creation, and had a gap already.
             self._api.spawn(self._api.forget_consumer(self._stream, name))
             return
         if not self.resets:
@@ -175,7 +175,7 @@ class OrderedSubscription(PushSubscription):
         queued = len(self._mailbox)
         super()._accept(subject, reply, headers, data, stream_seq, consumer_seq)
         if len(self._mailbox) == queued and self._dropped:
-            # No room: it was not taken, so it must come again once there is.
+            # No room: it was not accepted, so it must be redelivered later.
             self._stream_seq = stream_seq - 1
             self._begin_again(SequenceGapError(self.consumer_name, expected=expected, got=0, resume_from=stream_seq))
         else:
@@ -192,7 +192,7 @@ class OrderedSubscription(PushSubscription):
         self._begin_again(StreamError("the connection was lost and is back"))
 
     def _flow_control_lost(self, subject: bytes) -> None:
-        # Across an account import without $JS.FC.> no answer ever arrives: go on without flow control.
+        # Across an account import without $JS.FC.> no answer ever arrives: continue without flow control.
         super()._flow_control_lost(subject)
         self._stalled_out = True
         self._begin_again(StreamError("flow control is not answered across this import"))
@@ -228,7 +228,7 @@ class OrderedSubscription(PushSubscription):
                     self._connection.report(ending)
                     self.end_with(ending)
                     return
-                # No JetStream yet, no leader, no answer: a restarting server. It comes back, or the user gives up.
+                # No JetStream yet, no leader, no answer: a restarting server. It recovers, or the user gives up.
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
             else:
@@ -282,7 +282,7 @@ async def subscribe_ordered(
     """Make an ordered subscription.
 
     Raises:
-        ConfigError: the configuration asks for what it cannot be.
+        ConfigError: the configuration has settings that it does not support.
         NoMatchingStreamError: the subject finds no stream, or several.
     """
     settings = config or ConsumerConfig()
@@ -325,10 +325,10 @@ class Watching(ABC, Generic[T]):
 
     @abstractmethod
     async def next(self, timeout: float | None = 5.0) -> T | None:
-        """The next one; None, once, after the last that was there at the beginning.
+        """The next one; None, once, after the last of the initial entries.
 
         Raises:
-            RequestTimeoutError: none came in *timeout* seconds.
+            RequestTimeoutError: none arrived in *timeout* seconds.
             SubscriptionClosedError: it was stopped.
         """
 

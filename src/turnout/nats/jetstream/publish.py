@@ -109,7 +109,7 @@ class _Unconfirmed:
         self.future = future
         self.subject = subject
         self.limit = limit
-        # Not the same as the future being done: a caller may cancel what is on its way.
+        # Not the same as the future being done: a caller may cancel a pending publish.
         self.settled = False
         self.token = b""
 
@@ -131,7 +131,7 @@ class _Unconfirmed:
 
 
 class AsyncPublisher:
-    """Publishes and keeps count of what is not confirmed yet.
+    """Publishes and counts unconfirmed messages.
 
     Args:
         connection: the connection.
@@ -175,10 +175,10 @@ class AsyncPublisher:
             data: the payload.
             headers: headers; a value may be a list of values.
             msg_id: its identity: a second one with the same id, within the stream's window, is not stored.
-            expect: what must be so for it to be stored.
+            expect: conditions for storing it.
             ttl: seconds after which the server removes it, where the stream allows that.
             timeout: seconds for the server's word.
-            retries: how often to try again when nobody listens: a stream's leader may be changing.
+            retries: number of retries if there are no responders: a stream's leader may be changing.
             retry_wait: seconds between two such tries.
 
         Raises:
@@ -212,11 +212,11 @@ class AsyncPublisher:
         """Store a message and get the server's word later.
 
         Waits only while too many are unconfirmed. Not promised: the returned future being done, or the message being
-        stored. When the connection goes away, unconfirmed publishes fail with `ConnectionLostError`; they may be
+        stored. When the connection is lost, unconfirmed publishes fail with `ConnectionLostError`; they may be
         stored, and are safe to publish again if they have a *msg_id*.
 
         Returns:
-            The `PubAck` to come, or what went wrong.
+            The future `PubAck`, or the error.
         """
         if self._pending >= self._max_pending:
             await self._wait_for_room()
@@ -267,14 +267,14 @@ class AsyncPublisher:
         while order and order[0].limit <= now:
             waiter = order[0]
             self._connection.give_up(waiter.token)
-            # It takes itself and what is settled behind it off the queue.
+            # It removes itself and the settled ones behind it from the queue.
             waiter.fail(RequestTimeoutError(f"no PubAck for {waiter.subject!r} in {self._timeout:g} s", code=408))
         self._sweeper = loop.call_at(order[0].limit, self._sweep) if order else None
 
     def _disconnected(self) -> None:
         for waiter in [waiter for waiter in self._order if not waiter.settled]:
             self._connection.give_up(waiter.token)
-            waiter.fail(ConnectionLostError("the connection went away before the PubAck came; it may be stored"))
+            waiter.fail(ConnectionLostError("the connection was lost before the PubAck arrived; it may be stored"))
 
     async def complete(self, timeout: float | None = None) -> None:
         """Wait until every asynchronous publish is confirmed or has failed.

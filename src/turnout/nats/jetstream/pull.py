@@ -34,12 +34,12 @@ class PullOptions:
     """Request sizes and time limits of a continuous pull.
 
     Attributes:
-        max_messages: how many may be asked for and not handed over yet.
+        max_messages: maximum number of messages requested and not handed over yet.
         max_bytes: how many bytes a request may bring; None leaves it to the number of messages.
         expires: seconds that a request stays open at the server.
-        heartbeat: seconds between signs of life while nothing comes; half of *expires* at the most.
+        heartbeat: seconds between heartbeats of an idle stream; half of *expires* at the most.
         heartbeat_alarm: seconds of silence until an alarm and a new request; three heartbeats if not given.
-        threshold: ask again when fewer than this are left; half of *max_messages* if not given.
+        threshold: request more when fewer than this are left; half of *max_messages* if not given.
     """
 
     max_messages: int = 1000
@@ -71,7 +71,7 @@ class PullMessages:
 
     Take them with ``async for`` or `next`. Hidden: requests that end without messages, a change of leader, a server
     that restarts. Raised: a deleted consumer, and requests that the server refuses. `stop` ends it and gives back
-    what was not handed over; as an asynchronous context manager it stops at the end of the block.
+    messages that were not handed over; as an asynchronous context manager it stops at the end of the block.
     """
 
     def __init__(self, api: Api, stream: str, consumer: str, options: PullOptions, *, acks_nothing: bool) -> None:
@@ -221,8 +221,8 @@ class PullMessages:
         """The next message.
 
         Raises:
-            RequestTimeoutError: none came in *timeout* seconds.
-            ConsumerDeletedError: the consumer is gone.
+            RequestTimeoutError: none arrived in *timeout* seconds.
+            ConsumerDeletedError: the consumer was deleted.
             SubscriptionClosedError: it was stopped.
         """
         message = await self._mailbox.next(timeout)

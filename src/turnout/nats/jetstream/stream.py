@@ -1,4 +1,4 @@
-"""A stream: what it holds, and its consumers."""
+"""A stream: its state, its messages and its consumers."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Stream:
             deleted: list the deleted sequences in ``state.deleted``.
 
         Raises:
-            StreamNotFoundError: it is gone.
+            StreamNotFoundError: it no longer exists.
         """
         body: JsonObject = {}
         if subjects is not None:
@@ -72,7 +72,7 @@ class Stream:
             body["deleted_details"] = True
         stream_info = decode(StreamInfo, await self._api.call(f"STREAM.INFO.{self.name}", body or None))
         while subjects is not None and stream_info.state.subjects:
-            # Many subjects come in pages.
+            # Many subjects are returned in pages.
             body["offset"] = len(stream_info.state.subjects)
             if body["offset"] >= int(stream_info.extra.get("total", 0)):
                 break
@@ -96,7 +96,7 @@ class Stream:
         return int(answer.get("purged", 0))
 
     async def delete_message(self, sequence: int, *, secure: bool = False) -> None:
-        """Remove one message; with *secure*, overwrite what it was on the disk.
+        """Remove one message; with *secure*, overwrite its data on the disk.
 
         Raises:
             StreamError: there is none with that sequence.
@@ -155,7 +155,7 @@ class Stream:
             kind = MessageNotFoundError if status.code == NO_MESSAGES else StreamError
             raise kind(f"{subject}: {status.description or status.code}", code=status.code, err_code=10037)
         headers = parse_table(answer.raw_headers)
-        # The server adds its own behind those that the message was stored with.
+        # The server adds its own behind the message's own.
         added = {name: headers.pop(name, [""])[-1] for name in ADDED_BY_DIRECT_GETS}
         return RawMessage(
             subject=added["Nats-Subject"],

@@ -143,7 +143,7 @@ class RePublish:
 class StreamConfig:
     """A stream's configuration, with the server's names; durations are in seconds.
 
-    A field that is None is left to the server. ``extra`` holds what a later server knows and this class does not,
+    A field that is None is left to the server. ``extra`` holds unknown fields of later servers,
     so that reading a configuration, changing a field and writing it back loses nothing.
 
     >>> from turnout.nats.jetstream._codec import encode

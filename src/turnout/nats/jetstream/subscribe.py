@@ -38,8 +38,8 @@ class SubscriptionRequest:
         consumer: an existing consumer to bind to.
         durable: a durable consumer to use, or to make.
         queue: the queue group to join; it is also the durable where neither that nor a consumer is given.
-        config: further configuration; what it leaves out is not compared with a consumer that exists.
-        pull: whether messages are to be asked for.
+        config: further configuration; fields that are not set are not compared with an existing consumer.
+        pull: whether it is a pull consumer.
         delete_consumer: whether unsubscribing deletes a consumer that this call made. Yes, if not given, but for
             queue subscriptions: the other members would lose their consumer (the caveat at the end of ADR-15).
     """
@@ -160,7 +160,7 @@ def check_request(request: SubscriptionRequest) -> None:
     """Check what needs no server (ADR-15, "Configuration").
 
     Raises:
-        ConfigError: all that is wrong; nothing has been sent.
+        ConfigError: all mistakes; nothing has been sent.
     """
     mistakes = [mistake for rule in _RULES if (mistake := rule(request))] + _names(request)
     if mistakes:
@@ -171,7 +171,7 @@ def check_existing(info: ConsumerInfo, request: SubscriptionRequest) -> None:
     """Check an existing consumer against the requested configuration (ADR-15, "Push Consumer active information").
 
     Raises:
-        ConsumerMismatchError: the first thing that does not fit; the subclass tells which.
+        ConsumerMismatchError: the first difference; the subclass tells which.
     """
     config, label = info.config, f"the consumer {info.name!r} of the stream {info.stream_name!r}"
     if request.pull and config.is_push:
@@ -306,12 +306,12 @@ async def establish_push(api: Api, request: SubscriptionRequest, delivery: Deliv
             await _bind(subscription, info, request)
             return subscription
         inbox = request.config.deliver_subject or api.connection.new_inbox()
-        # First the interest, then the consumer: only so can the server tell whether a durable is in use.
+        # First the interest, then the consumer: so the server knows whether a durable is in use.
         await subscription.listen(inbox)
         try:
             info = await create_guarded(api, stream, _full_config(api, request, inbox))
         except ConsumerExistsError:
-            # Somebody made it between the lookup and the creation: theirs is not ours to delete.
+            # Another client created it between the lookup and the creation: do not delete it.
             subscription.drop_interest()
             name = request.name
             if not name:

@@ -51,7 +51,7 @@ class Delivery:
 
     Attributes:
         callback: called with every message, one at a time; None to take them with `next` or ``async for``.
-        on_status: where given, every status goes to it in its order among the messages, and nothing is managed:
+        on_status: if given, it gets every status in its order among the messages, and nothing is managed:
             no heartbeats are watched, no flow control is answered, no gaps are reported.
         heartbeat_alarm: seconds of silence until an alarm; three heartbeat intervals if not given (ADR-15).
         max_messages: messages held until they are handed over; more are dropped and reported.
@@ -99,7 +99,7 @@ class PushSubscription:
             on_status=delivery.on_status,
         )
 
-    # -- how it came about; the workflow in `subscribe` calls these
+    # -- creation; called by the workflow in `subscribe`
 
     async def listen(self, subject: str) -> None:
         """Subscribe on the wire, before the consumer exists (ADR-15, "NATS subscription")."""
@@ -133,7 +133,7 @@ class PushSubscription:
         """Call when it has ended; for the context that keeps a list."""
         self._on_end.append(call)
 
-    # -- what it is
+    # -- state
 
     @property
     def consumer_name(self) -> str:
@@ -275,7 +275,7 @@ class PushSubscription:
         """The next message.
 
         Raises:
-            RequestTimeoutError: none came in *timeout* seconds.
+            RequestTimeoutError: none arrived in *timeout* seconds.
             SubscriptionClosedError: it has ended.
         """
         return await self._mailbox.next(timeout)
@@ -293,7 +293,7 @@ class PushSubscription:
         """Stop immediately, drop buffered messages, and delete the consumer if this library created it.
 
         Raises:
-            StreamError: the consumer could not be deleted; the subscription is gone all the same.
+            StreamError: the consumer could not be deleted; the subscription has ended nevertheless.
         """
         if self._ended:
             return
@@ -302,10 +302,10 @@ class PushSubscription:
             await self._delete_consumer()
 
     async def drain(self, timeout: float = 30.0) -> None:
-        """Stop receiving, hand over what was received, then delete the consumer if this library made it.
+        """Stop receiving, hand over received messages, then delete the consumer if this library made it.
 
-        Returns when all that has happened. Where messages are taken with `next` or ``async for``, another task must
-        be taking them. What goes wrong goes to the error callback: too much time, or a consumer that cannot be
+        Returns when all of it is done. If messages are taken with `next` or ``async for``, another task must
+        be taking them. Failures go to the error callback: too much time, or a consumer that cannot be
         deleted (ADR-15, "Drain").
         """
         if self._ended:

@@ -12,7 +12,7 @@
     ├── JetStreamNotEnabledError                     10039, 10076
     ├── JetStreamUnavailableError                    10008, 10023: a retry may help
     ├── NoMatchingStreamError(LookupError)           no stream, or more than one, takes the subject
-    ├── NoRespondersError                            status 503: nobody listens on the subject
+    ├── NoRespondersError                            status 503: the subject has no subscribers
     ├── RequestTimeoutError(TimeoutError)            no answer in time
     ├── PermissionDeniedError(PermissionError)       .operation .subject
     └── NotJetStreamMessageError(ValueError)         .reply
@@ -31,11 +31,11 @@ _SHOWN_BYTES = 60
 
 
 class BrokenFrameError(ConnectionLostError):
-    """Raised when a server sends what is no NATS protocol; the connection is closed, as nothing behind it can be read.
+    """Raised when a server violates the NATS protocol; the connection is closed, as nothing behind it can be read.
 
     Attributes:
         kind: the kind of frame: ``INFO``, ``MSG``, ``line``.
-        problem: what is wrong with it.
+        problem: the violation.
         head: its first bytes.
     """
 
@@ -90,11 +90,12 @@ class NoMatchingStreamError(StreamError, LookupError):
 class NoRespondersError(StreamError):
     """Raised when the subject of a request has no subscriber.
 
-    No stream takes the subject, the consumer is gone, the domain is unknown, or an import of the account is missing.
+    No stream takes the subject, the consumer does not exist, the domain is unknown, or an import of the account is
+    missing.
     """
 
     def __init__(self, subject: str) -> None:
-        super().__init__(f"nobody answers on {subject!r}: no such stream, consumer, domain or import", code=503)
+        super().__init__(f"no responders on {subject!r}: no such stream, consumer, domain or import", code=503)
         self.subject = subject
 
 
@@ -120,7 +121,7 @@ class NotJetStreamMessageError(StreamError, ValueError):
     """Raised when a message has no JSAck in its reply (ADR-15, "JSAck"), so that it cannot be acknowledged.
 
     Attributes:
-        reply: what the message has instead.
+        reply: the actual reply subject.
     """
 
     def __init__(self, reply: str, reason: str) -> None:
@@ -150,7 +151,7 @@ def api_error(error: object, *, request: str = "") -> StreamError:
 
     Args:
         error: the object, with code, err_code and description; anything else is named as it is.
-        request: what was sent, to be named in the message.
+        request: the request, for the error's text.
     """
     facts: Mapping[str, object] = error if isinstance(error, dict) else {"description": f"{error!r:.{_SHOWN_BYTES}}"}
     code, err_code = (value if type(value) is int else 0 for value in (facts.get("code"), facts.get("err_code")))

@@ -1,7 +1,6 @@
 """Strict parser of server lines: the greeting, the line before a message, and ``-ERR``.
 
-A client trusts a server with its messages, not with its own life: whatever comes is bounded and becomes a value, or a
-`BrokenFrameError` with the beginning of what came.
+Input is untrusted: it is bounded and becomes a value, or a `BrokenFrameError` with its first bytes.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ class MessageLine:
     """The line before a message, ``MSG`` or ``HMSG``.
 
     Attributes:
-        reply: where an answer goes; empty if nowhere.
+        reply: reply subject; empty if none.
         head: how many bytes of headers there are.
         total: how many bytes follow, headers included.
     """

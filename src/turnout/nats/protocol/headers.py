@@ -1,7 +1,8 @@
 """NATS headers: one block of ``Key: value`` lines behind the version line ``NATS/1.0`` (ADR-4).
 
-Blanks and tabs before a value are not part of it, those behind it are; a name is what stands before the first colon, as
-it stands. nats.go reads it so, and nats-server its own headers. Kafka's headers need it: no byte of a value may go.
+Blanks and tabs before a value are not part of it, those behind it are; a name is the text before the first colon,
+unchanged. nats.go does the same, and nats-server for its own headers. Kafka's headers need it: no byte of a value may
+be lost.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _BAD_IN_NAME = frozenset(b": \t\r\n\f")
 def encode(headers: Iterable[tuple[str, bytes | str]]) -> bytes:
     """Return the header block of *headers*, including its closing blank line; empty without headers.
 
-    A name may come several times; the order is kept.
+    A name may occur several times; the order is kept.
 
     Raises:
         ConfigError: when a name or a value would break out of its line; it lists all of them, and no value.

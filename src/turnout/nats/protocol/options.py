@@ -25,20 +25,20 @@ class ConnectionSettings:
         nkey_seed: one way to log in: the seed itself; better is the name of its file.
         nkey_seed_file: one way to log in: a file with the seed.
         credentials: a .creds file.
-        tls: whether the connection is encrypted; a server that asks for it gets it in any case.
+        tls: whether the connection is encrypted; a server that requires it gets it in any case.
         tls_first: begin with TLS, for servers with handshake_first.
         tls_ca: a file with the authorities to trust.
         tls_cert: a file with the client's own certificate.
         tls_key: the file with its key.
         tls_hostname: the name that the server's certificate must have, where it is not the host's.
         tls_insecure: do not check the server's certificate.
-        api_prefix: what stands before the API's subjects, for a JetStream of another account (ADR-19): $JS.API.
+        api_prefix: prefix of the API's subjects, for a JetStream of another account (ADR-19): $JS.API.
         domain: the JetStream domain; stands for the prefix $JS.<domain>.API.
-        inbox_prefix: what answers come back on; an account import may ask for one of its own.
+        inbox_prefix: prefix of reply subjects; an account import may require its own.
         timeout: seconds to wait for one answer.
         connect_timeout: seconds.
         reconnect_timeout: seconds to keep trying.
-        client_name: what the server shows of this connection.
+        client_name: name of this connection at the server.
     """
 
     servers: str | list[str]
@@ -96,8 +96,8 @@ class ConnectionOptions:
 
     Attributes:
         servers: tried in their order, again and again until *reconnect_timeout* is over.
-        api_prefix: what stands before ``STREAM.INFO`` and the rest (ADR-19), without its final dot.
-        inbox_prefix: what answers come back on; an account import may ask for one of its own.
+        api_prefix: prefix of ``STREAM.INFO`` and the others (ADR-19), without its final dot.
+        inbox_prefix: prefix of reply subjects; an account import may require its own.
         timeout: seconds to wait for one answer.
         reconnect_timeout: seconds to keep trying when no server is there.
 
@@ -149,7 +149,7 @@ class ConnectionOptions:
 
 
 class _OptionsReader:
-    """Reads the textual options and collects what is wrong with them."""
+    """Reads the textual options and collects their mistakes."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self.options = options
@@ -202,7 +202,7 @@ class _OptionsReader:
         options = self.options
         ways = [option for option in map(option_of, LOGINS) if options.get(option)]
         if len(ways) > 1:
-            self._mistake(ways[1], f"comes beside {ways[0]!r}: one way to log in is enough")
+            self._mistake(ways[1], f"conflicts with {ways[0]!r}: give one way to log in")
         if options.get("credentials"):
             text = self._file("credentials")
             try:

@@ -61,7 +61,7 @@ def sequences(reply: bytes) -> tuple[int, int]:
     """Parse only the stream sequence and the consumer sequence; the fast path for large numbers of messages.
 
     Raises:
-        NotJetStreamMessageError: as `JSAck.parse`, but that the other tokens are not looked at.
+        NotJetStreamMessageError: as `JSAck.parse`, but the other tokens are not checked.
     """
     tokens = reply.split(b".")
     try:
@@ -70,14 +70,14 @@ def sequences(reply: bytes) -> tuple[int, int]:
         if stream.isdigit() and consumer.isdigit() and len(tokens) != _V1_TOKENS + 1 and reply.startswith(b"$JS.ACK."):
             return int(stream), int(consumer)
     except (IndexError, ValueError):
-        # Too few tokens, or thousands of digits: the full parser below reports what is wrong.
+        # Too few tokens, or thousands of digits: the full parser below reports the fault.
         pass
     ack = JSAck.parse(reply.decode("utf-8", "replace"))
     return ack.stream_seq, ack.consumer_seq
 
 
 def is_redelivery(reply: bytes) -> bool:
-    """Return True unless a message comes to its consumer for the first time; by one token of a checked reply.
+    """Return True for a redelivered message, by one token of a checked reply.
 
     >>> is_redelivery(b"$JS.ACK.ORDERS.worker.1.42.7.1700000000000000000.3")
     False

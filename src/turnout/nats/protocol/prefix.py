@@ -17,14 +17,14 @@ class Prefix:
     """Prefix of the JetStream API and of the views on top of it; no other module handles it.
 
     Subjects inside a request (filters, the key of a direct get) never carry it, nor do plain publishes, inboxes,
-    acks and flow control answers: those are what the server gave, verbatim.
+    acks and flow control answers: those are the server's, verbatim.
 
     Attributes:
         text: the prefix with its final dot.
-        objects: whether writes of the object store carry it. nats.go and nats-py never prefix ``$O``; ADR-19 asks
-            for it. Under a custom prefix it is on (the account must import ``$O.>``); under a domain it is off,
-            because a server maps ``$KV`` but not ``$O`` across a leaf node. The hub can be given that mapping:
-            ``mappings { "$JS.HUB.API.$O.>": "$O.>" }``; then say ``prefix_objects=True``.
+        objects: whether writes of the object store carry it. nats.go and nats-py never prefix ``$O``; ADR-19 requires
+            it. Under a custom prefix it is on (the account must import ``$O.>``); under a domain it is off, because a
+            server maps ``$KV`` but not ``$O`` across a leaf node. The hub can be given that mapping: ``mappings {
+            "$JS.HUB.API.$O.>": "$O.>" }``; then say ``prefix_objects=True``.
 
     >>> Prefix.of(domain="hub").api("STREAM.INFO.ORDERS")
     '$JS.hub.API.STREAM.INFO.ORDERS'
@@ -39,12 +39,12 @@ class Prefix:
 
     @classmethod
     def of(cls, *, prefix: str | None = None, domain: str | None = None, prefix_objects: bool | None = None) -> Prefix:
-        """The prefix for what the caller gave: a prefix, a domain, or neither.
+        """The prefix for the caller's arguments: a prefix, a domain, or neither.
 
         A prefix that is written as a domain is written, ``$JS.hub.API``, means the domain.
 
         Raises:
-            ConfigError: both were given, or one that is not made of plain subject tokens.
+            ConfigError: both were given, or one that has other than plain subject tokens.
         """
         if prefix is not None and domain is not None:
             raise ConfigError([Mistake("prefix", f"give a prefix ({prefix!r}) or a domain ({domain!r}), not both")])
@@ -56,7 +56,7 @@ class Prefix:
             return cls()
         bare = prefix.removesuffix(".")
         if not _TOKENS.fullmatch(bare):
-            raise ConfigError([Mistake("prefix", f"{prefix!r} is not made of plain subject tokens")])
+            raise ConfigError([Mistake("prefix", f"{prefix!r} does not consist of plain subject tokens")])
         if spelled := _DOMAIN.fullmatch(bare):
             return cls.of(domain=spelled[1], prefix_objects=prefix_objects)
         text = f"{bare}."

@@ -87,7 +87,7 @@ class PullStatus(Enum):
     DELETED = auto()
     """The consumer, or its stream, was deleted."""
     NO_RESPONDERS = auto()
-    """The consumer is gone, or its server is not ready."""
+    """The consumer does not exist, or its server is not ready."""
     REFUSED = auto()
     """Any other."""
 

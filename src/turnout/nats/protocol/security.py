@@ -113,7 +113,8 @@ class Tls:
                 context.check_hostname = False
                 context.verify_mode = ssl.CERT_NONE
             if self.certificate is not None:
-                # The ssl module reads a client certificate from a file only; this one is gone a moment later.
+                # The ssl module reads a client certificate from a file only; this one is deleted immediately
+                # afterwards.
                 with tempfile.TemporaryDirectory(prefix="turnout-tls-") as folder:
                     pem = Path(folder) / "client.pem"
                     pem.touch(mode=0o600)
@@ -132,9 +133,9 @@ def begins_tls(greeting: Mapping[str, object], *, requested: bool, server: objec
     path changes the greeting. Only ``tls://`` or an option of TLS refuses that.
 
     Raises:
-        StreamError: when it is asked for and not offered: to go on would send the credentials in the clear.
+        StreamError: TLS is required and not offered: the credentials would be sent in the clear.
     """
     required = bool(greeting.get("tls_required"))
     if requested and not (required or greeting.get("tls_available")):
-        raise StreamError(f"{server} offers no TLS, and TLS is asked for: nothing was sent to it")
+        raise StreamError(f"{server} offers no TLS, and TLS is required: nothing was sent to it")
     return requested or required

@@ -33,7 +33,7 @@ class Server:
         """Read ``nats://host:port``, ``tls://…``, ``nats://user:password@host`` or plain ``host:port``.
 
         Raises:
-            ConfigError: when it is none of them; neither what stands before an ``@`` nor what stands where a port
+            ConfigError: invalid; neither the text before an ``@`` nor the text of a port
                 belongs is repeated.
         """
         try:

@@ -47,7 +47,7 @@ class Status:
         code: 100, 404, 408, 409, 503, ...
         description: the text after it.
         headers: the lines below it.
-        reply: where an answer goes; flow control requests have one.
+        reply: reply subject; flow control requests have one.
 
     >>> Status(100, "FlowControl Request", reply="$JS.FC.ORDERS.worker").is_flow_control, Status(100).is_flow_control
     (True, False)

@@ -1,4 +1,4 @@
-"""NATS over plain blocking sockets: what a Spark task needs to read and write a stream at full speed.
+"""NATS over plain blocking sockets: reads and writes streams at full speed in Spark tasks.
 
 It depends on the standard library, numpy and pyarrow, and so runs on an executor that has PySpark's own
 dependencies. `turnout.nats.jetstream` is the other NATS package: asynchronous, over nats-py, for services.

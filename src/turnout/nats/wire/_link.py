@@ -20,7 +20,7 @@ from turnout.nats.protocol.servers import Server
 from turnout.untrusted import JsonObject
 
 _RECEIVE_BYTES = 1 << 18
-# How long past its deadline a call takes what has come already.
+# Time past its deadline in which a call takes bytes that have arrived.
 _GRACE_SECONDS = 1.0
 
 
@@ -118,7 +118,7 @@ class Link:
         """Send all of *data*.
 
         Raises:
-            ConnectionLostError: when the server is gone; how much it has got is not known.
+            ConnectionLostError: the connection is lost; the number of bytes that it received is unknown.
         """
         sock = self._plain()
         try:
@@ -131,7 +131,7 @@ class Link:
         """Read available bytes, at least one, into *view*; return 0 if none arrive in *timeout* seconds.
 
         Raises:
-            ConnectionLostError: when the server is gone.
+            ConnectionLostError: the connection is lost.
         """
         if self._buffer:
             count = min(len(self._buffer), len(view))
@@ -184,7 +184,7 @@ class Link:
         """Append at least one byte to the buffer."""
         sock = self._plain()
         try:
-            # A deadline that is over still takes what has come already.
+            # After the deadline, bytes that have arrived are still taken.
             sock.settimeout(max(0.001, deadline - time.monotonic()))
             data = sock.recv(_RECEIVE_BYTES)
         except TimeoutError as failure:
@@ -197,7 +197,7 @@ class Link:
 
     def line(self, deadline: float) -> bytes:
         """The next protocol line, without its end."""
-        # A server that never stops talking, but does not answer, must not hold anybody for ever.
+        # A server that sends without end, but never the answer, must not block the caller for ever.
         if time.monotonic() > deadline + _GRACE_SECONDS:
             raise self._late()
         looked = 0

@@ -55,7 +55,7 @@ class Refusals:
     """Refusal state of one publisher, by subject.
 
     Args:
-        options: to ask the server which streams there are: the publisher's own connection is full of answers.
+        options: for a connection to list the streams: the publisher's own is full of answers.
     """
 
     def __init__(self, options: ConnectionOptions) -> None:
@@ -117,7 +117,7 @@ class Refusals:
             number: of the message.
             head: the header block of the answer.
             answer: its JSON object.
-            ask: whether the server may be asked if a stream takes the subject and only has no leader now: then a
+            ask: whether to query the server if a stream accepts the subject and only has no leader now: then a
                 message is given up at once where none does, and otherwise tried for as long as the connection allows.
 
         Raises:

@@ -93,7 +93,7 @@ class Chunk(Protocol):
     """Interface of a chunk of published messages, as the publisher uses it.
 
     Attributes:
-        messages: what was sent.
+        messages: the messages sent.
         left: how many of them have no acknowledgement.
         size: how many bytes their frames are.
         duplicates: how many the stream knew already when this chunk was sent.
@@ -227,7 +227,7 @@ class Window:
     """Chunks in the order in which they were sent. It sends nothing itself: its methods return the bytes to send.
 
     Args:
-        lead: what the reply subject of each message begins with; a number follows.
+        lead: prefix of the reply subject of each message; a number follows.
     """
 
     def __init__(self, lead: bytes) -> None:
@@ -235,7 +235,7 @@ class Window:
         self._chunks: list[Chunk] = []
         self._numbers = 0
         self._successors: dict[int, Chunk] = {}
-        """Number of a chunk that was sent again → the chunk that it was sent as; answers to it may still come."""
+        """Number of a chunk that was sent again → the chunk that it was sent as; answers to it may still arrive."""
 
     @property
     def unacknowledged(self) -> int:
@@ -256,7 +256,7 @@ class Window:
     def renew(self) -> list[bytes | memoryview]:
         """The frames without acknowledgement, for a new connection.
 
-        Answers to the lost connection may still come: messages are counted again under a new number.
+        Answers to the lost connection may still arrive: messages get a new number.
         """
         for index, chunk in enumerate(self._chunks):
             if isinstance(chunk, CountedChunk):
@@ -270,7 +270,7 @@ class Window:
     def acknowledge(self, numbers: Numbers, known: Flags) -> int:
         """Process answers like `Chunk.acknowledge` and return the number of awaited answers.
 
-        One that nothing waited for came for a message that was sent twice.
+        An unexpected one is for a message that was sent twice.
         """
         for number, chunk in self._successors.items():
             chunk.stored_before += int(np.count_nonzero((numbers == number) & ~known))
@@ -287,7 +287,7 @@ class Window:
     def track(self, chunk: Chunk) -> bytes:
         """Assign a number to each message of a chunk, to identify its answer; return the frames.
 
-        Their ids make it harmless to send them once more.
+        Their ids make it harmless to resend them.
         """
         numbered = self._numbered(chunk.messages)
         self._replace(self._chunks.index(chunk), chunk, numbered)
@@ -303,7 +303,7 @@ class Window:
         """Let another chunk, with the same messages, stand for one that was sent."""
         assert isinstance(chunk, CountedChunk)
         answered = len(chunk.messages) - chunk.left
-        # A message that this sending has stored is known to the stream when it comes again.
+        # A message that this attempt has stored is a duplicate for the stream when it is sent again.
         successor.stored_before = chunk.stored_before + answered - chunk.duplicates
         replaced = {number: successor for number, other in self._successors.items() if other is chunk}
         self._successors |= {**replaced, chunk.number: successor}
@@ -313,7 +313,7 @@ class Window:
         """Refuse the messages on a subject that wait for an answer.
 
         Returns:
-            How many there were, and the frames of those that were counted together with them.
+            Their number, and the frames of those that were counted with them.
         """
         refused = 0
         frames = []

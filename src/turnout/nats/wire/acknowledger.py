@@ -45,7 +45,7 @@ class Acknowledger:
         """
         connection = self._connection
         count = 0
-        # No more messages can be below the end than there are sequences.
+        # At most one message per sequence can be below the end.
         while (left := end - self.floor - count) > 0:
             if not connection.is_open:
                 connection.reconnect()
@@ -68,7 +68,7 @@ class Acknowledger:
         return count
 
     def _answer(self, number: int, inbox: str, end: int, batch: int) -> tuple[int, bool]:
-        """Acknowledge what one pull brings below *end*, give back the rest; the count, and whether to go on.
+        """Acknowledge one pull's messages below *end*, return the others; return the count, and whether to continue.
 
         How much is pending says nothing here: messages that were given back do not count as such.
         """

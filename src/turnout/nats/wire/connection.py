@@ -1,7 +1,7 @@
 """Blocking connection to NATS: handshake, requests, and received bytes.
 
 It belongs to one thread. There is no reader in the background: nothing is read but while a call waits, and
-what the server asks meanwhile (PING) is answered by the next call that reads.
+a PING of the server is answered by the next call that reads.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class RetryWindow:
 class Message:
     """Received message; *headers* is the raw block, empty if the message has none.
 
-    `turnout.nats.jetstream.Message` is what the async client hands out, with its acknowledgements.
+    `turnout.nats.jetstream.Message` is the async client's message, with its acknowledgements.
     """
 
     subject: str
@@ -82,8 +82,8 @@ class Connection(Link):
     """A connection that is open, or opens itself again, until it is closed.
 
     `request` and `api` reconnect when the connection is lost, to any of the servers, for as long as
-    ``reconnect_timeout`` says. Whoever reads the raw bytes (`receive_into`) reconnects itself, because only it
-    knows what it had seen.
+    ``reconnect_timeout`` says. The caller of `receive_into` reads raw bytes and reconnects itself, because only it
+    knows what it has consumed.
     """
 
     def __init__(self, options: ConnectionOptions) -> None:
@@ -172,7 +172,7 @@ class Connection(Link):
 
         Raises:
             RequestTimeoutError: at the deadline.
-            ConnectionLostError: when the server is gone, or sends what is no message.
+            ConnectionLostError: the connection is lost, or the server violates the protocol.
         """
         while True:
             line = self.line(deadline)
@@ -257,7 +257,7 @@ class Connection(Link):
         Lost connections are opened again and the request is sent again, so a request may reach the server twice.
 
         Raises:
-            NoRespondersError: nobody listens.
+            NoRespondersError: the subject has no subscribers.
             RequestTimeoutError: a server that is alive does not answer (ADR-19: either means a wrong prefix or a
                 missing import).
             ConnectionLostError: when the server is away, or frozen, longer than ``reconnect_timeout``.
@@ -272,7 +272,7 @@ class Connection(Link):
             except TimeoutError:
                 if self._was_alive():
                     hint = "" if self.options.api_prefix == "$JS.API" else f" (prefix {self.options.api_prefix!r}?)"
-                    raise RequestTimeoutError(f"nobody answered on {subject!r} in time{hint}", code=408) from None
+                    raise RequestTimeoutError(f"no answer on {subject!r} in time{hint}", code=408) from None
                 server = self.server
                 self.close()
                 if retries.is_over:
@@ -284,7 +284,7 @@ class Connection(Link):
     def _was_alive(self) -> bool:
         """Return True if the server worked while `_ask` waited for it, and does now.
 
-        One that was frozen, as by a paused machine or a stalled disk, may answer a PING as soon as it goes on; it has
+        One that was frozen, as by a paused machine or a stalled disk, may answer a PING as soon as it continues; it has
         lost nothing, so the same request has an answer then.
         """
         return self._pings == 0 and self.ping(min(_PROMPT_SECONDS, self.options.timeout))
@@ -295,7 +295,7 @@ class Connection(Link):
             self.subscribe(f"{self._inbox}.*")
         self._requests += 1
         reply = f"{self._inbox}.{self._requests}"
-        # The PONG tells a server that does not answer from one that does not run.
+        # The PONG distinguishes a server that does not answer from one that does not run.
         self._pings += 1
         self.send(frame(subject, payload, reply, encode(tuple(headers.items()))) + b"PING\r\n")
         for message in self.messages(time.monotonic() + timeout):

@@ -1,7 +1,7 @@
 """A range of a stream read by sequence, without any consumer (ADR-31, direct get in batches).
 
 Slower than a pull consumer, as the server adds some 150 bytes of headers to each message. It is for streams
-whose messages go when a consumer acknowledges them: work queues allow no second consumer, and what is read
+whose messages go when a consumer acknowledges them: work queues allow no second consumer, and messages read
 here can be read again.
 """
 
@@ -50,7 +50,7 @@ class DirectReader:
 
         Raises:
             StreamError: when the stream does not allow direct access, or is not there.
-            ConnectionLostError: when no server comes back in time.
+            ConnectionLostError: no reconnection in time.
         """
         retries = self._connection.retry_window()
         while self._next < self._range.end:
@@ -101,7 +101,7 @@ class DirectReader:
                     return rows, ended
                 row = _row(range_.stream, message)
                 if row.offset < following:
-                    raise StreamError(f"{subject}: message {row.offset} came after {following - 1}")
+                    raise StreamError(f"{subject}: message {row.offset} arrived after {following - 1}")
                 following = row.offset + 1
                 if row.offset < range_.end:
                     rows.append(row)
@@ -136,6 +136,6 @@ def _row(stream: str, message: Message) -> Row:
         if sequence is not None:
             return row(added["Nats-Subject"], sequence, message.payload, own, added["Nats-Time-Stamp"])
     except (KeyError, ValueError):
-        # Told below, with all that came.
+        # Reported below, with all messages.
         pass
     raise StreamError(f"stream {stream!r}: the answer to a direct get has no position: {added!r:.200}")

@@ -20,7 +20,7 @@ from turnout.untrusted import decimal
 
 _ZEROS = np.uint64(0x3030303030303030)
 _LOW_BITS = np.uint64(0x7F7F7F7F7F7F7F7F)
-# Added to what is above nine, it reaches the high bit of a byte.
+# Added to a value above nine, it sets the high bit of a byte.
 _ABOVE_NINE = np.uint64(0x7676767676767676)
 _HIGH_BITS = np.uint64(0x8080808080808080)
 _LOW_NIBBLES = np.uint64(0x0F0F0F0F0F0F0F0F)
@@ -38,7 +38,7 @@ def numbers_before(words: NDArray[np.uint64], ends: NDArray[np.int64]) -> tuple[
     """The numbers that end just before each of *ends*, and where each begins.
 
     A number reaches back to the nearest byte that is no digit. One without digits has the value 0 and begins at its
-    end; one of more than 19 digits has a value that means nothing, and its length tells.
+    end; one of more than 19 digits has a meaningless value; check its length.
     *words* are the buffer's `windows` of eight bytes; every end is at least 8, as no frame puts a number earlier.
     """
     values, lengths = _last_eight(words, ends)
@@ -68,7 +68,7 @@ def _last_eight(words: NDArray[np.uint64], ends: NDArray[np.int64]) -> tuple[NDA
     # The exponent of a float is the position of its highest bit; no rounding reaches it, as only every eighth is set.
     exponent = (others.astype(np.float64).view(np.int64) >> np.int64(52)) - np.int64(1023)
     digits = np.where(others == 0, np.int64(8), np.int64(7) - (exponent >> np.int64(3)))
-    # What stands before the number becomes leading zeros. A shift by all 64 bits is split: C leaves it undefined.
+    # Bytes before the number become leading zeros. A shift by all 64 bits is split: C leaves it undefined.
     half = (np.int64(8) - digits).astype(np.uint64) * np.uint64(4)
     nibbles = ((((chunk & _LOW_NIBBLES) >> half) >> half) << half) << half
     pairs = ((nibbles * np.uint64(2561)) >> np.uint64(8)) & np.uint64(0x00FF00FF00FF00FF)
@@ -174,7 +174,7 @@ def _search(memory: bytearray, filled: int, largest: int) -> Frames:
         return _step(memory, filled, largest)
     feeds = np.flatnonzero(np.frombuffer(memory, dtype=np.uint8, count=filled) == 10)
     begins = np.concatenate((np.zeros(1, dtype=np.int64), feeds[:-1] + 1)) if feeds.size else feeds
-    # A line shorter than a word cannot begin a frame; those at the very end have no word to look at.
+    # A line shorter than a word cannot begin a frame; those at the very end have no whole word.
     begins = begins[begins <= filled - 4]
     words = windows(memory, filled, "<u4")[begins]
     headed = words == _HMSG
@@ -186,7 +186,7 @@ def _search(memory: bytearray, filled: int, largest: int) -> Frames:
         likely, start, line_end = likely[long_enough], start[long_enough], line_end[long_enough]
     size, size_start = numbers_before(windows(memory, filled, "<u8"), line_end)
     digits = line_end - size_start
-    # What cannot be a size must not lead anywhere; if the chain comes to it, it is read again and refused.
+    # An invalid size must not be followed; if the chain reaches it, it is read again and refused.
     size[(digits < 1) | (digits > MAX_SIZE_DIGITS) | (size > largest)] = largest + 1
     end = line_end + 2 + size
     return _follow(memory, filled, largest, Frames(start, line_end, end, size_start, headed[likely], 0, []))

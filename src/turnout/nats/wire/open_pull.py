@@ -20,7 +20,7 @@ _EMPTY: Final = pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in
 
 
 class OpenReader(PullReader):
-    """Reader that never reaches its end; it blocks at the server until messages arrive, or somebody calls.
+    """Reader that never reaches its end; it blocks at the server until messages arrive, or another thread calls.
 
     Args:
         connection: what to read over.
@@ -59,7 +59,7 @@ class OpenReader(PullReader):
         super()._begin()
         if self._at.done:
             self.pending = 0
-        # An empty stream is not at its end: messages will come.
+        # An empty stream is not at its end: messages may arrive.
         self._at.done = False
 
     def _read(self) -> Iterator[ArrowBatch]:
@@ -87,4 +87,4 @@ class OpenReader(PullReader):
         return count
 
     def _expired_empty(self) -> None:
-        """Go on: requests of an idle stream expire without a message."""
+        """Continue: requests of an idle stream expire without a message."""

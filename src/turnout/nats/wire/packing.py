@@ -21,7 +21,7 @@ _BAD_NAME = re.compile(r"^$|[\s:]", re.ASCII)
 _BAD_VALUE = re.compile(rb"[\r\n]")
 _NAME_RULE = "a header's name has no blanks, colons or line breaks"
 _VALUE_RULE = "a header's value cannot hold a line break"
-# What a header line cannot carry as it stands: line breaks, and blanks at its ends, which readers drop.
+# Not allowed in a header line: line breaks, and blanks at its ends, which readers drop.
 _UNFIT_ID = r"[\r\n]|^[ \t]|[ \t]$"
 _BLANK = re.compile(rb"[\r\n \t]")
 
@@ -88,7 +88,7 @@ def have_ids(lines: Binaries | None) -> bool:
 def id_lines(ids: Strings) -> Binaries:
     """The header line of each message id; empty where it is null or empty.
 
-    An id that a header cannot carry as it stands is written as hexadecimal digits.
+    An id that is not allowed in a header is written as hexadecimal digits.
     """
     if len(ids) <= _MAX_LISTED_MESSAGES:
         lead = MESSAGE_ID.encode() + b": "
@@ -117,7 +117,7 @@ def header_lines(headers: ArrowArray, without: Callable[[str], bool] | None = No
 
     Args:
         headers: as `turnout.records.header_column.ARROW` has them.
-        without: whether to leave out all headers of a name; asked once for each.
+        without: whether to leave out all headers of a name; called once for each.
 
     Raises:
         ConfigError: when a name or a value would break out of its line; the value is not repeated.
@@ -141,7 +141,7 @@ def header_lines(headers: ArrowArray, without: Callable[[str], bool] | None = No
     lines = _join([texts.cast(pa.binary()), b": ", values, b"\r\n"])
     offsets = np.zeros(len(headers) + 1, dtype=np.int32)
     np.cumsum(np.bincount(parents, minlength=len(headers)), out=offsets[1:])
-    # A list of lines joins to one text because its data lie one behind the other already.
+    # A list of lines joins to one text because its data are contiguous already.
     ends = np.frombuffer(lines.buffers()[1], dtype=np.int32)[: len(lines) + 1] if len(lines) else np.zeros(1, np.int32)
     edges = pa.py_buffer(np.ascontiguousarray(ends[offsets]))
     return pa.Array.from_buffers(pa.binary(), len(headers), [None, edges, lines.buffers()[2] or pa.py_buffer(b"")])

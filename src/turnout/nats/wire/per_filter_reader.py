@@ -131,7 +131,7 @@ class PerFilterReader:
 
     Attributes:
         hole: as with `turnout.nats.wire.pull.PullReader`.
-        next: the sequence behind the last one that came.
+        next: the sequence behind the last received one.
     """
 
     def __init__(self, connection: Connection, range_: Range, strategy: ReadStrategy, partition: int = 0) -> None:
@@ -173,7 +173,7 @@ def _in_order(batches: list[ArrowBatch]) -> Iterator[ArrowBatch]:
     batches.clear()
     whole = table.combine_chunks().to_batches()[0]
     del table
-    # What is put together are ascending runs, which this kind of sorting merges.
+    # The parts are ascending runs, which this sorting algorithm merges.
     order = np.argsort(sequences, kind="stable")
     # Filters of which none covers another may have subjects in common; the server does not refuse them.
     order = order[np.diff(sequences[order], prepend=-1) != 0]

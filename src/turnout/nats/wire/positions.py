@@ -31,8 +31,8 @@ class StoredSequences:
     """Sequences that a stream holds: *first* up to, not including, *next*, without the *deleted* ones.
 
     Attributes:
-        consumed: messages go when the stream's consumers have acknowledged them (a work queue, or by interest): whoever
-            only looks must not be one of these.
+        consumed: messages are deleted when the stream's consumers have acknowledged them (a work queue, or by
+            interest): an observer must not be one of these.
     """
 
     first: int
@@ -46,7 +46,7 @@ def state_of(connection: Connection, stream: str) -> StoredSequences:
     """Request the state of *stream*.
 
     Raises:
-        StreamError: when there is no such stream, or it may not be asked for.
+        StreamError: the stream does not exist, or access is denied.
     """
     try:
         info = stream_info(connection, stream)
@@ -97,7 +97,7 @@ def _sequence_at(connection: Connection, stream: str, moment: datetime) -> int:
                 break
         connection.unsubscribe(number)
     except TimeoutError as late:
-        raise ConnectionLostError(f"stream {stream!r} did not say what it holds at {moment.isoformat()}") from late
+        raise ConnectionLostError(f"stream {stream!r} did not report its position at {moment.isoformat()}") from late
     delete_consumer(connection, stream, name)
     return sequence
 
@@ -150,7 +150,7 @@ def position_of(option: str, written: StreamPosition) -> StreamPosition:
         ConfigError: the text names none.
     """
     if isinstance(written, datetime) and written.tzinfo is None:
-        # What has no zone is UTC, as everywhere in turnout.
+        # Times without a zone are UTC, as everywhere in turnout.
         return written.replace(tzinfo=UTC)
     if not isinstance(written, str):
         return written
@@ -162,7 +162,7 @@ def position_of(option: str, written: StreamPosition) -> StreamPosition:
 
 
 _MAX_LISTED: Final = 10_000
-"""The server lists the deleted sequences of a stream in one answer: for more than these it is not asked to."""
+"""Maximum number of deleted sequences to request: the server lists them in one answer."""
 
 _MAX_TRIES: Final = 20
 
@@ -171,18 +171,18 @@ def count_exactly(connection: Connection, stream: str, start: int, end: int, fil
     """Return the number of messages from *start* up to, not including, *end*, on the subjects *filters* if given.
 
     Args:
-        connection: to ask over.
+        connection: connection for the requests.
         stream: the stream.
         start: the first sequence.
         end: the sequence behind the last; the stream has reached it.
         filters: none for all subjects.
 
     Returns:
-        The number; None where it cannot be told: so much arrives or goes that no two answers fit together, or only a
-        consumer could say it, of a stream that counts its consumers.
+        The number; None if unknown: so many messages arrive or are deleted that no two answers are consistent, or only
+        a consumer could say it, of a stream that counts its consumers.
 
     Raises:
-        StreamError: when there is no such stream, or it may not be asked.
+        StreamError: the stream does not exist, or access is denied.
     """
     if end <= start:
         return 0

@@ -1,6 +1,6 @@
 """Publishing into streams with many messages in flight; `Publisher.flush` waits for every acknowledgement.
 
-A message stays here until its PubAck has come. When the connection is lost, or the server is too busy for some,
+A message is kept until its PubAck has arrived. When the connection is lost, or the server is too busy for some,
 they are sent again; a message id makes that harmless within the stream's duplicate window.
 """
 
@@ -106,7 +106,7 @@ class Publisher:
         Args:
             subjects: strings without nulls.
             payloads: binary without nulls.
-            lines: what `turnout.nats.wire.packing` makes of ids and headers; None where there are none.
+            lines: ids and headers as packed by `turnout.nats.wire.packing`; None without any.
             refused: called with the row of each message that will never be stored, because of its subject, its size
                 or its stream, at the latest by `flush`. The others are stored. Without it, that is an error.
 
@@ -131,7 +131,7 @@ class Publisher:
 
         Raises:
             StreamError: when a message was refused; which of the others were stored is not known.
-            ConnectionLostError: when no server comes back in time.
+            ConnectionLostError: no reconnection in time.
         """
         self._publish_rows()
         self._drain(0, 0)
@@ -277,7 +277,7 @@ class Publisher:
 
     def _silent(self) -> ConnectionLostError:
         self._connection.close()
-        return ConnectionLostError("no acknowledgement came for a while")
+        return ConnectionLostError("no acknowledgement arrived for a while")
 
     def _acknowledge(self, frames: Frames) -> None:
         memory, end = self._memory, frames.consumed

@@ -1,7 +1,7 @@
 """A range of a stream's sequences as Arrow record batches, read through an ephemeral pull consumer.
 
 Two requests are always under way, so that the server need not wait for us between them, and each is bounded in
-bytes, so that a slow reader is not cut off. A lost connection is opened again and reading goes on behind the
+bytes, so that a slow reader is not cut off. A lost connection is opened again and reading continues behind the
 last message that was handed out.
 """
 
@@ -34,14 +34,14 @@ _MARGIN = 1.1
 _SPARE_MESSAGES = 64
 _EXPIRES_SECONDS = 5.0
 _BUFFER_BYTES = 2 << 20
-# Decoding costs some 800 us for a buffer, however little is in it: where much is to come, it waits for more.
+# Decoding costs some 800 us for a buffer, however small: if much is pending, it waits for more.
 _ENOUGH_BYTES = 1 << 20
 _MANY_MESSAGES = 5000
 _LINGER_SECONDS = 0.002
 _LONGEST_LINGER_SECONDS = 0.02
 # The consumer lives this long without us: long enough for a task that waits for Spark to take a batch.
 _INACTIVE_SECONDS = 300
-# Nobody answers, or JetStream is not ready: after a read has begun that is a server that is just coming up.
+# No responders, or JetStream is not ready: once a read has begun, the server is restarting.
 _PASSING = frozenset({REQUEST_TIMEOUT, NO_RESPONDERS})
 
 
@@ -87,14 +87,14 @@ class PullReader:
     Args:
         connection: what to read over.
         range_: what to read.
-        partition: what the column of that name says.
+        partition: value of the column of that name.
         stream_end: the sequence behind the stream's last, if known: it tells how many messages a filter has in the
             range.
         begun: whether the server has answered before, so that one that does not now is waited for.
 
     Attributes:
         hole: the lowest sequence that the last record batch steps over, None where it steps over none.
-        messages: how many messages came.
+        messages: number of received messages.
         bytes: how many bytes they were on the wire.
     """
 
@@ -129,8 +129,8 @@ class PullReader:
         """The record batches, of `turnout.nats.wire.records.SCHEMA`, in the order of the stream.
 
         Raises:
-            StreamError: when the server refuses, or the stream is gone.
-            ConnectionLostError: when no server comes back in time.
+            StreamError: the server refuses, or the stream does not exist.
+            ConnectionLostError: no reconnection in time.
         """
         retries = self._connection.retry_window()
         while not self._at.done and self._at.next < self._range.end:
@@ -176,7 +176,7 @@ class PullReader:
         """Remove the consumer. One that cannot be reached removes itself later."""
         if self._consumer and self._connection.is_open:
             with contextlib.suppress(StreamError, ConnectionLostError):
-                # What came behind the range ends within a message, and the answer comes behind that.
+                # The bytes behind the range end within a message, and the answer follows it.
                 self._connection.give_back(memoryview(self._memory)[: self._filled])
                 self._filled = 0
                 self._connection.unsubscribe(self._subscription)
@@ -188,7 +188,7 @@ class PullReader:
         frames = []
         left = range_.end - at.next
         if self._density < 1:
-            # A filter may have few messages in the range: more requests than these would bring what lies behind it.
+            # A filter may have few messages in the range: more requests than these would return messages behind it.
             left = min(left, int(left * self._density * _MARGIN) + _SPARE_MESSAGES)
         while len(at.requests) < _OPEN_REQUESTS:
             outstanding = sum(request.left for request in at.requests)
@@ -216,7 +216,7 @@ class PullReader:
             if batch is not None:
                 yield batch
             if heard_any:
-                # Whoever takes the batches may take their time.
+                # The consumer of the batches may be slow.
                 heard = time.monotonic()
             elif time.monotonic() > heard + self._patience:
                 # A server that talks of other things only is as good as one that is silent.
@@ -247,7 +247,7 @@ class PullReader:
             before = self._filled
             count = self._connection.receive_into(view[self._filled :], self._patience)
             if count == 0:
-                # The server sends a status when a request expires, so silence means that the server is gone.
+                # The server sends a status when a request expires, so silence means that the connection is dead.
                 raise self._silent()
             self._filled += count
             linger = _LINGER_SECONDS if sum(request.left for request in self._at.requests) > _MANY_MESSAGES else 0.0
@@ -271,13 +271,13 @@ class PullReader:
         return ConnectionLostError(f"{server} has been silent for {self._patience:.0f} s")
 
     def _shift(self, consumed: int) -> None:
-        """Move what is left of the buffer to its beginning."""
+        """Move the remaining bytes of the buffer to its beginning."""
         left = self._filled - consumed
         if consumed and left:
             self._memory[:left] = self._memory[consumed : self._filled]
         self._filled = left
 
-    # -- what came
+    # -- received data
 
     def _account(self, batch: Received) -> int:
         """Record the messages of *batch*; return the number of leading messages within the range."""
@@ -340,7 +340,7 @@ class PullReader:
             raise ConnectionLostError(f"the consumer was ended: {text}")
         if meaning is PullStatus.NO_RESPONDERS:
             self._connection.close()
-            raise ConnectionLostError("the consumer does not answer any more")
+            raise ConnectionLostError("the consumer no longer answers")
         if not meaning.ends_request:
             raise StreamError(f"stream {self._range.stream}: {text or 'refused'}", code=code)
         if known is None:
@@ -357,7 +357,7 @@ class PullReader:
                 self._expired_empty()
 
     def _expired_empty(self) -> None:
-        """Start over: nothing came, though something was pending, and a new consumer tells whether there still is."""
+        """Start over: nothing arrived, though messages were pending; a new consumer shows whether they still are."""
         self._connection.close()
 
 

@@ -103,13 +103,13 @@ _SHORTEST_STEP: Final = 1000
 
 
 def choose_strategy(connection: Connection, stream: str, start: int, end: int, filters: Sequence[str]) -> ReadStrategy:
-    """The cheapest way to read what a range holds on *filters*.
+    """The cheapest way to read a range's messages on *filters*.
 
-    It asks for the stream's state, and, where the range is not small, counts with consumers that deliver nothing. The
+    It requests the stream's state, and, if the range is not small, counts with consumers that deliver nothing. The
     counts are of this moment and near enough: nothing but the costs depends on them.
 
     Raises:
-        StreamError: when there is no such stream, or it may not be asked.
+        StreamError: the stream does not exist, or access is denied.
     """
     if len(filters) < 2 or end <= start:
         return ONE_CONSUMER
@@ -151,7 +151,7 @@ def cover(filters: Sequence[str]) -> str:
     ]
     if same_length:
         return ".".join(tokens)
-    # What is shorter than one of the filters is matched by none that ends in ``>`` there.
+    # A subject shorter than one of the filters is matched by none that ends in ``>`` there.
     if any(len(parts) == shortest for parts in split):
         tokens = tokens[:-1]
     return ".".join([*tokens, FULL])

@@ -59,8 +59,8 @@ class Received:
         consumer_sequences: their sequences in the consumer, which have no gaps unless something was lost.
         sizes: how many bytes of a request each uses up: its topic, its reply subject, its headers and its payload.
         pending: how many messages of the stream the consumer has left behind the last one.
-        statuses: (subject, header block) of what the server said instead of delivering, with its index:
-            how many messages come before it.
+        statuses: (subject, header block) of the server's statuses, with their index: the number of messages before
+            them.
     """
 
     columns: list[ArrowArray]
@@ -286,7 +286,7 @@ def _positions(
     pending, time, consumer_sequence, sequence, _ = numbers
     reply_start = np.maximum(end + 1 - lead, 1)
     topic_end = np.maximum(reply_start - 2 - len(first[2]), 0)
-    # The fields of another form would not meet at these bytes.
+    # The fields of another form would not have these bounds.
     fits = (words[reply_start] == _ACK) & (octets[reply_start - 1] == 32) & (octets[topic_end] == 32)
     if not (regular and fits.all() and (topic_end > frames.start + 4).all()):
         return _read_each(memory, frames, reply_end)
@@ -312,7 +312,7 @@ def _read_each(memory: bytearray, frames: Frames, reply_end: Positions) -> _Repl
             shown = parts[1].decode("utf-8", "replace")
             raise NotJetStreamMessageError(
                 reply.decode("utf-8", "replace"),
-                f"says no position: what came on {shown!r} did not come from a stream",
+                f"has no position: the message on {shown!r} is not from a stream",
             ) from None
     return _ReplyColumns(*table)
 
@@ -323,7 +323,7 @@ def _slices(memory: bytearray, filled: int, starts: Positions, ends: Positions) 
     offsets = np.empty(2 * count, dtype=np.int32)
     offsets[0::2] = starts
     offsets[1::2] = ends
-    # Every second element is a wanted slice, the others are what lies between them.
+    # Every second element is a wanted slice, the others are between them.
     whole = pa.Array.from_buffers(
         pa.binary(), 2 * count - 1, [None, pa.py_buffer(offsets), pa.py_buffer(memoryview(memory)[:filled])]
     )
@@ -383,7 +383,7 @@ def _ids(names: Binaries, values: Binaries, rows: Positions, owner: Positions, c
     if not named.size:
         return pa.nulls(count, pa.binary())
     indices = np.full(count, -1, dtype=np.int64)
-    # Backwards, so that the first of several stays.
+    # Backwards, so that the first of several wins.
     indices[rows[owner[named[::-1]]]] = named[::-1]
     return values.take(pa.array(indices, mask=indices < 0))
 

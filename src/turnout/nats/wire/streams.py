@@ -47,7 +47,7 @@ def streams_of(connection: Connection, subject: str) -> list[str]:
 
 
 def delete_stream(connection: Connection, stream: str) -> None:
-    """Delete *stream* and all that it holds."""
+    """Delete *stream* with all its messages."""
     connection.api(f"STREAM.DELETE.{stream}")
 
 
@@ -100,7 +100,7 @@ def stored_message(connection: Connection, stream: str, sequence: int) -> ArrowB
 
     Raises:
         StreamError: the stream is not there, or holds no message of this sequence (code 404).
-        ConnectionLostError: the server goes away.
+        ConnectionLostError: the connection is lost.
     """
     try:
         answer = connection.api(f"STREAM.MSG.GET.{stream}", {"seq": sequence})
@@ -111,7 +111,7 @@ def stored_message(connection: Connection, stream: str, sequence: int) -> ArrowB
 
 
 def stored_row(stream: str, answer: JsonMapping) -> Row:
-    """The message in what the API has answered.
+    """The message in an answer of the API.
 
     Raises:
         StreamError: there is none, or it cannot be read.
@@ -132,12 +132,12 @@ _BATCH_REQUESTS = 250
 def sample(connection: Connection, stream: str, count: int, subject: str = ">") -> ArrowBatch:
     """Return up to *count* messages spread evenly over *stream*, as a `turnout.nats.wire.records.SCHEMA` batch.
 
-    Hundreds are asked for at a time, so a server that is far away costs a few round trips and no more. Where a message
-    is gone, or is not on *subject*, the next one that is takes its place.
+    Hundreds are requested at a time, so a distant server costs only a few round trips. A message that was deleted, or
+    is not on *subject*, is replaced by the next one that is.
 
     Raises:
-        StreamError: when the stream is not there; with code 403 when its messages may not be asked for.
-        ConnectionLostError: when the server goes away.
+        StreamError: the stream does not exist; with code 403 if access to its messages is denied.
+        ConnectionLostError: the connection is lost.
     """
     state = stream_info(connection, stream)["state"]
     first, last = state["first_seq"], state["last_seq"]
@@ -147,7 +147,7 @@ def sample(connection: Connection, stream: str, count: int, subject: str = ">") 
         some = sequences[begin : begin + _BATCH_REQUESTS]
         rows, _ = _ask(connection, stream, [{"seq": sequence, "next_by_subj": subject} for sequence in some])
         if not rows:
-            # Nothing is behind these sequences then, or nobody answers: not worth the same wait again.
+            # Nothing is behind these sequences then, or there is no answer: not worth the same wait again.
             break
         sampled |= {row.offset: row for row in rows}
     return record_batch([sampled[sequence] for sequence in sorted(sampled)])
@@ -159,7 +159,7 @@ def stored_messages(connection: Connection, stream: str, sequences: Sequence[int
     Hundreds are requested at a time.
 
     Raises:
-        StreamError: the stream is not there, or its messages may not be asked for.
+        StreamError: the stream does not exist, or access to its messages is denied.
         ConnectionLostError: not all requests are answered in time.
     """
     rows: list[Row] = []
@@ -173,7 +173,7 @@ def stored_messages(connection: Connection, stream: str, sequences: Sequence[int
 
 
 def _ask(connection: Connection, stream: str, requests: Sequence[JsonMapping]) -> tuple[list[Row], int]:
-    """Send requests for messages together; return what is there, and how many were answered in time."""
+    """Send requests for messages together; return the messages, and the number of answers in time."""
     inbox = connection.new_inbox()
     number = connection.subscribe(inbox)
     request = f"STREAM.MSG.GET.{stream}"

@@ -28,7 +28,7 @@ def source_of(address: str) -> Document:
     {'format': 'parquet', 'path': 'lake/orders'}
 
     Raises:
-        ConfigError: it is no address, or does not say what is to be read there.
+        ConfigError: it is no address, or does not name the streams or topics to read.
     """
     end, path = _end(address, "--from")
     if end["format"] == "nats":
@@ -54,7 +54,7 @@ def sink_of(address: str) -> Document:
     if end["format"] == "nats" and path:
         return {**end, "stream": path}
     if end["format"] == "kafka" and path:
-        problem = f"found {masked_url(address)!r}, expected brokers alone: a message's topic says where it goes"
+        problem = f"found {masked_url(address)!r}, expected brokers alone: a message's topic is its destination"
         raise ConfigError([Mistake("--to", problem)])
     return end
 

@@ -43,16 +43,16 @@ _CLASSES = {
         "topics with --from kafka://HOST:9092/TOPIC; the transform ExtractNewRecordState takes its envelopes apart"
     ),
 }
-"""Next steps by what a connector's class begins with."""
+"""Next steps by prefix of a connector's class."""
 _CONVERTERS = {
     "avro": (
         "values with Confluent's header are read with value: {format: avro, registry: http://HOST:8081}; Apicurio's "
         "registry offers that interface under /apis/ccompat/v7"
     ),
 }
-"""Next steps by what the class of a converter that is not known has in its name."""
+"""Next steps by part of the class name of an unknown converter."""
 _MARKS = ("connector.class", "topics", "topics.regex", "transforms", "key.converter", "value.converter")
-"""Properties of which a connector has at least one."""
+"""Properties, at least one of which a connector has."""
 _OF_THE_CLIENT = ("deserializer", "serializer", "group.id", "enable.auto.commit", "interceptor.classes", "client.id")
 """Settings that Spark's connector controls."""
 _OF_THE_WORKER = (
@@ -67,15 +67,15 @@ def draft_of_connector(
     source: Document | None = None,
     sink: Document | None = None,
 ) -> Draft:
-    """The route that does what a connector did.
+    """The route equivalent to a connector.
 
     A sink connector's route reads the topics from Kafka, a source connector's route writes to Kafka. The other end,
     which only the connector knows, is NATS unless it is given.
 
     Args:
         file: the connector's ``.json`` or ``.properties``.
-        name: what the route is called; as the connector if not given.
-        source: where records come from, if not from where the file says.
+        name: name of the route; the connector's if not given.
+        source: source of the records, if not the file's.
         sink: where messages go, likewise.
 
     Raises:
@@ -143,7 +143,7 @@ class _ConnectorDrafter:
 
     def _nats_source(self) -> Document:
         stream = "".join(char if char.isalnum() or char in "-_" else "_" for char in self.name).upper()
-        self.left.append(Left("source", f"a guess: the stream {stream}; --from says where records come from"))
+        self.left.append(Left("source", f"a guess: the stream {stream}; --from sets the source"))
         return {**SINK, "stream": stream}
 
     def _kafka_sink(self) -> Document:
@@ -172,7 +172,7 @@ class _ConnectorDrafter:
             return value
         variable = name.rpartition("override.")[2].upper().replace(".", "_").replace("-", "_")
         self.variables.append(f"KAFKA_{variable}")
-        self.left.append(Left(name, f"what stands there is a secret: set the variable KAFKA_{variable}"))
+        self.left.append(Left(name, f"its value is a secret: set the variable KAFKA_{variable}"))
         return f"${{KAFKA_{variable}}}"
 
     # What happens to a record
@@ -217,7 +217,7 @@ class _ConnectorDrafter:
 
     def _secret(self, side: str, what: str) -> str:
         variable = f"SCHEMA_REGISTRY_{what}"
-        self.left.append(Left(f"{side}.converter", f"what stands there is a secret: set the variable {variable}"))
+        self.left.append(Left(f"{side}.converter", f"its value is a secret: set the variable {variable}"))
         if variable not in self.variables:
             self.variables.append(variable)
         return f"${{{variable}}}"

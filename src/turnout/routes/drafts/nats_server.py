@@ -12,7 +12,7 @@ from turnout.routes.drafts.route_draft import Draft, Left, Taken, route_name
 from turnout.subjects import load_config, mappings_in
 from turnout.subjects.origins import GLOBAL, account_of, accounts_with_mappings
 
-_ANYWHERE = ("0.0.0.0", "::", "")  # noqa: S104 - what a server listens on, not we
+_ANYWHERE = ("0.0.0.0", "::", "")  # noqa: S104 - addresses of a server, not ours
 _REASONS = {
     "leafnodes": "the route connects to one server; a JetStream behind a leaf node is reached by its domain",
     "gateway": "servers find each other",
@@ -21,7 +21,7 @@ _REASONS = {
     "jetstream": "but for its domain: streams are the server's own",
     "accounts": "but for the account that the route is of",
     "cluster": "but for its name: servers find each other",
-    "no_auth_user": "whom the server takes a client for that does not log in",
+    "no_auth_user": "the user of clients that do not log in",
 }
 _API = "$JS.API.>"
 _CREDS = "NATS_CREDS"
@@ -40,8 +40,8 @@ def draft_of_server(
     Args:
         file: the configuration.
         account: whose mappings; the only account that has some, or the server's top level, if not given.
-        name: what the route is called; as the file if not given.
-        source: where records come from, if not from the server itself.
+        name: name of the route; the file's if not given.
+        source: source of the records, if not the server itself.
         sink: where messages go, likewise.
 
     Raises:
@@ -67,7 +67,7 @@ def _chosen(config: Mapping[str, object], account: str | None, file: Path) -> st
 
 
 def _variable(name: str, value: str) -> str:
-    """Return a variable with the server's value as its default; what a default cannot have is left to the variable."""
+    """Return a variable with the server's value as its default; other characters are left to the variable."""
     return f"${{{name}}}" if set(value) & set("${}\"'\n") else f"${{{name}:-{value}}}"
 
 
@@ -163,7 +163,7 @@ class _ServerDrafter:
         }
 
     def _credentials(self) -> Document:
-        """Return the file of credentials that a server with an operator asks for; nothing of another server."""
+        """Return the file of credentials that a server with an operator requires; empty for another server."""
         operator = next((name for name in ("operator", "operators", "trusted_keys") if name in self.config), None)
         if operator is None:
             return {}

@@ -34,10 +34,10 @@ class Draft:
     """A route file that is not written yet.
 
     Attributes:
-        document: what it says, in the order of its keys.
-        taken: where its parts came from.
-        left: what was left out, or is a guess.
-        variables: those that have to be set where the route runs, as what stood there is a secret.
+        document: its contents, in the order of its keys.
+        taken: origins of its parts.
+        left: parts that were left out, or are guesses.
+        variables: variables to set where the route runs, as their values are secrets.
         file_variables: those of them that name files.
     """
 
@@ -55,7 +55,7 @@ class Draft:
 
     def mistakes(self, text: str, file: Path | None = None) -> tuple[Mistake, ...]:
         """Return the mistakes that ``turnout check`` would print for the file once the variables are set."""
-        # Some file that is there stands for one that is not known yet.
+        # An existing file is a placeholder for one that is not known yet.
         unset = {**dict.fromkeys(self.variables, "unknown"), **dict.fromkeys(self.file_variables, __file__)}
         values = {**unset, **os.environ}
         try:

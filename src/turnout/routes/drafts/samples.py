@@ -23,7 +23,7 @@ class SampledStream:
     """Stream with a sample of its messages.
 
     Attributes:
-        subjects: those that the stream takes.
+        subjects: subjects of the stream.
         messages: its latest.
     """
 

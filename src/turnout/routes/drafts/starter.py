@@ -26,7 +26,7 @@ class Starter:
         name: of the route and of its files.
         source: as `source_of` gives it.
         sink: as `sink_of` gives it.
-        seen: what is known of the source's stream.
+        seen: known facts of the source's stream.
         taken: the subjects of the sink's stream, where they are known.
     """
 
@@ -41,11 +41,11 @@ class Starter:
         name = self.name
         return "\n".join(
             [
-                f"# `turnout check {name}.yaml` names every mistake, and with --connect asks the servers;",
+                f"# `turnout check {name}.yaml` names every mistake, and with --connect queries the servers;",
                 f"# `turnout test {name}.yaml` runs {name}.test.yaml; `turnout run {name}.yaml` runs the route.",
                 f"name: {_flow(name)}",
                 "",
-                "# Where records come from.",
+                "# Source of the records.",
                 _block({"source": from_environment(self.source) | self._start()}),
                 *self._value(),
                 "",
@@ -53,13 +53,13 @@ class Starter:
                 *self._transforms(),
                 *self._mappings(),
                 "",
-                "# Who wants what: stored subscriptions, and the value paths that their conditions may name.",
+                "# Stored subscriptions, and the value paths that their conditions may name.",
                 "# subscriptions: {store: 'sqlite:///subscriptions.db', metadata: {city: value.city}}",
                 "",
                 "# Where messages go.",
                 _block({"sink": from_environment(self.sink, self._sink_variable())}),
                 "",
-                "# What fails goes here, as it came, with the reason in headers. A stream has to take this subject.",
+                "# Failed records go here unchanged, with the reason in headers. A stream has to accept this subject.",
                 _block({"deadLetter": {"topic": f"dead.{name}"}, "errors": {"tolerance": "all"}}),
                 "",
             ]
@@ -69,17 +69,17 @@ class Starter:
         """Return the text of ``NAME.test.yaml``."""
         message = self.seen.example() or SampledMessage(self._topic(), b'{"n": 1}')
         record = {"topic": message.topic, **_content(message.value)}
-        cases = [{"name": "a record goes its way", "record": record, "expect": {"topic": self._mapped(message.topic)}}]
+        cases = [{"name": "a record is delivered", "record": record, "expect": {"topic": self._mapped(message.topic)}}]
         if self._format() != "raw":
             cut = {"topic": message.topic, "value": '{"cut'}
             expect = {"outcome": "dead_lettered", "stage": "VALUE_CONVERTER"}
-            cases.append({"name": "what is no JSON is set aside", "record": cut, "expect": expect})
+            cases.append({"name": "invalid JSON is dead-lettered", "record": cut, "expect": expect})
         lines = [
             f"# What {self.name}.yaml does with single records. `turnout test {self.name}.yaml` runs these without",
             "# Spark and servers; with --update it accepts what happens now.",
         ]
         if self.seen.messages:
-            lines.append("# The first record is one of the stream: make another of it if it is nobody else's business.")
+            lines.append("# The first record is one of the stream: replace it if it is confidential.")
         return "\n".join([*lines, _block({"cases": cases}), ""])
 
     def compose(self) -> str:
@@ -136,14 +136,14 @@ class Starter:
         if malformed and self._format() != "raw":
             yield f"# Of {len(self.seen.messages):,} records {malformed:,} are not JSON: such records are dead letters."
         if self._format() == "raw":
-            yield "# How values are decoded: not at all, as not all that were seen are JSON."
+            yield "# Decoding of values: none, as not all sampled ones are JSON."
             yield _block({"value": {"format": "raw"}})
         elif self._format() == "connect-json":
             yield "# What values are: JSON with its schema, as Connect's JsonConverter writes it."
             yield _block({"value": {"format": "connect-json"}})
         elif columns:
             yield f"# What values are, by {len(self.seen.messages):,} of the latest records. A field that is not listed"
-            yield "# is left out: add it; or take the schema away, and every field stays."
+            yield "# is left out: add it; or remove the schema, which keeps every field."
             wrapped = textwrap.wrap(columns, 110, break_long_words=False, break_on_hyphens=False)
             yield from ["value:", "  format: json", "  schema: >-", *(f"    {line}" for line in wrapped)]
         else:
@@ -163,7 +163,7 @@ class Starter:
         table = self._table()
         if table:
             yield ""
-            yield "# nats-server's subject mappings: the first that matches. What a route reads it may not publish to."
+            yield "# nats-server's subject mappings: the first match. A route may not publish to its source."
             yield _block({"mappings": table})
 
     def _table(self) -> dict[str, str]:
@@ -179,7 +179,7 @@ class Starter:
         return self.seen.subjects or (f"{str(self.source['stream']).lower()}.>",)
 
     def _prefix(self) -> str:
-        """The first token of what the sink's stream takes, or one that the source's stream does not have."""
+        """The first token of the sink's stream's subjects, or one that the source's stream does not have."""
         heads = [subject.removesuffix(".>") for subject in self.taken if subject.endswith(".>")]
         free = [head for head in (*heads, _PREFIX, f"{_PREFIX}-{self.name}") if self._is_free(head)]
         return free[0] if free else f"{_PREFIX}-{self.name}"

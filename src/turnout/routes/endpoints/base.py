@@ -1,4 +1,4 @@
-"""Base of sources and sinks, and what they tell the engine of their format."""
+"""Base of sources and sinks, with the properties of their format for the engine."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Endpoint(Part):
     """A source or a sink. Its fields are options of the Spark format of the same name, under the same name.
 
     Attributes:
-        format: what is at the other end.
+        format: format of the endpoint.
     """
 
     format: str
@@ -85,7 +85,7 @@ class Source(Endpoint):
 
     @property
     def pushes_down(self) -> bool:
-        """True if records that no subscription can want are left at the server."""
+        """True if records that no subscription can match are filtered at the server."""
         return False
 
     def message(self, position: str) -> tuple[str, int]:
@@ -125,7 +125,7 @@ class Sink(Endpoint):
     """False if a topic is a mere value, so that a message needs none and no topic is protected."""
 
     allow: list[Annotated[str, AfterValidator(check_pattern)]] | None = Field(
-        None, description="patterns of the destinations that may be reached; null for all that are not protected"
+        None, description="patterns of the permitted destinations; null for all that are not protected"
     )
     lineage: bool | None = Field(
         None, description="true: messages say by headers which route, revision and record they were made from"

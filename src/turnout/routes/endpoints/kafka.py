@@ -33,7 +33,7 @@ _CONNECTORS: Final = {
     "failOnDataLoss": "failOnDataLoss",
     "assign": "topics",
 }
-"""Options of Spark's connector → what stands for them."""
+"""Options of Spark's connector → the corresponding option."""
 
 
 class _Kafka(Endpoint):
@@ -86,7 +86,7 @@ class KafkaSource(_Kafka, Source):
     Attributes:
         end: where to stop, for a route that does all there is: latest, or offsets by topic and partition.
         max_records_per_trigger: the most offsets in a micro-batch.
-        fail_on_data_loss: fail when records that were to be read are gone (the default), or warn and go on.
+        fail_on_data_loss: fail if unread records were deleted (the default), or warn and continue.
     """
 
     topics: KafkaTopics = Field(None, description="topics to read")
@@ -96,7 +96,7 @@ class KafkaSource(_Kafka, Source):
     max_records_per_trigger: int | None = Field(None, gt=0)
     partitions: int | None = Field(None, gt=0, description="tasks that read at the same time, about")
     fail_on_data_loss: bool | None = None
-    poll_wait: int | None = Field(None, gt=0, description="seconds to wait for the next record before Spark is told")
+    poll_wait: int | None = Field(None, gt=0, description="seconds to wait for the next record")
 
     @model_validator(mode="after")
     def _one_choice(self) -> KafkaSource:

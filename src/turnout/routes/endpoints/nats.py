@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     class _Connecting(ConnectionSettings, Endpoint): ...
 
 else:
-    # A field of the model for each of the settings, with its type, its default and what is said of it.
+    # A field of the model for each of the settings, with its type, its default and its description.
     _Connecting = create_model(
         "_Connecting",
         __base__=Endpoint,
@@ -69,7 +69,7 @@ class NatsSource(_Nats, Source):
         filter_subject: only these subjects, wildcards allowed.
         max_records_per_trigger: the most sequences in a micro-batch, over all streams.
         max_bytes_per_trigger: the same in bytes, by the mean size of the stream's messages.
-        fail_on_data_loss: fail when messages that were to be read are gone (the default), or warn and go on.
+        fail_on_data_loss: fail if unread messages were deleted (the default), or warn and continue.
     """
 
     stream: StreamNames = Field(description="the name of the stream, or a list of names")
@@ -82,9 +82,10 @@ class NatsSource(_Nats, Source):
     partitions: int | None = Field(None, gt=0, description="tasks that read at the same time, at most")
     fail_on_data_loss: bool | None = None
     poll_wait: int | None = Field(None, gt=0, description="seconds to wait at the server for the next message")
-    ack_consumer: StreamName = Field(None, description="acknowledge what is committed, as this durable consumer")
+    ack_consumer: StreamName = Field(None, description="acknowledge committed messages, as this durable consumer")
     push_down: bool | None = Field(
-        None, description="true: leave records at the server whose subjects no subscription can want; false by default"
+        None,
+        description="true: filter records that no subscription can match at the server; false by default",
     )
 
     renamed: ClassVar[dict[str, str]] = {"start": "startingOffsets"}
@@ -101,13 +102,13 @@ class NatsSource(_Nats, Source):
 
     @property
     def pushes_down(self) -> bool:
-        """True if records that no subscription can want are left at the server."""
+        """True if records that no subscription can match are filtered at the server."""
         return bool(self.push_down)
 
     @model_validator(mode="after")
     def _push_down_fits(self) -> NatsSource:
         if self.push_down and self.ack_consumer is not None:
-            raise ValueError("pushDown and ackConsumer exclude each other: what is acknowledged is read by sequence")
+            raise ValueError("pushDown and ackConsumer exclude each other: acknowledged messages are read by sequence")
         return self
 
     @model_validator(mode="after")
@@ -128,11 +129,11 @@ class NatsSink(_Nats, Sink):
     stream: StreamName = Field(None, description="the stream that must take the messages; null for any")
     window: int | None = Field(None, gt=0, le=10_000, description="messages in flight per task")
     message_id: Literal["origin", "none"] | None = Field(
-        None, description="origin: an id from where the record came from, so that nothing is stored twice; none: no id"
+        None, description="origin: an id from the record's origin, so that nothing is stored twice; none: no id"
     )
 
     forward_headers: list[str] | None = Field(
-        None, description="names of headers that instruct the server and go on all the same: Nats-TTL"
+        None, description="names of headers that instruct the server and are forwarded nevertheless: Nats-TTL"
     )
 
     def options(self) -> dict[str, str]:

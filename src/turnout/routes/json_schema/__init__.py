@@ -1,4 +1,4 @@
-"""Route files as JSON Schema (draft 2020-12), for editors: made of the models and registries that read them."""
+"""Route files as JSON Schema (draft 2020-12), for editors: derived from the models and registries that read them."""
 
 from turnout.routes.json_schema.models import DIALECT, model_schema
 from turnout.routes.json_schema.route import route_schema

@@ -51,7 +51,7 @@ def _stage() -> JsonSchema:
         "type": "object",
         "required": ["type"],
         "properties": {
-            "name": {"description": "what the stage is called in errors and reports"},
+            "name": {"description": "name of the stage in errors and reports"},
             "type": {"description": "which transform", "enum": types},
             "predicate": {
                 "description": "which records the transform is for; of several all have to hold",

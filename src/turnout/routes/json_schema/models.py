@@ -25,7 +25,7 @@ JsonSchema: TypeAlias = dict[str, Any]
 def model_schema(model: type[BaseModel]) -> JsonSchema:
     """Return the schema of a model with the names used in files, with its parts under ``$defs``.
 
-    Numbers and switches may be texts, too: pydantic reads ``"100"``, and ``${NAME}`` stands for what it will be.
+    Numbers and switches may be texts, too: pydantic reads ``"100"``, and ``${NAME}`` is a placeholder.
     """
     schema: JsonSchema = _plain(model.model_json_schema(by_alias=True, schema_generator=_Generator))
     return schema
@@ -49,7 +49,7 @@ def _plain(schema: Any) -> Any:
 def when(name: str, values: list[str], then: JsonSchema) -> JsonSchema:
     """Return a rule for blocks in which *name* has one of these values.
 
-    Editors tell more of a rule that applies than of alternatives that all do not.
+    Editors report more for one rule that applies than for alternatives that do not.
     """
     condition = {"properties": {name: {"enum": values}}, "required": [name]}
     return {"if": condition, "then": then}
@@ -76,7 +76,7 @@ class _Generator(GenerateJsonSchema):
             when("format", [name for name in FORMATS if kind_of({"format": name}) == tag], self.generate_inner(choice))
             for tag, choice in schema["choices"].items()
         ]
-        formats = {"enum": list(FORMATS), "description": "what is at the other end"}
+        formats = {"enum": list(FORMATS), "description": "format of the endpoint"}
         return {"type": "object", "required": ["format"], "properties": {"format": formats}, "allOf": rules}
 
     def int_schema(self, schema: core_schema.IntSchema) -> JsonSchemaValue:

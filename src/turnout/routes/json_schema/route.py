@@ -25,7 +25,7 @@ def codec_definitions() -> JsonSchema:
         if kind.settings is not None:
             alike.setdefault(repr(kind.settings), []).append(kind.name)
     rules = [when("format", names, _settings(known[names[0]])) for names in alike.values()]
-    formats = {"enum": list(format_names()), "default": "raw", "description": "what the bytes are"}
+    formats = {"enum": list(format_names()), "default": "raw", "description": "format of the bytes"}
     return {"codec": {"type": "object", "properties": {"format": formats}, "allOf": [*rules, bare]}}
 
 
@@ -43,7 +43,7 @@ def _setting(setting: Setting) -> JsonSchema:
 
 
 _FIELDS: dict[str, JsonSchema] = {
-    "destination": {"type": "string", "description": "what the subject becomes: eu.{{wildcard(1)}}"},
+    "destination": {"type": "string", "description": "the new subject: eu.{{wildcard(1)}}"},
     "dest": {"type": "string", "description": "the same as destination"},
     "weight": {"type": ["string", "number"], "description": "its share: 40, or 40%"},
     "cluster": {"type": "string", "description": "the cluster that it is for; the default destinations without it"},
@@ -53,7 +53,7 @@ _FIELDS: dict[str, JsonSchema] = {
 def mappings_schema() -> JsonSchema:
     """The forms: source subjects with destinations, or the name of a nats-server configuration file."""
     target = {"$ref": "#/$defs/destination"}
-    text = {"type": "string", "description": "what the subject becomes"}
+    text = {"type": "string", "description": "the new subject"}
     return {
         "description": "nats-server's subject mappings (ADR-30): the first source that matches decides",
         "anyOf": [

@@ -68,14 +68,14 @@ class ServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def LockCreate(self, request, context):
-        """Stop Create of this pair, so that it can be removed once nobody uses it. UNAVAILABLE if it is locked already.
+        """Stop Create of this pair, so that it can be removed once it is unused. UNAVAILABLE if it is locked already.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def UnlockCreate(self, request, context):
-        """Allow Create of this pair again; unlocking what is not locked changes nothing.
+        """Allow Create of this pair again; unlocking an unlocked pair changes nothing.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

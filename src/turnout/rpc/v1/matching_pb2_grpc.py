@@ -68,21 +68,21 @@ class MatchingServicer:
         raise NotImplementedError('Method not implemented!')
 
     def MatchStream(self, request_iterator, context):
-        """The same for a stream of messages; answers come in the order of the requests.
+        """The same for a stream of messages; answers are in the order of the requests.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Explain(self, request, context):
-        """Why one subscription does or does not want a message, down to each leaf.
+        """Why one subscription does or does not match a message, down to each leaf.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Watch(self, request, context):
-        """Changes from a revision on, as they happen, until the caller goes away.
+        """Changes from a revision on, as they happen, until the caller disconnects.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -300,7 +300,7 @@ class StorageServicer:
         raise NotImplementedError('Method not implemented!')
 
     def DeleteMany(self, request_iterator, context):
-        """Delete all of them or none, as one change; NOT_FOUND where one is not there. An id may come several times.
+        """Delete all of them or none, as one change; NOT_FOUND where one is missing. An id may occur several times.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -335,14 +335,14 @@ class StorageServicer:
         raise NotImplementedError('Method not implemented!')
 
     def GetPast(self, request, context):
-        """What there was at a revision, in the order of ids, in parts; OUT_OF_RANGE where the store does not remember it.
+        """The subscriptions at a revision, in the order of ids, in parts; OUT_OF_RANGE where the store does not remember it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetBirths(self, request, context):
-        """When the versions of the subscriptions that are there came to be, in parts.
+        """Creation times of the current versions of the subscriptions, in parts.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -106,7 +106,7 @@ class ServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Update(self, request, context):
-        """turnout: replace one subscription by a new version; the id stays. NOT_FOUND where there is none, ABORTED where it is
+        """turnout: replace one subscription by a new version with the same id. NOT_FOUND where there is none, ABORTED where it is
         not at the expected revision.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

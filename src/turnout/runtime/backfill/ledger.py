@@ -55,12 +55,12 @@ class Missed:
 
     @property
     def waits(self) -> bool:
-        """True if nothing can be done before somebody enables the subscription."""
+        """True if the subscription is disabled, so that nothing can be delivered."""
         return self.live is None and self.next is not None
 
     @property
     def is_open(self) -> bool:
-        """True if a bound depends on the revisions that come into use."""
+        """True if a bound depends on the revisions in use later."""
         return (self.next is None and self.paused is not None) or (self.until is None and self.live is not None)
 
 
@@ -99,7 +99,7 @@ class BackfillLedger:
                 self._database.close()
                 self._database = None
 
-    # What a run sees
+    # Queries of a run
 
     def see_all(self, subscriptions: Iterable[Subscription]) -> None:
         """Note what these versions miss, and forget all other subscriptions."""
@@ -116,7 +116,7 @@ class BackfillLedger:
             self._note(created, (known & {*changes.deleted_ids}) - {one.id for one in created})
 
     def _known(self) -> set[str]:
-        """Return the ids of which something is noted."""
+        """Return the ids with entries."""
         return {*self._starts, *(row.id for row in self._missed.values())}
 
     def _note(self, versions: Collection[Subscription], gone: Collection[str]) -> None:
@@ -171,7 +171,7 @@ class BackfillLedger:
         self._missed[number] = _missed(*row)
 
     def turned(self, revision: int, position: int) -> None:
-        """Note that an open split matches with a revision from a position on, as long as a range waits for it."""
+        """Record that an open split matches with a revision from a position on, while a range waits for it."""
         with self._lock:
             if any(row.is_open for row in self._missed.values()):
                 self._execute("INSERT OR IGNORE INTO turns VALUES (?, ?)", revision, position)
@@ -188,7 +188,7 @@ class BackfillLedger:
     def set_bounds(
         self, number: int, following: Mapping[str, int] | None = None, until: Mapping[str, int] | None = None
     ) -> None:
-        """Note where a range begins and where it ends; what is None is not known, and what is noted already stays."""
+        """Record the bounds of a range; None is unknown, and recorded bounds are kept."""
         with self._lock:
             if number in self._missed:
                 bounds = [None if bound is None else json.dumps(dict(bound)) for bound in (following, until)]
@@ -230,7 +230,7 @@ class BackfillLedger:
 
 
 def _relevant(versions: Iterable[Subscription], known: Collection[str]) -> list[Subscription]:
-    """Return the versions that miss something, or of which something is noted."""
+    """Return the versions that miss records, or have entries."""
     return [one for one in versions if one.start is not None or one.keep or one.id in known]
 
 

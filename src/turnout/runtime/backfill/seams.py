@@ -23,7 +23,7 @@ Positions = dict[str, int]
 
 @dataclass(frozen=True, slots=True)
 class _Planned:
-    """Offset of a micro-batch: its end, what it says of its own beginning, and the revision.
+    """Offset of a micro-batch: its end, its recorded beginning, and the revision.
 
     The end of an open split is its beginning.
     """
@@ -37,7 +37,7 @@ def seam_of(checkpoint: Path, revision: int, turns: Mapping[int, int]) -> Positi
     """Return the position from which on a revision, or a later one, is in use; None if it is not yet.
 
     The checkpoint has the last hundred micro-batches. Of a revision that came into use before them, it is the end of
-    the first of these: later than it was, so that what is delivered up to it may be delivered twice, and none is lost.
+    the first of these: later than the actual one, so that records up to it may be delivered twice, and none is lost.
 
     Args:
         checkpoint: its folder.

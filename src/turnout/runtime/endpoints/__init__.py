@@ -1,6 +1,7 @@
-"""Adapters of endpoint formats: everything that a format's servers are asked for without Spark.
+"""Adapters of endpoint formats: all requests to a format's servers without Spark.
 
-A format registers its adapter in `turnout.routes.endpoints.formats`; other modules ask `adapter_of` and know no format.
+A format registers its adapter in `turnout.routes.endpoints.formats`; other modules call `adapter_of` and know no
+format.
 """
 
 from __future__ import annotations

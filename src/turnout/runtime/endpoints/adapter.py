@@ -1,4 +1,4 @@
-"""Interface of the adapters: what may be asked of an endpoint; the defaults are those of a format that has nothing."""
+"""Interface of the adapters: operations on an endpoint; the defaults suit a format without servers."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ class SourceSession(Protocol):
 
         Raises:
             StreamError: a stream does not exist.
-            ConnectionLostError: the server has gone.
+            ConnectionLostError: the connection is lost.
         """
 
     def age(self, stream: str, sequence: int, now: float) -> float | None:
         """Return the seconds since the first message with at least *sequence*; None if none may be read.
 
         Raises:
-            ConnectionLostError: the server has gone.
+            ConnectionLostError: the connection is lost.
         """
 
 
@@ -65,14 +65,14 @@ class SourceHistory(Protocol):
 
     @property
     def streams(self) -> Sequence[str]:
-        """Names of what has sequences, or offsets, of its own."""
+        """Names of the streams or partitions, each with its own sequences or offsets."""
 
     def bounds(self, stream: str) -> StreamEnd:
         """Return the bounds of a stream now.
 
         Raises:
             StreamError: it does not exist.
-            ConnectionLostError: the server has gone.
+            ConnectionLostError: the connection is lost.
         """
 
     def resolve(self, stream: str, position: StreamPosition) -> int:
@@ -81,7 +81,7 @@ class SourceHistory(Protocol):
         Raises:
             ConfigError: it means none there.
             StreamError: the stream does not exist.
-            ConnectionLostError: the server has gone.
+            ConnectionLostError: the connection is lost.
         """
 
     def read(self, stream: str, start: int, end: int) -> Iterator[ArrowBatch]:
@@ -89,7 +89,7 @@ class SourceHistory(Protocol):
 
         Raises:
             StreamError: the stream does not exist, or may not be read.
-            ConnectionLostError: the server has gone.
+            ConnectionLostError: the connection is lost.
         """
 
     def count(self, stream: str, start: int, end: int, filters: Sequence[str]) -> int:
@@ -97,7 +97,7 @@ class SourceHistory(Protocol):
 
         Raises:
             StreamError: the stream does not exist.
-            ConnectionLostError: the server has gone.
+            ConnectionLostError: the connection is lost.
         """
 
     def wait(self, positions: Mapping[str, int], stop: Event) -> None:
@@ -121,7 +121,7 @@ class EndpointProbe:
     """Word for what `streams` names."""
 
     def reach(self) -> str:
-        """Contact a server, and return what was found.
+        """Contact a server, and return a report.
 
         Raises:
             TurnoutError: no server can be reached, or it refuses the credentials.
@@ -132,7 +132,7 @@ class EndpointProbe:
         """Return the names of the streams, or topics, of the source whose latest records can be read; none by default.
 
         Raises:
-            TurnoutError: the server cannot be asked.
+            TurnoutError: the server cannot be queried.
         """
         return ()
 
@@ -152,7 +152,7 @@ class EndpointProbe:
         """Yield more checks of a sink that can be reached, each with its name; none by default.
 
         Args:
-            topics: of the messages for it.
+            topics: topics of its messages.
         """
         yield from ()
 
@@ -226,7 +226,7 @@ class EndpointAdapter:
 
     @property
     def fixed_start(self) -> str | None:
-        """Reason that the source cannot be told where to begin; None if it can."""
+        """Reason that the source's position cannot be set; None if it can."""
         return None
 
     def checked_start(self, start: Start) -> Start:
@@ -267,7 +267,7 @@ class EndpointAdapter:
     # Streams of a source
 
     reports_ends: ClassVar[bool] = False
-    """True if a `session` can say how far the source goes."""
+    """True if a `session` can report the end of the source."""
 
     def session(self) -> AbstractContextManager[SourceSession]:
         """Open a connection with short timeouts, as a caller waits for the answer.
@@ -319,7 +319,7 @@ class EndpointAdapter:
         Raises:
             ConfigError: only Spark can write to this sink.
             StreamError: a server takes no messages at all.
-            ConnectionLostError: a server does not come back in time.
+            ConnectionLostError: no reconnection in time.
         """
         problem = f"is {self.endpoint.format}: messages go from this process to sinks of format nats or kafka alone"
         raise ConfigError([Mistake(f"sinks.{name}" if name else "sink", problem)])
@@ -328,7 +328,7 @@ class EndpointAdapter:
         """Return the topics and patterns of topics that the servers store; None if that is unknown.
 
         Raises:
-            TurnoutError: a server cannot be asked.
+            TurnoutError: a server cannot be queried.
         """
         return None
 

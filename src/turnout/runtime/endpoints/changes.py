@@ -18,8 +18,8 @@ class Change:
     """Difference between two versions of a route.
 
     Attributes:
-        change: what was changed, by its path in the file.
-        verdict: whether the new version can go on from the checkpoint of the old one.
+        change: the changed setting, by its path in the file.
+        verdict: whether the new version can continue from the checkpoint of the old one.
         reason: why, in a sentence.
     """
 
@@ -71,6 +71,6 @@ def other_changes(old: Endpoint, new: Endpoint, handled: Collection[str]) -> Ite
             reason = "it has an effect where there is no checkpoint; reset the offsets to go elsewhere"
             yield safe_change("source.start", reason)
         elif is_secret(name):
-            yield safe_change(f"source.{name}", "who reads does not change what is read")
+            yield safe_change(f"source.{name}", "the reader does not affect the records")
         else:
             yield safe_change(f"source.{name}", "it changes how the source is read, and not where")

@@ -66,7 +66,7 @@ class _FolderProbe(EndpointProbe):
     def reach(self) -> str:
         path = self._path
         if "://" in path and not path.startswith("file://"):
-            return f"{path} was not looked at: it is not on this machine"
+            return f"{path} was not checked: it is not on this machine"
         folder = Path(path.removeprefix("file://")).absolute()
         writes = self._right == os.W_OK
         if writes:

@@ -68,7 +68,7 @@ class KafkaHistory:
         return position[stream]
 
     def read(self, stream: str, start: int, end: int) -> Iterator[ArrowBatch]:
-        """Yield the records of a range; what has been removed by now is left out."""
+        """Yield the records of a range; removed ones are left out."""
         span = PartitionRange(*self._partition(stream), start, end)
         yield from RangeReader(self._client, span, fail_on_data_loss=False).batches()
 
@@ -76,7 +76,7 @@ class KafkaHistory:
         """Return the record at an offset.
 
         Raises:
-            StreamError: there is none, with the reason as far as it can be told.
+            StreamError: there is none, with the reason if known.
         """
         bounds = self.bounds(stream)
         if not bounds.first <= offset < bounds.next:
@@ -92,7 +92,7 @@ class KafkaHistory:
         """Return the number of offsets, as brokers do not count: compaction and transactions leave some without."""
         return max(0, end - start)
 
-    def wait(self, positions: Mapping[str, int], stop: Event) -> None:  # noqa: ARG002 - brokers would be asked by reads
+    def wait(self, positions: Mapping[str, int], stop: Event) -> None:  # noqa: ARG002 - would be a read from the brokers
         """Wait for a moment."""
         stop.wait(_WAIT_SECONDS)
 

@@ -79,7 +79,7 @@ class KafkaProbe(EndpointProbe):
 
     def _topics_exist(self, topics: Sequence[str]) -> str:
         if not topics:
-            return "there is no topic to ask for: no record was sampled"
+            return "there is no topic to check: no record was sampled"
         found = self._open.existing(topics)
         missing = [topic for topic in topics if topic not in found]
         if not missing:
@@ -87,7 +87,7 @@ class KafkaProbe(EndpointProbe):
         creates = self._open.creates_topics()
         if creates is False:
             raise StreamError(f"{shown_topics(missing)}: no such topic, and brokers create none", code=_NOT_FOUND)
-        how = "brokers create them" if creates else "whether brokers create them could not be asked"
+        how = "brokers create them" if creates else "the brokers did not report whether they create them"
         return f"{shown_topics(missing)}: not there yet; {how}"
 
     def _may_write(self, topics: Sequence[str]) -> str:
@@ -96,4 +96,4 @@ class KafkaProbe(EndpointProbe):
         if refused:
             raise StreamError(f"the user may not write to {shown_topics(refused)}", code=_DENIED)
         known = [name for name, info in found.items() if info.writable is not None]
-        return f"{len(known):,} topics may be written to" if known else "no topic to ask for"
+        return f"{len(known):,} topics may be written to" if known else "no topic to check"

@@ -109,7 +109,7 @@ class NatsAdapter(EndpointAdapter):
     def fixed_start(self) -> str | None:
         """Reason that a consumer which acknowledges determines the start."""
         consumer = self._source.ack_consumer
-        return None if consumer is None else f"the consumer {consumer} knows where to go on"
+        return None if consumer is None else f"the consumer {consumer} has its own position"
 
     def checked_start(self, start: Start) -> Start:
         """Return the start position if the streams can be read from there.
@@ -151,7 +151,7 @@ class NatsAdapter(EndpointAdapter):
             reason = f"the checkpoint holds the place in {', '.join(removed)}, which would be forgotten"
             yield unsafe_change("source.stream", reason)
         if added and not removed:
-            reason = f"{', '.join(added)} begins at {new.start}; the others go on where they are"
+            reason = f"{', '.join(added)} begins at {new.start}; the others continue"
             yield safe_change("source.stream", reason)
         if old.filters != new.filters:
             reason = "the place is a sequence: the filter holds for messages behind it"

@@ -33,7 +33,7 @@ class NatsHistory:
         self._connection = connection
         self.streams = streams
         self._filters = filters
-        # Whoever only looks must be no consumer of those that count.
+        # An observer must not be one of the consumers that count.
         self._strategies = {name: observer_strategy(state_of(connection, name)) for name in streams}
 
     def bounds(self, stream: str) -> StreamEnd:
@@ -56,7 +56,7 @@ class NatsHistory:
         exact = count_exactly(self._connection, stream, start, end, filters)
         if exact is not None:
             return exact
-        # So much arrives or goes at this moment that there is no exact number, or to count would take a consumer in
+        # Too many messages arrive or are deleted now for an exact number, or counting would take a consumer in
         # a stream that counts its consumers; it is shown, and nothing more.
         if state_of(self._connection, stream).consumed:
             return end - start

@@ -107,7 +107,7 @@ class NatsProbe(EndpointProbe):
         """Return the subjects that a stream captures; the messages of a mirror have other subjects.
 
         Raises:
-            TurnoutError: the stream is not there, or may not be asked for.
+            TurnoutError: the stream does not exist, or access is denied.
         """
         return list(self._info(stream)["config"].get("subjects") or ())
 
@@ -161,13 +161,13 @@ class NatsProbe(EndpointProbe):
         except StreamError as failure:
             if failure.code != _DENIED:
                 raise
-            return f"could not be asked: {failure}"
+            return f"could not be checked: {failure}"
         lost = [topic for topic, names in owners.items() if not names or (stream is not None and stream not in names)]
         if lost:
             whose = "no stream" if stream is None else f"not the stream {stream}"
             raise StreamError(f"{shown_topics(lost)}: {whose} takes messages there", code=_NOT_FOUND)
         if not owners:
-            return "there is no topic to ask for: no record was sampled"
+            return "there is no topic to check: no record was sampled"
         streams = sorted({name for names in owners.values() for name in names})
         return f"{len(owners):,} topics of the sample and the dead letters belong to {shown_topics(streams)}"
 
@@ -184,13 +184,13 @@ class NatsProbe(EndpointProbe):
             response = self._open.request("$SYS.REQ.USER.INFO", timeout=self.seconds)
             user = json.loads(response.payload or b"{}").get("data", {})
         except (StreamError, ConnectionLostError) as failure:
-            return f"could not be asked: {failure}"
+            return f"could not be checked: {failure}"
         publish = (user.get("permissions") or {}).get("publish") or {}
         refused = [topic for topic in topics if not _allowed(topic, publish)]
         if refused:
             problem = f"the user {user.get('user', '')!r} may not publish to {shown_topics(refused)}"
             raise StreamError(problem, code=_DENIED)
-        return f"{len(topics):,} topics may be published to" if topics else "no topic to ask for"
+        return f"{len(topics):,} topics may be published to" if topics else "no topic to check"
 
 
 def _allowed(topic: str, permissions: JsonMapping) -> bool:

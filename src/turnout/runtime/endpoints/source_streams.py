@@ -18,8 +18,8 @@ class SourceStreams:
     """The streams that a route reads.
 
     Attributes:
-        subjects: patterns of what is read of them.
-        created: stream → when it was created, which tells it from others of its name.
+        subjects: patterns of the subjects read from them.
+        created: stream → creation time, which distinguishes it from others of its name.
     """
 
     subjects: tuple[str, ...] = ()

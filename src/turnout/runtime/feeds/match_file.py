@@ -25,7 +25,7 @@ _HEAD: Final = struct.Struct("<8sQQQQ")
 """Magic, base of the first sequences, entries, matches, bytes of differences."""
 
 _RUN: Final = 512
-"""Matches in one run: what is decoded, at most, before the first match of a page."""
+"""Matches in one run: maximum number to decode before the first match of a page."""
 
 _MOST_SPAN: Final = (1 << 32) - 1
 """Difference of the sequences in one file: first sequences are stored as 32 bits above the base."""
@@ -80,7 +80,7 @@ def encode(matches: Matches) -> bytes:
     differences = np.diff(sequences, prepend=0)[~is_entry].astype(np.uint64)
     lengths = _lengths(differences)
     ends = np.concatenate([[0], np.cumsum(lengths)])
-    # Of the matches before an entry, those that are not entries themselves have a difference.
+    # Matches before an entry that are not entries themselves have a difference.
     starts = ends[entries - np.arange(len(entries))]
     data = _varints(differences, lengths)
     return b"".join(

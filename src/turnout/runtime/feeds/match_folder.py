@@ -39,7 +39,7 @@ _log = logging.getLogger(__name__)
 
 
 def hash_of(subscription_id: str) -> int:
-    """Return the 64-bit number that stands for a subscription in files of matches."""
+    """Return the 64-bit number of a subscription in files of matches."""
     return xxhash.xxh3_64_intdigest(subscription_id.encode())
 
 
@@ -66,7 +66,7 @@ class MatchPart:
 
     @classmethod
     def named(cls, name: str) -> MatchPart | None:
-        """Return the part that a file name stands for; None for other files."""
+        """Return the part that a file name denotes; None for other files."""
         found = _NAME.fullmatch(name)
         if found is None:
             return None
@@ -116,7 +116,7 @@ class MatchFolder:
             stream: whose sequences.
             subscription: the hash of its id.
             after: the page begins behind this sequence.
-            until: the page ends before this sequence: what the route has committed.
+            until: the page ends before this sequence, the route's committed position.
             limit: number of sequences.
 
         Raises:
@@ -161,7 +161,7 @@ class MatchFolder:
         """
         parts = [part for part in self.parts(stream) if part.end <= until]
         for part in _covered(parts):
-            # A merge was interrupted before it could remove what it had merged.
+            # A merge was interrupted before it could remove its inputs.
             self._remove(part)
             return True
         group = next((group for group in _groups(parts) if self._count(group) <= _MOST_MATCHES), None)
@@ -192,7 +192,7 @@ class MatchFolder:
 
 
 def _covered(parts: list[MatchPart]) -> Iterator[MatchPart]:
-    """Yield the parts that lie inside a part of a higher level."""
+    """Yield the parts that are inside a part of a higher level."""
     widest: MatchPart | None = None
     for part in sorted(parts, key=lambda part: (part.start, -part.end, -part.level)):
         if widest is not None and part.end <= widest.end and part.level < widest.level:

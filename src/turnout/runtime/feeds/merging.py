@@ -1,4 +1,4 @@
-"""Background maintenance of a run's matches: merges small files, and removes what the stream no longer holds."""
+"""Background maintenance of a run's matches: merges small files, and removes those of deleted records."""
 
 from __future__ import annotations
 
@@ -54,10 +54,10 @@ class FeedMerging:
                 _log.warning("route %s: its matches are not merged now: %s", self._route.name, failure)
 
     def maintain(self) -> None:
-        """Remove the files of records that are gone, and merge until nothing is left to merge.
+        """Remove the files of deleted records, and merge until nothing is left to merge.
 
         Raises:
-            TurnoutError: the server cannot be asked, or a file is damaged.
+            TurnoutError: the server cannot be queried, or a file is damaged.
             OSError: files cannot be written.
         """
         (stream,) = self._route.source.streams

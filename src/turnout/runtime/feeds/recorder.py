@@ -41,7 +41,7 @@ class MatchRecorder:
         return np.array([known[number] for number in numbers.tolist()], np.uint64)[codes]
 
     def store(self, stream: str, start: int, end: int) -> None:
-        """Store what was collected as the matches of a part of the stream.
+        """Store the collected matches of a part of the stream.
 
         Args:
             stream: whose positions.

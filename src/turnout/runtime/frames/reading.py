@@ -25,7 +25,7 @@ def blocks_of(column: pa.Array, schema: Schema | None) -> tuple[list[Block], dic
 
     Args:
         column: an Arrow array of the Spark type of *schema*.
-        schema: what `turnout.spark.frames.columns.schema_of` says of the column; None for a VARIANT.
+        schema: result of `turnout.spark.frames.columns.schema_of` for the column; None for a VARIANT.
     """
     column = whole(column)
     if column.null_count == len(column):
@@ -130,7 +130,7 @@ def _texts(column: pa.Array) -> list[str | None]:
     try:
         return column.to_pylist()  # type: ignore[no-any-return]
     except UnicodeDecodeError:
-        # Spark's strings need not be UTF-8; Java reads what is not as a replacement character.
+        # Spark's strings need not be UTF-8; Java reads invalid bytes as replacement characters.
         raw = column.cast(pa.large_binary() if pa.types.is_large_string(column.type) else pa.binary())
         return [None if text is None else text.decode("utf-8", "replace") for text in raw.to_pylist()]
 
@@ -149,7 +149,7 @@ def _arrays(column: pa.Array, schema: Schema) -> list[object]:
 
 
 def _maps(column: pa.Array, schema: Schema) -> list[object]:
-    # A map is a list of its entries; as such it can be flattened, which leaves out what stands behind nulls.
+    # A map is a list of its entries; flattening it leaves out the entries behind nulls.
     entries = column.cast(pa.list_(column.type.field(0))) if column.null_count or column.offset else column
     if entries is column:
         keys, items = column.keys, column.items

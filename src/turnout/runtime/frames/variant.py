@@ -148,7 +148,7 @@ def encode(value: DynamicValue, schema: Schema | None = None) -> tuple[bytes, by
     A map whose keys are not all strings is an array of pairs, as JsonConverter writes it.
 
     Raises:
-        RecordError: for what a variant cannot hold: numbers of more than 38 digits, dates out of its range.
+        RecordError: unsupported by variants: numbers of more than 38 digits, dates out of its range.
     """
     writer = _Writer()
     try:

@@ -21,7 +21,7 @@ from turnout.runtime.frames.variant import encode
 VARIANT: Final = pa.struct(
     [
         pa.field("value", pa.binary(), nullable=False),
-        # By this mark PySpark tells a variant from a struct.
+        # This mark distinguishes a variant from a struct in PySpark.
         pa.field("metadata", pa.binary(), nullable=False, metadata={b"variant": b"true"}),
     ]
 )
@@ -78,7 +78,7 @@ class Written:
 
     @classmethod
     def of(cls, blocks: Iterable[Block], schema: Schema | None) -> Written:
-        """The values of *blocks*, none of which have a row in common.
+        """The values of *blocks*, which have no row in common.
 
         Args:
             blocks: of one side of a batch.

@@ -37,7 +37,7 @@ class IndexLocation:
 
     Attributes:
         folder: on the driver's host.
-        mark: what the folder's mark says, so that a folder of the same name on another host is not taken for it.
+        mark: text of the folder's mark, so that a folder of the same name on another host is not taken for it.
         url: where `turnout.runtime.index.server` gives its files to other hosts; None where there are none.
     """
 

@@ -27,11 +27,11 @@ class Revisions:
 
     Args:
         url: the store.
-        pinned: what to match with in place of what the store holds, and whatever happens to it; it is not opened then.
+        pinned: subscriptions to match with instead of the store's, whatever its changes; the store is not opened then.
         folder: for the index of this run alone.
         lasting: whether the latest revisions stay when the run ends, however it ends: a micro-batch that the next run
             does again is then matched with the revision that it was begun with.
-        filters: gives the subjects that subscriptions can want; None where that is not asked for.
+        filters: returns the subjects that subscriptions can match; None if not needed.
         ledger: sees each version of a subscription before it is matched with; None where nothing is backfilled.
 
     Raises:
@@ -104,7 +104,7 @@ class Revisions:
             return revision
         nearest = self.newest()
         _log.warning(
-            "subscriptions of revision %d are not kept any more: the micro-batch that was begun with them is matched"
+            "subscriptions of revision %d are no longer kept: the micro-batch that was begun with them is matched"
             " with revision %d",
             revision,
             nearest,
@@ -128,7 +128,7 @@ class Revisions:
         """Choose the index's anchors by their rarity in a sample of messages.
 
         Args:
-            sample: gives the metadata of some under the keys that conditions look at.
+            sample: returns the metadata of some under the keys that conditions test.
         """
         metadata = sample(Index.open(self.folder, self._newest).keys)
         if metadata:

@@ -47,8 +47,8 @@ class IndexServer:
     """Serves five paths to clients that have the token.
 
     ``/TOKEN/newest`` and ``/TOKEN/usable/REVISION`` give the number of a revision, ``/TOKEN/filters/REVISION`` the
-    subjects that it can want, ``/TOKEN/REVISION`` the names and sizes of its files, and ``/TOKEN/REVISION/NAME`` one of
-    them. ``PUT /TOKEN/matches/NAME`` stores a file of matches beside the index. Nothing but these files is read or
+    subjects that it can match, ``/TOKEN/REVISION`` the names and sizes of its files, and ``/TOKEN/REVISION/NAME`` one
+    of them. ``PUT /TOKEN/matches/NAME`` stores a file of matches beside the index. Nothing but these files is read or
     written.
 
     Args:

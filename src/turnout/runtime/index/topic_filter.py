@@ -49,7 +49,7 @@ class WantedSubjects:
         self._newest: tuple[str, ...] | None = None
         self._known: dict[int, tuple[str, ...] | None] = {}
 
-    # What an index asks of a store
+    # Interface of a store
 
     def snapshot(self) -> Snapshot:
         """Return all subscriptions with their revision."""
@@ -57,7 +57,7 @@ class WantedSubjects:
         if self._revision is None:
             self._begin(snapshot.subscriptions)
             self._revision = snapshot.revision
-        # A later one is of an index that is built anew beside the one in use: that goes on by changes.
+        # A later one belongs to an index that is rebuilt while the one in use is updated by changes.
         return snapshot
 
     def changes(self, since: int) -> Changes:
@@ -115,14 +115,14 @@ class WantedSubjects:
             self._newest, self._stale = filters, False
         self._known[revision] = self._newest
         text = json.dumps({"route": self._filters.digest, "filters": self._newest})
-        # A damaged file means all that the source reads.
+        # A damaged file means all subjects of the source.
         replace_file(self._file(revision), text, fsync=False)
         for old in sorted(self._known)[:-_CACHED_REVISIONS]:
             del self._known[old]
         self._forget()
 
     def of(self, revision: int) -> tuple[str, ...] | None:
-        """Return the filters of a revision; None for all that the source reads, also if they are no longer known."""
+        """Return the filters of a revision; None for all subjects of the source, also if they are no longer known."""
         if revision in self._known:
             return self._known[revision]
         with suppress(OSError, ValueError, KeyError, TypeError):
@@ -142,8 +142,8 @@ class WantedSubjects:
 
 def _in_words(filters: tuple[str, ...] | None) -> str:
     if filters is None:
-        return "any subject of the source can be wanted, and all are read"
+        return "any subject of the source can match, and all are read"
     shown = ", ".join(filters[:_SHOWN_TOPICS]) + (
         f" and {len(filters) - _SHOWN_TOPICS} more" if len(filters) > _SHOWN_TOPICS else ""
     )
-    return f"read are {shown}" if filters else "no subject can be wanted, and none is read"
+    return f"read are {shown}" if filters else "no subject can match, and none is read"

@@ -1,4 +1,4 @@
-"""Client of the driver's ledger of open splits: what the source asks, and what a task reports."""
+"""Client of the driver's ledger of open splits: the source's requests, and the tasks' reports."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TIMEOUT_SECONDS = 60.0
 
 
 def ask_plan(address: str, number: int | None) -> Plan:
-    """Ask the driver for what the next offset needs; see `turnout.runtime.open_splits.ledger.OpenSplits.plan`.
+    """Request the plan of the next offset from the driver; see `turnout.runtime.open_splits.ledger.OpenSplits.plan`.
 
     Raises:
         ConnectionLostError: it does not answer.
@@ -37,7 +37,7 @@ class OpenSession:
     Attributes:
         socket: becomes readable when the driver has something to say.
         revision: the newest revision of the subscriptions that the driver has named.
-        closing: whether the driver wants the split closed.
+        closing: whether the driver requires the split to close.
         seconds: how long it may stay open.
 
     Raises:
@@ -78,7 +78,7 @@ class OpenSession:
         return lines[0]
 
     def begin(self, number: int, start: int, revision: int | None) -> OpenProgress:
-        """Take a split, and return where to begin and what was counted before.
+        """Take a split, and return its first position and its earlier counts.
 
         Raises:
             ConnectionLostError: the driver does not answer.
@@ -92,7 +92,7 @@ class OpenSession:
         """Say that the task is ready for the next record.
 
         Raises:
-            ConnectionLostError: the driver is gone.
+            ConnectionLostError: the driver has ended.
         """
         self._send({"reads": True})
 
@@ -100,12 +100,12 @@ class OpenSession:
         """Have the progress recorded.
 
         Args:
-            progress: what is done and counted.
+            progress: position and counts.
             wait: return only when it is recorded.
             final: end the split with it; implies *wait*.
 
         Raises:
-            ConnectionLostError: the driver is gone, or another task has the split.
+            ConnectionLostError: the driver has ended, or another task has the split.
             RunError: the driver cannot write, as on a full disk.
         """
         self._send({"progress": progress.as_dict(), "final": final})
@@ -115,10 +115,10 @@ class OpenSession:
             self._take_lines()
 
     def listen(self) -> None:
-        """Take in what the driver has said, without waiting.
+        """Process the driver's messages, without waiting.
 
         Raises:
-            ConnectionLostError: the driver is gone, or another task has the split.
+            ConnectionLostError: the driver has ended, or another task has the split.
             RunError: as `record`.
         """
         self.socket.setblocking(False)

@@ -1,4 +1,4 @@
-"""Open splits of one run, as the driver knows them: who reads which, how far it is, and when it is to end."""
+"""Open splits of one run in the driver: the reading task, the position and the end of each."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Attempt:
     Attributes:
         number: of the split.
         serial: of the attempt in this run.
-        progress: where to begin, and what was counted before.
+        progress: first position, and earlier counts.
         seconds: how long the split may stay open; 0 ends it at once.
     """
 
@@ -120,14 +120,14 @@ class OpenSplits:
     # The source
 
     def plan(self, number: int | None) -> Plan:
-        """Return what the source needs to know for its next offset.
+        """Return the plan for the source's next offset.
 
         Args:
             number: of the open split that the last offset names; None if it names none.
         """
         known = None if number is None else self._folder.read(number)
         if number is None:
-            # Micro-batches with an end lie between: they are no gap.
+            # Micro-batches with an end are between: they are no gap.
             self._ended_at = None
         highest = max([number or 0, *self._folder.numbers()])
         return Plan(None if known is None else known.next, highest + 1, self.seconds > 0)
@@ -162,7 +162,7 @@ class OpenSplits:
 
         Args:
             attempt: of the task that reports.
-            progress: what it has reached.
+            progress: its progress.
             final: whether the task ends the split with it.
 
         Raises:
@@ -194,7 +194,7 @@ class OpenSplits:
                 self.seconds = open_seconds(self.gap) if self.seconds > 0 else 0.0
 
     def holds(self, attempt: Attempt) -> bool:
-        """Return True as long as the attempt may go on."""
+        """Return True as long as the attempt may continue."""
         with self._lock:
             return self._holds(attempt)
 
@@ -217,7 +217,7 @@ class OpenSplits:
         self.seconds = FIRST_SECONDS
 
     def close(self) -> None:
-        """Have the open splits closed, and none opened any more."""
+        """Have the open splits closed, and no new ones opened."""
         with self._lock:
             self.seconds = 0.0
 
@@ -233,7 +233,7 @@ class OpenSplits:
             return {number: counts - self._told.get(number, Counts()) for number, counts in self._counts.items()}
 
     def committed(self, number: int, counts: Counts) -> Counts:
-        """Forget a committed split, and return its counts without those that an earlier run has reported."""
+        """Remove a committed split, and return its counts without those that an earlier run has reported."""
         with self._lock:
             self._counts.pop(number, None)
             return counts - self._told.pop(number, Counts())

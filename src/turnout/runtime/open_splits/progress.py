@@ -21,7 +21,7 @@ FOLDER: Final = "open"
 """The folder in a checkpoint."""
 
 PROCESS: Final = secrets.token_hex(8)
-"""Mark of this process in what it records."""
+"""Mark of this process in its files."""
 
 _KEPT_FILES: Final = 10
 
@@ -33,7 +33,7 @@ class OpenProgress:
     """Position and counts of an open split: everything below *next* is counted, and nothing else is.
 
     Attributes:
-        next: the sequence that comes next.
+        next: the next sequence.
         counts: of the records since the split was opened, over all attempts.
         revision: of the subscriptions that records from *next* on are matched with; None without subscriptions.
         process: mark of the process that recorded it.
@@ -85,7 +85,7 @@ class ProgressFolder:
             return []
 
     def read(self, number: int) -> OpenProgress | None:
-        """Return what is recorded of a split; None if nothing is, or nothing that can be read."""
+        """Return the recorded progress of a split; None if it is missing or unreadable."""
         file = self._folder / str(number)
         try:
             return OpenProgress.from_dict(json.loads(file.read_bytes()))
@@ -100,7 +100,7 @@ class ProgressFolder:
 
         Args:
             number: of the split.
-            progress: replaces what was recorded of it.
+            progress: replaces the recorded one.
             fsync: wait until it is on the disk.
         """
         file = self._folder / str(number)

@@ -2,9 +2,9 @@
 
 The first line of a connection has the token and a question: ``plan`` is answered with a line; with ``begin`` a task
 takes a split, gets an `Attempt`, and keeps the connection. It sends ``reads`` when it is ready for the next record, and
-a line for each progress that it wants recorded, each of which is answered; it gets a line for each new revision of the
+a line for each progress to record, each of which is answered; it gets a line for each new revision of the
 subscriptions and for the end of the split.
-A connection that ends means, on either side, that the other one is gone.
+The end of a connection means, on either side, that the other one has ended.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from turnout.untrusted import JsonObject, is_whole
 
 _LONGEST_LINE: Final = 1 << 20
 _PAUSE_SECONDS: Final = 0.05
-"""Seconds between two looks at the subscriptions, and at a request to stop."""
+"""Seconds between two checks of the subscriptions, and of a request to stop."""
 
 
 class OpenSplitServer:
@@ -70,7 +70,7 @@ class OpenSplitServer:
 
         class Handler(socketserver.BaseRequestHandler):
             def handle(self) -> None:
-                # Whoever talks nonsense, or goes away, is a task that Spark has given up.
+                # A task that violates the protocol, or disconnects, is one that Spark has given up.
                 with suppress(OSError, ValueError, KeyError, TypeError):
                     answer(_Lines(self.request))
 
@@ -92,7 +92,7 @@ class OpenSplitServer:
         self._follow(attempt, lines)
 
     def _follow(self, attempt: Attempt, lines: _Lines) -> None:
-        """Record what a task reports, and tell it what it has to know, until one of the two ends."""
+        """Record a task's reports, and send it its updates, until one of the two ends."""
         revision, told = attempt.progress.revision, False
         while self._splits.holds(attempt):
             for line in lines.received(_PAUSE_SECONDS):
@@ -143,7 +143,7 @@ class _Lines:
             self._more()
 
     def received(self, seconds: float) -> Iterator[Fields]:
-        """Yield the lines that have come, after a wait for the first of at most *seconds*."""
+        """Yield the received lines, after a wait for the first of at most *seconds*."""
         poll = select.poll()
         poll.register(self._socket, select.POLLIN)
         if poll.poll(seconds * 1000):
@@ -153,7 +153,7 @@ class _Lines:
     def _more(self) -> None:
         data = self._socket.recv(1 << 16)
         if not data or len(self._buffer) > _LONGEST_LINE:
-            raise ConnectionError("the other side is gone, or says what nobody does")
+            raise ConnectionError("the peer has disconnected, or violates the protocol")
         self._buffer += data
 
     def _whole(self) -> Iterator[Fields]:

@@ -1,4 +1,4 @@
-"""``inputs`` of turnout.yaml: who may send what to ``POST /v1/in/NAME``, and where it is stored."""
+"""``inputs`` of turnout.yaml: the senders permitted at ``POST /v1/in/NAME``, and the streams of their messages."""
 
 from __future__ import annotations
 

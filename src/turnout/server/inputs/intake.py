@@ -29,9 +29,9 @@ class Answer:
 
     Attributes:
         status: of the response.
-        detail: what is wrong; "" for a success.
+        detail: the problem; "" for a success.
         stored: messages that the stream has now, of this request.
-        duplicates: of these, those that it had before.
+        duplicates: number of these that it had before.
         retry_after: seconds after which the request should be sent again; 0 for none.
     """
 
@@ -43,7 +43,7 @@ class Answer:
 
 
 class Rate:
-    """Limit of requests a second, of which a second's worth may come at once.
+    """Limit of requests per second; a burst may have one second's requests.
 
     Args:
         limit: requests a second.
@@ -75,7 +75,7 @@ class Rate:
 class Intake:
     """Inputs of a server, with a connection to NATS for each that is used.
 
-    Connections live in a thread of their own, so that their work does not depend on who asks.
+    Connections live in a thread of their own, so that their work does not depend on the callers.
 
     Args:
         inputs: by name.
@@ -175,7 +175,7 @@ class Intake:
         return Answer(503, "the stream cannot be reached, or has not confirmed everything: send the same again")
 
     async def _connection(self, name: str, part: InputPart) -> JetStream:
-        """Return the connection of an input; who asks while it is made shares the attempt."""
+        """Return the connection of an input; concurrent callers share one attempt."""
         connecting = self._connections.get(name)
         if connecting is None:
             connecting = self._connections[name] = self._loop.create_task(self._connect(name, part))

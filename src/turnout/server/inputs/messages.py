@@ -63,7 +63,7 @@ def messages_of(kind: str, headers: Mapping[str, str], body: bytes) -> list[Inco
         body: of the request.
 
     Raises:
-        BodyError: says what was expected.
+        BodyError: names the expected form.
 
     >>> [message.body for message in messages_of("lines", {}, b'{"n": 1}\n\n{"n": 2}\n')]
     [b'{"n": 1}', b'{"n": 2}']

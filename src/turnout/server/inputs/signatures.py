@@ -1,4 +1,4 @@
-"""Proofs that a request comes from who knows a secret: signatures of three schemes, and bearer tokens.
+"""Proofs that the sender of a request knows a secret: signatures of three schemes, and bearer tokens.
 
 Standard Webhooks ("Signature scheme"), GitHub ("Validating webhook deliveries") and Stripe ("Verify webhook
 signatures manually"). Everything is compared in constant time.
@@ -17,7 +17,7 @@ from turnout.routes.webhooks import SYMMETRIC, decoded_secret
 from turnout.untrusted import decimal
 
 _MOST_SIGNATURES: Final = 8
-"""Signatures of one request that are looked at: each may cost a verification."""
+"""Maximum number of signatures of one request: each may cost a verification."""
 
 _SHORTEST: Final = 16
 _PUBLIC: Final = "whpk_"
@@ -52,7 +52,7 @@ def check_secret(kind: str, secret: str) -> None:
     """Refuse a secret that cannot be one of a kind of input.
 
     Raises:
-        ValueError: says what was expected, without the secret.
+        ValueError: names the expected form, without the secret.
     """
     if kind == "standard-webhooks":
         _key(secret)
@@ -61,7 +61,7 @@ def check_secret(kind: str, secret: str) -> None:
 
 
 def problem_of(kind: str, secrets: Sequence[str], request: Signed) -> str | None:
-    """Return the reason that a request is not accepted; None for one that somebody with a secret has sent.
+    """Return the reason that a request is not accepted; None for one with a valid proof.
 
     >>> request = Signed({"authorization": "Bearer 0123456789abcdef"}, b"", 0, 300)
     >>> problem_of("json", ["0123456789abcdef"], request), problem_of("json", ["another-of-a-length"], request)
@@ -143,7 +143,7 @@ def _token_problem(secrets: Sequence[str], request: Signed) -> str | None:
     scheme, _, token = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() != "bearer":
         return "a token is needed: Authorization: Bearer …"
-    # Their digests have one length, which a comparison would tell otherwise.
+    # Their digests have one length, which a comparison would reveal otherwise.
     given = hashlib.sha256(token.strip().encode()).digest()
     known = False
     for secret in secrets:

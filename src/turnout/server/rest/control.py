@@ -16,7 +16,7 @@ class OffsetsModel(BaseModel):
     """Committed offsets of a route."""
 
     batch: int | None = Field(description="the last micro-batch that is done; null where none is")
-    next: dict[str, object] = Field(description="by stream the sequence, by topic and partition the offset, to come")
+    next: dict[str, object] = Field(description="next sequence by stream, next offset by topic and partition")
     begins_at: object = Field(description="start that was set by a reset; null for the route's own")
 
 

@@ -1,4 +1,4 @@
-"""``/v1/routes/{name}/dead-letters``: what was set aside, why, and once more through the route."""
+"""``/v1/routes/{name}/dead-letters``: list, reasons, and redrive."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class LetterModel(BaseModel):
     sequence: int = Field(description="in the stream of the letters")
     stream: str
     stored: float
-    stage: str | None = Field(description="stage that failed; null for a record that no subscription wanted")
+    stage: str | None = Field(description="stage that failed; null for a record that no subscription matched")
     class_name: str | None
     reason: str | None
     subscription: str | None = Field(description="of one delivery, whose it was")
@@ -66,7 +66,7 @@ class RedriveForm(RequestForm):
     stream: str | None = Field(default=None, description="only letters of this stream; of Kafka topic:partition")
     stage: str | None = None
     reason: str | None = None
-    dry_run: StrictBool = Field(default=True, description="deliver nothing, and say what would pass")
+    dry_run: StrictBool = Field(default=True, description="deliver nothing, only report the outcomes")
     delete: StrictBool = Field(default=False, description="delete letters that are delivered")
     unverified: StrictBool = Field(default=False, description="also letters that lack the seal of the route's secret")
 

@@ -112,7 +112,7 @@ class Subscriptions:
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
-        """Record changes under the caller's name, and tell the indexes of them."""
+        """Record changes under the caller's name, and report them to the indexes."""
         with acting_as(self.principal.name):
             yield
         self._tenants.changed()
@@ -128,7 +128,7 @@ class Parts:
         threads: for calls that wait for a store.
         scrapes: for metrics, which others' work is not to delay.
         feeds: readers of the feeds that routes store.
-        intake: takes what is posted to the server's inputs; None where it has none.
+        intake: accepts posts to the server's inputs; None if it has none.
     """
 
     routes: Routes

@@ -15,7 +15,7 @@ _CONNECT = ("/connectors", "/connector-plugins")
 _CHANGING = ("post", "put", "patch", "delete")
 
 _GATE = (400, 401, 403, 421)
-"""Statuses of requests that are refused before their content is looked at."""
+"""Statuses of requests that are refused before their content is read."""
 
 _MISTAKE = {
     "type": "object",
@@ -30,7 +30,7 @@ _MISTAKE = {
 _PROBLEM = {
     "type": "object",
     "title": "Problem",
-    "description": "What is wrong; RFC 9457.",
+    "description": "The problem; RFC 9457.",
     "required": ["type", "title", "status", "detail"],
     "properties": {
         "type": {"type": "string"},
@@ -45,7 +45,7 @@ _PROBLEM = {
 _CONNECT_PROBLEM = {
     "type": "object",
     "title": "ConnectProblem",
-    "description": "What is wrong, in Kafka Connect's form.",
+    "description": "The problem, in Kafka Connect's form.",
     "required": ["error_code", "message"],
     "properties": {"error_code": {"type": "integer"}, "message": {"type": "string"}},
 }
@@ -54,7 +54,7 @@ _CONNECT_PROBLEM = {
 class Described(FastAPI):
     """An application that describes its errors too.
 
-    An operation names the statuses that are its own, with nothing behind them: ``responses={409: {}}``. Those that
+    An operation names its own statuses, with nothing behind them: ``responses={409: {}}``. Those that
     follow from its path, its parameters and its method are added, and each gets the form that it is answered in.
     """
 
@@ -99,5 +99,5 @@ def _content(path: str) -> dict[str, object]:
     problem: dict[str, object] = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
     if not path.startswith(_CONNECT):
         return problem
-    # The gate answers before anybody knows whose tools are asking.
+    # The gate answers before the client is identified.
     return {"application/json": {"schema": {"$ref": "#/components/schemas/ConnectProblem"}}, **problem}

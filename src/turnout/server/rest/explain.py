@@ -27,7 +27,7 @@ class ExplainForm(RequestForm):
         default=None, description="topic, key, value, headers (name: text), timestamp, partition, offset"
     )
     at: str | None = Field(default=None, description="stream:sequence or topic:partition:offset in the route's source")
-    subscription: str | None = Field(default=None, description="the id of one of which to say why it does not want it")
+    subscription: str | None = Field(default=None, description="the id of one to explain why it does not match")
 
     @model_validator(mode="after")
     def _one(self) -> ExplainForm:
@@ -42,16 +42,14 @@ class ExplanationModel(BaseModel):
     record: dict[str, object] = Field(description="the record as it was read")
     change: dict[str, object] | None = Field(description="the value as a change event of Debezium; null if it is none")
     stages: list[dict[str, object]] = Field(description="each transform: its predicates' answers, before and after")
-    mapped: dict[str, object] | None = Field(description="by the mappings; null where the record did not come so far")
+    mapped: dict[str, object] | None = Field(description="by the mappings; null if the record did not reach them")
     metadata: dict[str, str] = Field(description="metadata that conditions saw")
-    wanted: list[dict[str, object]] = Field(description="the subscriptions that want it, with the leaves that are true")
-    asked: dict[str, object] | None = Field(
-        description="the subscription that was asked about, with the leaves to blame"
-    )
+    wanted: list[dict[str, object]] = Field(description="the subscriptions that match it, with the true leaves")
+    asked: dict[str, object] | None = Field(description="the requested subscription, with the leaves to blame")
     outcome: str
     failure: dict[str, object] | None
     messages: list[dict[str, object]] = Field(description="messages that would be sent")
-    notes: list[str] = Field(description="what the route's servers were asked in vain, a sentence each")
+    notes: list[str] = Field(description="failed requests to the route's servers, a sentence each")
 
 
 @router.post(

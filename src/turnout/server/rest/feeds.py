@@ -77,7 +77,8 @@ async def _parts(request: Request) -> Parts:
 
 PartsOfAny = Annotated[Parts, Depends(_parts)]
 Reader = Annotated[
-    str | None, Query(min_length=1, max_length=128, description="name of a reader: begins behind what it acknowledged")
+    str | None,
+    Query(min_length=1, max_length=128, description="name of a reader: continues from its position"),
 ]
 RouteName = Annotated[str | None, Query(description="the route; may be left out if only one stores feeds")]
 
@@ -106,7 +107,7 @@ async def read(
     if begin is None:
         begin = 0 if reader is None else await in_pool(parts.threads.servers, feed.acknowledged, reader)
     if "text/event-stream" in request.headers.get("accept", ""):
-        # The first page tells what is wrong before the answer begins.
+        # The first page raises errors before the answer begins.
         first = await feed.page(begin, limit)
         if not _FOLLOWERS.acquire(blocking=False):
             raise HTTPException(429, "too many feeds are followed already: try again later", {"Retry-After": "5"})
@@ -143,7 +144,7 @@ class _Feed:
         self._id = subscription_id
 
     async def page(self, after: int, limit: int) -> FeedPage:
-        """Return a page, read on a thread for what asks servers."""
+        """Return a page, read on a thread for requests to servers."""
         return await in_pool(self._parts.threads.servers, self._page, after, limit)
 
     def _page(self, after: int, limit: int) -> FeedPage:
@@ -193,7 +194,7 @@ def _event(message: FeedMessage) -> str:
 
 
 def _own_id(caller: Caller, id_: str) -> str:
-    """Return the stored id of what a caller names: a tenant sees its own subscriptions alone."""
+    """Return the stored id for a caller's id: a tenant sees only its own subscriptions."""
     return id_ if caller.tenant is None else f"{prefix_of(caller.tenant)}{id_}"
 
 

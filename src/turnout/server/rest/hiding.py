@@ -10,7 +10,7 @@ from turnout.secrets import is_secret, masked_url
 from turnout.yaml_values import compose
 
 _MASK = "***"
-_HIDDEN = "# This is not YAML: it is shown to those alone who may write it.\n"
+_HIDDEN = "# This is not YAML: only callers who may write it can read it.\n"
 
 
 def without_secrets(text: str) -> str:
@@ -20,7 +20,7 @@ def without_secrets(text: str) -> str:
     'sink: {servers: "nats://***@a", password: ***, window: 5}'
     """
     try:
-        # What an alias stands for is found where it is written, once more.
+        # The value of an alias is at its anchor.
         spans = sorted(set(_secrets(compose(text))), reverse=True)
     except yaml.YAMLError:
         return _HIDDEN

@@ -16,7 +16,7 @@ class StoredModel(BaseModel):
     """Outcome of a request whose messages are in the stream."""
 
     messages: int = Field(description="messages of the request, all of which are stored")
-    duplicates: int = Field(description="of these, those that were stored before under the same id")
+    duplicates: int = Field(description="number of these that were stored before under the same id")
 
 
 @router.post(

@@ -149,7 +149,7 @@ class RouteModel(BaseModel):
         description="a sentence for each share of lost records that is above its limit, or far above the day before"
     )
     loss_shares: dict[str, float] = Field(description="by kind of loss, of the last 15 minutes")
-    mistakes: list[MistakeModel] = Field(description="in the file as it is now; the version before goes on")
+    mistakes: list[MistakeModel] = Field(description="in the current file; the previous version continues")
     pending: list[ChangeModel] = Field(description="changes that wait for confirm=new-checkpoint")
 
 

@@ -25,12 +25,12 @@ class ReadyModel(BaseModel):
     """Readiness of the server."""
 
     ready: bool
-    problems: dict[str, str] = Field(description="by what is not, why")
+    problems: dict[str, str] = Field(description="reasons by the parts that are not ready")
 
 
 @router.get(
     "/live",
-    summary="Liveness of the process; 503 asks for a restart",
+    summary="Liveness of the process; 503 requests a restart",
     responses={200: {"model": LiveModel}, 503: {"model": LiveModel, "description": "It does not"}},
 )
 async def live(parts: PartsDep) -> JSONResponse:

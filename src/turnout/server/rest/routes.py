@@ -1,4 +1,4 @@
-"""``/v1/routes``: the routes, their files, and what was done."""
+"""``/v1/routes``: the routes, their files, and their events."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def put_route(
 @router.delete(
     "/{name}",
     status_code=204,
-    summary="Remove a route's file, and stop it; its checkpoint stays",
+    summary="Remove a route's file, and stop it; its checkpoint is kept",
     responses={409: {}, 412: {}},
 )
 def delete_route(name: str, parts: PartsDep, principal: Writes, if_match: IfMatch = None) -> None:

@@ -42,7 +42,7 @@ def matches_store(endpoint: Callable[..., T]) -> Callable[..., Awaitable[T]]:
 
 
 def asks_servers(endpoint: Callable[..., T]) -> Callable[..., Awaitable[T]]:
-    """Decorate an endpoint that asks the servers of a route."""
+    """Decorate an endpoint that queries the servers of a route."""
     return _on_pool(endpoint, lambda threads: threads.servers)
 
 

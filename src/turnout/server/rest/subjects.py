@@ -1,4 +1,4 @@
-"""``/v1/subjects/map``: what a transform, or the mappings of a route, make of subjects (ADR-30)."""
+"""``/v1/subjects/map``: subjects mapped by a transform, or by the mappings of a route (ADR-30)."""
 
 from __future__ import annotations
 

@@ -51,11 +51,11 @@ class SubscriptionModel(BaseModel):
     """Subscription with its condition as JSON and as text."""
 
     id: str
-    revision: int = Field(description="the store's revision that this version came with")
+    revision: int = Field(description="the store's revision of this version")
     metadata: dict[str, str]
     route: SubscriptionRoute = Field(description="as gRPC, the command line and files of subscriptions have it")
-    destinations: list[str] = Field(description="those of the route once more")
-    condition: dict[str, object] = Field(description="that of the route once more")
+    destinations: list[str] = Field(description="the destinations of the route again")
+    condition: dict[str, object] = Field(description="the condition of the route again")
     condition_text: str = Field(description="the same for people")
     enabled: bool = Field(description="false for one that matches nothing for now")
     expires: ExpiryModel | None = Field(description="null for never")
@@ -189,7 +189,7 @@ def _settings(form: SubscriptionForm | SubscriptionChange) -> JsonObject:
 
 
 class SubscriptionChange(RequestForm):
-    """Changes of a subscription: what is given replaces what was; the condition at most once, as JSON or as text."""
+    """Changes of a subscription: given fields replace the old ones; the condition at most once, as JSON or as text."""
 
     metadata: dict[str, str] | None = None
     destinations: list[str] | None = None
@@ -272,7 +272,7 @@ class MatchesModel(BaseModel):
     """All subscriptions that match a message."""
 
     matches: list[MatchModel]
-    revision: int = Field(description="of the subscriptions that were looked at")
+    revision: int = Field(description="of the subscriptions that were checked")
 
 
 class ConditionForm(RequestForm):

@@ -54,7 +54,7 @@ def search(
     ] = None,
     key: Annotated[str | None, Query(description="with pattern: of a leaf of the condition")] = None,
     pattern: Annotated[str | None, Query(description="the leaf's pattern, letter by letter")] = None,
-    partial: Annotated[bool, Query(description="the leaf looks at single words")] = False,
+    partial: Annotated[bool, Query(description="the leaf tests single words")] = False,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
     cursor: str = "",
 ) -> SubscriptionPage:
@@ -145,7 +145,7 @@ def validate(form: ConditionForm, _: Reads) -> ConditionModel:
     return ConditionModel(valid=True, condition=encode(condition), condition_text=format_condition(condition))
 
 
-@router.get("/{id:id}/history", summary="Every change of a subscription, with who made it", responses=_STORED)
+@router.get("/{id:id}/history", summary="Every change of a subscription, with its author", responses=_STORED)
 @reads_store
 def history(id: str, subscriptions: SubscriptionsDep, _: Reads) -> HistoryModel:  # noqa: A002 - the field's own name
     return HistoryModel(

@@ -43,20 +43,20 @@ async def tap(
     where: Annotated[str, Query(description="a condition, over the metadata as it is there")] = "",
     rate: Annotated[float, Query(gt=0, le=50, description="records a second at most")] = 5.0,
     start: Annotated[
-        SequenceNumber | None, Query(ge=1, description="a sequence to begin at; what comes if not given")
+        SequenceNumber | None, Query(ge=1, description="a sequence to begin at; new records if not given")
     ] = None,
 ) -> StreamingResponse:
     route = route_of(parts.routes.entry(name))
     stop = threading.Event()
     condition = parse(where) if where.strip() else None
-    # The first look at a store reads it, for which other requests must not wait.
+    # The first use of a store reads it, for which other requests must not wait.
     index = await in_pool(parts.threads.matches, parts.matchers.index, route) if stage == DELIVERED else None
     unmasked = not is_masked(principal)
     records = taps(
         route, stage, where=condition, rate=rate, start=start, stop=stop, index=index, unmasked=unmasked, strict=True
     )
     if not _TAP_SLOTS.acquire(blocking=False):
-        raise HTTPException(429, "too many records are being looked at already: try again later")
+        raise HTTPException(429, "too many taps are open already: try again later")
     headers = {"X-Accel-Buffering": "no"}
     return StreamingResponse(_stream(records, stop), media_type="text/event-stream", headers=headers)
 

@@ -26,7 +26,7 @@ AVRO_COLUMNS: Final = (
     "topic string, partition int, offset bigint, key string, value binary,"
     " headers array<struct<key:string,value:binary>>, timestamp timestamp, problem string"
 )
-"""A record's columns, of which a value fills two, and the reason that one could not be read."""
+"""Columns of a record, two of them for a value, and the reason of a failure to read it."""
 
 _ROWS: Final = pa.schema(
     [

@@ -40,7 +40,7 @@ class FileEndpoint(SparkEndpoint):
         return self.endpoint.format == "csv"
 
     def read(self, spark: SparkSession, options: ReadOptions) -> DataFrame:  # noqa: ARG002 - files cannot wait
-        """Return the records of the files, or of those that are added."""
+        """Return the records of the files, or of new files."""
         source = cast("FileSource", self.endpoint)
         if source.format == "avro":
             return avro_records(spark, source)

@@ -1,6 +1,6 @@
 """Splits as rows: which records a task has, to be read by the next stage.
 
-The JVM carries then which parts of the streams a task has, and not what they hold: a record goes from the socket
+The JVM then carries the ranges of a task, not their records: a record goes from the socket
 through the engine in one process. Carried through the JVM, it was copied five times between four processes.
 """
 
@@ -30,7 +30,7 @@ class RecordReader(Protocol):
     not_read: int
 
     def batches_with_stream(self) -> Iterator[pa.RecordBatch]:
-        """Yield the records, with a column ``stream`` if they come from one."""
+        """Yield the records, with a column ``stream`` if they are from one."""
 
 
 def split_row(options: object, split: object) -> pa.RecordBatch:

@@ -46,7 +46,7 @@ class Applied:
     """Result of `apply_chain`.
 
     Attributes:
-        records: those that came through.
+        records: records that passed.
         dead_letters: the consumed records that failed, unchanged, with ``_error``.
     """
 
@@ -67,7 +67,7 @@ def apply_chain(chain: Chain, records: DataFrame, tolerance: Tolerance = "none")
 
     Args:
         chain: the stages.
-        records: what was consumed.
+        records: consumed records.
         tolerance: ``none`` stops the job at the first failure with its place and reason; ``all`` sets the record aside.
 
     Raises:
@@ -135,7 +135,7 @@ class _ChainTask:
 
 @dataclass
 class _Passed:
-    """Arrow batch, and the result of the chain for it.
+    """Arrow batch with the result of the chain.
 
     Attributes:
         arrow: as it was consumed.
@@ -210,7 +210,7 @@ class _Passed:
         after = self.batch.headers.to_arrow(rows)
         if not before.null_count:
             return after
-        # No headers stay what they were, be it null or an empty list.
+        # Absent headers are unchanged, null or an empty list.
         untouched = pc.and_(before.is_null(), pc.equal(pc.list_value_length(after), 0))
         return pc.if_else(untouched, pa.scalar(None, HEADERS_ARROW), after)
 

@@ -38,7 +38,7 @@ RECORD: Final[dict[str, T.DataType]] = {
     "value": T.BinaryType(),
     "headers": HEADERS,
 }
-"""The columns that a record has, and what they are where a frame has none of that name; ``offset`` may be missing."""
+"""Columns of a record, with the default if a frame has none of that name; ``offset`` may be missing."""
 
 _INTEGERS = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
 _TIMES = (T.TimestampType, T.TimestampNTZType)
@@ -154,7 +154,7 @@ _PRIMITIVES: dict[str, T.DataType] = {
 _NAMES: dict[type[T.DataType], str] = {type(spark): name for name, spark in _PRIMITIVES.items()}
 _LOGICAL: dict[str, T.DataType] = {
     DATE: T.DateType(),
-    # A number of milliseconds: Connect's Time may lie outside a day, Spark's TIME may not.
+    # A number of milliseconds: Connect's Time may be outside a day, Spark's TIME may not.
     TIME: T.IntegerType(),
     TIMESTAMP: T.TimestampType(),
 }

@@ -46,7 +46,7 @@ def match(records: DataFrame, store: Store | Snapshot, metadata: Mapping[str, st
 
     The subscriptions are those of now, also for a streaming frame. Their index is one file of some 120 bytes for each,
     which Spark brings to every executor once, and which its Python workers map; Spark keeps such files until the
-    session ends, one for each set of subscriptions that was asked for.
+    session ends, one for each requested set of subscriptions.
 
     Args:
         records: each may have any of the columns of a record, and others.
@@ -97,7 +97,7 @@ class _Match:
 
     Attributes:
         file: the index, by the name that Spark knows it under.
-        names: of the columns that come out.
+        names: names of the resulting columns.
     """
 
     file: str
@@ -128,7 +128,7 @@ def subscriptions_table(spark: SparkSession, store: Store | PastStore | Snapshot
 
     Args:
         spark: the session.
-        store: the subscriptions; ``store.as_of(…)`` for those of then, of which it is not told when they were created.
+        store: the subscriptions; ``store.as_of(…)`` for earlier ones, whose creation times are unknown.
     """
     births = creations_of(store) if isinstance(store, Store) else {}
     snapshot = store if isinstance(store, Snapshot) else store.snapshot()

@@ -41,12 +41,11 @@ class FrameMetadata:
     """Reads the metadata that conditions use from Arrow batches of a frame.
 
     Attributes:
-        keys: of leaves, what is looked at.
+        keys: keys of leaves.
         paths: listed ones, as far as those need them.
-        others: those that are paths into other columns, and whether that is a prefix.
+        others: keys that are paths into other columns, and whether that is a prefix.
         headers: those that are headers here, because the frame has no column for them: a topic, a key.
-        columns_read: of the frame, with the schema that values of those have that hold any; of a struct, what is
-            looked at.
+        columns_read: of the frame, with the schema of their values; of a struct, the fields read.
     """
 
     keys: tuple[str, ...]
@@ -62,7 +61,7 @@ class FrameMetadata:
         Args:
             schema: of the frame.
             paths: name → path.
-            keys: that conditions look at; no other metadata is read.
+            keys: keys that conditions test; no other metadata is read.
 
         Raises:
             ConfigError: for paths that the records cannot have.

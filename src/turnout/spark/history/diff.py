@@ -104,7 +104,7 @@ def diff(
 ) -> DiffResult:
     """Compare what two versions of a route do with the records that their source holds.
 
-    Nothing is published and no progress is kept. Subscriptions are those that the stores hold now, unless another
+    Nothing is published and no progress is kept. Subscriptions are the current ones of the stores, unless another
     moment is named; versions of one store are matched with the same revision of it.
 
     Args:
@@ -114,9 +114,9 @@ def diff(
         start: ``earliest`` if not given, a sequence or an offset, a time, or a sequence for each stream.
         end: likewise, ``latest`` if not given; the record at it is not read.
         examples: how many are kept of each kind.
-        names: what the versions are called in the report.
-        subscriptions_as_of: match with what the stores held at this revision or time; two for the old version and the
-            new one, None for the present.
+        names: names of the versions in the report.
+        subscriptions_as_of: match with the stores' subscriptions at this revision or time; two for the old version and
+            the new one, None for the present.
 
     Raises:
         ConfigError: the sources are not the same, or do not know such places.
@@ -147,8 +147,8 @@ def diff(
 def _looked_ahead(old: Route, new: Route) -> tuple[Route, Route]:
     """Return both versions after preflight, as for runs: it checks on the servers for routing loops.
 
-    To compare them needs no sink. Where a server is away, or a stream is not made yet, neither version asks, so that
-    this alone makes no difference.
+    To compare them needs no sink. If a server is unreachable, or a stream does not exist yet, neither version queries
+    it, so that this alone makes no difference.
     """
     try:
         return preflight(old), preflight(new)
@@ -197,13 +197,13 @@ _diffs = LruCache[str, "Diff"](_CACHED_DIFFS)
 
 @dataclass(frozen=True, slots=True)
 class _Stage:
-    """Two versions as a function for ``mapInArrow``: from a task's records one row, with what it has found.
+    """Two versions as a function for ``mapInArrow``: from a task's records one row with its results.
 
     Attributes:
         splits: whether a row is a split, to be read here; if not, rows are records.
         indexes: of the old version and of the new one.
         versions: both, pickled together with the number of examples.
-        key: what tells them from others.
+        key: identifies them.
     """
 
     splits: bool

@@ -26,7 +26,7 @@ _HOW: Final = {field.name for field in fields(ConnectionSettings)} - _WHERE | {
     "fail_on_data_loss", "poll_wait", "ack_consumer", "push_down",
     "security",
 }  # fmt: skip
-"""Fields of a source that say how it is read, and not what it holds."""
+"""Fields of a source that affect how it is read, not its records."""
 
 _NAMES: Final = frozenset({"servers", "stream", "filter_subject", "topics"})
 
@@ -101,7 +101,7 @@ def same_source(old: Source, new: Source) -> None:
     """Check that two versions read the same records; logins and read limits may differ.
 
     Raises:
-        ConfigError: names what is not the same.
+        ConfigError: names the differences.
     """
     before, after = _what(old), _what(new)
     mistakes = [

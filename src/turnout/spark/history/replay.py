@@ -35,7 +35,7 @@ from turnout.spark.stage import ReplayPart, SparkStage
 from turnout.spark.workers.map_in_arrow import map_in_arrow
 
 AT_ONCE = 500_000
-"""This many sequences are delivered between two looks at the clock, the caller's wishes, and the state file."""
+"""Number of sequences delivered between two checks of the clock and of stop requests, and writes of the state file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,15 +43,15 @@ class ReplayResult:
     """Result of a replay.
 
     Attributes:
-        plan: what it was to do.
-        counts: what became of the records; of those that are done, where it was stopped.
+        plan: plan of the replay.
+        counts: outcomes of the records; if it was stopped, of those done.
         seconds: that this part of it took.
-        resumed: it went on where one was interrupted, whose counts are in these.
+        resumed: it continued an interrupted one, whose counts are included.
         skipped: the records that were done before, and are not read again.
-        stopped: somebody asked it to stop; the same again goes on.
+        stopped: it was stopped on request; a repetition continues it.
         deliveries: of a dry run, the messages that would have been sent, a row each.
-        by_subscription: of a dry run, how many they are for each subscription; under None those that are for none.
-        notes: of a dry run, which servers could not be asked what they store, a sentence each.
+        by_subscription: in a dry run, number of messages by subscription; None for those without one.
+        notes: in a dry run, the servers that did not report their streams, a sentence each.
     """
 
     plan: ReplayPlan
@@ -69,15 +69,15 @@ def replay(route: Route, spark: SparkSession, *, dry_run: bool = False, **option
     """Deliver a route's history again through the present route.
 
     Messages have the ids that a run would give them with the replay's behind: within the duplicate window of the sink's
-    stream a replay that is interrupted and goes on, or is made again, stores nothing twice. A Kafka sink with
-    ``exactlyOnce`` has each split in a transaction, and a replay that is made again delivers only what has come since;
+    stream a replay that is interrupted and continued, or repeated, stores nothing twice. A Kafka sink with
+    ``exactlyOnce`` has each split in a transaction, and a repeated replay delivers only newer records;
     other Kafka sinks get the last part of a replay that was killed again. Each message has the header
-    ``Turnout-Replay``. What fails is counted, and not set aside once more.
+    ``Turnout-Replay``. Failures are counted, and not dead-lettered again.
 
     Args:
-        route: whose history, and through what it goes; its source is NATS or Kafka.
+        route: route whose history is replayed, and that processes it; its source is NATS or Kafka.
         spark: where.
-        dry_run: deliver nothing, and say what would be delivered.
+        dry_run: deliver nothing, only report the deliveries.
         **options: what `turnout.history.replay_plan.plan_replay` takes: ``start``, ``end``, ``subscriptions``,
             ``subscriptions_as_of``, ``where``, ``sink``, ``id``, ``folder``.
 
@@ -111,7 +111,7 @@ def carry_out(
     Raises:
         RunError: a record failed and the route tolerates no failures, or a sink takes nothing.
         ConfigError: another process carries out this replay, or one of its id that is not finished was another.
-        ConnectionLostError: the server went away.
+        ConnectionLostError: the connection was lost.
     """
     stop = stop or threading.Event()
     begun, last, parts = time.monotonic(), time.monotonic(), 0
@@ -145,7 +145,7 @@ def rehearse(plan: ReplayPlan, spark: SparkSession) -> ReplayResult:
         ranges = [_rows(plan, spark, range_.stream, range_.start, range_.end) for range_ in plan.ranges]
         rows = map_in_arrow(reduce(DataFrame.union, ranges), Rehearsal(stage), DELIVERIES)
         try:
-            # The index goes with this block, and the rows stay.
+            # The index is freed with this block, the rows are kept.
             rows = rows.localCheckpoint(eager=True)
             counts, by_subscription = counted(rows)
         except PySparkException as failure:

@@ -59,10 +59,10 @@ def traffic_in_tasks(
     """Compute `turnout.history.traffic.traffic_of` with the range split over Spark's tasks.
 
     Args:
-        route: whose records, and through what they go; its source is NATS or Kafka. Nothing is sent.
+        route: route with the records, which processes them; its source is NATS or Kafka. Nothing is sent.
         spark: where.
         snapshot: the subscriptions.
-        anchors: of the same subscriptions; is told what was looked up, and what of it matched.
+        anchors: anchors of the same subscriptions; collects the look-ups and their matches.
         start: the first place, ``earliest`` if not given.
         end: the place after the last record, ``latest`` if not given.
 
@@ -123,7 +123,7 @@ class _WorkerState:
 
     @classmethod
     def of(cls, pickled: bytes) -> Self:
-        """Unpack what was sent."""
+        """Unpack the sent counts."""
         route, anchors, several = cloudpickle.loads(pickled)
         indexes = {anchor: index for index, anchor in enumerate(anchors)}
         return cls(Program.of(route), indexes, AnchorCounter(indexes.keys(), several))
@@ -137,7 +137,7 @@ class _Counting:
         index: where the subscriptions' index is.
         revision: of it.
         pickled: the route, the anchors, and the terms of subscriptions with several.
-        key: what tells them from others.
+        key: identifies them.
     """
 
     index: IndexLocation

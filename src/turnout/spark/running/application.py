@@ -26,10 +26,10 @@ class Application:
     """Runs routes, each on the calling thread and in its own session with its own properties.
 
     The tasks of routes take turns (FAIR scheduling): one that reads a year of messages does not keep a trickle waiting.
-    What a route asks of the JVM as a whole, like its memory or jars, has to be known when it starts.
+    Settings of the JVM as a whole, like its memory or jars, have to be known when it starts.
 
     Args:
-        routes: those that are known now; the application gets what their ends need, as a connector.
+        routes: the known routes; the application gets the dependencies of their endpoints, as a connector.
         master: Spark's master.
         properties: Spark properties, over turnout's own.
         log: where the JVM's and the workers' standard error go.
@@ -46,7 +46,7 @@ class Application:
         self._session: SparkSession = server_session(
             list(routes), master=master, properties={**_FAIR, **(properties or {})}, log=log
         )
-        # Read once: whoever asks later, as metrics do, need not wait for the JVM.
+        # Read once: later callers, like metrics, need not wait for the JVM.
         self._id = str(self._session.sparkContext.applicationId)
         self._slots = task_slots(self._session)
         self._closed = False

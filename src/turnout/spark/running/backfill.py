@@ -1,4 +1,4 @@
-"""Delivery of what a run's subscriptions have missed, beside its micro-batches or behind the last of them."""
+"""Delivery of records that a run's subscriptions have missed, during its micro-batches or after the last one."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Backfill:
         route: as it runs.
         spark: where it runs.
         checkpoint: of the run, on this machine.
-        ledger: of what is missing.
+        ledger: ledger of the missing ranges.
     """
 
     def __init__(self, route: Route, spark: SparkSession, checkpoint: Path, ledger: BackfillLedger) -> None:
@@ -56,10 +56,10 @@ class Backfill:
             self._thread = None
 
     def finish(self) -> None:
-        """Deliver all that is missing up to the position of the run.
+        """Deliver all missing records up to the position of the run.
 
         Raises:
-            TurnoutError: it cannot be delivered now; a later run goes on.
+            TurnoutError: it cannot be delivered now; a later run continues.
         """
         while not self._stop.is_set() and self._step():
             pass
@@ -74,7 +74,7 @@ class Backfill:
                 pause = min(2 * pause, _LONGEST_PAUSE)
                 warning = "route %s: earlier records are not delivered yet, next attempt in %.0f s: %s"
                 _log.warning(warning, self._route.name, pause, failure)
-            except Exception:  # noqa: BLE001 - the run itself goes on, and what is missing stays in the ledger
+            except Exception:  # noqa: BLE001 - the run itself continues, and the ledger keeps the missing ranges
                 pause = _LONGEST_PAUSE
                 _log.exception("route %s: earlier records are not delivered yet", self._route.name)
 
@@ -83,7 +83,7 @@ class Backfill:
         part = next_part(self._route, self._checkpoint, self.ledger)
         if part is None:
             return False
-        # What was under way at a kill is done again: its messages have the same ids.
+        # Work interrupted by a kill is repeated: its messages have the same ids.
         shutil.rmtree(part.plan.folder, ignore_errors=True)
         (range_,) = part.plan.ranges
         counts = carry_out(part.plan, self._spark).counts if range_.start < range_.end else None

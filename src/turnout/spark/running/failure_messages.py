@@ -18,7 +18,7 @@ from turnout.errors import RunError, TurnoutError
 from turnout.runtime.java_failures import in_one_line, run_error
 from turnout.spark.session.jvm import how_jvm_ended
 
-_AGAIN: Final = "run it again: it goes on from its checkpoint"
+_AGAIN: Final = "run it again: it continues from its checkpoint"
 _FULL: Final = re.compile(r"No space left on device|Disk quota exceeded|ENOSPC|EDQUOT", re.IGNORECASE)
 _DEAD_WORKER: Final = re.compile(r"Python worker exited unexpectedly")
 _HARDLY_ANY: Final = 1 << 20
@@ -31,11 +31,11 @@ def ending_in_words(name: str, spark: SparkSession, checkpoint: Path | None) -> 
 
     Args:
         name: of the route.
-        spark: whose JVM may be gone.
-        checkpoint: the folder of the run's progress, if it lies on this machine.
+        spark: session whose JVM may have ended.
+        checkpoint: the folder of the run's progress, if it is on this machine.
 
     Raises:
-        RunError: for what is not a `TurnoutError` already, but failures of Spark and of this machine.
+        RunError: for failures of Spark and of this machine, unless they are a `TurnoutError` already.
     """
     heading = f"route {name} failed"
     try:

@@ -47,7 +47,7 @@ _log = logging.getLogger(__name__)
 
 _POLL_SECONDS = 0.1
 _IDLE_SECONDS = 1.0
-"""The longest pause between two looks at a query that has had nothing to do for a while: a look costs half a
+"""The longest pause between two checks of an idle query: a check costs half a
 millisecond, of each route of a server."""
 _LONGER = 1.1
 """Growth factor of an idle query's pause, which reaches its maximum after ten seconds."""
@@ -68,7 +68,7 @@ def run(
 ) -> RunResult:
     """Run the route until its source ends, its trigger ends the run, or *stop* is set.
 
-    A streaming run goes on where its checkpoint stands. Records are delivered at least once; into JetStream exactly
+    A streaming run continues from its checkpoint. Records are delivered at least once; into JetStream exactly
     once, as long as a micro-batch is done again within the stream's duplicate window, and into Kafka with transactions.
 
     Args:
@@ -76,17 +76,17 @@ def run(
         spark: where to run it.
         once: do all there is and stop, whatever the route's trigger says.
         checkpoint: the folder of the run's progress; the route's own, or one beside its file, if not given. With Spark
-            Connect it lies where the server is, and has to be given here or by the route.
+            Connect it is on the server's machine, and has to be given here or by the route.
         stop: set it to end the run after the micro-batch that is under way.
         on_progress: called after each micro-batch.
-        on_step: called with what the run does until the first of them.
-        on_ready: called once, when a streaming run reads: what comes from then on waits for no preparation.
+        on_step: called with the phase of the run until the first of them.
+        on_ready: called once, when a streaming run reads: later records wait for no preparation.
 
     Raises:
         ConnectionLostError: a server cannot be reached.
         StreamError: a stream of the route does not exist.
         RunError: the session is one of Spark Connect and the route needs more than that, and nothing has run; or the
-            run failed: what was delivered stays delivered, and a later run goes on from the checkpoint.
+            run failed: delivered messages stay delivered, and a later run continues from the checkpoint.
     """
     remote = is_connect(spark)
     if remote:
@@ -283,9 +283,7 @@ class _Run:
         """Return True if a stop was requested and the JVM ended meanwhile: the counts are valid."""
         ended = how_jvm_ended(self.spark, failure) if self.stop.is_set() else None
         if ended is not None:
-            warning = (
-                "route %s: Spark's JVM ended %s before the run did; what was under way is done again by the next run"
-            )
+            warning = "route %s: Spark's JVM ended %s before the run did; the next run repeats the unfinished work"
             _log.warning(warning, self.route.name, ended)
         return ended is not None
 
@@ -301,7 +299,7 @@ class _Run:
     def _read(self) -> DataFrame:
         options = ReadOptions(
             latency=self.route.trigger.latency,
-            # A route that is asked every so often has its own pause.
+            # A route with an interval has its own pause.
             wait=self.route.trigger.processing_time is None,
             pause_file=str(self.pause) if self.whole and not self.remote else None,
             splits=self.stage.splits,
@@ -347,7 +345,7 @@ class _Run:
                 else:
                     self._let_finish(query)
                 return
-        # Ended by itself: raises what it failed with, if it failed.
+        # Ended by itself: raises its failure, if any.
         query.awaitTermination()
 
     def _pause(self, query: StreamingQuery) -> None:
@@ -389,12 +387,12 @@ class _Run:
             self._take_reports(query)
         finally:
             if self.open_run is not None:
-                # What is recorded now stays so, and the next run of this process does not report it again.
+                # Counts recorded by now are not reported again by the next run of this process.
                 self.open_run.end()
                 self._report_open()
 
     def _take_reports(self, query: StreamingQuery) -> None:
-        """Take from Spark's reports which micro-batches are committed, and what was counted in them."""
+        """Read the committed micro-batches and their counts from Spark's reports."""
         for report in self.reports.new(query):
             done = self._reported(report) if self.whole else self.written.pop(report.batchId, None)
             if done is not None:

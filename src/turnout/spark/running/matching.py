@@ -23,7 +23,7 @@ from turnout.spark.session.connect import is_connect, own_address
 from turnout.subscriptions import Snapshot
 
 _WORTH_LEARNING = 1000
-"""With this many subscriptions or more, a look at typical records before the first micro-batch pays for itself."""
+"""Minimum number of subscriptions for which sampling records before the first micro-batch pays for itself."""
 
 _SAMPLE_RECORDS = 2000
 _FORBIDDEN = 403
@@ -39,7 +39,7 @@ class RunMatching:
         spark: decides whether tasks run on other hosts.
         folder: for the index of this run.
         lasting: whether its latest revisions stay for the next run.
-        pinned: what to match with in place of what the store holds.
+        pinned: subscriptions to match with instead of the store's.
         ledger: of what subscriptions have missed; None where nothing is backfilled.
 
     Raises:

@@ -25,14 +25,14 @@ _log = logging.getLogger(__name__)
 
 
 class OpenRun:
-    """Open splits of a run. A checkpoint that has them can be gone on with by any run, whatever its trigger is.
+    """Open splits of a run. Any run can continue a checkpoint that has them, whatever its trigger.
 
     Args:
         route: to run.
         spark: where it runs.
         checkpoint: the folder, on this machine.
         revisions: of its subscriptions; None without.
-        ledger: of what they have missed; None where nothing is backfilled.
+        ledger: ledger of missed ranges; None without backfill.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class OpenRun:
             self._splits.open()
 
     def close(self) -> None:
-        """Have the open split closed, and none opened any more."""
+        """Have the open split closed, and no new one opened."""
         self._waits = False
         self._splits.close()
 
@@ -103,7 +103,7 @@ class OpenRun:
     # Counts
 
     def counts(self) -> Counts:
-        """Return what is recorded of splits that Spark has not committed yet."""
+        """Return the records of splits that Spark has not committed yet."""
         return sum(self._splits.counts().values(), Counts())
 
     def has_news(self) -> bool:

@@ -20,12 +20,12 @@ OBSERVED: Final = "turnout"
 
 
 def published(route: Route, rows: DataFrame, stage: SparkStage, observation: str | Observation = OBSERVED) -> DataFrame:
-    """The plan that publishes: what it gives are counts, for a sink that keeps nothing."""
+    """The plan that publishes: its rows are counts, for a sink that discards them."""
     return map_in_arrow(rows, stage.publish, COUNTS).observe(observation, *_observed(route))
 
 
 def write_all(route: Route, rows: DataFrame, stage: SparkStage) -> dict[str, object]:
-    """Run the route over a frame and write to every sink; what was observed, once all have acknowledged."""
+    """Run the route over a frame and write to every sink; return the observations after all acknowledgements."""
     observation = Observation()
     if publishes(route.sinks):
         _into_nothing(published(route, rows, stage, observation))
@@ -37,7 +37,7 @@ def write_all(route: Route, rows: DataFrame, stage: SparkStage) -> dict[str, obj
         return observation.get
     messages = messages.persist()
     try:
-        # Kafka's writer runs the plan out of Spark's sight: what is observed there is never reported.
+        # Kafka's writer runs the plan out of Spark's sight: its observations are never reported.
         _into_nothing(messages)
         for index, sink in enumerate(sinks):
             sink.write(messages.where(F.col(SINK) == index), MESSAGE_ID)

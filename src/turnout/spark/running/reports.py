@@ -23,8 +23,8 @@ _RAN = "addBatch"
 class Reports:
     """Reports of a query since the last call.
 
-    Spark keeps the newest hundred; to ask for all of them costs it 40 ms, and to ask for the last one of them less than
-    one. Idle triggers are reported as well, under the number of the micro-batch to come.
+    Spark keeps the newest hundred; reading all of them takes 40 ms, reading the last one less than one. Idle triggers
+    are reported as well, under the number of the next micro-batch.
     """
 
     def __init__(self) -> None:
@@ -73,7 +73,7 @@ def _by_name(value: Any) -> Any:
 
 
 def counts_of(metrics: Mapping[str, Any]) -> Counts:
-    """The counts of a micro-batch, of what was observed of it."""
+    """The counts of a micro-batch, from its observations."""
     flows = [Flow.from_dict(json.loads(text)) for text in metrics.get(FLOW) or ()]
     return Counts.of(metrics, sum(flows, Flow()))
 

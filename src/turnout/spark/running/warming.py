@@ -19,7 +19,8 @@ def warm_up(spark: SparkSession, stage: SparkStage) -> None:
     """Start the process that forks workers, and two workers with the route: on a thread, once per application.
 
     It takes a second and more, in which the first micro-batch would wait, and the driver's own second of reading
-    subscriptions and planning goes on beside it. Nothing depends on it: what fails here fails again where it is told.
+    subscriptions and planning continues in parallel. Nothing depends on it: a failure here repeats where it is
+    reported.
     """
     context = getattr(spark, "sparkContext", None)
     name = getattr(context, "applicationId", None)

@@ -37,7 +37,7 @@ _DEFAULTS: dict[str, str] = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
-    # PySpark tells the JVM where each column was written: five calls for one. Nobody wrote ours by hand.
+    # PySpark sends the JVM the source line of each column: five calls for one. Ours are generated.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
     # The engine is at its best with thousands of records at once.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
@@ -57,7 +57,7 @@ _OF_A_SESSION = {name: value for name, value in _DEFAULTS.items() if name.starts
 _HERE_ONLY: dict[str, str] = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
-    # Other hosts may have turnout from a file that was added to the session, which comes too late for this.
+    # Other hosts may have turnout from a file that was added to the session, which is too late for this.
     "spark.python.daemon.module": "turnout.spark.workers.daemon",
 }
 
@@ -128,7 +128,7 @@ def _private_places(master: str) -> dict[str, str]:
     """Return the folders for blocks, broadcasts, libraries and sockets of this machine's JVM.
 
     It is a folder that only its owner reads, and that the next run removes if this one is killed: Spark would let
-    everybody read them.
+    all users read them.
     """
     if not master.startswith("local") or "SPARK_LOCAL_DIRS" in os.environ:
         return {}
@@ -151,7 +151,7 @@ def _java_options(java: Java) -> list[str]:
 
 @contextmanager
 def route_session(route: Route, *, master: str = "local[*]", log: Path | None = None) -> Iterator[SparkSession]:
-    """A session with the route's own Spark properties, stopped at the end; one that was there before is not stopped.
+    """A session with the route's own Spark properties, stopped at the end; an existing one is not stopped.
 
     Args:
         route: whose ``spark`` block is applied.
@@ -180,7 +180,7 @@ def server_session(
     """Return a session for many routes, including later ones; each gets its own by `session_for`.
 
     Args:
-        routes: those that are known: what their ends ask of the application is there from the beginning.
+        routes: the known routes: the settings of their endpoints apply from the start.
         master: Spark's master.
         properties: they win over turnout's own.
         log: where the JVM's and the workers' standard error go; the process's own if not given.
@@ -239,7 +239,7 @@ def _children_write_to(log: Path | None) -> Iterator[None]:
     """Have processes that are started in this block inherit *log* as their standard error.
 
     The JVM writes to the descriptor that it was started with, and so do its Python workers: it is exchanged for the
-    moment of the start only, and what this process writes later goes where it always did.
+    moment of the start only, and later output of this process is not redirected.
     """
     if log is None:
         yield

@@ -2,7 +2,7 @@
 
 Loading and verifying some 20,000 classes is half of what it takes to start Spark. HotSpot can write those that a run
 has loaded to a file when it ends (application class data sharing), and map them at the next start. The file fits one
-JDK and one class path, and lies in the user's cache under a name made from both.
+JDK and one class path, and is in the user's cache under a name made from both.
 
 Nothing here can fail a start: without an archive, or with one that does not fit, the JVM loads its classes as ever.
 """
@@ -29,7 +29,7 @@ _BASE: Final = Path("lib", "server", "classes.jsa")
 """Within a Java's home: the archive of its own classes, which slim runtimes leave out."""
 
 _WITHOUT_BASE: Final = 21
-"""The first JDK seen to start, with what is asked of it here, where the archive of its own classes is missing."""
+"""The first JDK seen to start, with its options here, if the archive of its own classes is missing."""
 
 _SETTLED: Final = 20.0
 """Seconds without a change after which a file is no longer being written."""

@@ -1,6 +1,6 @@
 """JVM of this process: its start, protection from signals meant for the run, and the reason of its end.
 
-Its settings are in a file, as everybody on a machine can read the command lines of its processes.
+Its settings are in a file, as all users of a machine can read the command lines of its processes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from turnout.private_files import scratch_folder
 from turnout.runtime.java_failures import in_one_line
 
 _LAST_BREATH_SECONDS = 5.0
-"""Connections break before the process is gone."""
+"""Connections break before the process has ended."""
 
 
 @contextmanager
@@ -59,8 +59,8 @@ def out_of_reach_of_sigterm() -> Iterator[None]:
 def own_interrupts() -> Iterator[None]:
     """Keep the handler of SIGINT that a command has set: PySpark replaces it when it starts in the main thread.
 
-    Its own cancels all jobs and raises `KeyboardInterrupt`, where a command ends after the micro-batch. Where nobody
-    has set one, as in a notebook, PySpark's stays.
+    Its own cancels all jobs and raises `KeyboardInterrupt`, where a command ends after the micro-batch. If no handler
+    is set, as in a notebook, PySpark's is kept.
     """
     before = signal.getsignal(signal.SIGINT)
     try:
@@ -74,7 +74,7 @@ def own_interrupts() -> Iterator[None]:
 def leave_last_words_unsaid() -> None:
     """Suppress the trace of PySpark's accumulator server when the JVM breaks the connection.
 
-    Its trace tells nothing that the caller of the JVM is not told.
+    Its trace has nothing beyond the caller's exception.
     """
     for server in (accumulators.AccumulatorTCPServer, accumulators.AccumulatorUnixServer):
         server.handle_error = _handle_error  # type: ignore[assignment, method-assign]
@@ -91,7 +91,7 @@ def how_jvm_ended(spark: SparkSession, failure: BaseException | None = None) -> 
 
     Args:
         spark: the session.
-        failure: what was raised; if it tells of a broken connection, the JVM gets a moment to be gone.
+        failure: the exception; after a broken connection, the JVM gets a moment to end.
     """
     process = _process(spark)
     if process is None:
@@ -117,7 +117,7 @@ def forget_jvm(spark: SparkSession) -> None:
     context = getattr(spark, "sparkContext", None)
     if context is None:
         return
-    with SparkContext._lock:  # noqa: SLF001 - `stop` asks the JVM first
+    with SparkContext._lock:  # noqa: SLF001 - `stop` calls the JVM first
         SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None  # noqa: SLF001
         context._jsc = None  # noqa: SLF001
     SparkSession._instantiatedSession = None  # noqa: SLF001
@@ -141,7 +141,7 @@ _ESCAPES = str.maketrans(
 def launch_jvm(settings: Mapping[str, str]) -> None:
     """Start this process's JVM with these Spark properties; nothing where it has one, or was started by one.
 
-    PySpark hands what is set before there is a JVM to `spark-submit` as arguments, passwords included. What it is told
+    PySpark passes settings from before the JVM's start to `spark-submit` as arguments, passwords included. Settings
     once the JVM runs does not go that way, but is too late for memory, libraries and the JVM's own options.
 
     Raises:
@@ -151,15 +151,15 @@ def launch_jvm(settings: Mapping[str, str]) -> None:
         return
     with scratch_folder("launch") as folder, _arguments(folder / "spark.properties", settings):
         try:
-            SparkContext._ensure_initialized()  # noqa: SLF001 - what a SparkContext does first
+            SparkContext._ensure_initialized()  # noqa: SLF001 - a SparkContext's first step
         except PySparkRuntimeError as failure:
-            words = "Spark's JVM ended while it started; what it said itself stands before this, or in the run's log"
+            words = "Spark's JVM ended while it started; its own output is above, or in the run's log"
             raise RunError(f"{words} ({in_one_line(failure)})") from failure
 
 
 @contextmanager
 def _arguments(file: Path, settings: Mapping[str, str]) -> Iterator[None]:
-    """Have `spark-submit` read the settings from *file* in this block; they win over what the user has in one."""
+    """Have `spark-submit` read the settings from *file* in this block; they override the user's own."""
     before = os.environ.get(_ARGUMENTS)
     arguments = [argument for argument in shlex.split(before or "") if argument != _SHELL]
     theirs, arguments = _properties_of(arguments)
@@ -192,7 +192,7 @@ def as_properties(settings: Mapping[str, str]) -> str:
 
 
 def _ascii(text: str) -> str:
-    r"""The text with `\uXXXX` in the place of what is not ASCII, in units of UTF-16."""
+    r"""The text with `\uXXXX` instead of non-ASCII characters, in units of UTF-16."""
     units = text.encode("utf-16-be")
     codes = (int.from_bytes(units[at : at + 2]) for at in range(0, len(units), 2))
     return "".join(chr(code) if code < 128 else f"\\u{code:04x}" for code in codes)

@@ -20,7 +20,7 @@ def low_latency_session() -> dict[str, str]:
 
     The checkpoint is written through Hadoop's FileSystem, whose rename is atomic on a local disk and on HDFS, and not
     on an object store: keep Spark's own choice there. It holds through a kill -9 at any point (tested). Neither
-    choice syncs its files: after a power cut a route takes out those that are torn.
+    choice syncs its files: after a power cut a route removes the damaged ones.
     """
     return {
         "spark.sql.streaming.checkpointFileManagerClass": (
@@ -38,7 +38,7 @@ def low_latency_session() -> dict[str, str]:
 def low_latency_source() -> dict[str, str]:
     """Options of the NATS source: wait for the next message at the server, and let one task read it.
 
-    A route with ``trigger: {latency: low}`` has them by itself; what its source names goes before.
+    A route with ``trigger: {latency: low}`` has them by itself; its source's own settings have precedence.
     """
     return {**_POLL_WAIT_CONF, "partitions": "1"}
 
@@ -79,8 +79,8 @@ def asking_less(route: Route) -> dict[str, str]:
 
     Spark lists a folder a hundred times a second for as long as there is nothing new. It does so at
     once after a micro-batch that had records, so that nothing changes where there is always something to read; what
-    comes to an idle route is seen 0.05 s later on average. Not with ``trigger: {latency: low}``, and not with
-    ``processingTime``, which asks once in that time anyway.
+    reaches an idle route is seen 0.05 s later on average. Not with ``trigger: {latency: low}``, and not with
+    ``processingTime``, which polls once in that time anyway.
     """
     if reads_splits(route.source) or route.trigger.latency == "low" or route.trigger.processing_time is not None:
         return {}

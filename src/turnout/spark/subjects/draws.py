@@ -1,4 +1,4 @@
-"""Draws in Spark: the same numbers as ``turnout.subjects.draws`` makes of a draw, from a hash of columns."""
+"""Draws in Spark: the same numbers as in ``turnout.subjects.draws``, from a hash of columns."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ CUTS: dict[str, Callable[[Column, Column], Column]] = {
     "left": _longer(_left),
     "right": _longer(_right),
 }
-"""By name: what a function makes of a token and a number above 0."""
+"""Functions of a token and a number above 0, by name."""
 
 
 def split(token: Column, delimiter: Column | None) -> Column:

@@ -43,7 +43,7 @@ def _mapping(table: MappingTable, cluster: str | None) -> Callable[[pa.Array, pa
 
     def mapped(subjects: pa.Array, draws: pa.Array) -> pa.Array:
         if not mappers:
-            # Made where it is used: what it remembers of subjects is not sent to workers.
+            # Made where it is used: its cache of subjects is not sent to workers.
             mappers.append(Mapper(table, cluster))
         given = subjects.to_numpy(zero_copy_only=False)
         texts = [decode(data) for data in given if data is not None]

@@ -37,7 +37,7 @@ def map_subjects(
 ) -> DataFrame:
     """*df* with the mapped subjects in column *into*; see `map_subject`, to which this is the faster form.
 
-    One row out for each row in, no shuffle, no join: it may stand in a streaming query. The other columns stay.
+    One row out for each row in, no shuffle, no join: it is allowed in a streaming query. The other columns are kept.
     Each part is a column of its own on the way, so that Spark computes it once however often it is used. A table whose
     sources and destinations have so many forms that their expression would not be planned is applied by Python workers.
     """

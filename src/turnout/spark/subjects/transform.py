@@ -73,7 +73,7 @@ def _matches(source: str, subject: Column, tokens: Column) -> Column:
     fits = tokens_fit(tokens, pattern_tokens)
     if pattern_tokens[-1] == FULL:
         return fits & is_literal(tokens)
-    # What is equal to a token of the source is literal: only the other tokens are left to look at.
+    # Tokens equal to one of the source are literal: only the others are left to compare.
     for index, want in enumerate(pattern_tokens):
         if want == PARTIAL:
             fits = fits & ~F.get(tokens, F.lit(index)).isin("", PARTIAL, FULL)

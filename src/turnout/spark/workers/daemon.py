@@ -1,8 +1,8 @@
 """The process that Spark's Python workers are forked from, with everything imported that they need.
 
 Spark starts it by ``spark.python.daemon.module``. PySpark's own daemon imports nothing before it forks, because an
-import may start threads, which a fork loses. What is imported here starts two kinds: those of numpy's OpenBLAS, which
-the session asks it not to make, and the one in which Arrow's jemalloc returns memory; both know of forks.
+import may start threads, which a fork loses. The imports here start two kinds: those of numpy's OpenBLAS, which the
+session disables, and the one in which Arrow's jemalloc returns memory; both know of forks.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ if __name__ == "__main__":
     preload()
     from pyspark.daemon import manager
 
-    # Who stops a service signals all of its processes. The run finishes its micro-batch with its workers, and the JVM
-    # ends this process by closing its input.
+    # A service manager signals all processes of a service. The run finishes its micro-batch with its workers, and the
+    # JVM ends this process by closing its input.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     manager()

@@ -16,10 +16,10 @@ from pyspark.util import PythonEvalType
 def map_in_arrow(
     frame: DataFrame, function: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]], schema: StructType | str
 ) -> DataFrame:
-    """The frame that *function* makes of each partition's batches.
+    """Apply *function* to each partition's batches.
 
-    It is `DataFrame.mapInArrow`, which wants pandas to be installed, imports it (0.65 s) and does not use it. Where a
-    frame is not of the JVM beside this process, as with Spark Connect, it is asked all the same.
+    It is `DataFrame.mapInArrow`, which requires pandas to be installed, imports it (0.65 s) and does not use it. Where
+    a frame is not of the JVM beside this process, as with Spark Connect, the original is called.
     """
     java = getattr(frame, "_jdf", None)
     if java is None:

@@ -31,8 +31,8 @@ PYTHONPATH=$kept exec {python} "$@"
 def worker_python() -> str:
     """A program that starts this Python without Spark's zips on its path.
 
-    From a zip every process compiles what it imports: half a second in each of the eight that a first query starts
-    (measured). What the zip holds is what is installed, as long as Spark is the one inside this PySpark. Where no
+    From a zip every process compiles its imports: half a second in each of the eight that a first query starts
+    (measured). The zip has the installed version, as long as Spark is the one inside this PySpark. Where no
     program can be put into the user's cache, this Python itself is good enough.
     """
     home = Path(pyspark.__file__).parent

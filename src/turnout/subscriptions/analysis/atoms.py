@@ -200,7 +200,7 @@ def _of_patterns(known: Atom, asked: Atom) -> bool | None:
     text = _literal_text(one)
     if text is not None and known.fold and asked.fold and not known.partial:
         return leaf_holds(Kiwi(asked.key, asked.text, asked.partial), text)
-    # What is compared without regard to case is compared as folded; the other way round nothing is known.
+    # Comparisons that ignore case use folded texts; the opposite direction implies nothing.
     decidable = asked.fold or not known.fold
     if known.fold != asked.fold:
         one, other = (one, folded(other)) if known.fold else (folded(one), other)

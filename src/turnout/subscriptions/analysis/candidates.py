@@ -2,7 +2,7 @@
 
 A condition is true only where one of its terms' access anchors is there. If all of A's messages are B's, then those of
 A's first term have one of B's anchors, and mostly they have it because A's own leaves give it to them: B is looked up
-by what A's leaves imply, as it is looked up by what a message has.
+by the implications of A's leaves, as it is looked up by a message's values.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ MOST_UNDER_ANCHOR = 2_000
 named."""
 
 _MOST_OF_ONE = 2_000
-"""Conditions that one is looked at beside; after this many no further anchors are looked at."""
+"""Conditions that one is compared with; after this many no further anchors are inspected."""
 
 _MAX_WITHOUT_SECOND = 32
 """This many conditions under one anchor need no second one."""
 
 _CERTAIN = "=^"
-"""Kinds of anchors that what is narrower implies for certain, so that a second one can be insisted on."""
+"""Kinds of anchors that a narrower condition always implies, so that a second one can be required."""
 
 
 def anchor_costs(conditions: Sequence[Condition]) -> Callable[[Anchor], float]:
@@ -146,7 +146,7 @@ class _Under:
     Args:
         numbers: of them, where they are few.
         by_second: those that have a second anchor, by that.
-        by_keys: the others, by the keys that whatever is narrower looks at too.
+        by_keys: the others, by the keys that every narrower condition tests, too.
     """
 
     __slots__ = ("_by_keys", "_by_second", "_numbers")

@@ -35,7 +35,7 @@ def form_of(condition: Condition) -> CanonicalForm:
     """Return the canonical form of a condition.
 
     Not promised: that conditions with different digests differ. Patterns whose relation is not known, and conditions
-    too large for a decision diagram, are told apart by their words.
+    too large for a decision diagram, are distinguished by their text.
 
     >>> from turnout.conditions import parse
     >>> form_of(parse("a:x AND n<5")).digest == form_of(parse("NOT (n>=5 OR NOT a:x) AND NOT n:abc AND n<5.0")).digest

@@ -33,7 +33,7 @@ class TooLargeError(Exception):
 
 
 class DecisionNode(NamedTuple):
-    """An atom, and how to go on where it is true and where it is false."""
+    """Atom with the branches for true and for false."""
 
     atom: Atom
     high: Root
@@ -142,7 +142,7 @@ class Diagrams:
             return root
         atom, high, low = self.node(root)
         if known and known[0][0].key != atom.key:
-            # Keys come one after the other: nothing below asks for those before.
+            # Keys are in sequence: no node below tests earlier keys.
             known = ()
         case = (root, known)
         simpler = self._reduced.get(case)
@@ -206,7 +206,7 @@ class Diagrams:
 
 
 def _decided(known: _Context, atom: Atom) -> bool | None:
-    """The truth value that an atom must have by what is known of its key, if it must have one."""
+    """The truth value that the known facts of its key imply for an atom, if any."""
     for other, holds in known:
         if holds:
             truth = relation(other, atom)

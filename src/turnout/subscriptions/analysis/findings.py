@@ -11,7 +11,7 @@ class Equal:
 
     Attributes:
         ids: sorted.
-        condition: that of the first, as text.
+        condition: condition of the first, as text.
         duplicates: whether they have the same destinations too, so that all but one do nothing new.
     """
 
@@ -49,13 +49,13 @@ class Impossible:
 
 @dataclass(frozen=True, slots=True)
 class HotAnchor:
-    """An anchor, and what it costs.
+    """Anchor with its cost.
 
     Attributes:
         anchor: as text: key, kind and text.
         terms: how many terms are looked up by it: each message that has the anchor has them verified.
         messages: how many messages of the range had it; None without a range.
-        in_vain: how many verifications came out false; None without a range.
+        in_vain: number of verifications that were false; None without a range.
     """
 
     anchor: str
@@ -71,7 +71,7 @@ class Access:
     Attributes:
         anchors: how many there are.
         terms: under all of them.
-        hottest: those with the most terms, or the most that was verified in vain.
+        hottest: those with the most terms, or the most verifications without a match.
         always: the subscriptions that every message has to be verified for.
         by_presence: those that every message with some key has to be verified for.
         expensive: those under anchors with so much to verify that one message takes more than 20 ms, by estimate.
@@ -138,11 +138,11 @@ class Analysis:
         impossible: what no message can match; proven.
         always_true: what every message matches; proven.
         too_large: conditions that were compared by their words alone.
-        compared: pairs of normal forms that were looked at for subsumption.
+        compared: number of pairs of normal forms that were checked for subsumption.
         crowded: anchors with too many subscriptions to compare these with others: anchor → how many.
         cut: subscriptions with more candidates than they were compared with.
         traffic: None without a range of records.
-        unread: None without a server to ask.
+        unread: None without a server.
     """
 
     subscriptions: int

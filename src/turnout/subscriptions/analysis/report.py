@@ -193,7 +193,7 @@ def analysis_of(
         catalogue: of the subscriptions.
         revision: of the store, for the report.
         hottest: how many anchors are named.
-        anchors: what was counted over a range of records.
+        anchors: counts over a range of records.
         traffic: likewise.
         unread: destination that no stream takes → the subscriptions that have it.
     """

@@ -40,7 +40,7 @@ def subsumed(condition: Condition, form: CanonicalForm, other: Condition, other_
         if missing is None:
             return Verdict.YES
         if form.always is None and any(_follows(known, (missing[0], not missing[1])) for known in form.literals):
-            # None of its messages is the other's, and it has some as far as can be told.
+            # The two share no messages, and this one matches some, as far as can be proven.
             return Verdict.NO
         if _separates(condition, other, message_of(sorted({*form.literals, (missing[0], not missing[1])}))):
             return Verdict.NO

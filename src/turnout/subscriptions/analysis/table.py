@@ -26,7 +26,7 @@ TABLE: Final = pa.schema(
         pa.field("created_at", pa.timestamp("us", tz="UTC")),
     ]
 )
-"""The columns. ``digest`` is that of the normal form: equal ones want the same messages; ``anchors`` is what a
+"""The columns. ``digest`` is that of the normal form: equal ones match the same messages; ``anchors`` is what a
 subscription is looked up by; ``tenant`` and the last two are null where there is none, or where it is not known."""
 
 

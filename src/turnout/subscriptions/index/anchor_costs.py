@@ -38,7 +38,7 @@ class Costs:
 
     Args:
         sample: metadata of typical messages.
-        background: what else asks for literals, where only a few subscriptions are looked at.
+        background: other uses of literals, if only a few subscriptions are counted.
     """
 
     def __init__(self, sample: Collection[Mapping[str, str]] = (), background: Background | None = None) -> None:

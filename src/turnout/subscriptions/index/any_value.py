@@ -1,8 +1,8 @@
 """Matching a batch whose rows have several values under the key that stands for all keys.
 
 Such a key nearly always has several values, so that rows with it would have to be matched one after another. Its facts
-are looked up in the tables of a batch like those that give several texts of one value: a row has the literals of all
-its values. Numbers are left out: rows with some are matched one after another where a segment asks for them.
+are looked up in the tables of a batch like several texts of one value: a row has the literals of all
+its values. Numbers are left out: rows with some are matched one after another where a segment has numeric leaves.
 """
 
 from __future__ import annotations
@@ -73,12 +73,12 @@ def matched_any(
     """Return what `turnout.subscriptions.index.match_batch.matched` does, for rows with several values of `ANY_KEY`.
 
     Args:
-        segment: what is looked for; it has leaves about any value.
-        tables: what it knows of the values in the books.
+        segment: subscriptions to find; it has leaves about any value.
+        tables: its facts of the values in the dictionaries.
         codes: for each of the segment's keys, the code of each row's value; None if all are absent.
         count: how many rows there are.
         texts: as there.
-        of_any: the codes of each row under `ANY_KEY`; none of them that of a number where the segment asks for numbers.
+        of_any: the codes of each row under `ANY_KEY`; none of them that of a number if the segment has numeric leaves.
     """
     of_keys = np.zeros((len(codes), count), np.int32)
     present = [segment.head.keys.index(ANY_KEY)]

@@ -37,10 +37,10 @@ class Head:
     """Meaning of the numbers in a segment's arrays.
 
     Attributes:
-        keys: the metadata keys that are looked at.
+        keys: the metadata keys that are read.
         facts: by number.
         probed: the facts that entries are found by.
-        always: the first of the entries that are looked at for every message.
+        always: the first of the entries that are checked for every message.
         paired: the first of the entries that are found by two literals at once; the always ones end here.
         overlapping: True if a subscription can be found several times for one message.
     """
@@ -82,8 +82,8 @@ class Arrays:
         literal_start: where the buckets of hashes start.
         literal_text: the texts themselves.
         entries_at: by literal: its first entry; the next one's first ends them.
-        ways_at: by literal: its first way to go on, see `way_fact`; empty where no literal has any.
-        way_fact: the fact to look at next, for those of the literal's entries that also need a literal of it.
+        ways_at: by literal: the first of its second facts, see `way_fact`; empty if no literal has any.
+        way_fact: the fact to look up next, for those of the literal's entries that also need a literal of it.
         pair_key: of each paired entry, the way in the upper half and the literal in the lower.
         pair_start: where the buckets of their hashes start.
         entry_subscription: by entry.
@@ -106,7 +106,7 @@ class Arrays:
         node_op: as `check_op`; nodes come after their parents.
         node_a: as `check_a`.
         node_b: as `check_b`.
-        node_parent: how many nodes before it the parent stands; 0 for the root.
+        node_parent: distance back to the parent, in nodes; 0 for the root.
         node_depth: 0 for the root.
         ids: of the subscriptions.
         destinations_at: by subscription: its first destination.

@@ -23,7 +23,7 @@ class BackgroundTask(Generic[T]):
         def run() -> None:
             try:
                 self._outcome.append(work())
-            except BaseException as problem:  # noqa: BLE001 - raised where the outcome is asked for
+            except BaseException as problem:  # noqa: BLE001 - raised to the caller that reads the outcome
                 self._problem = problem
 
         self._thread = threading.Thread(target=run, name="turnout-index", daemon=True)

@@ -36,7 +36,7 @@ class TooManyError(Exception):
 
 
 def indices_of(mask: NDArray[Any]) -> Indices:
-    """Return the indices of true elements, or of those that are not 0: in less time than `numpy.flatnonzero`."""
+    """Return the indices of true elements, or of those that are not 0: faster than `numpy.flatnonzero`."""
     return mask.nonzero()[0]
 
 

@@ -1,4 +1,4 @@
-"""Parts of conditions, each different one once: what it checks, and which literals a message can be found by for it."""
+"""Distinct parts of conditions: their checks, and the literals that find a message for them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Clauses:
     """The clauses of some conditions, by number.
 
     Attributes:
-        literals: what they speak of.
+        literals: literals of the clauses.
         op: what each checks; see `turnout.subscriptions.index.arrays.EQUAL` and the others.
         a: see there.
         b: see there.
@@ -212,7 +212,7 @@ class Clauses:
             literal = self.literals.add(fact, text_of(kind, check))
             clause = self._new(MANY if is_many(kind) else EQUAL, fact, literal)
             if kind.op in "^$":
-                # The beginning or the end itself comes first, and its parts tell no more.
+                # The prefix or the suffix itself is first; its parts add nothing.
                 self._choose(clause, check.key, lookups_of(check)[:1])
             return clause
         if check.op[0] == "n":

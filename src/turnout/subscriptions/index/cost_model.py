@@ -139,7 +139,7 @@ class Prices:
         self.clause = np.full(len(op), inf)
         if len(self.literal):
             self.clause[direct] = self.literal.take(b[direct])
-        # What a clause checks, and what it is found by, differ where a text was cut or has several parts.
+        # A clause's check differs from its literals if a text was cut or has several parts.
         self.decided = direct
         choosing, best = self._choices.clause, self._choices.cheapest(self.literal)
         self.access[choosing] = best
@@ -173,7 +173,7 @@ class Prices:
         order = np.argsort(of_fact, kind="stable")
         edges = np.searchsorted(of_fact[order], np.arange(len(literals.facts) + 1))
         for number, fact in enumerate(literals.facts):
-            # In the order in which they came, as those of one fact are in its dict.
+            # In order of insertion, as those of one fact are in its dict.
             mine = order[edges[number] : edges[number + 1]]
             texts = list(literals.by_fact[number])
             if fact[1] in (CELL, SPAN):
@@ -245,6 +245,6 @@ def cheapest(costs: NDArray[np.float64], first: Indices, count: Indices) -> Indi
     least = np.minimum.reduceat(of_indices, begins)
     hits = np.flatnonzero((of_indices == least.take(owner)) & (of_indices < inf))
     chosen = np.full(len(first), NOTHING, np.int64)
-    # Backwards, so that the first of several stays.
+    # Backwards, so that the first of several wins.
     chosen[owner.take(hits[::-1])] = indexes.take(hits[::-1])
     return chosen

@@ -1,6 +1,6 @@
 """Codes for the values of messages: each distinct value of a key is worked on once, and is a small number from then on.
 
-A generation of books is bounded: when it is full, a new one begins, and the old one goes with the last match that
+A generation of books is bounded: when it is full, a new one begins, and the old one is freed with the last match that
 uses it.
 """
 
@@ -46,7 +46,7 @@ class Column(NamedTuple):
 
 
 class _Codes(dict[str | None, int]):
-    """Value → code; what is new gets the next one."""
+    """Value → code; a new value gets the next code."""
 
     def __init__(self, dictionary: ValueDictionary) -> None:
         super().__init__({None: 0})
@@ -111,7 +111,7 @@ class ValueDictionary:
         with self._lock:
             new = [value for value in dict.fromkeys(values) if value not in self._codes]
             begun = len(self.texts)
-            # The texts first: whoever sees a code can read its text.
+            # The texts first: a reader that sees a code can read its text.
             self.texts += new
             self._codes.update(zip(new, range(begun, begun + len(new)), strict=True))
             self._characters += sum(map(len, new))

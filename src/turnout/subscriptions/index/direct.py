@@ -16,9 +16,9 @@ from turnout.subscriptions.index.segment import Segment
 
 
 class DirectLiterals:
-    """Literals of rows under the facts of `Segment.direct_keys`, looked up when a fact is first asked for.
+    """Literals of rows under the facts of `Segment.direct_keys`, looked up at the first use of a fact.
 
-    Most values of many keys come once: a dictionary of them takes longer to fill than the look-ups that it spares.
+    Most values of many keys occur once: filling a dictionary takes longer than the look-ups that it saves.
 
     Args:
         segment: whose facts.

@@ -57,11 +57,11 @@ class FollowedStore(Protocol):
 class IndexFolder:
     """Writer of an index folder: an index of all subscriptions of a store, and its later changes.
 
-    Each refresh writes what is new as a small segment and what is gone as a bitmap; when these add up, they are merged
-    in the background. A reader that has an older revision open is not disturbed.
+    Each refresh writes new subscriptions as a small segment and deletions as a bitmap; when these add up, they are
+    merged in the background. A reader that has an older revision open is not disturbed.
 
     Args:
-        folder: for this writer alone; it is made, readable by its owner only. What a killed writer left is removed.
+        folder: for this writer alone; it is made, readable by its owner only. Leftovers of a killed writer are removed.
         store: what to follow.
         sample: metadata of typical messages.
         keep: this many of the latest revisions outlive this writer, and are still there for the next one.
@@ -168,7 +168,7 @@ class IndexFolder:
                 self.settle()
 
     def settle(self) -> None:
-        """Wait for what is under way in the background, and take it over."""
+        """Wait for the background task and use its result."""
         with self._lock:
             if self._merging is not None:
                 self._wait()
@@ -209,7 +209,7 @@ class IndexFolder:
             self._written.append(self._small(created))
 
     def _tidy(self) -> None:
-        """Start merging where that is due."""
+        """Start a merge if it is due."""
         if self._merging is not None:
             if len(self._written) <= _MANY_LAYERS:
                 return
@@ -237,7 +237,7 @@ class IndexFolder:
         self._merging, self._merged = None, ()
         written, revision = merging.outcome()
         if not parts:
-            # Everything since then comes again with the store's changes.
+            # The store's changes repeat everything since then.
             self._written, self.revision = [written], revision
             return True
         still = {subscription.id for part in parts for subscription in part.view.living()}
@@ -295,7 +295,7 @@ class _WrittenLayer:
     """A layer and the files that it is in.
 
     Attributes:
-        view: replaced when something of it goes.
+        view: replaced when a part of it is deleted.
         name: of the segment's file.
         gone_name: of the bitmap's; "" if it has none yet.
     """

@@ -89,8 +89,8 @@ class Index:
 
     Attributes:
         revision: of the store.
-        keys: those of leaves: metadata keys that some condition looks at, and `turnout.multivalued.ANY_KEY`.
-        expires: whether some subscription expires: only then times are looked at.
+        keys: those of leaves: metadata keys that some condition tests, and `turnout.multivalued.ANY_KEY`.
+        expires: whether some subscription expires: only then times are checked.
         projects: whether some subscription has a projection.
     """
 
@@ -124,7 +124,7 @@ class Index:
 
         Args:
             subscriptions: no two of the same id.
-            sample: metadata of typical messages: what is rare in it is preferred to look subscriptions up by.
+            sample: metadata of typical messages: look-ups prefer values that are rare in it.
         """
         if isinstance(subscriptions, Store):
             subscriptions = subscriptions.snapshot()
@@ -160,10 +160,10 @@ class Index:
         """The subscriptions that each row of a batch matches.
 
         Args:
-            columns: metadata by the keys of leaves, one value for each row; keys that no condition looks at are passed
+            columns: metadata by the keys of leaves, one value for each row; keys that no condition tests are passed
                 over.
             count: how many rows there are.
-            alive: the rows to look at, in ascending order, or a mask of them; None for all.
+            alive: the rows to match, in ascending order, or a mask of them; None for all.
             times: of each row's record, in milliseconds since 1970, for subscriptions that expire; None, for all or
                 some, is now.
             now: the time by the clock, in milliseconds since 1970, if not that of this machine.
@@ -195,7 +195,7 @@ class Index:
         return self._of_many(columns, rows, whole=whole)
 
     def _of_some_several(self, columns: Mapping[str, Column], rows: Indices, several: Sequence[Column]) -> Matches:
-        """Match rows of which some have several values of a key: these one after another, the others as ever."""
+        """Match rows of which some have several values of a key: these one after another, the others as usual."""
         separate = have_several(several, rows)
         # With at most one value of each key, `AnyCodes`, which knows no numbers, is not needed.
         single = {key: column._replace(several=False) for key, column in columns.items()}

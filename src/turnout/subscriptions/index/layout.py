@@ -1,7 +1,7 @@
 """A segment as one file: magic, version, a head with its checksum, and the arrays, each on a boundary of 64 bytes.
 
-The head has a checksum of the arrays, too. It is looked at where a file has outlived its writer. Readers
-do not look at it: they map the file to read little of it.
+The head has a checksum of the arrays, too. It is verified if a file has outlived its writer. Readers do not verify it:
+they map the file to read little of it.
 """
 
 from __future__ import annotations

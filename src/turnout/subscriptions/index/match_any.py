@@ -1,4 +1,4 @@
-"""Matching of one message with a segment of which leaves look at all its values: these are searched together.
+"""Matching of one message with a segment whose leaves test all its values: these are searched together.
 
 Every key has one value; only the key that stands for all keys has several. All else is as in `match_one`.
 """
@@ -43,7 +43,7 @@ class AnySingle(SeveralSingle):
         return {key: probes for key, probes in super()._probes().items() if key != ANY_KEY}
 
     def takes(self, metadata: Metadata) -> bool:
-        """Return False for a message with several values of a key, or more than are looked at."""
+        """Return False for a message with several values of a key, or more than are supported."""
         return not isinstance(metadata, Multivalued) and len(metadata) <= MAX_VALUES
 
     def matched(self, metadata: SingleTexts, most: int = MOST_CANDIDATES) -> list[int]:  # noqa: ARG002 - a batch cannot

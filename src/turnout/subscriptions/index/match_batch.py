@@ -1,4 +1,4 @@
-"""Matching a batch with a segment: what the rows are found by, then what is left to check, all rows at a time.
+"""Matching a batch with a segment: literals first, then the remaining checks, all rows at a time.
 
 Rows and entries are parallel arrays all along: a *candidate* is a row and an entry that it was found for.
 """
@@ -40,8 +40,8 @@ def matched(
     """Rows and the segment's subscriptions that they match, each pair once, in no particular order.
 
     Args:
-        segment: what is looked for.
-        tables: what it knows of the values in the books.
+        segment: subscriptions to find.
+        tables: its facts of the values in the dictionaries.
         codes: for each of the segment's keys, the code of each row's value; None if all are absent.
         count: how many rows there are.
         texts: by number of a key of `Segment.direct_keys`, the text of each row; those keys need no codes.

@@ -43,10 +43,10 @@ _BY_LITERALS: Final = frozenset(kind << 1 | negated for kind in _LITERALS for ne
 _OF_FACTS: Final = (EQUAL << 1, EQUAL << 1 | 1, MANY << 1, MANY << 1 | 1)
 
 _Check: TypeAlias = tuple[int, int, int]
-"""Operation, times two, one more if it is negated; what it looks at; and the literal, set, limits, test or tree."""
+"""Operation, times two, plus one if negated; its operand; and the literal, set, limits, test or tree."""
 
 _Node: TypeAlias = tuple[int, int, int, bool, int, int]
-"""Index in its tree, that of its parent, operation, whether it is negated, what it looks at and with what."""
+"""Index in its tree, index of its parent, operation, negation, operand and argument."""
 
 _LONG_VALUE = 1 << 12
 """Characters of a value beyond which nothing is cached for it."""
@@ -128,7 +128,7 @@ class Single:
         if self._known > _MOST_KNOWN:
             self._begin()
 
-    def takes(self, metadata: Metadata) -> bool:  # noqa: ARG002 - some look at it
+    def takes(self, metadata: Metadata) -> bool:  # noqa: ARG002 - some read it
         """Return False for a message that has to be seen by the keys of leaves first."""
         return not self._segment.special_keys
 
@@ -156,7 +156,7 @@ class Single:
         has_ways = self._segment.has_ways
         metadata, by_fact = message.metadata, message.literals
         ranges: list[Range] = self._always.copy()
-        # Second literals are looked at last: then most are known. Texts are searched for in all values at once.
+        # Second literals last: most are known then. Texts are searched for in all values together.
         first: list[int] = []
         unread: list[tuple[int, str]] = []
         for key in metadata if len(metadata) < len(probed) else probed:
@@ -264,7 +264,7 @@ class Single:
         return subscriptions[true].tolist()  # type: ignore[no-any-return]
 
     def _hit(self, fact: int, value: str, message: Message) -> _Hit:
-        """Look a value up under a fact of many texts, and cache what is found."""
+        """Look a value up under a fact of many texts, and cache the result."""
         if fact in self._nodes:
             return self._node_hit(fact, message)
         hit = self._with_entries(self._looked_up(fact, value))
@@ -274,7 +274,7 @@ class Single:
         return hit
 
     def _read(self, unread: Sequence[tuple[int, str]], message: Message, ranges: list[Range], first: list[int]) -> None:
-        """Search for the texts of facts in their values, and add what is found by them."""
+        """Search for the texts of facts in their values, and add their literals."""
         hits, by_fact = self._hits, message.literals
         found = self._search(unread, message)
         self._known += len(unread)
@@ -295,7 +295,7 @@ class Single:
         return self._scan.find([fact for fact, _ in unread], values) if values else {}
 
     def _node_hit(self, fact: int, message: Message) -> _Hit:
-        """Look the number of a key up under a fact of nodes, and cache what is found for all numbers of its cell."""
+        """Look the number of a key up under a fact of nodes, and cache the result for all numbers of its cell."""
         key = self._key_of_fact[fact]
         leaf = message.leaves.get(key)
         if leaf is None:
@@ -400,7 +400,7 @@ class Single:
         """Return True if a test of a key's value is true."""
         group = self._group_of[test]
         if group >= 0:
-            # Beside the facts: what is found by a group are tests.
+            # Beside the facts: a group finds tests.
             passed = message.literals.get(~group)
             if passed is None:
                 passed = message.literals[~group] = self._passed(key, group, message)

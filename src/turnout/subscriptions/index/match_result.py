@@ -20,7 +20,7 @@ class Match(NamedTuple):
 
     Attributes:
         subscription_id: which one.
-        destinations: where it wants the message to go.
+        destinations: destinations of the message.
         leaf_ids: the ids of the leaves that are true of the message, negated ones included, left to right.
 
     >>> from turnout.conditions import parse, with_ids

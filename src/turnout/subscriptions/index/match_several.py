@@ -1,4 +1,4 @@
-"""Matching of one message of which keys have several values with a segment: a leaf holds if it does for one of them."""
+"""Matching of one message of which keys have several values with a segment: a leaf is true if it is for one of them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from turnout.subscriptions.index.single_message import Literals, Message, Single
 
 
 class SeveralMessage(Message):
-    """A message, and what was found out about it.
+    """Message with its cached results.
 
     Attributes:
         several: its values that are numbers, by key, in ascending order.

@@ -30,7 +30,7 @@ def has_number(texts: Texts | None) -> bool:
 
 
 def columns_of(messages: Sequence[Metadata], keys: Collection[str]) -> dict[str, Column]:
-    """Return the metadata of messages by key, as far as conditions look at it."""
+    """Return the metadata of messages by the keys that conditions test."""
     first = messages[0] if messages else {}
     # Mostly all messages have the keys of the first one.
     columns = {key: _values_of(messages, key) for key in keys if key in first}
@@ -55,7 +55,7 @@ def _values_of(messages: Sequence[Metadata], key: str) -> Sequence[Texts | None]
 
 
 def messages_of(columns: Mapping[str, Column], keys: Iterable[str], rows: Iterable[int]) -> list[dict[str, str]]:
-    """Return the metadata of rows, as far as conditions look at it."""
+    """Return the metadata of rows by the keys that conditions test."""
     present = [(key, column.values, column.text) for key in keys if (column := columns.get(key)) is not None]
     messages = []
     for row in rows:

@@ -1,4 +1,4 @@
-"""Opening an index from its folder: what a revision has in common with the one before is mapped and warmed up once."""
+"""Opening an index from its folder: parts shared with the previous revision are mapped and warmed up once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from turnout.subscriptions.index.segment import Segment
 _Identity: TypeAlias = tuple[str, int, int, int]
 
 _FOLDERS = 4
-"""For how many folders the latest index stays open, so that the next revision starts with what is known."""
+"""Number of folders whose latest index stays open, so that the next revision reuses its caches."""
 
 _segments: WeakValueDictionary[_Identity, Segment] = WeakValueDictionary()
 _latest: OrderedDict[Path, tuple[Index, DictionaryCache]] = OrderedDict()

@@ -1,7 +1,7 @@
 """Conversion of subscriptions to entries: a literal to find each by, and rows of clauses that must be true, too.
 
 Most conditions are conjunctions, and their rarest literal is chosen for all of them at once. Others are found by their
-alternatives (`Plan`), which may overlap: what is found twice is made distinct by the match. Conditions with XOR are put
+alternatives (`Plan`), which may overlap: the match removes duplicates. Conditions with XOR are put
 in disjoint terms (`turnout.conditions.terms`).
 """
 
@@ -63,7 +63,7 @@ class Plan:
                 yield from plan.all_rows()
 
     def choose(self, costs: Sequence[float], forerunner: Mapping[int, int]) -> None:
-        """Choose what the condition is found by.
+        """Choose the literals that find the condition.
 
         Args:
             costs: of the clauses.
@@ -107,7 +107,7 @@ class Drawn:
     """Conditions as rows of clauses.
 
     Attributes:
-        clauses: what the rows speak of.
+        clauses: clauses of the rows.
         rows: clauses, times two, one more if negated; of all subscriptions, one after another.
         counts: how many rows each subscription has; none for those that are not in *rows*.
         alternatives: a few leaves of which one has to be true, or with XOR exactly one: their rows, and whose they are,
@@ -170,10 +170,10 @@ class Entries:
 
     Attributes:
         subscription: whose.
-        literal: what each is found by; `NOTHING` for those that are looked at always.
+        literal: literal that finds each; `NOTHING` for those that are always checked.
         first: the first of its rows.
         count: how many rows.
-        row: the row that each is found by; `NOTHING` if it is looked at always, or found by a term's anchor.
+        row: row that finds each; `NOTHING` if it is always checked, or found by a term's anchor.
         decided: True where that row need not be checked because of the literal.
         rows: of all entries.
     """

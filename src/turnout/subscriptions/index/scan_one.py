@@ -57,7 +57,7 @@ class OneScan:
         self._shift = np.uint64(64 - bits)
         self._likely = np.zeros(1 << bits, np.bool_)
         self._likely[self._slots(numbers)] = True
-        # What the machine reads as the number of a fact.
+        # Number of a fact, as the machine reads it.
         self._of_words = {fact: (fact << 32).to_bytes(8, byteorder) for fact in scanners}
         self._of_halves = {fact: (_OF_HALF | fact << 32).to_bytes(8, byteorder) for fact in scanners}
         self._bytes = {}
@@ -72,7 +72,7 @@ class OneScan:
         """Return the literals in values by fact; facts without any are left out.
 
         Args:
-            facts: that ask for each value; one may ask for several.
+            facts: facts of each value; one may have several.
             values: in UTF-8, folded where the texts are; at least one.
         """
         data = b"".join((BEGIN, (END + BEGIN).join(values), END, _PADDING))

@@ -51,9 +51,9 @@ class Segment:
     """Look-up of literals, pairs, sets and subscriptions in a segment's arrays. Thread-safe.
 
     Args:
-        head: what the arrays' numbers mean.
+        head: meanings of the arrays' numbers.
         arrays: of the subscriptions.
-        uses: how often the subscriptions ask for each literal; known only where the segment was built.
+        uses: number of uses of each literal by the subscriptions; known only where the segment was built.
         texts: the literals of each single fact by text; kept only where the segment was built. That takes less time
             than hashes, and memory of this process.
     """
@@ -150,7 +150,7 @@ class Segment:
 
     @cached_property
     def direct_keys(self) -> NDArray[np.bool_]:
-        """Mask of the keys whose literals are found by text alone: nothing else is asked about their values."""
+        """Mask of the keys whose literals are found by text alone: their values have no other tests."""
         direct = np.zeros(len(self.head.keys), np.bool_)
         if self.texts is not None:
             facts = np.bincount(self.key_of_fact, minlength=len(direct))
@@ -173,7 +173,7 @@ class Segment:
         Args:
             facts: whose text each is.
             hashes: of the texts.
-            raws: gives those of these numbers, in UTF-8: few are asked for.
+            raws: returns those with these numbers, in UTF-8: few are read.
         """
         arrays = self.arrays
         numbers = np.zeros(len(hashes), np.int32)

@@ -43,8 +43,8 @@ class SegmentView:
     Attributes:
         segment: what matches.
         subscriptions: in the order of their numbers; empty if they are not kept.
-        gone: by number; None if none is.
-        left: how many are not gone.
+        gone: deleted subscriptions, by number; None without deletions.
+        left: number of subscriptions that are not deleted.
     """
 
     def __init__(self, segment: Segment, subscriptions: Sequence[Subscription] = (), ids: Ids | None = None) -> None:

@@ -1,4 +1,4 @@
-"""One message under work, and what was found out about it."""
+"""Message that is being matched, with its cached results."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Literals: TypeAlias = tuple[int, ...] | frozenset[int]
 
 
 class Message:
-    """A message, and what was found out about it.
+    """Message with its cached results.
 
     Attributes:
         metadata: of the message.

@@ -73,7 +73,7 @@ def _of_layer(view: SegmentView, sizes: Counter[Anchor]) -> int:
     literals = np.concatenate([literals, of_ways.take(arrays.pair_key >> 32)])
     owners = np.concatenate([owner[:always], owner[paired:]])
     here = np.ones(len(segment), np.bool_) if view.gone is None else ~view.gone
-    # An entry that stands under several second literals is one.
+    # An entry under several second literals counts once.
     pairs = np.unique((literals.astype(np.int64) << 32) | owners)
     distinct, counts = np.unique((pairs >> 32)[here.take(pairs & 0xFFFFFFFF)], return_counts=True)
     for literal, count in zip(distinct.tolist(), counts.tolist(), strict=True):

@@ -87,7 +87,7 @@ class Tables:
         if self._behind(sizes):
             with self._lock:
                 self._singles = self._fill_probed(self._with_room(sizes), sizes)
-                # Last: a reader that sees that these are known reads what was filled.
+                # Last: a reader that sees these as known reads filled facts.
                 self._known = [max(pair) for pair in zip(self._known, sizes, strict=True)]
         return self._singles
 
@@ -129,7 +129,7 @@ class Tables:
         codes = np.concatenate(indexes)
 
         def raws(numbers: Indices) -> list[bytes]:
-            # They come in ascending order: those of one fact after those of another.
+            # They are in ascending order: fact after fact.
             edges = np.searchsorted(numbers, begins).tolist()
             parts = zip(whose, edges, edges[1:], strict=False)
             return [

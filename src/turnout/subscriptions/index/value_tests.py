@@ -1,4 +1,4 @@
-"""Tests of values that no look-up decides: globs, words and expressions, prepared where many are asked together.
+"""Tests of values that no look-up decides: globs, words and expressions, prepared if many are run together.
 
 A message that is verified against thousands of patterns would wait for each of them to be compiled. Those that one
 message may be verified against are prepared with the segment, and regular expressions among them are searched for by
@@ -48,7 +48,7 @@ class ValueTests:
         segment: whose tests they are.
 
     Attributes:
-        group_of: by test: its group of expressions; -1 for a test that is asked by itself.
+        group_of: by test: its group of expressions; -1 for a test that runs by itself.
         key_of: by group: the number of the key whose value it is searched for in.
     """
 
@@ -130,7 +130,7 @@ def _asked_together(arrays: Arrays, always: int, paired: int) -> Iterator[tuple[
 
 
 def _tests_of(arrays: Arrays, programs: Indices) -> tuple[Indices, Indices]:
-    """Return the keys and the tests that the checks of programs ask, also within trees."""
+    """Return the keys and the tests that the checks of programs run, also within trees."""
     first = arrays.checks_at.take(programs).astype(np.int64)
     _, checks = expanded(first, arrays.checks_at.take(programs + 1) - first)
     kinds = arrays.check_op.take(checks) >> 1
@@ -144,7 +144,7 @@ def _tests_of(arrays: Arrays, programs: Indices) -> tuple[Indices, Indices]:
 
 
 def _distinct(numbers: NDArray[np.integer]) -> Longs:
-    """Return each number once, in the order in which they come first."""
+    """Return the distinct numbers in order of first occurrence."""
     _, first = np.unique(numbers, return_index=True)
     return numbers.take(np.sort(first)).astype(np.int64)
 

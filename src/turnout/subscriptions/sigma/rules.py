@@ -54,7 +54,7 @@ class SigmaRule:
 
         Args:
             destinations: where matching events go; ``{level}`` in them stands for the rule's.
-            with_logsource: ask for the rule's product, category and service, as keys of these names.
+            with_logsource: require the rule's product, category and service, as keys of these names.
 
         Raises:
             SubscriptionInvalidError: a store would refuse it.

@@ -29,7 +29,7 @@ _ENCODINGS: Final = {"wide": "utf-16-le", "utf16le": "utf-16-le", "utf16be": "ut
 _PLACES: Final = ("contains", "startswith", "endswith")
 _TEXT: Final = frozenset((*_PLACES, *_ENCODINGS, "cased", "windash", "base64", "base64offset"))
 _WHERE: Final = frozenset((*_PLACES, "re", "cidr", *_COMPARISONS))
-"""Modifiers that say themselves what a keyword is compared with."""
+"""Modifiers that define the comparison of a keyword."""
 
 _REGEX_FLAGS: Final = ("i", "m", "s")
 _KNOWN: Final = _TEXT | {"all", "neq", "cidr", "exists", "re", *_REGEX_FLAGS, *_COMPARISONS}
@@ -59,7 +59,7 @@ def field_condition(path: str, written: str, value: object) -> Condition:
 
 def _leaf(path: str, field: str, modifiers: Sequence[str], value: object) -> Condition:
     if field == ANY_KEY and (value is None or "exists" in modifiers):
-        raise InexpressibleError(path, "expected a keyword, which looks at all fields, found a question about none")
+        raise InexpressibleError(path, "expected a keyword, which tests all fields, found a test of none")
     if value is not None and not isinstance(value, (str, int, float, bool)):
         raise InexpressibleError(path, f"expected a text, a number, true, false or null, found {value!r:.60}")
     if "exists" in modifiers:
@@ -123,7 +123,7 @@ def _encoded(path: str, modifiers: Sequence[str], text: str) -> list[list[Piece]
 
 
 def _at_offsets(raw: bytes) -> list[str]:
-    """Return the part of the encoded text that does not depend on what is around it, for each of three offsets."""
+    """Return the part of the encoded text that does not depend on its surroundings, for each of three offsets."""
     parts = []
     for offset, first in enumerate((0, 2, 3)):
         text = b64encode(bytes(offset) + raw).decode()
@@ -132,7 +132,7 @@ def _at_offsets(raw: bytes) -> list[str]:
 
 
 def _dashed(path: str, modifiers: Sequence[str], text: str) -> list[list[Piece]]:
-    """Return the text with each dash before a word in each of its forms, where ``windash`` asks for it."""
+    """Return the text with each dash before a word in each of its forms, if ``windash`` is given."""
     if "windash" not in modifiers:
         return [pieces_of(text)]
     parts = _DASH.split(text)

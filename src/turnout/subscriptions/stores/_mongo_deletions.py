@@ -1,4 +1,4 @@
-"""Deletion of many documents in a MongoDB store without transactions: the ids are written down before the first goes.
+"""Deletion of many documents in a MongoDB store without transactions: the ids are stored before the first deletion.
 
 From the moment when the list is complete, the deletion happens: if its writer dies, the next one ends it. A list that
 was not completed is dropped, and nothing has been deleted.
@@ -61,12 +61,12 @@ class Deletions:
         yield from (part["ids"] for part in list(parts))
 
     def remove(self, ids: Sequence[str], revision: int) -> None:
-        """Move a chunk to the past at a revision. Done again after an interruption, it does what is left."""
+        """Move a chunk to the past at a revision. A repetition after an interruption completes it."""
         documents = list(self._subscriptions.find({"_id": {"$in": ids}}))
         known = {one["_id"]: one["born"] for one in self._deleted.find({"_id": {"$in": ids}})}
         self._past.archive_many(documents, revision)
         records = [
-            # A name that is used again died for whoever saw its first life.
+            # Reused id: readers of the earlier revision still see the deletion.
             {"_id": id_, "born": min(one["revision"], known.get(id_, one["revision"])), "died": revision}
             for one in documents
             for id_ in (one["_id"],)
@@ -84,7 +84,7 @@ class Deletions:
         if first is not None and first["_id"] == _COMPLETE and first["revision"] > revision:
             return int(first["revision"])
         if first is not None:
-            # Without this document the others mean nothing, so it goes first.
+            # Without this document the others mean nothing, so it is deleted first.
             self._states.delete_one({"_id": _COMPLETE})
             self._states.delete_many({"_id": {"$gt": _PART, "$lt": _END}})
         return None

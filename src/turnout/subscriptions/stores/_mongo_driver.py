@@ -67,7 +67,7 @@ def soon() -> Iterator[None]:
 def error_of(failure: errors.PyMongoError) -> SubscriptionError:
     """Translate the driver's *failure* into turnout's error; it contains no password."""
     kind, words = next((kind, words) for row, kind, words in _ERRORS if isinstance(failure, row))
-    # The driver goes on with what it knows of each server, which says nothing more to a reader.
+    # The driver appends its state of each server, which does not help a reader.
     problem = str(failure).partition(", Timeout:")[0].partition(" (configured timeouts:")[0]
     if problem == "No servers found yet":
         servers = ", ".join(f"{host}:{port}" for host, port in _SERVER.findall(str(failure)))

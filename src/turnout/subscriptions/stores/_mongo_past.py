@@ -20,10 +20,10 @@ class MongoPast:
     """Two collections next to a store's own: deleted documents, and the time of each revision.
 
     Args:
-        gone: the collection of documents that are gone.
+        gone: the collection of deleted documents.
         moments: the collection of times.
         states: the store's own collection of state.
-        retention: for how many seconds what is gone is remembered.
+        retention: for how many seconds deleted documents are kept.
         clock: the server's, as writers on many machines share the collections.
     """
 
@@ -58,7 +58,7 @@ class MongoPast:
             self._gone.replace_one({"_id": key}, {**archived, "document": plain(document)}, upsert=True)
 
     def archive_many(self, documents: Iterable[JsonMapping], died: int) -> None:
-        """Remember documents that are going; those that are remembered at this revision already are overwritten."""
+        """Archive documents before their deletion; those already archived at this revision are overwritten."""
         archived = [
             {"_id": f"{died}:{id_}", "id": id_, "died": died, "born": one["revision"], "document": plain(one)}
             for one in documents
@@ -69,11 +69,11 @@ class MongoPast:
             self._gone.insert_many(archived, ordered=False)
 
     def drop_uncommitted(self, revision: int) -> None:
-        """Forget what a dead writer has left under a revision that never was."""
+        """Delete the leftovers of a dead writer under a revision that was never published."""
         self._gone.delete_many({"died": {"$gte": revision}})
 
     def forget(self) -> None:
-        """Drop what is older than the retention; see `turnout.subscriptions.stores._sqlite_past.forget`."""
+        """Drop everything older than the retention; see `turnout.subscriptions.stores._sqlite_past.forget`."""
         newest = next(iter(self._moments.find().sort("_id", -1).limit(1)), None)
         limit = due_before(self._trusted, self._retention, newest["at"] if newest else None)
         oldest = self._due(limit)
@@ -117,7 +117,7 @@ class MongoPast:
         Args:
             id_: of the subscription.
             present: its document; None if it is deleted.
-            revision: the present one: what a writer has begun to archive later than that has not happened.
+            revision: the current one: archives of later revisions are unfinished and ignored.
 
         Raises:
             SubscriptionNotFoundError: nothing is remembered of it.

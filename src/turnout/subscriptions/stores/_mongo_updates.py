@@ -1,6 +1,6 @@
 """Updates in a MongoDB store without transactions: the new document holds the one that it replaces.
 
-Until the new document's revision is the store's, and for who still reads an earlier one, the document under
+Until the new document's revision is the store's, and for readers of an earlier one, the document under
 ``previous`` is the subscription. An update whose writer died is ended by the next writer.
 """
 
@@ -40,7 +40,7 @@ class Updates:
 
         Args:
             revision: that is read.
-            ids: the query for the ids that are asked for.
+            ids: the query for the requested ids.
             field: a list of the document, in which *tokens* have to be.
             tokens: see *field*.
         """

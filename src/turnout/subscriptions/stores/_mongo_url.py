@@ -47,7 +47,7 @@ def awaited(uri: str) -> str:
 
 @contextmanager
 def log_wait(uri: str) -> Iterator[None]:
-    """Log what is waited for if the block takes more than a second."""
+    """Log the reason for the wait if the block takes more than a second."""
     timer = threading.Timer(_NOTICE_SECONDS, _log.warning, ("waiting for MongoDB at %s…", awaited(uri)))
     timer.daemon = True
     timer.start()

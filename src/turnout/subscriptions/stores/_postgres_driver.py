@@ -43,7 +43,7 @@ _TRY_LATER = (
     (psycopg.InterfaceError, "is away"),
     (psycopg.OperationalError, "is away"),
 )
-"""Errors of which a later call may be free; the first row whose class an error is of."""
+"""Errors that a retry may avoid; the first row whose class matches."""
 
 
 class Database:

@@ -48,7 +48,7 @@ class PostgresPast:
                 )
 
     def forget(self, connection: Connection) -> None:
-        """Drop what is older than the retention; see `turnout.subscriptions.stores._sqlite_past.forget`."""
+        """Drop everything older than the retention; see `turnout.subscriptions.stores._sqlite_past.forget`."""
         newest = "SELECT at FROM {schema}.moment ORDER BY revision DESC LIMIT 1 OFFSET 1"
         recorded = self._execute(connection, newest).fetchone()
         self._server_time = self._execute(connection, f"SELECT {_NOW}").fetchone()[0] / 1e6
@@ -93,7 +93,7 @@ class PostgresPast:
         return rows
 
     def remembered(self, connection: Connection) -> int:
-        """Return the oldest revision of which the store knows what there was."""
+        """Return the oldest revision whose state the store knows."""
         first: int = self._execute(connection, "SELECT remembered FROM {schema}.state").fetchone()[0]
         return first
 

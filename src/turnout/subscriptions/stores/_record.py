@@ -1,6 +1,6 @@
 """Subscription ↔ one JSON text, as stores keep it.
 
-The condition inside is the shape of `turnout.conditions.codec`. What a store reads back it wrote itself, so
+The condition inside is the shape of `turnout.conditions.codec`. A store reads only its own records, so
 reading skips the checks of a decoder for strangers' input: a million rows are read in seconds.
 """
 

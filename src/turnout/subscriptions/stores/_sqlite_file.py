@@ -46,9 +46,9 @@ class SqliteAddress:
         path: the file.
         mode: ``rwc`` (default) creates the file where there is none, ``rw`` does not, ``ro`` never writes.
         timeout: how many seconds a caller waits for others that write, all in all.
-        synchronous: ``full`` (default) makes what is acknowledged survive a power loss, ``normal`` only the
+        synchronous: ``full`` (default) makes acknowledged changes survive a power loss, ``normal`` only the
             death of the process.
-        retention: for how many seconds it is remembered what was deleted.
+        retention: for how many seconds deleted subscriptions are kept.
     """
 
     path: Path
@@ -106,10 +106,10 @@ class SqliteFile:
     """Connections to one SQLite file: any number of readers, one writer at a time.
 
     Connections are lent to one thread at a time and kept for the next one, so there are never more than the
-    most threads that were inside at once, and one that is never lent: it tells what was in a file that is replaced.
+    most threads that were inside at once, and one that is never lent: it reads the contents of a file that is replaced.
 
-    A file that is put in the place of the one that is open is followed by the next transaction, with one warning: who
-    follows revisions begins again from what it holds. While there is none, every transaction is refused.
+    If another file replaces the open one, the next transaction uses it, with one warning: followers of revisions begin
+    again from its contents. While there is no file, every transaction is refused.
     """
 
     def __init__(self, address: SqliteAddress) -> None:
@@ -327,11 +327,11 @@ class SqliteFile:
             raise
         before, self._anchor, self._opened = self._anchor, anchor, opened
         before.close()
-        text = "%s was replaced by another file: who follows it begins again (revision %d, after %d of the one before)"
+        text = "%s was replaced by another file: its followers begin again (revision %d, after %d of the one before)"
         _log.warning(text, self._name(), revision, seen)
 
     def _finish(self) -> int:
-        """Write what is in the log to the file that was open, wherever it is now; the last revision of it."""
+        """Write the log into the file that was open, wherever it is now; return its last revision."""
         while self._idle:
             self._idle.pop().close()
         seen: int = self._anchor.execute("SELECT revision FROM state").fetchone()[0]
@@ -372,7 +372,7 @@ class SqliteFile:
 
 
 _MAX_WAIT_SECONDS = 1e6
-"""Seconds that SQLite can be told to wait."""
+"""Maximum wait of SQLite, in seconds."""
 
 _TRY_LATER = {
     sqlite3.SQLITE_FULL: "has no space left on its disk",

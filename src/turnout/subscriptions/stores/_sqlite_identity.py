@@ -50,7 +50,7 @@ class OpenedFile:
     def clear_leftovers(self) -> None:
         """Take SQLite's files of this one away from the file that has its name now.
 
-        SQLite finds a log by its name alone, and would write what is in this one over the pages of another file.
+        SQLite finds a log by its name alone, and would write its contents over the pages of another file.
         """
         for end, inode in self.beside.items():
             name = Path(f"{self.path}{end}")
@@ -66,7 +66,7 @@ class OpenedFile:
 
 def _inode_of(path: str | Path) -> _Inode | None:
     try:
-        # Asked before each transaction: a Path takes three times as long.
+        # Checked before each transaction: a Path takes three times as long.
         status = os.stat(path)  # noqa: PTH116
     except FileNotFoundError:
         return None
@@ -81,9 +81,9 @@ def folder_locked(folder: Path) -> Iterator[None]:
 
 
 def continue_revisions(connection: sqlite3.Connection, seen: int) -> int:
-    """Have everyone that follows revisions up to *seen* of another file begin again from what is in this one.
+    """Have everyone that follows revisions up to *seen* of another file begin again from this one.
 
-    The numbers go on above those of the other file, and this file's changes are known from there on only: asked for
+    The numbers continue above those of the other file, and this file's changes are known from there on only: asked for
     changes since an earlier revision, it answers with everything. A process that has done so for the same replacement
     leaves nothing to do for the next one.
 

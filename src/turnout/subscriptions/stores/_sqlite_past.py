@@ -24,7 +24,7 @@ def archive(connection: sqlite3.Connection, rows: Iterable[tuple[str, str, int]]
 
 
 def forget(connection: sqlite3.Connection, retention: float, clock: TrustedClock) -> None:
-    """Drop what is older than the retention; what was the state when it began is still known.
+    """Drop everything older than the retention; the state at its beginning stays known.
 
     One wrong reading drops nothing: *clock* does not believe it at once, and a revision has to be as old as the one
     before it says.
@@ -84,7 +84,7 @@ def versions(connection: sqlite3.Connection, id_: str) -> list[tuple[str, int, i
 
 
 def remembered(connection: sqlite3.Connection) -> int:
-    """Return the oldest revision of which the file knows what there was."""
+    """Return the oldest revision whose state the file knows."""
     first: int = connection.execute("SELECT remembered FROM state").fetchone()[0]
     return first
 
@@ -98,7 +98,7 @@ def recorded(connection: sqlite3.Connection, revision: int) -> RecordedMoment | 
 def records_at(
     connection: sqlite3.Connection, revision: int, bounds: tuple[str, str | bytes]
 ) -> Iterator[tuple[str, str, int]]:
-    """The ids, records and first revisions of what there was at a revision between two ids, in no order."""
+    """The ids, records and first revisions of the subscriptions at a revision, between two ids, unordered."""
     return connection.execute(_THEN.format(" AND id > ?2 AND id < ?3"), (revision, *bounds))
 
 

@@ -190,7 +190,7 @@ class MemoryStore(StoreBase):
                 return Changes(since)
             if not 0 <= since < self._revision:
                 return Changes(self._revision, tuple(self._after("", prefix)), reset=True)
-            # Both are in the order in which things happened: only what is new is walked.
+            # Both are in chronological order: only new entries are read.
             born = takewhile(lambda item: item[1] > since, reversed(self._born.items()))
             created = [id_ for id_, _ in born if id_.startswith(prefix)]
             died = takewhile(lambda item: item[1][1] > since, reversed(self._died.items()))

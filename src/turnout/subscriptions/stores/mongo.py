@@ -75,9 +75,9 @@ class MongoStore(StoreBase):
     """Keeps subscriptions in a MongoDB collection, without transactions: a standalone server will do.
 
     Writers take turns: whose turn it is says a document, with a lease. A change is written under the next
-    revision, which readers do not look at, and then the document of state is moved to it: at once, and for all
-    of a bulk. When a writer dies in between, the next one takes back what it had begun to create, and ends
-    what it had begun to update or delete.
+    revision, which readers ignore, and then the document of state is moved to it: at once, and for all
+    of a bulk. If a writer dies in between, the next one rolls its creations back and completes its updates and
+    deletions.
 
     Not promised: that writes are quick when many machines write at once, since they take turns; and that a
     writer which was stopped for longer than its lease leaves nothing behind, if it dies while it notices.
@@ -89,7 +89,7 @@ class MongoStore(StoreBase):
         self._deletions = 0
         try:
             if uri.startswith("mongodb://"):
-                # The driver only warns of options that it does not know, and goes on without them.
+                # The driver only warns about unknown options, and continues without them.
                 parse_uri(uri, warn=False)
             self._client: Any = MongoClient(uri, appname="turnout", **waits_of(uri))
         except (errors.ConfigurationError, ValueError) as problem:
@@ -174,7 +174,7 @@ class MongoStore(StoreBase):
         return subscription_of(document)
 
     def _one(self, id_: str) -> JsonMapping | None:
-        # Read before the state: what comes between the two is of a later revision.
+        # Read before the state: a change between the two has a later revision.
         document = self._subscriptions.find_one({"_id": id_})
         return None if document is None else self._updates.visible(document, self._state().revision)
 
@@ -184,7 +184,7 @@ class MongoStore(StoreBase):
         subscription: Subscription,
         expected_revision: int | None = None,
     ) -> int:
-        """See `Store.update`. One that fails because the server went away may be stored all the same."""
+        """See `Store.update`. One that fails because the connection was lost may be stored nevertheless."""
         version = checked_version(id, subscription).identified(id_maker())
         with self._turn() as turn:
             old = self._subscriptions.find_one({"_id": id})
@@ -206,7 +206,7 @@ class MongoStore(StoreBase):
             self._subscriptions.delete_one({"_id": id})
 
     def delete_many(self, ids: Iterable[str]) -> None:
-        """See `BulkStore.delete_many`. One that fails because the server went away may be done all the same."""
+        """See `BulkStore.delete_many`. One that fails because the connection was lost may be done nevertheless."""
         distinct = list(dict.fromkeys(ids))
         if not distinct:
             return
@@ -221,7 +221,7 @@ class MongoStore(StoreBase):
         """Remember a version that ends with a revision."""
         id_ = document["_id"]
         before = self._deleted.find_one({"_id": id_})
-        # A name that is used again died for whoever saw its first life.
+        # Reused id: readers of the earlier revision still see the deletion.
         born = min(document["revision"], before["born"]) if before else document["revision"]
         self._past.archive(document, revision)
         self._deleted.replace_one({"_id": id_}, {"_id": id_, "born": born, "died": revision}, upsert=True)
@@ -291,7 +291,7 @@ class MongoStore(StoreBase):
     def snapshot(self, prefix: str = "") -> Snapshot:
         """See `Store.snapshot`.
 
-        What is deleted while it is read may be missing already; `changes` since its revision names it.
+        Subscriptions that are deleted during the read may be missing; `changes` since its revision names it.
         """
         with translated():
             for _ in range(_ATTEMPTS):
@@ -317,7 +317,7 @@ class MongoStore(StoreBase):
     def _at(self, revision: int, ids: dict[str, str] | str) -> list[Subscription]:
         with translated():
             self._past.revision_at(revision, self._state().revision)
-            # What is deleted between the looks is in several, and what went first is in the last.
+            # Rows deleted between the queries are in several; the earliest deletions are in the last.
             there = list(self._subscriptions.find({"_id": ids, "revision": {"$lte": revision}}))
             return sorted_subscriptions([*there, *self._updates.replaced(revision, ids)], self._past.at(revision, ids))
 
@@ -369,7 +369,7 @@ class MongoStore(StoreBase):
                         yield turn
                         self._commit(turn)
                     except errors.ConnectionFailure:
-                        # What was begun is taken back by the next writer, whoever that is.
+                        # The next writer rolls an unfinished change back.
                         raise
                     except BaseException:
                         # By the writer's name: what another one wrote under the same revision is not ours.
@@ -403,7 +403,7 @@ class MongoStore(StoreBase):
         return self._end(deletion["died"])
 
     def _end(self, revision: int) -> int:
-        """Make what a dead writer had begun visible."""
+        """Make the changes of a dead writer visible."""
         self._past.note_time(revision)
         self._states.update_one({"_id": "state"}, {"$set": {"revision": revision}})
         return revision

@@ -41,7 +41,7 @@ _PRUNE_EVERY = 1_000
 """Deletions between two looks for old ones."""
 
 _LOCK = 0x7475726E
-"""Advisory lock of who makes the tables."""
+"""Advisory lock held while the tables are created."""
 
 
 class PostgresStore(StoreBase):

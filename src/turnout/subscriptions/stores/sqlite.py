@@ -36,7 +36,7 @@ _COUNT_TO = 1_000
 class SqliteStore(StoreBase):
     """Keeps subscriptions in one SQLite file in WAL mode.
 
-    Readers never wait; writers queue. What a change has returned from is on the disk
+    Readers never wait; writers queue. A change is on the disk when it returns
     (see ``synchronous`` in `SqliteAddress`). Any number of threads and processes may use the file.
 
     Not promised: to work on a network file system, which WAL mode cannot.
@@ -192,7 +192,7 @@ class SqliteStore(StoreBase):
                 return Changes(revision)
             if not horizon <= since < revision:
                 return Changes(revision, _everything(connection, prefix), reset=True)
-            # Rows are in the order of revisions, so what is new is at the end.
+            # Rows are in the order of revisions, so new ones are at the end.
             rows = connection.execute("SELECT id, record, revision FROM subscription ORDER BY row DESC")
             born = takewhile(lambda row: row[2] > since, rows)
             created = [row for row in born if row[0].startswith(prefix)]

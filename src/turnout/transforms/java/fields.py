@@ -2,7 +2,7 @@
 
 Fields are named by the letters of ``java.text.SimpleDateFormat``: ``G y Y M d D E F w W H h a m s S Z``. A month counts
 from 0, a weekday from Sunday (1), ``a`` is 1 after noon, ``H`` counts from 0 to 23 and ``h`` from 0 to 11, ``Z`` is
-milliseconds east. The order in which they stand in a dict is that in which they were read: of fields that contradict
+milliseconds east. Their order in a dict is the order of reading: of fields that contradict
 each other the later ones count.
 """
 
@@ -27,7 +27,7 @@ _SUNDAY = 1
 
 
 def millis_of(fields: Mapping[str, int]) -> int:
-    """Milliseconds since 1970; what is missing is taken from 1970-01-01T00:00."""
+    """Milliseconds since 1970; missing fields are those of 1970-01-01T00:00."""
     plan = _plan(tuple(fields))
     day = _Day(fields, plan.day)
     if plan.of_day:
@@ -46,7 +46,7 @@ class _Plan(NamedTuple):
     """Precedence of date fields, by the order in which they were read.
 
     Attributes:
-        day: the letter that tells the day: ``d``, ``D``, ``w``, ``W`` or ``F`` (also for a weekday alone).
+        day: the letter that gives the day: ``d``, ``D``, ``w``, ``W`` or ``F`` (also for a weekday alone).
         hours: ``H``, or ``h`` with ``a``.
         of_day: there is a time of day.
         by_week_year: the year is a week year (``Y``).

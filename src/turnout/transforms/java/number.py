@@ -38,7 +38,7 @@ def read_integer(text: str, at: int, end: int) -> tuple[int, int] | None:
     power = _EXPONENT.match(text, stop, end)
     exponent = 0
     if power is not None and len(size := power.group(1).lstrip("-0")) < 19:
-        # Without the zeros before it, of which there may be thousands.
+        # Without leading zeros, possibly thousands.
         sign_of_power = "-" if power.group(1).startswith("-") else ""
         exponent = wrapped(int(sign_of_power + (size or "0")), 32)
         stop = power.end()
@@ -46,7 +46,7 @@ def read_integer(text: str, at: int, end: int) -> tuple[int, int] | None:
 
 
 def _named(text: str, at: int, end: int) -> tuple[int, int] | None:
-    """The words for what is no number."""
+    """Texts of NaN and the infinities."""
     for word, value in (("NaN", 0), ("\u221e", _MAX), ("-\u221e", _MIN)):
         if text.startswith(word, at, end):
             return value, at + len(word)
@@ -54,7 +54,7 @@ def _named(text: str, at: int, end: int) -> tuple[int, int] | None:
 
 
 def _as_int(negative: bool, digits: str, exponent: int) -> int:
-    """``Number.intValue``: the low bits of what fits into 64, the nearest end of what does not."""
+    """``Number.intValue``: the low bits of a number that fits into 64, else the nearest bound."""
     digits = digits.lstrip("0123456789"[:1] if digits.isascii() else "".join(z for z in set(digits) if int(z) == 0))
     if not digits:
         return 0
@@ -135,7 +135,7 @@ def single(number: int | float | str | Decimal | Fraction) -> float:
         near = math.copysign(math.inf, real)
     if near == real or isinstance(number, float):
         return near
-    # Rounding twice goes wrong only where the first rounding ends in the middle between two of the coarser numbers.
+    # Rounding twice is wrong only if the first result is halfway between two of the coarser numbers.
     bits = struct.unpack("<I", struct.pack("<f", near))[0]
     neighbours = (bits - 1, bits + 1) if bits & 0x7FFFFFFF else (bits + 1,)
     for neighbour in map(_of_bits, neighbours):

@@ -1,7 +1,7 @@
 r"""Java's regular expressions in Python: what ``java.util.regex`` answers, without a JVM.
 
 Python's ``re`` differs in much (nested classes, possessive quantifiers, ``\Q…\E``, ``\p{…}``, what ends a line). A
-pattern is translated for the package ``regex``, which has all that it takes, and stops where a pattern takes too long.
+pattern is translated for the package ``regex``, which has all needed features, and a time limit.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ class CharacterReader:
     Attributes:
         text: the same.
         at: the next character.
-        flags: those that hold at this place.
+        flags: flags in effect at this position.
     """
 
     def __init__(self, text: str) -> None:
@@ -179,7 +179,7 @@ class CharacterReader:
                 right = self._right_side(begun)
                 if not united and not right:
                     raise self.error("bad class syntax")
-                # Without anything on one side the other stays as it is.
+                # If one side is empty, the other is unchanged.
                 united = f"[[{united}]&&[{right}]]" if united and right else united or right
             else:
                 united += self._range()

@@ -1,6 +1,6 @@
 r"""Java's character classes as sets that the package ``regex`` reads, from ``\w`` to ``\p{javaLetter}``.
 
-A set is what stands between brackets; ``[{one}{another}]`` is both together.
+A set is the text between brackets; ``[{one}{another}]`` is both together.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ def set_of_property(name: str, *, any_case: bool, unicode: bool) -> str | None:
     r"""Return the set of ``\p{name}``; None if Java does not have the property.
 
     Args:
-        name: what stands between the braces.
+        name: the text between the braces.
         any_case: whether case does not matter.
         unicode: whether the POSIX names mean what Unicode says (the flag ``U``).
     """

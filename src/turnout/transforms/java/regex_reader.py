@@ -52,7 +52,7 @@ class JavaRegexReader(CharacterReader):
 
     def _alternatives(self) -> str:
         parts: list[str] = []
-        # The place of what a quantifier repeats; None where there is nothing to repeat.
+        # Offset of the item that a quantifier repeats; None if there is none.
         last: int | None = None
         while True:
             self.skip_comments()

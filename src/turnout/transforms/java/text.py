@@ -21,7 +21,7 @@ def trim(text: str) -> str:
 
 
 def split_list(text: str) -> list[str]:
-    """Return the entries of a ``LIST`` option; an empty entry stays one.
+    """Return the entries of a ``LIST`` option; empty entries are kept.
 
     >>> split_list(" a , b"), split_list("a,,b"), split_list(" ")
     (['a', 'b'], ['a', '', 'b'], [])

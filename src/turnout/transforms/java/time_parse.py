@@ -1,6 +1,6 @@
 """Reading times as ``java.text.SimpleDateFormat`` does: leniently, in UTC, in English.
 
-Nothing is tried twice: each part of the pattern takes what it can of the text, and the way back is never gone.
+There is no backtracking: each part of the pattern consumes as much of the text as it can.
 """
 
 from __future__ import annotations
@@ -215,7 +215,7 @@ class _Century:
 
 
 def _set(fields: _Fields, letter: str, value: int) -> None:
-    # What is set again moves to the end: the order tells which fields the day is made of.
+    # A field that is set again moves to the end: the order decides which fields give the day.
     fields.pop(letter, None)
     fields[letter] = value
 
@@ -297,7 +297,7 @@ def _name(field: str, names: Mapping[str, int]) -> _Read:
 
 
 def _upper(char: str) -> str:
-    """The character in upper case as Java compares it: one character, and what is one in lower case only is, too."""
+    """The character in upper case as Java compares it: one character, also if only its lower case is one."""
     upper = char.upper()
     upper = upper if len(upper) == 1 else char
     return upper if upper.isascii() else (upper.lower()[:1].upper() or upper)

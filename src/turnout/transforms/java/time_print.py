@@ -16,7 +16,7 @@ _QUICK_FROM = -12_212_553_600_000
 
 _QUICK_TO = 253_402_300_800_000
 _NUMBERS = {"y": 0, "M": 1, "L": 1, "d": 2, "H": 3, "m": 4, "s": 5, "S": 6}
-"""Letters that print a plain number, and its place among those that the quick path has."""
+"""Letters that print a plain number, and its index among those of the fast path."""
 
 _NAMES = {"MMM": 7, "LLL": 7, "MMMM": 8, "LLLL": 8, "EEE": 9, "EE": 9, "E": 9, "EEEE": 10}
 _ZONES = {"X": "Z", "XX": "Z", "XXX": "Z", "z": "UTC", "Z": "+0000"}

@@ -1,6 +1,6 @@
 """Time zones in texts, as ``java.text.SimpleDateFormat`` reads them: offsets, and names in English.
 
-Java knows some six hundred names; here are those that people write, and those that begin as these do. Where a name is
+Java knows some six hundred names; here are those in common use, and those with such a prefix. Where a name is
 that of several zones (IST), this is the zone that Java 17 takes. A name of standard time means standard time in summer,
 too: ``PST`` is eight hours behind, always.
 """

@@ -31,7 +31,7 @@ _WAIT_SECONDS: Final = 1.0
 """Seconds that a poll without news waits, where the source does not say."""
 
 _MOST_TOPICS: Final = 5000
-"""Topics of one cluster whose limits are asked for; those beyond have the broker's."""
+"""Maximum number of topics of one cluster whose limits are requested; the others have the broker's."""
 
 
 class KafkaEndpoint(SparkEndpoint):

@@ -52,10 +52,10 @@ class KafkaSplitReader:
         self.not_read = 0
 
     def batches_with_stream(self) -> Iterator[pa.RecordBatch]:
-        """Yield the records; topic, partition and offset say where each comes from.
+        """Yield the records; each with topic, partition and offset.
 
         Raises:
-            StreamError: records of the range are gone, or the topic is another one, and ``failOnDataLoss`` is on.
+            StreamError: records of the range were deleted, or the topic was recreated, and ``failOnDataLoss`` is on.
         """
         span, options = self._span, self._options
         if span is None:

@@ -35,7 +35,7 @@ from turnout.untrusted import JsonObject
 _log = logging.getLogger(__name__)
 
 _PAUSE_SECONDS: Final = 0.05
-"""Seconds between two looks at partitions without news."""
+"""Poll interval of idle partitions, in seconds."""
 
 _RETRY_SECONDS: Final = 0.5
 
@@ -85,7 +85,7 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the end of the next micro-batch: all records that may be read, or as many as the limit admits.
 
         Raises:
-            StreamError: records that were not read are gone, or a topic is, and ``failOnDataLoss`` is on.
+            StreamError: unread records, or a topic, were deleted, and ``failOnDataLoss`` is on.
         """
         before = KafkaOffsets.of_json(start)
         deadline = time.monotonic() + (self._options.poll_wait if self._target is None else 0)
@@ -100,7 +100,7 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if any(top > next_offsets[name] for name, top in tops.items()):
                 return self._end(start, before, next_offsets, tops, infos, limit)
             if time.monotonic() > deadline:
-                # Spark compares texts, and what has changed without records is found again.
+                # Spark compares texts; changes without records are detected again.
                 return start
             time.sleep(_PAUSE_SECONDS)
 
@@ -137,7 +137,7 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # Topics
 
     def _ask(self, question: Callable[[KafkaAdmin], _Answer]) -> _Answer:
-        """Return the answer of the cluster, asked again while no broker answers."""
+        """Return the answer of the cluster; the request is repeated while no broker answers."""
         deadline = time.monotonic() + self._options.client.patience
         while True:
             try:
@@ -158,7 +158,7 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _next_offsets(
         self, before: KafkaOffsets, infos: Mapping[str, TopicInfo], ends: Mapping[TopicPartition, PartitionEnds]
     ) -> _NextOffsets:
-        """Return where each partition is read on: topics and partitions that are new begin with all that they hold."""
+        """Return the next offset of each partition: new topics and partitions begin with their first record."""
         known = before.next_offsets()
         next_offsets = {}
         gone = {topic for topic in (*before.next, *self._options.topics) if topic not in infos}
@@ -190,7 +190,7 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         tops = {name: end.next for name, end in ends.items()}
         if self._target is None:
             return tops
-        # Partitions that came later belong to the next run.
+        # New partitions belong to the next run.
         return {name: min(top, self._target.get(name, next_offsets[name])) for name, top in tops.items()}
 
     def _end(
@@ -226,5 +226,5 @@ def _ids(infos: Mapping[str, TopicInfo]) -> dict[str, str]:
 
 
 def _missing(topic: str, servers: Sequence[str]) -> StreamError:
-    problem = "records that were not read are lost, if it was there; set failOnDataLoss=false to go on without it"
+    problem = "records that were not read are lost, if it existed; set failOnDataLoss=false to continue without it"
     return StreamError(f"there is no topic {topic!r} at {', '.join(servers)}: {problem}", code=NOT_FOUND)

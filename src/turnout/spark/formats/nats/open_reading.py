@@ -32,7 +32,7 @@ class NatsOpenReader:
 
     @property
     def next(self) -> int:
-        """The sequence that comes next."""
+        """The next sequence."""
         return self._reader.next
 
     @property
@@ -44,8 +44,8 @@ class NatsOpenReader:
         """Yield the records as they arrive, and a batch without any when a wait ends.
 
         Raises:
-            StreamError: messages are gone and ``failOnDataLoss`` is on.
-            ConnectionLostError: the server stays away.
+            StreamError: messages were deleted and ``failOnDataLoss`` is on.
+            ConnectionLostError: no reconnection in time.
         """
         for batch in self._reader.batches():
             if batch.num_rows and self._reader.hole is not None:

@@ -31,10 +31,10 @@ class Split(InputPartition):
         stream: whose messages.
         start: the first sequence.
         end: the sequence behind the last.
-        partition: the subject partition, where the options ask for such.
+        partition: the subject partition, if the options define some.
         revision: of the subscriptions that the messages are matched with; None without.
-        filters: the subjects to read, none for nothing; None for all that the options name.
-        way: how to read several filters; it changes nothing of what is read.
+        filters: the subjects to read, none for nothing; None for all of the options'.
+        way: read strategy of several filters; the records are the same.
         counted: of how many messages, those of other splits included, what is read here is to be taken off to say
             how many are not read. The splits of a range share its number: one has it, the others 0.
     """
@@ -58,11 +58,11 @@ class Split(InputPartition):
 
 @dataclass(frozen=True)
 class OpenSplit(InputPartition):
-    """A stream from a sequence on, which one task reads until it is told to stop.
+    """A stream from a sequence on, which one task reads until it gets a request to stop.
 
     Attributes:
         stream: whose messages.
-        start: the first sequence, unless the driver knows how far an earlier task has come.
+        start: the first sequence, unless the driver knows the position of an earlier task.
         number: of the split, among the open ones of a checkpoint.
         revision: of the subscriptions at the beginning; None without.
     """
@@ -101,7 +101,7 @@ class ArrowColumns:
     """Converts received record batches to the requested columns.
 
     Raises:
-        ConfigError: when the schema asks for a column that there is not, or for a type that cannot be.
+        ConfigError: the schema has an unknown column, or an unsupported type.
     """
 
     def __init__(self, schema: StructType) -> None:
@@ -149,7 +149,7 @@ class SplitReader:
         """The records, of `turnout.nats.wire.records.SCHEMA`, in batches without an empty one.
 
         Raises:
-            StreamError: when messages of the range are gone and ``failOnDataLoss`` is on.
+            StreamError: messages of the range were deleted and ``failOnDataLoss`` is on.
         """
         options, part = self._options, self._split
         if part.filters is not None and not part.filters:
@@ -160,7 +160,7 @@ class SplitReader:
             connection.reconnect()
             filters = options.filters_of(part.partition) if part.filters is None else part.filters
             reader = self._reader(connection, Range(part.stream, part.start, part.end, filters))
-            # What a run acknowledges while others look at its stream is done, and not lost.
+            # Messages that a run acknowledges while an observer reads its stream are done, not lost.
             watched, count = part.way != BY_SEQUENCE, 0
             filtered = bool(filters) and part.way != WHOLE_STREAM
             with LossWatch(options, part.stream, part.end, passing_by=filtered) as watch:
@@ -182,7 +182,7 @@ class SplitReader:
             yield with_stream(batch, self._split.stream)
 
     def _reader(self, connection: Connection, range_: Range) -> RangeReader:
-        # Its consumer acknowledges what is committed: what is read here must not count.
+        # Its consumer acknowledges committed messages: reads here must not count.
         way = self._split.way if self._options.ack_consumer is None else BY_SEQUENCE
         return reader_of(connection, range_, way, self._split.partition)
 
@@ -202,11 +202,11 @@ def only(
     Args:
         connection: to count over.
         splits: they follow each other.
-        filters: the subjects that can be wanted; none for nothing at all.
+        filters: the subjects that can match; empty for none.
         own: the subjects of the source; none for all.
 
     Returns:
-        The splits as they were, to be read whole, where the server does not tell exactly how many messages there are.
+        The unchanged splits, to be read whole, if the server has no exact number of messages.
     """
     if not splits:
         return splits

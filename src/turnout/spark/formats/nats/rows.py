@@ -33,7 +33,7 @@ class Rows:
         """Return the rows that the options and Spark's schema require.
 
         Raises:
-            ConfigError: when the schema asks for what cannot be.
+            ConfigError: the schema is not supported.
         """
         return cls(options, None if options.splits else ArrowColumns(schema))
 
@@ -41,7 +41,7 @@ class Rows:
         """The record batches that Spark gets for one of its partitions.
 
         Raises:
-            StreamError: when messages of the range are gone and ``failOnDataLoss`` is on.
+            StreamError: messages of the range were deleted and ``failOnDataLoss`` is on.
         """
         freeze_gc()
         if isinstance(part, OpenSplit):

@@ -138,7 +138,7 @@ class _SinkTask:
         """Publish the rows of one task, and wait until each is stored.
 
         Raises:
-            StreamError: when one cannot be; what was stored stays, and a retry with ids does no harm.
+            StreamError: one was refused; stored messages stay, and a retry with ids does no harm.
         """
         freeze_gc()
         total = Published()

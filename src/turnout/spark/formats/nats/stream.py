@@ -113,7 +113,7 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             states = self._wait(starts, states)
         self._latest = {stream: state.next for stream, state in states.items()}
         if self._options.pause_file and Path(self._options.pause_file).exists():
-            # What is left behind by a stop says itself where the run stands.
+            # The offset left by a stop has the position of the run.
             return closed(start, starts)
         for stream, state in states.items():
             if state.next < starts[stream]:
@@ -136,7 +136,7 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         }
         if (total and start == self._initial) or number_in(start) is not None:
             # No checkpoint has the place where a query begins, or the one that an open split has reached. A query that
-            # dies in this micro-batch does it again from here, and not from what is the latest by then.
+            # dies in this micro-batch repeats it from here, and not from the latest position by then.
             offsets |= begin_keys(starts)
         # Only where there is something to do: a new subscription alone starts no micro-batch.
         plan_key = {_PLAN: self._options.partitions} if self._options.fixed_plan else {}
@@ -146,7 +146,7 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {} if self._revisions is None else {REVISION: self._revisions.newest()}
 
     def _plan(self, start: Offsets) -> Plan | None:
-        """Return what the driver says of the open split that *start* names, and of the next; None without any."""
+        """Return the driver's plan for the open split that *start* names, and for the next; None without any."""
         number, address = number_in(start), self._options.open_splits
         if address is None or (number is None and not self._options.stays_open):
             return None
@@ -169,7 +169,7 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the next sequence of *stream*; the start option decides for a stream without a checkpointed offset.
 
         Of an open split the offset has the beginning, and the driver the place that it has reached. If that is lost,
-        its records are read once more.
+        its records are read again.
         """
         if plan is not None and plan.next is not None and number_in(start, stream) is not None:
             return plan.next
@@ -263,7 +263,7 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _release(self, end: Offsets) -> None:
         """Acknowledge everything below *end*, once.
 
-        A failure here is told and not raised: the batch is done, and the next call acknowledges its messages too.
+        A failure here is logged and not raised: the batch is done, and the next call acknowledges its messages too.
         """
         if self._options.ack_consumer is None:
             return
@@ -288,7 +288,7 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _from(first: int, splits: Sequence[Split]) -> list[Split]:
-    """Return the splits without what lies below *first*; their bounds stay."""
+    """Return the splits without sequences below *first*; their bounds are kept."""
     return [replace(part, start=max(part.start, first)) for part in splits if part.end > first]
 
 
