@@ -68,7 +68,7 @@ def generated_subscriptions(size: int, seed: int = 7) -> Iterator[Subscription]:
 
 
 def messages(size: int, seed: int = 8) -> Iterator[dict[str, str]]:
-    """Endless messages of eight keys each; every second one has a subject that somebody asks for."""
+    """Endless messages of eight keys each; every second one has a subject that a subscription uses."""
     rolls = random.Random(seed)
     for number in itertools.count():
         yield {

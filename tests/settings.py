@@ -33,7 +33,7 @@ def interpreted(spark: SparkSession) -> AbstractContextManager[None]:
 
 
 def low_latency(spark: SparkSession) -> AbstractContextManager[None]:
-    """What of the low-latency settings can be set in a session that is there already: all but the sockets."""
+    """Low-latency settings that can be set in an existing session: all except the sockets."""
     from turnout.spark.session.latency import low_latency_session
 
     settings_by_name = {name.removeprefix("spark.hadoop."): value for name, value in low_latency_session().items()}

@@ -13,7 +13,7 @@ __all__ = ["own_stream"]
 
 @contextmanager
 def own_stream(connection: Connection, subjects: str = ">") -> Iterator[str]:
-    """A stream of a name that nobody else has, kept in memory, for *subjects* below that name; gone at the end."""
+    """Create a memory stream with a unique name, for *subjects* below that name; delete it at the end."""
     name = f"T{secrets.token_hex(4).upper()}"
     create_stream(connection, {"name": name, "subjects": [f"{name}.{subjects}"], "storage": "memory"})
     yield name

@@ -25,7 +25,7 @@ class Clocks:
 
 
 def test_time_that_passes_is_believed() -> None:
-    """Time of the monotonic clock is believed, however long nobody has looked."""
+    """The clock trusts elapsed monotonic time, even if it was not read for long."""
     clocks = Clocks()
     clocks.trusted.now()
     clocks.passes(30 * DAY)

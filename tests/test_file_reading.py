@@ -21,7 +21,7 @@ def test_a_file_within_the_limit_is_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("read", [check_file, read_file])
 def test_what_is_no_small_file_is_an_error(tmp_path: Path, read) -> None:
-    """A folder, a pipe that nobody writes to, a file that is too large, and names that the system refuses."""
+    """A folder, a pipe without a writer, a file that is too large, and names that the system refuses."""
     (tmp_path / "large").write_bytes(b"123456")
     os.mkfifo(tmp_path / "pipe")
     wrong = {

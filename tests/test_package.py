@@ -115,7 +115,7 @@ def test_examples_in_documents_run(document: Path) -> None:
 
 @pytest.mark.parametrize("document", _documents(), ids=lambda path: str(path.relative_to(ROOT)))
 def test_links_in_documents_lead_somewhere(document: Path) -> None:
-    """A relative link names a file that is there."""
+    """The target of each relative link exists."""
     links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", document.read_text(encoding="utf-8"))
 
     assert [link for link in links if not (document.parent / link).exists()] == []

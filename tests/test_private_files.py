@@ -91,7 +91,7 @@ def test_a_process_that_ends_removes_its_folders():
 
 
 def test_what_is_not_ours_stays(temporary):
-    """Folders and links of others, and folders that nobody has claimed, are not touched."""
+    """Folders and links of other users, and unclaimed folders, are not changed."""
     (temporary / "turnout-project").mkdir()
     (temporary / "elsewhere").mkdir()
     (temporary / "elsewhere" / ".owner").touch()

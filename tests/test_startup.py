@@ -7,7 +7,7 @@ import sys
 
 
 def test_arrays_are_made_without_pandas() -> None:
-    """Afterwards pandas can be imported as ever by whoever wants it."""
+    """Afterwards pandas can be imported as usual."""
     code = (
         "import sys, pyarrow as pa; from turnout.startup import block_pandas_import; block_pandas_import(); "
         "made = pa.array(['a', None]).to_pylist(); print(made, 'pandas' in sys.modules); "

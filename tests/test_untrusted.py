@@ -86,7 +86,7 @@ REFUSED: Final[dict[str, tuple[Callable[[str], object], type[Exception]]]] = {
 
 @pytest.mark.parametrize(("read", "error"), REFUSED.values(), ids=REFUSED)
 def test_numbers_of_thousands_of_digits_are_refused(read: Callable[[str], object], error: type[Exception]) -> None:
-    """At once, with the error of whoever reads them, and not with what Python says of their length."""
+    """They are refused immediately, with the parser's own error instead of Python's error about the length."""
     begin = time.process_time()
     with pytest.raises(error) as refused:
         read(DIGITS)

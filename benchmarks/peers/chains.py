@@ -155,7 +155,7 @@ def load(peer: Program, sent: Sequence[FlightMessage], folder: Path) -> list[pa.
 
 
 def warm_up(peer: Program, seconds: float) -> None:
-    """Passes until the JVM has compiled what there is to compile."""
+    """Number of passes until the JVM has compiled the code."""
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         peer.ask("pass")

@@ -133,7 +133,7 @@ def _cache(name: str, *contents: str) -> Path:
 
 
 def _put(built: Path, place: Path) -> None:
-    """Move a finished folder to its place, whoever comes first."""
+    """Move a finished folder to its final path; concurrent processes may race."""
     with suppress(OSError):
         built.rename(place)
     built.mkdir(exist_ok=True)

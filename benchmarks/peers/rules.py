@@ -129,7 +129,7 @@ def measure(workload: Workload, size: int, *, quick: bool) -> Iterator[Result]:
 
 @contextmanager
 def frozen() -> Iterator[None]:
-    """Leave what there is to no further garbage collections."""
+    """Exclude all existing objects from further garbage collections."""
     gc.collect()
     gc.freeze()
     try:
@@ -260,7 +260,7 @@ def compare(name: str, ours: Iterator[list[str]], theirs: Iterator[list[str]]) -
 
 
 def peer_warm_up(peer: Program, seconds: float) -> None:
-    """Passes until the JVM has compiled what there is to compile."""
+    """Number of passes until the JVM has compiled the code."""
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         peer.ask("pass 1")

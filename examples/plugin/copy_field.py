@@ -1,6 +1,6 @@
-"""A transform of one's own: copy a field of a struct or a map to another name.
+"""A custom transform: copy a field of a struct or a map to another name.
 
-A package that holds it names it in its pyproject.toml, and chains can then say ``type: CopyField$Value``::
+A package registers it in its pyproject.toml; chains can then use ``type: CopyField$Value``::
 
     [project.entry-points."turnout.transforms"]
     CopyField = "copy_field:CopyField"

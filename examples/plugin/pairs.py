@@ -1,6 +1,6 @@
-"""A codec of one's own: texts by name, as ``carrier=AA;delay=17``.
+"""A custom codec: texts by name, as ``carrier=AA;delay=17``.
 
-A package that holds it names it in its pyproject.toml, and routes can then say ``value: {format: pairs}``::
+A package registers it in its pyproject.toml; routes can then use ``value: {format: pairs}``::
 
     [project.entry-points."turnout.codecs"]
     pairs = "pairs:KIND"

@@ -1,6 +1,6 @@
-"""A transform of one's own: upper-case one field of a typed value, or of a schemaless one.
+"""A custom transform: upper-case one field of a typed value, or of a schemaless one.
 
-A package that holds it names it in its pyproject.toml, and chains can then say ``type: UpperField``::
+A package registers it in its pyproject.toml; chains can then use ``type: UpperField``::
 
     [project.entry-points."turnout.transforms"]
     UpperField = "upper:UpperField"

@@ -58,7 +58,7 @@ def test_as_text(turnout, store) -> None:
 
 
 def test_against_a_stream(turnout, store, tmp_path, nats_server) -> None:
-    """Who was never matched, what was verified in vain, who would lose what, and what no stream takes."""
+    """Unmatched subscriptions, wasted verifications, exclusive deliveries, and destinations without a stream."""
     (tmp_path / "route.yaml").write_text(ROUTE.format(url=nats_server.url), encoding="utf-8")
     with Connection.open(nats_server.url) as connection:
         create_stream(connection, {"name": "ANALYSED", "subjects": ["seen.>"], "storage": "memory"})

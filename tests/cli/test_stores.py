@@ -43,7 +43,7 @@ COMMANDS = {
 
 @pytest.fixture
 def port(tmp_path: Path) -> int:
-    """A port where nobody listens, named by a route in the present folder."""
+    """Return an unused port, named by a route in the current folder."""
     port = free_port()
     (tmp_path / "route.yaml").write_text(ROUTE.format(port=port))
     (tmp_path / "record.json").write_text('{"topic": "a"}')

@@ -320,7 +320,7 @@ def test_hostile_records_are_text_in_the_table(server: RouteServer, driver: webd
 
 
 def test_a_new_checkpoint_is_confirmed_by_a_button(server: RouteServer, driver: webdriver.Chrome) -> None:
-    """A file of the folder that asks for another stream waits, and says so, until somebody presses the button."""
+    """A file that names another stream waits, and the page says so, until the button is pressed."""
     file = server.routes.entry("archive").file.path
     text = file.read_text()
     driver.get(f"{server.url}/routes/archive")

@@ -689,7 +689,7 @@ class StoreContract(OwnerContract):
         assert store.read(nobodys).id == nobodys
 
     def test_tenants_choose_ids_freely(self, store):
-        """An id that somebody else has is free; one of the tenant's own is taken, and named as the tenant does."""
+        """An id of another tenant is free; one of the tenant's own is taken, and reported in the tenant's form."""
         acme, bolt = store.for_tenant("acme"), store.for_tenant("bolt")
         for owner in (store, acme, bolt):
             owner.create(subscription("own", id="x"))
@@ -706,7 +706,7 @@ class StoreContract(OwnerContract):
 
     @pytest.mark.parametrize("limit", [1, 2, 3, 7])
     def test_tenants_pages(self, store, limit):
-        """A tenant's pages end with its last subscription, whoever comes after it in the store."""
+        """A tenant's pages end with its last subscription, independent of later tenants in the store."""
         for name in ("acmd", "acme", "acme-2", "acmf"):
             store.for_tenant(name).create_many(subscription(id=f"{n}", metadata={"n": "x"}) for n in range(3))
         acme = store.for_tenant("acme")
@@ -767,7 +767,7 @@ class TenantHistoryContract(HistoryContract):
     """The same, and to tenants."""
 
     def test_a_tenants_past(self, store):
-        """A tenant sees its own past under its own ids, and nobody else's."""
+        """A tenant sees its own past under its own ids, and no other tenant's."""
         acme = store.for_tenant("acme")
         acme.create(subscription(id="x"))
         store.for_tenant("other").create(subscription(id="y"))

@@ -365,7 +365,7 @@ def test_isolation(nats_server: NatsServer) -> None:
 
 
 def test_certificates_are_verified(nats_server: NatsServer, tmp_path: Path) -> None:
-    """An endpoint whose certificate nobody known has signed gets no request."""
+    """An endpoint with a certificate of an unknown authority gets no request."""
     made = make_certificates(tmp_path)
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(made / "server.pem", made / "server.key")

@@ -25,7 +25,7 @@ def fill(lane: Lane, count: int, key: str | None = None) -> None:
 
 
 def sent_at(lane: Lane, pauses: list[float]) -> list[float]:
-    """Times at which all deliveries are sent by somebody who waits as the lane says, and *pauses* longer each time."""
+    """Return the times of all deliveries for a sender that waits as the lane requires, plus *pauses*."""
     now, times, more = 100.0, [], iter(pauses)
     while (wait := lane.wait(now)) is not None:
         now += wait

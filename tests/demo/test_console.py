@@ -32,7 +32,7 @@ def page(url: str) -> str:
 
 
 def test_the_route_says_its_addresses() -> None:
-    """What people see in the console is the route as it runs; variables that nobody gave stay."""
+    """The console shows the route with its current addresses; variables without a value stay."""
     text = with_values(
         route_file().read_text("utf-8"), {"NATS_URL": "nats://127.0.0.1:7", "SUBSCRIPTIONS": "memory://"}
     )

@@ -199,7 +199,7 @@ def test_the_server_is_guarded_as_said(objects) -> None:
 
 
 def test_the_subscriptions_service_is_scaled(objects) -> None:
-    """By its processor time, with a budget of its own; a fixed number only where nobody scales."""
+    """It is scaled by processor time, with a disruption budget; a fixed number applies only without scaling."""
     scaled, fixed = objects("subscriptions"), objects("spark")
 
     assert "replicas" not in of_kind(scaled, "Deployment")["spec"]

@@ -109,7 +109,7 @@ def stored(server: NatsServer, stream: str) -> int:
 
 
 def test_it_says_what_it_is(in_image) -> None:
-    """The program starts as nobody, on a root that cannot be written."""
+    """The program starts as an unprivileged user, on a read-only root."""
     assert printed_by(in_image("--version")).startswith("turnout ")
 
 

@@ -67,7 +67,7 @@ def test_the_first_example() -> None:
 
 
 def test_every_block_of_python_is_python() -> None:
-    """Where it cannot be run here, since it needs Spark, a cluster or a file of somebody's, it can be read at least."""
+    """Blocks that cannot run here, because they need Spark, a cluster or a reader's file, at least compile."""
     for path in sorted(DOCS.glob("*.md")):
         for block in blocks(path.name, "python"):
             block.compiled(block.text)
@@ -92,7 +92,7 @@ def test_the_sessions_are_of_commands_that_there_are() -> None:
 
 @pytest.mark.parametrize("page", ["../README.md", "index.md", "tutorial.md"])
 def test_installing_before_and_after_a_release(page: str) -> None:
-    """Both are said, in the same way on each page that somebody begins with."""
+    """Each entry page describes both, in the same way."""
     text = (DOCS / page).read_text(encoding="utf-8")
 
     assert re.search(r'pip install "turnout\[[a-z,]+\]"', text)

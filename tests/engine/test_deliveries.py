@@ -235,7 +235,7 @@ def test_a_record_without_a_topic() -> None:
 
 
 def test_what_is_passed_on_obeys_the_same_rules() -> None:
-    """A record that nobody wants goes on under its own topic, if that can be published to."""
+    """An unmatched record is passed on under its own topic, if that can be published to."""
     engine = program(SINK, DEAD, WANTED, "unmatched: pass\n")
     index = Index.of([to("out.a", "out..a", id="s", condition=kiwi("town", "Oulu"))])
     records = batch([{"topic": "$KV.a", "value": RAUMA}, {"value": OULU}, {"topic": "other", "value": RAUMA}])

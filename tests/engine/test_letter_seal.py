@@ -1,4 +1,4 @@
-"""Seals of dead letters: whoever lacks the route's secret cannot write one, nor change what is sealed."""
+"""Seals of dead letters: without the route's secret, a letter cannot be written or changed."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ def test_weights_may_lose_records() -> None:
 
 
 def test_each_subscription_gets_its_message() -> None:
-    """One message for each record, subscription and destination; what nobody wants is counted."""
+    """One message for each record, subscription and destination; unmatched records are counted."""
     index = subscribed(
         oulu=all_of(kiwi("town", "Oulu"), not_(kiwi("Kind", "odd"))), all=exists("subject"), none=kiwi("town", "Turku")
     )

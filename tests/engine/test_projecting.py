@@ -147,7 +147,7 @@ def test_explained() -> None:
 
 
 def test_views_hide_what_is_computed() -> None:
-    """Where the route masks a field of some records only, nobody knows what an expression made of it."""
+    """If the route masks a field of some records only, the projected body of every record is hidden."""
     masked = "fields: phone, predicate: {type: TopicNameMatches, pattern: secret}"
     route = Route.parse(TEXT.replace("fields: phone", masked))
     subscriptions = [_one("{'p': value.phone}"), Subscription(["two"], "city:Oulu", id="two")]

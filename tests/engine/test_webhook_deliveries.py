@@ -1,4 +1,4 @@
-"""Webhook destinations in a route: one delivery for each, under a subject that nobody else can use."""
+"""Webhook destinations in a route: one delivery for each, under a subject that other destinations cannot use."""
 
 from __future__ import annotations
 

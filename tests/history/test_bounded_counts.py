@@ -1,4 +1,4 @@
-"""Counts by names that nobody can foresee."""
+"""Counts by names that are not known in advance."""
 
 from __future__ import annotations
 

@@ -149,7 +149,7 @@ def test_any_value_and_paths_below_a_prefix_are_hidden() -> None:
 
 
 def test_what_stands_in_the_place_of_an_expected_object_is_hidden() -> None:
-    """It may be the field, sent by somebody who has not wrapped it."""
+    """It may be the masked field, sent without its wrapper."""
     _, shown = explained(route_of("type: ExtractField$Value, field: payload", "card"), b'{"payload": "4929", "n": 1}')
 
     assert (shown["record"]["value"], shown["outcome"]) == ({"payload": HIDDEN, "n": 1}, "dead_lettered")
@@ -170,7 +170,7 @@ def _own(kind: type[Transform]) -> set[str]:
 
 @dataclass(frozen=True, slots=True)
 class Silent(Transform):
-    """A transform of somebody else's, which does not say what it moves."""
+    """Plug-in transform that does not declare the content it moves."""
 
     def plan(self, shape: Shape) -> Step:
         return Step(unchanged)
@@ -178,7 +178,7 @@ class Silent(Transform):
 
 @dataclass(frozen=True, slots=True)
 class Telling(Transform):
-    """A transform of somebody else's, which does."""
+    """Plug-in transform that declares the content it moves."""
 
     def plan(self, shape: Shape) -> Step:
         return Step(unchanged)

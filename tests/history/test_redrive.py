@@ -93,7 +93,7 @@ def test_what_fails_again_keeps_its_first_reason(scene) -> None:
 
 
 def test_a_delivery_goes_to_its_subscription_alone(scene) -> None:
-    """To the same destination if it can be reached now, to its new ones if it has others; nobody else gets it again."""
+    """The redrive uses the same destination if it is reachable, else the new ones; other subscriptions get nothing."""
     with scene.store() as store:
         store.create(Subscription([f"out-{scene.name}.audit", f"far-{scene.name}"], parse("n>0"), id="both"))
     scene.publish({"n": 1})
@@ -131,7 +131,7 @@ def test_a_delivery_goes_to_its_subscription_alone(scene) -> None:
 
 
 def test_what_the_route_does_otherwise_now(scene) -> None:
-    """A record that is filtered or wanted by nobody by now stays where it is."""
+    """A record that is now filtered or unmatched is not delivered, and its letter stays."""
     scene.publish({"n": "x"}, {"n": "y"}, headers=(("Old", "1"),))
     scene.publish({"n": "z"})
     eager = Route.parse(scene.text.replace("HasHeaderKey, name: Old", "HasHeaderKey, name: Older"), {})

@@ -191,7 +191,7 @@ def test_a_condition_and_a_limit(scene) -> None:
 
 
 def test_live_records_as_they_come(scene) -> None:
-    """What was there before is not shown; what comes is, until somebody stops it."""
+    """Earlier records are not shown; new ones are, until the tap is stopped."""
     scene.publish({"n": 1})
     stop = threading.Event()
     live = taps(scene.route, "source", stop=stop)
@@ -218,7 +218,7 @@ def test_live_records_as_they_come(scene) -> None:
 
 @contextmanager
 def flooded(scene: Scene) -> Iterator[None]:
-    """Records come all the time, faster than anybody looks."""
+    """Publish records faster than the tap reads them."""
     done = threading.Event()
 
     def publish() -> None:

@@ -29,7 +29,7 @@ _STEPS_SECONDS = (120.0, 3600.0, 6 * 3600.0)
 
 @dataclass
 class Scene:
-    """What faults reach, and what came of them."""
+    """Targets of faults, and the results of the run."""
 
     switch: Switch
     server: NatsServer

@@ -101,7 +101,7 @@ def _live(jvm: psutil.Process) -> float:
 
 
 def _own(process: psutil.Process) -> float:
-    """Its private memory: what forked workers share is counted with nobody."""
+    """Return the private memory of a process; memory shared by forked workers is not counted."""
     with contextlib.suppress(psutil.Error):
         return float(process.memory_full_info().uss) / 1e6
     return 0.0

@@ -46,7 +46,7 @@ def listening(processes: list[psutil.Process]) -> dict[str, list[tuple[str, int]
 
 
 def readable(folder: Path) -> list[str]:
-    """The files and folders in *folder* that others can read, with their modes; what nobody gets to is not seen."""
+    """Return the files and folders in *folder* that other users can reach and read, with their modes."""
     addresses = []
     for path in folder.iterdir():
         mode = stat.S_IMODE(path.lstat().st_mode)

@@ -1,4 +1,4 @@
-"""A route that leaves at the server what nobody can want: it delivers the same, and every record is in some count."""
+"""A route with server-side filtering: it delivers the same messages, and every record is counted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""History delivered once more: to whom, what, how often, and after an interruption."""
+"""Replays of history: recipients, messages, repetitions, and interruptions."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def change_late(streams: Streams, folder: Path) -> int:
 def test_an_interrupted_replay_keeps_its_subscriptions(
     spark: SparkSession, streams: Streams, text: str, tmp_path: Path
 ) -> None:
-    """What is changed in the store between two starts changes nothing: the rest goes to whom the beginning went."""
+    """Changes of the store between two starts have no effect: the rest is delivered to the original subscriptions."""
     route = Route.parse(text, {})
 
     def die(progress: Progress) -> None:

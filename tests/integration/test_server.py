@@ -119,7 +119,7 @@ def test_reset_offsets_are_read_from_again_exactly(served: Served) -> None:
 
 
 def test_a_server_that_goes_away_turns_ready_red_and_back(served: Served) -> None:
-    """While nats-server is dead the reason is told; when it is back, routes deliver again without anybody's help."""
+    """While nats-server is down the reason is reported; when it is back, routes deliver again automatically."""
     read = served.route("first")["counts"]["read"]
     served.nats.stop(kill=True)
     wait_for(lambda: served.ask("/ready")[0] == 503, SECONDS)

@@ -62,7 +62,7 @@ def test_offsets(options: KafkaOptions) -> None:
 
 
 def test_no_broker() -> None:
-    """A question that nobody answers ends after the timeout, with the address."""
+    """A request without a response ends after the timeout, with the address."""
     options = KafkaOptions.of(f"127.0.0.1:{free_port()}", timeout=1.0)
 
     with KafkaAdmin(options) as admin, pytest.raises(ConnectionLostError, match=r"no server of 127.0.0.1"):

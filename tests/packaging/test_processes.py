@@ -51,7 +51,7 @@ def test_a_line_that_is_not_said() -> None:
 
 
 def test_its_end() -> None:
-    """What it printed is whole, whoever has not read it meanwhile."""
+    """The output is complete, even if it was not read meanwhile."""
     with python("import sys; print('a' * 1_000_000); print('b', file=sys.stderr); sys.exit(3)") as process:
         done = process.finish(60)
 

@@ -63,7 +63,7 @@ def test_slips_in_a_connector(tmp_path: Path, name: str, expected: str) -> None:
 
 
 def test_unknown_names_in_a_routes_own_block(tmp_path: Path) -> None:
-    """In the route nobody else reads them: each is a mistake with its line."""
+    """In the route itself other programs do not read them: each is a mistake with its line."""
     block = "transforms:\n  transforms: d\n  transforms.d.type: DropHeaders\n  transforms.d.headers: a\n  tasks.max: 1"
 
     with pytest.raises(RouteError) as raised:

@@ -112,7 +112,7 @@ def test_secrets_in_a_connectors_properties() -> None:
 
 
 def test_printed_endpoints_show_no_secret() -> None:
-    """Also not where somebody prints the route."""
+    """Printing the route shows none either."""
     source = SOURCE.replace("nats://", "nats://ann:hunter2@") + ", nkeySeed: SUHUNTER2"
 
     shown = repr(Route.parse(route(source), {}).source)
@@ -171,7 +171,7 @@ def test_a_files_place_is_the_routes(tmp_path: Path) -> None:
 
 
 def test_what_lies_elsewhere_stays() -> None:
-    """A URL is nobody's neighbour."""
+    """A URL is not resolved relative to the route file."""
     loaded = Route.parse(route(more="subscriptions: {store: 'mongodb://h/db'}\ncheckpoint: s3a://b/ck"), {})
 
     assert loaded.subscriptions is not None

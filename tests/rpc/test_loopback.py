@@ -50,7 +50,7 @@ def test_metrics_follow_the_host(backing, settings):
 
 
 def test_a_metrics_port_that_is_taken(backing, settings):
-    """A metrics port that somebody listens on is a wrong request, not a trace."""
+    """A metrics port that is in use is reported as an invalid request, without a traceback."""
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         server = subscriptions_server(backing, replace(settings, metrics_port=port))
@@ -60,7 +60,7 @@ def test_a_metrics_port_that_is_taken(backing, settings):
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "[::]", "10.1.2.3", "example.org"])
 def test_off_loopback(host, tls):
-    """Other machines are served with TLS, or where somebody says in so many words that it is insecure."""
+    """Other machines are served only with TLS, or with an explicit insecure setting."""
     with pytest.raises(ConfigError, match=r"in the clear to other machines: give --tls-cert .* or --insecure"):
         ServerSettings(host=host)
     assert ServerSettings(host=host, insecure=True).insecure
@@ -68,7 +68,7 @@ def test_off_loopback(host, tls):
 
 
 def test_no_tokens_without_tls_off_loopback(tls):
-    """A token that would travel in the clear is refused, also where no TLS is what somebody wants."""
+    """A token that would be sent in plain text is refused, even if TLS is disabled explicitly."""
     with pytest.raises(ConfigError, match="tokens without TLS can be read by others"):
         ServerSettings(host="0.0.0.0", insecure=True, tokens=TOKENS)
     assert ServerSettings(host="127.0.0.1", tokens=TOKENS).tokens == TOKENS
@@ -83,7 +83,7 @@ def test_insecure_from_the_environment(text, insecure):
 
 
 def test_a_clients_token_in_the_clear(tmp_path):
-    """A client sends its token to another machine by TLS only, or where somebody says that it is insecure."""
+    """A client sends its token to another machine only over TLS, or with an explicit insecure setting."""
     (tmp_path / "token").write_text("s3cret\n")
     (tmp_path / "ca.pem").write_text("")
     for host in ("db.example:8080", "10.1.2.3:8080", "[2001:db8::1]:8080"):

@@ -91,7 +91,7 @@ def test_a_locked_store_keeps_no_other_call_waiting(server, store, client, tmp_p
 
 
 def test_reflection(server):
-    """A client without the proto learns what there is."""
+    """A client without the proto lists the services and methods."""
     with grpc.insecure_channel(f"127.0.0.1:{server.port}") as channel:
         stub = reflection_pb2_grpc.ServerReflectionStub(channel)
         ask = [reflection_pb2.ServerReflectionRequest(list_services="")]
@@ -268,7 +268,7 @@ def test_logs(backing, settings, capsys):
 
 
 def test_port_taken(server, settings, tmp_path):
-    """A port that somebody listens on is a wrong request, not a trace."""
+    """A port that is in use is reported as an invalid request, without a traceback."""
     with (
         open_store(f"sqlite:///{tmp_path}/other.db") as store,
         pytest.raises(ConfigError, match=f"cannot listen on 127.0.0.1:{server.port}"),

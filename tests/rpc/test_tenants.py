@@ -130,7 +130,7 @@ def test_matching_is_of_ones_own(as_):
 
 
 def test_watching_is_of_ones_own(as_):
-    """Who watches hears of the tenant's own changes, and of nobody else's."""
+    """A watcher gets the tenant's own changes, and no others."""
     acme, matching = as_("acme")
     bolt, _ = as_("bolt")
     bolt.create(subscription(id="theirs"))
@@ -147,7 +147,7 @@ def test_watching_is_of_ones_own(as_):
 
 
 def test_ids_of_others_are_not_there(as_, tenanted):
-    """An id of another tenant is NOT_FOUND, in the same words as one that nobody has."""
+    """An id of another tenant is NOT_FOUND, with the same message as an unknown one."""
     theirs = as_("bolt")[0].create(subscription())
     acme, matching = as_("acme")
     for id_ in (theirs, f"@bolt/{theirs}", "nobody"):
@@ -194,7 +194,7 @@ def test_rights(as_, name, rights, work):
 @pytest.mark.parametrize("work", WORKING)
 @pytest.mark.parametrize("name", ["wrong", "", None])
 def test_wrong_tokens(as_, name, work):
-    """A token that nobody has is UNAUTHENTICATED, whatever is asked and whether it is there."""
+    """An unknown token is UNAUTHENTICATED, for every request and for existing and missing ids."""
     with pytest.raises(SubscriptionError, match="UNAUTHENTICATED"):
         WORKING[work](*as_(name))
 
@@ -259,7 +259,7 @@ def test_every_method_needs_a_right(tenanted):
 
 
 def test_reflection_needs_a_token(tenanted, backing, settings):
-    """With tokens, reflection answers those who have one; where it is turned off it answers nobody."""
+    """With tokens, reflection requires one; if it is turned off, it is refused."""
     ask = [reflection_pb2.ServerReflectionRequest(list_services="")]
     with grpc.insecure_channel(f"127.0.0.1:{tenanted.port}") as channel:
         stub = reflection_pb2_grpc.ServerReflectionStub(channel)

@@ -66,7 +66,7 @@ def test_a_new_token_is_let_in_by_its_entry(file):
     [("tokens", ""), ("tokens", "\n \n"), ("tokens.yaml", ""), ("tokens.yaml", "\n \n"), ("tokens.yaml", "[]")],
 )
 def test_a_file_without_tokens(tmp_path, name, text):
-    """A token file without a token opens nothing to everybody: it is refused."""
+    """A token file without a token is refused."""
     (tmp_path / name).write_text(text)
 
     with pytest.raises(ConfigError, match="has no tokens"):

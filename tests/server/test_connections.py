@@ -91,7 +91,7 @@ def test_a_body_that_goes_on_after_its_answer_is_ended(tmp_path: Path) -> None:
 
 
 def test_a_client_that_stops_reading_is_ended(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """A response that nobody reads is given up after limits.sendTimeout, and the connection counts no more."""
+    """A response that is not read is closed after limits.sendTimeout, and the connection is no longer counted."""
     with serving(tmp_path, limits=QUICK) as server, socket.socket() as client:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
         client.connect(("127.0.0.1", server.port))

@@ -112,7 +112,7 @@ def test_ready_is_red_while_a_server_or_a_stream_is_away(bench: Bench, streams: 
 
 
 def test_a_process_that_cannot_run_routes_any_more_is_not_live(bench: Bench) -> None:
-    """So that whoever started it starts it again."""
+    """The process is reported as not live, so that its supervisor restarts it."""
     client = client_of(bench)
     assert client.get("/live").status_code == 200
     bench.runner.lives = False
@@ -133,7 +133,7 @@ def test_a_place_is_made_exact_when_it_is_named(streams: Streams) -> None:
 
 
 def test_a_message_is_explained_by_its_place(bench: Bench, streams: Streams) -> None:
-    """Stream and sequence; a place where nothing is, and a stream of somebody else, are said so."""
+    """Stream and sequence; an empty position and an unknown stream have their own errors."""
     mapping = f'mappings: {{"{streams.subject("a.*")}": "{streams.out("a.{{wildcard(1)}}")}"}}\n'
     bench.write("a", ROUTE.format(url=streams.url, source=streams.source) + mapping)
     bench.routes.look()

@@ -33,7 +33,7 @@ def test_deliveries_are_compared_with_deliveries() -> None:
 
 
 def test_few_records_say_nothing() -> None:
-    """One bad record of a quiet night wakes nobody."""
+    """One invalid record in a quiet period is not a loss."""
     assert loss_report(DEFAULT_LIMITS, Losses(read=99, discarded=99), Losses()).problems == ()
 
 

@@ -147,7 +147,7 @@ PATCH /v1/subscriptions/{id:id}
 
 
 def test_every_request_is_known_to_hold_content_or_not(bench: Bench) -> None:
-    """A new one fails here until somebody has said which; where it holds any, it is asked below."""
+    """A new request fails here until it is classified; requests with record contents are tested below."""
     app = build_app(bench.parts)
     add_console(app, TokenFile(tokens_of(bench.folder)[0]))
     routers = [included.original_router for included in app.routes if hasattr(included, "original_router")]
@@ -245,7 +245,7 @@ def _streams(url: str) -> Iterator[None]:
 
 
 def _set_aside(server: RouteServer) -> None:
-    """Publish what a run would: nobody wants the first record, and the others fail."""
+    """Publish the results of a run: the first record is unmatched, the others fail."""
     assert server.parts.subscriptions is not None
     route = server.routes.entry("cards").version.route  # type: ignore[union-attr]
     index = server.parts.subscriptions.live(Caller()).index()

@@ -77,7 +77,7 @@ def test_a_wrong_file_shows_its_mistakes_and_leaves_the_version_before_alone(ben
 
 
 def test_a_file_that_cannot_be_read_any_more_stops_nothing(bench: Bench) -> None:
-    """It is there, and nobody has removed the route."""
+    """The file exists, and the route was not removed."""
     bench.start("a")
     (bench.folder / "a.yaml").write_bytes(b"\xff")
     for _ in range(3):
@@ -137,7 +137,7 @@ def test_an_unsafe_change_of_a_file_is_parked_until_somebody_confirms(bench: Ben
 
 
 def test_a_route_that_fails_is_started_again_and_then_parked_with_its_reason(bench: Bench) -> None:
-    """The others go on; whoever asks for it starts it with all attempts."""
+    """Other routes continue; `restart` starts the parked one with all attempts."""
     bench.start("bad", "good")
     for number in (1, 2, 3):
         bench.run_of("bad", number).fail()

@@ -141,7 +141,7 @@ def test_a_request_is_no_larger_than_it_needs_to_be(bench: Bench) -> None:
 
 
 class Deliberating:
-    """Authenticator that recognises nobody before it is told to, and remembers one token."""
+    """Authenticator that recognises no token before it is told to, and caches one token."""
 
     def __init__(self) -> None:
         self.asked = threading.Event()

@@ -212,7 +212,7 @@ def test_slow_servers_of_routes_keep_no_other_endpoint_waiting(
 
 
 def test_tls_and_tokens_hold_for_http_and_grpc(tmp_path: Path) -> None:
-    """One configuration: without the authority or the token nobody gets in."""
+    """One configuration for both: without the authority or the token access is refused."""
     certificates = make_certificates(tmp_path)
     (tmp_path / "tokens").write_text("sesame\n")
     tls = {"cert": f"{certificates}/server.pem", "key": f"{certificates}/server.key"}

@@ -317,7 +317,7 @@ def test_refused_messages_become_dead_letters(nats_server: NatsServer, out: str)
 
 
 def test_refused_messages_without_a_dead_letter_topic(nats_server: NatsServer, out: str) -> None:
-    """They are discarded, counted and logged; a record that reached nobody is discarded itself."""
+    """They are discarded, counted and logged; a record without any accepted delivery is discarded itself."""
     stage = real_stage(nats_server.url, out, f"nowhere-{secrets.token_hex(4)}.x", more="unmatched: drop")
 
     (rows,) = list(stage.publish([batch_of(1, 2)]))

@@ -29,7 +29,7 @@ def test_files_start_from_a_folder(url: str, expected: str) -> None:
 
 
 def test_who_reads_makes_no_store(tmp_path: Path) -> None:
-    """The path is named, and nothing is left there; a store that is there is opened and can be written."""
+    """The error names the path, and no file is created; an existing store is opened and can be written."""
     url = f"sqlite:///{tmp_path}/s.db"
 
     with pytest.raises(ConfigError, match=f"there is no store at '{tmp_path}/s.db'"):

@@ -108,7 +108,7 @@ def structs(draw: st.DrawFn, depth: int = 2) -> Schema:
 
 @st.composite
 def value_of(draw: st.DrawFn, schema: Schema, *, stored: bool = True) -> Any:
-    """A value of a schema; a null may be stored in a required field too, as long as nobody has put it there."""
+    """Draw a value of a schema; a null may be stored in a required field too, unless it was set explicitly."""
     if schema.optional and draw(st.integers(0, 3)) == 0:
         return None
     if stored is False and schema.default is not None and draw(st.booleans()):

@@ -1,4 +1,4 @@
-"""Options that nobody knows, and fields that no record can have, are found before the run."""
+"""Unknown options, and fields that no record can have, are reported before the run."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ def test_a_name_that_is_listed_again_is_left_out() -> None:
 
 
 def test_lists_of_aliases_and_topics_have_no_empty_entry() -> None:
-    """An alias that nobody wrote is named as what it is."""
+    """An alias that was not written is reported as an empty entry."""
     with pytest.raises(ConfigError) as raised:
         Chain.from_config({"transforms": "f,,", "transforms.f.type": "Filter", "topics": "a,,b"}, sink=True)
 

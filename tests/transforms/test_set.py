@@ -74,7 +74,7 @@ def test_a_chain_with_it_goes_to_workers() -> None:
     ],
 )
 def test_what_is_computed_of_a_masked_field_is_hidden(fields: Any, hidden: set[tuple[str, ...]]) -> None:
-    """All of the computed field, as nobody knows what an expression makes of another."""
+    """The whole computed field is hidden, because the expression may copy the masked one."""
     mask = {"type": "MaskField$Value", "fields": "card"}
     views = hidden_by_stage(Chain.from_route([{"type": "Set", "fields": fields}, mask]))
 

@@ -83,7 +83,7 @@ def test_what_cannot_be_read_fails_alone() -> None:
 
 
 def test_a_text_without_a_format_is_a_null_pointer() -> None:
-    """As in Connect, where nobody looked for one."""
+    """The failure is the same as in Connect."""
     (outcome,) = chain(target_type="unix").apply([Record("t", "1970-01-02")])
 
     assert isinstance(outcome, Failure)

@@ -142,7 +142,7 @@ def test_routes_are_counted_together_and_shown_page_by_page(bench: Bench, consol
 
 @pytest.mark.parametrize("written", [0, 1, "no", None])
 def test_a_dry_run_is_asked_for_in_so_many_words(shown: TestClient, written: object) -> None:
-    """Nothing but false delivers: a 0 or a text is refused, as nobody can know what was meant."""
+    """Only `false` delivers: a 0 or a text is refused as ambiguous."""
     for path in ("/v1/routes/orders/dead-letters/redrive", "/fragments/dead-letters/orders/redrive"):
         assert shown.post(path, json={"dry_run": written}).status_code == 422
 

@@ -159,7 +159,7 @@ class Proxy:
 
 
 async def unbound(stream: Stream, name: str) -> bool:
-    """Whether nobody is subscribed to a push consumer any more."""
+    """Return whether a push consumer has no subscriber any more."""
     return not (await stream.consumer_info(name)).push_bound
 
 

@@ -1,4 +1,4 @@
-"""Three servers, streams of three replicas, and the loss of whoever leads."""
+"""Three servers, streams of three replicas, and the loss of the leader."""
 
 from __future__ import annotations
 

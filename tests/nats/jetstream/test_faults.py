@@ -392,7 +392,7 @@ async def test_closing_leaves_nothing(nats_server: NatsServer) -> None:
 
 @asynchronous
 async def test_a_connection_that_ends_for_good(nats_server: NatsServer) -> None:
-    """Without reconnecting, whoever waits on a lost connection hears of it; nobody waits for ever."""
+    """Without reconnecting, all waiting calls on a lost connection end with an error."""
     async with Proxy(nats_server.port) as proxy:
         options: dict[str, Any] = {"allow_reconnect": False, "error_callback": Errors()}
         async with connect(proxy.url, **options) as js, connect(nats_server.url) as other:

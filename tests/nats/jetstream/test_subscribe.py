@@ -26,7 +26,7 @@ from turnout.nats.jetstream.subscribe import create_consumer
 
 @asynchronous
 async def test_b12_already_bound(nats_server: NatsServer) -> None:
-    """B12: a push consumer that somebody listens to cannot be subscribed to twice."""
+    """B12: a push consumer that has a subscriber cannot be subscribed to again."""
     async with connect(nats_server.url) as js, connect(nats_server.url) as other:
         _, subject = await stream_of_messages(js, 1)
         await js.subscribe(f"{subject}.a", durable="D")

@@ -1,4 +1,4 @@
-"""ADR-15 on a real server: how a consumer is made, and what happens when somebody else is quicker (B20 to B24)."""
+"""ADR-15 on a real server: creation of a consumer, and races with other clients (B20 to B24)."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def test_b21_what_is_created(nats_server: NatsServer) -> None:
 @pytest.mark.parametrize("kind", ["push", "queue", "pull", "other filter"])
 @asynchronous
 async def test_b22_race(nats_server: NatsServer, kind: str) -> None:
-    """B22: a consumer made by somebody else between lookup and creation is looked up again and checked."""
+    """B22: a consumer that another client creates between lookup and creation is looked up again and checked."""
     async with Proxy(nats_server.port) as proxy, connect(proxy.url) as js, connect(nats_server.url) as rival:
         stream, subject = await stream_of_messages(js, 2)
         lost: list[bytes] = []

@@ -1,4 +1,4 @@
-"""One list of connection options: what stands in it is read, and nobody has one that does not stand in it."""
+"""One list of connection options: each listed option is read, and no module reads an option that is not listed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Watched(dict[str, str]):
 
 
 def test_each_option_is_read() -> None:
-    """None can be given in vain."""
+    """Every option has an effect."""
     texts = Watched({"servers": "nats://a", "tls": "true"})
 
     ConnectionOptions.from_mapping(texts)

@@ -190,7 +190,7 @@ def test_a_full_stream_refuses() -> None:
 
 
 def test_a_stream_that_comes_late(nats_server: NatsServer, connection: Connection) -> None:
-    """Messages that nobody stored at first are sent again, and those with ids counted once."""
+    """Messages that no stream stored at first are sent again, and those with ids counted once."""
     with Connection.open(nats_server.url) as opened:
         publisher = Publisher(opened)
         for n in range(300):

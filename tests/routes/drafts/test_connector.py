@@ -111,7 +111,7 @@ def test_a_connector_whose_worker_has_the_converter(tmp_path) -> None:
 
 
 def test_every_property_is_taken_or_left(tmp_path) -> None:
-    """Each name is told, with a reason where nothing came of it."""
+    """Each property is listed, with a reason if it was not converted."""
     more = {
         "tasks.max": "4",
         "lake.url": "http://lake",
@@ -169,7 +169,7 @@ def test_a_source_connector(tmp_path) -> None:
 
 
 def test_what_turnout_does_not_have_is_named(tmp_path) -> None:
-    """A transform or a converter of somebody else stays to be seen, and is a mistake."""
+    """An unknown transform or converter remains in the route, and is a mistake."""
     config = {
         **SINK,
         "transforms": "u",

@@ -83,7 +83,7 @@ def test_servers_that_no_route_is_made_of(tmp_path, text, account, expected) -> 
 
 
 def test_a_server_without_accounts(tmp_path) -> None:
-    """Mappings at the top of the file are those of everybody; TLS shows in the address."""
+    """Mappings at the top of the file apply to all accounts; TLS is part of the address."""
     text = 'port: 5222\nauthorization { token: hunter2 }\ntls { cert_file: a }\nmappings { "a.*": "b.$1" }'
 
     draft = draft_of_server(server(tmp_path, text))

@@ -1,4 +1,4 @@
-"""Pauses, resets of offsets, and changes that need a new checkpoint, which happen when somebody confirms them."""
+"""Pauses, offset resets, and confirmation of changes that need a new checkpoint."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from turnout.server.supervisor import Phase
 
 
 class Reader:
-    """Everybody may read, and nobody write."""
+    """Caller that may read but not write."""
 
     def principal(self, _: str | None) -> Principal:
         return Principal("reader", Caller(rights=frozenset({Right.READ})))

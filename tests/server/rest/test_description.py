@@ -1,4 +1,4 @@
-"""The interface against its own description, by Schemathesis: a real server gets what nobody would think of sending."""
+"""The interface compared with its own description by Schemathesis: a real server gets unusual requests."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ RIGHTS = {
     "write": ["read", "write", "match"],
     "unmasked": ["read", "write", "match", "unmasked"],
 }
-"""Levels of permission; nobody sends a token that is not known, and the tenant's is for one tenant's subscriptions."""
+"""Levels of permission; no unknown token is sent, and the tenant's token is for one tenant's subscriptions."""
 
 WITHOUT_EFFECT = {
     "POST /v1/routes/validate",

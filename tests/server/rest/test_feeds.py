@@ -46,7 +46,7 @@ def test_a_named_reader_begins_behind_what_it_acknowledged(reads: TestClient) ->
 
 
 def test_events_end_with_the_subscription(reads: TestClient, fed: FedRoute) -> None:
-    """A client that follows a feed gets what there is, and is told when the subscription is deleted."""
+    """A client that follows a feed gets its messages, and an event when the subscription is deleted."""
     events = []
     with reads.stream("GET", "/v1/feeds/oulu?after=5", headers={"Accept": "text/event-stream"}) as answer:
         for line in answer.iter_lines():

@@ -92,7 +92,7 @@ class TestTypes:
         assert values(applied) == [{**FLIGHT, "tail": ""}, {**FLIGHT, "distance": 7}, None]
 
     def test_a_schemas_attributes_are_carried_in_the_columns_metadata(self, records: Records) -> None:
-        """Name and version set by a transform are there for whoever writes the value; inserted fields have theirs."""
+        """Name and version set by a transform are available to the writer of the value; inserted fields have theirs."""
         chain = Chain.from_route(
             [
                 {"type": "SetSchemaMetadata$Value", "schema.name": "Flight", "schema.version": 7},

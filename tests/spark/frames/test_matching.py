@@ -100,7 +100,7 @@ def test_what_conditions_see(spark: SparkSession) -> None:
 
 
 def test_each_destination_has_a_row(spark: SparkSession) -> None:
-    """Whatever the frame has is on each of them, as it was; a record that nobody wants has none."""
+    """The other columns are copied unchanged to each row; an unmatched record has no row."""
     subscriptions = [Subscription(("x", "y"), kiwi("topic", f"t{n}"), id=f"s{n}") for n in (1, 2)]
     everything = Subscription(("z",), not_(kiwi("topic", "t3")), id="z")
     records = spark.createDataFrame([record(n, f"t{n}") for n in range(1, 4)], SCHEMA)

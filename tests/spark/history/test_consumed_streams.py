@@ -103,7 +103,7 @@ LEFT = (5, 1, 5, 2)
 
 
 def test_diff(spark: SparkSession, queue: Queue) -> None:
-    """Both versions see every message that is there, and the run still has all of them to get."""
+    """Both versions read every stored message, and the run can still read all of them."""
     other = queue.text.replace("metadata: {n: value.n}", "metadata: {n: value.m}")
 
     result = ts.diff(queue.route, Route.parse(other, {}), spark)

@@ -66,7 +66,7 @@ def text(nats_server: NatsServer, stream: str, tmp_path: Path) -> str:
 
 @pytest.fixture
 def free_port() -> int:
-    """A port of loopback at which nobody listens."""
+    """Return an unused port of the loopback address."""
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         return int(one.getsockname()[1])

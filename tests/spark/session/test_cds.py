@@ -24,7 +24,7 @@ def java() -> Java:
 
 
 def settle(*parts: Path) -> None:
-    """Make files look as if nobody has written to them for a while."""
+    """Set the modification times of files back, so that they count as settled."""
     for part in parts:
         os.utime(part, (time.time() - 60, time.time() - 60))
 
@@ -35,7 +35,7 @@ def written(options: list[str]) -> Path:
 
 
 def test_a_jvm_makes_an_archive_and_the_next_maps_it(java: Java, tmp_path: Path, monkeypatch: Any) -> None:
-    """What the first leaves behind is taken once nobody writes to it, and only then."""
+    """The archive of the first JVM is used only after it is no longer being written."""
     monkeypatch.setattr(cds, "_class_path", lambda java: str(tmp_path / "none.jar"))
     first = archive_options(java, tmp_path)
     command = [str(java.home / "bin" / "java"), *first, "-cp", str(tmp_path / "none.jar"), "-version"]

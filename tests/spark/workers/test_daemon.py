@@ -41,7 +41,7 @@ def test_no_thread_is_lost_by_a_fork() -> None:
 
 
 def test_workers_are_forked_from_it(spark: SparkSession) -> None:
-    """On this machine, without anybody's doing; arrow and numpy work in them."""
+    """Workers are forked by default on this machine; arrow and numpy work in them."""
 
     # Within the test: Spark sends it by value, and a worker may be unable to import tests.
     def look(batches: Any) -> Any:

@@ -133,7 +133,7 @@ def test_a_second_anchor_parts_a_crowd(monkeypatch) -> None:
 
 @pytest.mark.parametrize("several", [False, True])
 def test_what_is_verified_in_vain(several) -> None:
-    """A message that has an anchor costs a verification for each term under it; those without a match are in vain."""
+    """A message with an anchor costs a verification of each term under it; those without a match are wasted."""
     extra = " OR (carrier:AA AND n>5)" if several else ""
     catalogue = Catalogue([subscription("a", f"(carrier:UA AND n>5){extra}"), subscription("b", "carrier:UA AND n>9")])
     messages = [{"carrier": "UA", "n": "7"}, {"carrier": "UA", "n": "1"}, {"carrier": "DL", "n": "9"}, {"n": "3"}]

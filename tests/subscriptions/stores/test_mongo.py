@@ -136,7 +136,7 @@ def test_writers_take_turns(url):
 
 
 def test_readers_see_no_half_of_a_bulk(url, store):
-    """While a bulk is written, nobody sees any of it."""
+    """While a bulk is written, readers see none of it."""
     seen = []
 
     def many():

@@ -138,7 +138,7 @@ def test_a_follower_of_concurrent_writers_misses_nothing(url):
 
 
 def test_readers_see_no_half_of_a_bulk(url, store):
-    """While a bulk is written, nobody sees any of it."""
+    """While a bulk is written, readers see none of it."""
     seen = []
 
     def many():

@@ -411,7 +411,7 @@ _FIRST_LAYOUT = """
 
 
 def test_a_store_from_before_tenants(path):
-    """A file of the first layout takes tenants in as it is; what it held belongs to nobody and is found as before."""
+    """A file of the first layout accepts tenants; its subscriptions belong to no tenant and are found as before."""
     before = sqlite3.connect(path)
     before.executescript(_FIRST_LAYOUT)
     before.close()
@@ -430,7 +430,7 @@ def test_a_store_from_before_tenants(path):
 
 
 def test_tenants_are_a_range_of_an_index(path):
-    """What is asked for a tenant is found through an index on ids, and is not picked out of everybody's."""
+    """A tenant's query uses an index on ids, and does not filter all subscriptions."""
     with opened(path) as store:
         acme = store.for_tenant("acme")
         statements: list[str] = []
@@ -451,7 +451,7 @@ def test_tenants_are_a_range_of_an_index(path):
 
 
 def test_the_file_is_its_owners(path):
-    """The store and the files beside it are for their owner alone; a file that is there keeps its mode."""
+    """Only the owner can read the store and the files beside it; an existing file keeps its mode."""
     before = os.umask(0o022)
     try:
         with opened(path) as store:
@@ -519,7 +519,7 @@ def test_the_times_of_revisions(path):
 
 
 def replaced(path, *names):
-    """Put another store with these subscriptions in the place of the file, as somebody does who restores a backup."""
+    """Replace the file by another store with these subscriptions, as in restoring a backup."""
     backup = path.with_name("backup.db")
     with opened(backup) as store:
         for name in names:
@@ -585,7 +585,7 @@ def test_two_that_follow_a_replaced_file(path):
 
 
 def test_a_file_that_is_removed(path):
-    """Nothing is stored where nobody will see it: calls are refused until the file is back, and none is made."""
+    """Nothing is written to the removed file: calls are refused until a file exists again, and none is created."""
     with opened(path) as store:
         store.create(subscription(id="x"))
         away = path.with_name("away.db")
@@ -600,7 +600,7 @@ def test_a_file_that_is_removed(path):
 
 
 def test_a_file_that_is_replaced_in_the_middle_of_a_write(path):
-    """A write that was under way is refused: what it returned would be in a file that nobody reads."""
+    """A write in progress is refused: it would be stored in a file that is no longer used."""
 
     def many():
         for number in range(3_000):

@@ -157,7 +157,7 @@ def test_new_partitions(client: KafkaOptions) -> None:
 
 
 def test_a_pause_and_an_end(client: KafkaOptions, tmp_path: Path) -> None:
-    """While the file is there nothing is new; a run of what there is does not read what comes later."""
+    """While the file exists no records are offered; a run up to the current end does not read later ones."""
     fill(client, "paused", 4)
     pause = tmp_path / "pause"
     reader = KafkaStreamReader(KafkaSourceOptions(client, ("paused",), pause_file=str(pause)))

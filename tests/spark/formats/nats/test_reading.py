@@ -194,7 +194,7 @@ def test_values_alone_say_nothing_of_subjects(make: Make, stream: str, publish: 
 def test_other_subjects_of_the_stream_are_not_counted(
     make: Make, stream: str, publish: Publish, store: Store, connection: Connection
 ) -> None:
-    """Not read is what the source's own filters have and nobody wants, not what they leave out; holes as before."""
+    """Not-read counts unmatched messages within the source's own filters, not those outside; holes as before."""
     publish(30)
     want(store, f"topic:{stream}.x.a")
     for sequence in (1, 2, 3):

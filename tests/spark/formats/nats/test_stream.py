@@ -377,6 +377,6 @@ def test_a_backlog_is_worked_off_first(
     ],
 )
 def test_options_of_open_splits_belong_to_routes(options: dict[str, str], mistake: str) -> None:
-    """A query of somebody's own has none."""
+    """A query outside of a route has none."""
     with pytest.raises(ConfigError, match=mistake):
         SourceOptions.from_mapping({"servers": "nats://127.0.0.1:1", "stream": "A", **options}, streaming=True)
