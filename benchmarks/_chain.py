@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from turnout.codecs import Format, codec_of
+from turnout.codecs import Codec, Format, codec_of
 from turnout.records import ALIVE, FAILED, Batch, Block, Failure, Headers
 from turnout.records.block import rows_of
 from turnout.transforms import Chain
@@ -28,19 +28,28 @@ class BatchChain:
     """Bytes to bytes through a chain, a batch at a time.
 
     Args:
-        value: a route's ``value``.
+        value: a route's ``value``, or a codec.
         transforms: a route's ``transforms``.
+        writes: the codec that writes; None is the one that reads.
     """
 
-    def __init__(self, value: Mapping[str, Any], transforms: Sequence[Mapping[str, Any]]) -> None:
-        self._codec = codec_of(Format.from_config(value))
+    def __init__(
+        self, value: Mapping[str, Any] | Codec, transforms: Sequence[Mapping[str, Any]], writes: Codec | None = None
+    ) -> None:
+        self._codec = codec_of(Format.from_config(value)) if isinstance(value, Mapping) else value
+        self._writes = writes or self._codec
         self._runner = ChainRunner(Chain.from_route(transforms))
 
     def run(self, records: pa.RecordBatch) -> tuple[Batch, list[tuple[Block, Sequence[bytes | None]]]]:
         """Decode, transform, and encode what is still there: the values of each block of records."""
+        batch = self.transformed(records)
+        return batch, self._encoded(batch)
+
+    def transformed(self, records: pa.RecordBatch) -> Batch:
+        """Decode and transform."""
         batch = self._decoded(records)
         self._runner.apply(batch)
-        return batch, self._encoded(batch)
+        return batch
 
     def seconds(self, records: pa.RecordBatch) -> Iterator[tuple[str, float]]:
         """Do what `run` does, and yield the name of each step with the processor time that it took."""
@@ -56,7 +65,7 @@ class BatchChain:
         yield "encode", time.process_time() - begun
 
     def _encoded(self, batch: Batch) -> list[tuple[Block, Sequence[bytes | None]]]:
-        return [(block, self._codec.encode(block)) for block in batch.value]
+        return [(block, self._writes.encode(block)) for block in batch.value]
 
     def _decoded(self, records: pa.RecordBatch) -> Batch:
         rows = rows_of(len(records))
@@ -70,7 +79,7 @@ class BatchChain:
             blocks,
             Headers.of_arrow(records["headers"]),
         )
-        batch.fail({row: Failure.of(error, "VALUE_CONVERTER", "json") for row, error in errors.items()})
+        batch.fail({row: Failure.of(error, "VALUE_CONVERTER", self._codec.format) for row, error in errors.items()})
         return batch
 
     def outcomes(self, records: pa.RecordBatch) -> Iterator[Outcome]:

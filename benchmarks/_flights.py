@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -105,14 +106,17 @@ def publish(url: str, sent: Sequence[FlightMessage], config: Mapping[str, object
 
 
 def lines(sent: Sequence[FlightMessage]) -> list[str]:
-    """A JSON object for each, for programs that read files; each was published a millisecond after the one before."""
+    """A JSON object for each, for programs that read files; each was published a millisecond after the one before.
+
+    Values are in base64: not all of them are text.
+    """
     return [
         json.dumps(
             {
                 "topic": message.subject,
                 "timestamp": _FIRST + at,
                 "headers": list(message.headers),
-                "value": message.payload.decode(),
+                "value": b64encode(message.payload).decode(),
             }
         )
         for at, message in enumerate(sent)

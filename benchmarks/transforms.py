@@ -17,6 +17,7 @@ from typing import Any
 from benchmarks._chain import BatchChain
 from benchmarks._flights import batches, route, supply
 from benchmarks.harness import Case, Options, Result, Setup, Supply, rates
+from benchmarks.peers.binary_chains import binary_chains
 from benchmarks.peers.chains import Chain as PeerChain
 from benchmarks.peers.chains import chains as peer_chains
 from turnout.demo.flights import FlightMessage
@@ -83,13 +84,13 @@ def cases(options: Options) -> Iterator[Case]:
         chains[f"{form}: six with three predicates"] = SIX
         chains[f"{form}: the example route's six"] = route()["transforms"]
         yield Case(form, partial(_measure, value, base, chains, flights, records))
-    for chain in peer_chains():
+    for chain in (*peer_chains(), *binary_chains()):
         yield Case(f"steps of {chain.name}", partial(_stages, chain, flights, records))
 
 
 def _stages(chain: PeerChain, flights: Supply[FlightMessage], records: int) -> Iterator[Result]:
     """Processor time of each step of a chain, in the order of the steps."""
-    steps = BatchChain(chain.value, chain.transforms)
+    steps = chain.batch_chain()
     seconds: dict[str, list[float]] = {}
     for turn in range(_REPEATS + 1):
         given = batches(chain.records(flights.take(records)), AT_ONCE)

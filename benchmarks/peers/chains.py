@@ -1,8 +1,8 @@
-"""The example route's six transforms, JSON in and JSON out in one thread, beside Kafka Connect's own classes.
+"""The example route's six transforms in one thread, beside Kafka Connect's own classes.
 
-Kafka's JsonConverter reads and writes, with the route's schema (``schema.content``) and without. Both sides have the
-same records in memory, none of them twice, and answer the same before a second is told. Times are of the thread's
-processor: what the JVM's collector and compiler take beside it does not count.
+Of JSON, Kafka's JsonConverter reads and writes, with the route's schema (``schema.content``) and without. Both sides
+have the same records in memory, none of them twice, and answer the same before a second is told. Times are of the
+thread's processor: what the JVM's collector and compiler take beside it does not count.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ import json
 import re
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from base64 import b64decode
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -22,6 +23,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from benchmarks._chain import BatchChain
 from benchmarks._flights import batches, lines, of_shapes, route, supply
 from benchmarks.harness import Case, Options, Result, Setup, rates
 from benchmarks.peers.programs import Program, java_program
@@ -33,13 +35,18 @@ from turnout.gc_tools import paused_gc
 KAFKA = "4.3.0"
 """The first that knows ``schema.content`` is 4.2.0."""
 
-PACKAGES = (f"org.apache.kafka:connect-transforms:{KAFKA}", f"org.apache.kafka:connect-json:{KAFKA}")
+PACKAGES = (
+    f"org.apache.kafka:connect-transforms:{KAFKA}",
+    f"org.apache.kafka:connect-json:{KAFKA}",
+    "org.apache.avro:avro:1.12.2",
+    "com.google.protobuf:protobuf-java:4.36.2",
+)
 NAME = f"Kafka Connect {KAFKA}"
 
 SHAPES = (1, 20, 500)
 """How many shapes the values of a case have."""
 
-_CONNECT = {"int": "int32", "string": "string"}
+_CONNECT = {"INT": "int32", "STRING": "string"}
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 _CLASSES = "org.apache.kafka.connect.transforms"
 
@@ -68,15 +75,29 @@ class Chain:
         """Flights as the chain gets them."""
         return sent if self.shapes is None else of_shapes(sent, self.shapes)
 
+    def batch_chain(self) -> BatchChain:
+        """Our side."""
+        return BatchChain(self.value, self.transforms)
+
+    def typed_fields(self) -> list[tuple[str, str]]:
+        """Names and types of the schema's fields."""
+        fields = () if self.schema is None else (field.split() for field in self.schema.split(","))
+        return [(name, kind.upper()) for name, kind in fields]
+
+    def content(self, value: bytes) -> Any:
+        """A value that was written, as it is compared: in pairs, so that the order of fields counts."""
+        return [(name, _moment(item)) for name, item in json.loads(value, object_pairs_hook=list)]
+
     def plan(self) -> dict[str, Any]:
         """What Kafka's side is told."""
-        fields = [] if self.schema is None else [field.split() for field in self.schema.split(",")]
+        fields = self.typed_fields()
         connect = {
             "type": "struct",
             "optional": False,
-            "fields": [{"field": name, "type": _CONNECT[kind.lower()], "optional": True} for name, kind in fields],
+            "fields": [{"field": name, "type": _CONNECT[kind], "optional": True} for name, kind in fields],
         }
-        return {"stages": [_stage(transform) for transform in self.transforms], "schema": connect if fields else None}
+        stages = [_stage(transform) for transform in self.transforms]
+        return {"format": "json", "stages": stages, "schema": connect if fields else None}
 
 
 def chains() -> Iterator[Chain]:
@@ -108,22 +129,20 @@ def _stage(given: Mapping[str, Any]) -> dict[str, Any]:
     return stage
 
 
-def cases(options: Options) -> Iterator[Case]:
+def cases(options: Options, measured: Iterable[Chain] | None = None) -> Iterator[Case]:
     """A case for each chain."""
-    for chain in chains():
+    for chain in chains() if measured is None else measured:
         yield Case(chain.name, partial(measure, chain, options.rows(20_000, 2_000), quick=options.quick))
 
 
 def measure(chain: Chain, records: int, *, quick: bool) -> Iterator[Result]:
     """Answers compared, then rounds by turns, each over records of its own."""
-    from benchmarks._chain import BatchChain
-
     command = java_program("kafka/Chain.java", PACKAGES, "-Xmx2g", "-XX:+UseSerialGC")
-    ours, flights = BatchChain(chain.value, chain.transforms), supply()
+    ours, flights = chain.batch_chain(), supply()
     with tempfile.TemporaryDirectory(prefix="turnout-peers-") as name, kafka(chain, command, Path(name)) as peer:
         folder = Path(name)
         compared = load(peer, chain.records(flights.take(records)), folder)
-        compare(chain, chain_outcomes(ours, compared), kafka_outcomes(peer, folder))
+        compare(chain, chain_outcomes(chain, ours, compared), kafka_outcomes(chain, peer, folder))
         warm_up(peer, 0.5 if quick else 6)
         taken = []
         for _ in range(3 if quick else 6):
@@ -161,42 +180,34 @@ def warm_up(peer: Program, seconds: float) -> None:
         peer.ask("pass")
 
 
-def _pass(chain: Any, batches: Sequence[pa.RecordBatch]) -> float:
+def _pass(chain: BatchChain, batches: Sequence[pa.RecordBatch]) -> float:
     begun = time.process_time()
     for batch in batches:
         chain.run(batch)
     return time.process_time() - begun
 
 
-def chain_outcomes(chain: Any, batches: Sequence[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
+def chain_outcomes(case: Chain, chain: BatchChain, batches: Sequence[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
     """What became of each record here."""
     for batch in batches:
         for outcome in chain.outcomes(batch):
-            yield _outcome(outcome.outcome, outcome.topic, outcome.value, list(outcome.headers))
+            yield _outcome(case, outcome.outcome, outcome.topic, outcome.value, list(outcome.headers))
 
 
-def kafka_outcomes(peer: Program, folder: Path) -> Iterator[dict[str, Any]]:
+def kafka_outcomes(case: Chain, peer: Program, folder: Path) -> Iterator[dict[str, Any]]:
     """What became of each record there."""
     file = folder / "kafka.jsonl"
     peer.ask(f"write {file}")
     with file.open(encoding="utf-8") as lines:
         for line in lines:
             answer = json.loads(line)
-            yield _outcome(answer["outcome"], answer.get("topic"), answer.get("value"), answer.get("headers", []))
+            value = b64decode(answer["value"]) if "value" in answer else None
+            yield _outcome(case, answer["outcome"], answer.get("topic"), value, answer.get("headers", []))
 
 
-def _outcome(outcome: str, topic: str | None, value: bytes | str | None, headers: list[str]) -> dict[str, Any]:
-    return {
-        "outcome": outcome,
-        "topic": topic,
-        # In pairs, so that the order of fields counts.
-        "value": None if value is None else [(name, _moment(item)) for name, item in _pairs(value)],
-        "headers": headers,
-    }
-
-
-def _pairs(value: bytes | str) -> list[tuple[str, Any]]:
-    return json.loads(value, object_pairs_hook=list)  # type: ignore[no-any-return]
+def _outcome(case: Chain, outcome: str, topic: str | None, value: bytes | None, headers: list[str]) -> dict[str, Any]:
+    content = None if value is None else case.content(value)
+    return {"outcome": outcome, "topic": topic, "value": content, "headers": headers}
 
 
 def _moment(item: Any) -> Any:

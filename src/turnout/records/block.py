@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from turnout.records.encoded import EncodedColumn
 from turnout.records.schema import Schema
 from turnout.records.types import Column, Columns, ConvertColumn, DynamicValue, NewColumn, Value
 
@@ -274,7 +275,7 @@ class Block:
         count = len(self.rows)
         if len(indices) == count:
             return self
-        take = taking(indices, count)
+        take = _taking(indices, count)
         block = Block(self.rows[indices], self.schema, checked=self.checked)
         block._content = self._content.take(take)
         if self.origin is not None:
@@ -299,6 +300,12 @@ class Block:
         if isinstance(content, _UnopenedObjects):
             content = self._content = content.opened()
         return content.whole(len(self.rows))
+
+
+def _taking(indices: Positions, count: int) -> ConvertColumn:
+    """Return a function that takes items out of a column, and leaves one unread that nobody has read."""
+    plain = taking(indices, count)
+    return lambda column: column.chosen(indices, plain) if isinstance(column, EncodedColumn) else plain(column)
 
 
 def taking(indices: Positions, count: int) -> ConvertColumn:

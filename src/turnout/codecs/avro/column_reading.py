@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from turnout.codecs.avro.connect_schema import decimal_of, nullable_of
 from turnout.codecs.avro.reading import MAX_DECIMAL, MalformedError, Read, conversion_of, reader_of
 from turnout.codecs.avro.types import AvroType
+from turnout.records.encoded import Bounds
 from turnout.records.types import Column, Mask, NewColumn, Octets, RowIds
 
 _PAD: Final = 16
@@ -34,13 +35,15 @@ class Cursors:
     Attributes:
         failed: malformed values; their decoded contents are arbitrary.
         texts: of all values of the batch.
+        raw: the bytes of all of them.
         rows: the index of each cursor's text.
     """
 
     def __init__(self, texts: Sequence[bytes], start: int) -> None:
         self.texts = texts
         self.rows: RowIds = np.arange(len(texts))
-        self.content: Octets = np.frombuffer(b"".join([*texts, bytes(_PAD)]), np.uint8)
+        self.raw = b"".join([*texts, bytes(_PAD)])
+        self.content: Octets = np.frombuffer(self.raw, np.uint8)
         self.ends: RowIds = np.cumsum(np.fromiter(map(len, texts), np.int64, len(texts)))
         self.positions: RowIds = np.empty(len(texts), np.int64)
         self.positions[0] = start
@@ -107,8 +110,17 @@ class Cursors:
         """Return cursors for some of the values; `merge` brings them back."""
         part = Cursors.__new__(Cursors)
         part.texts, part.rows = self.texts, self.rows[mask]
-        part.content, part.ends = self.content, self.ends[mask]
+        part.raw, part.content, part.ends = self.raw, self.content, self.ends[mask]
         part.positions, part.failed = self.positions[mask], self.failed[mask]
+        return part
+
+    def at(self, bounds: Bounds) -> Cursors:
+        """Return cursors at values that were passed."""
+        begins, ends = bounds
+        part = Cursors.__new__(Cursors)
+        part.texts, part.rows = self.texts, np.zeros(len(begins), np.int64)
+        part.raw, part.content, part.ends = self.raw, self.content, ends
+        part.positions, part.failed = begins, np.zeros(len(begins), np.bool_)
         return part
 
     def merge(self, mask: Mask, part: Cursors) -> None:

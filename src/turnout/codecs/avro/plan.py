@@ -10,6 +10,7 @@ import numpy as np
 
 from turnout.codecs.avro.column_reading import Cursors, ReadColumn, column_reader
 from turnout.codecs.avro.connect_schema import connect_schema_of
+from turnout.codecs.avro.passing import check_texts, passing
 from turnout.codecs.avro.reading import MalformedError, read_value, reader_of
 from turnout.codecs.avro.types import AvroType
 from turnout.codecs.avro.writing import WriteColumn, column_writer, fields_writer
@@ -45,6 +46,7 @@ class Plan:
             return self._one_by_one(rows, texts)
         cursors = Cursors(texts, len(self.head))
         columns: dict[str, Column] = {name: read(cursors) for name, read in self._columns.items()}
+        check_texts(cursors, columns, self._readers)
         failed = np.flatnonzero(cursors.failed | (cursors.positions != cursors.ends))
         if not len(failed):
             return [Block(rows, self.schema, columns=columns)], {}
@@ -68,8 +70,12 @@ class Plan:
         return group(rows[np.array(kept, np.intp)], self.schema, values) if values else [], errors
 
     @cached_property
-    def _columns(self) -> dict[str, ReadColumn]:
+    def _readers(self) -> dict[str, ReadColumn]:
         return {field.name: column_reader(field.type) for field in self.type.fields}
+
+    @cached_property
+    def _columns(self) -> dict[str, ReadColumn]:
+        return {field.name: passing(field.type, self._readers[field.name]) for field in self.type.fields}
 
     def encode(self, block: Block) -> list[bytes]:
         """Return the bytes of the values of a block.

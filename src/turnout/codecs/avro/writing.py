@@ -5,20 +5,26 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from decimal import Context, Decimal
+from functools import lru_cache, partial
 from itertools import repeat
 from typing import Final, TypeAlias
 
 import numpy as np
 
 from turnout.codecs.avro.connect_schema import branch_name, is_map_entry, nullable_of
+from turnout.codecs.avro.passing import form_of
 from turnout.codecs.avro.types import AvroType
 from turnout.epoch import MILLISECONDS_PER_DAY
 from turnout.errors import RecordError
 from turnout.records import BigInt, Float32, Int8, Int16, Int32, Moment
-from turnout.records.types import Column, DynamicValue
+from turnout.records.encoded import EncodedColumn
+from turnout.records.types import Column, DynamicValue, RowIds
 
 WriteColumn: TypeAlias = Callable[[Column], list[bytes]]
 """Writes each value of a column; raises a `RecordError` where one does not fit."""
+
+_BITS: Final = 7
+"""Bits of a number that a byte holds."""
 
 _VECTOR: Final = 32
 """This many numbers are worth an array."""
@@ -32,7 +38,7 @@ def column_writer(type_: AvroType) -> WriteColumn:
     """Return the writer of a column of this type, with values as its Connect schema has them."""
     nullable = nullable_of(type_)
     if nullable is not None:
-        return _nullable(column_writer(nullable[0]), nullable[1])
+        return _nullable(*nullable)
     if type_.kind == "union":
         return _union(type_)
     if type_.kind == "record":
@@ -46,7 +52,7 @@ def column_writer(type_: AvroType) -> WriteColumn:
     if type_.logical == "decimal":
         return _decimal(type_)
     if type_.logical == "date":
-        return lambda values: _longs(list(map(_day, values)), 32)
+        return lambda values: _ints(list(map(_day, values)))
     if type_.kind == "fixed":
         return _fixed(type_.size)
     return _PRIMITIVES[type_.kind]
@@ -81,36 +87,58 @@ _SMALL: Final = {number: varint(number) for number in range(-1024, 8192)}
 _small = _SMALL.get
 
 
-def _longs(values: Column, bits: int = 64) -> list[bytes]:
+@lru_cache(maxsize=4)
+def _small_behind(prefix: bytes) -> dict[int, bytes]:
+    return {number: prefix + written for number, written in _SMALL.items()}
+
+
+def _longs(values: Column, bits: int = 64, prefix: bytes = b"") -> list[bytes]:
     _check(values, _INTEGERS, f"an integer of {bits} bits")
-    written = list(map(_small, values))
-    if None not in written:
-        return written  # type: ignore[return-value]
+    small = _small_behind(prefix) if prefix else _SMALL
+    try:
+        return list(map(small.__getitem__, values))
+    except KeyError:
+        pass
     different = set(values)
     if 2 * len(different) < len(values):
         numbers = list(different)
-        return list(map(dict(zip(numbers, _varints(numbers, bits), strict=True)).__getitem__, values))
-    return _varints(values, bits)
+        return list(map(dict(zip(numbers, _varints(numbers, bits, prefix), strict=True)).__getitem__, values))
+    return _varints(values, bits, prefix)
 
 
-def _varints(values: Column, bits: int) -> list[bytes]:
+def _varints(values: Column, bits: int, prefix: bytes) -> list[bytes]:
     bound = 1 << (bits - 1)
     if min(values) < -bound or max(values) >= bound:
         raise _misfit(f"an integer of {bits} bits", next(value for value in values if not -bound <= value < bound))
     if len(values) < _VECTOR:
-        return list(map(varint, values))
+        return [prefix + varint(value) for value in values]
     numbers = np.array(values, np.int64)
     folded = ((numbers << 1) ^ (numbers >> 63)).view(np.uint64)
-    groups = folded[:, None] >> (np.arange(10, dtype=np.uint64) * np.uint64(7))
-    octets = (groups & np.uint64(0x7F)).astype(np.uint8)
-    octets[:, :-1] |= (groups[:, 1:] != 0).astype(np.uint8) << 7
-    sizes = 1 + np.count_nonzero(groups[:, 1:], axis=1)
+    width = max(1, -(-int(folded.max()).bit_length() // _BITS))
+    head = len(prefix)
+    octets = np.empty((len(numbers), head + width), np.uint8)
+    octets[:, :head] = np.frombuffer(prefix, np.uint8)
+    sizes = np.full(len(numbers), head + 1, np.int64)
+    for index in range(width):
+        octets[:, head + index] = folded & np.uint64(0x7F)
+        folded = folded >> np.uint64(_BITS)
+        more = folded != 0
+        octets[:, head + index] |= more.view(np.uint8) << 7
+        sizes += more
+    if sizes.min() == head + width:
+        written: list[bytes] = octets.view(f"V{head + width}").ravel().tolist()
+        return written
     raw = octets.tobytes()
-    return [raw[begin : begin + size] for begin, size in zip(range(0, len(raw), 10), sizes.tolist(), strict=True)]
+    starts = range(0, len(raw), head + width)
+    return [raw[begin : begin + size] for begin, size in zip(starts, sizes.tolist(), strict=True)]
 
 
-def _ints(values: Column) -> list[bytes]:
-    return _longs(values, 32)
+def _ints(values: Column, prefix: bytes = b"") -> list[bytes]:
+    return _longs(values, 32, prefix)
+
+
+def _int64s(values: Column, prefix: bytes = b"") -> list[bytes]:
+    return _longs(values, 64, prefix)
 
 
 def _day(value: DynamicValue) -> int:
@@ -146,18 +174,18 @@ def _packed(code: str, value: float) -> bytes:
         raise _misfit(f"a number of {8 * struct.calcsize(code)} bits", value) from None
 
 
-def _strings(values: Column) -> list[bytes]:
+def _strings(values: Column, prefix: bytes = b"") -> list[bytes]:
     _check(values, frozenset({str}), "a string")
     different = set(values)
     if 2 * len(different) < len(values):
         texts = list(different)
-        return list(map(dict(zip(texts, _encoded(texts), strict=True)).__getitem__, values))
-    return _encoded(values)
+        return list(map(dict(zip(texts, _encoded(texts, prefix), strict=True)).__getitem__, values))
+    return _encoded(values, prefix)
 
 
-def _encoded(values: Column) -> list[bytes]:
+def _encoded(values: Column, prefix: bytes) -> list[bytes]:
     try:
-        return _sized([value.encode() for value in values])
+        return _sized([value.encode() for value in values], prefix)
     except UnicodeEncodeError as failure:
         raise _misfit("text without lone surrogates", failure.object) from None
 
@@ -167,8 +195,9 @@ def _bytes(values: Column) -> list[bytes]:
     return _sized(values)
 
 
-def _sized(contents: Column) -> list[bytes]:
-    return [(_small(len(content)) or varint(len(content))) + content for content in contents]
+def _sized(contents: Column, prefix: bytes = b"") -> list[bytes]:
+    head = (_small_behind(prefix) if prefix else _SMALL).get
+    return [(head(len(content)) or prefix + varint(len(content))) + content for content in contents]
 
 
 def _fixed(size: int) -> WriteColumn:
@@ -219,17 +248,26 @@ def _nulls(values: Column) -> list[bytes]:
     return [b""] * len(values)
 
 
-def _nullable(write: WriteColumn, null: int) -> WriteColumn:
+def _nullable(type_: AvroType, null: int) -> WriteColumn:
     absent, present = varint(null), varint(1 - null)
+    write = _behind(present, type_)
 
     def column(values: Column) -> list[bytes]:
         if None not in values:
-            return [present + written for written in write(values)]
+            return write(values)
         there = [value for value in values if value is not None]
         written = iter(write(there)) if there else iter(())
-        return [absent if value is None else present + next(written) for value in values]
+        return [absent if value is None else next(written) for value in values]
 
     return column
+
+
+def _behind(prefix: bytes, type_: AvroType) -> WriteColumn:
+    """Return the writer of a column with a prefix before each value."""
+    write = column_writer(type_)
+    if write in _PREFIXED:
+        return partial(write, prefix=prefix)
+    return lambda values: [prefix + written for written in write(values)]
 
 
 def _records(type_: AvroType) -> WriteColumn:
@@ -245,18 +283,38 @@ def _records(type_: AvroType) -> WriteColumn:
 
 def fields_writer(type_: AvroType) -> Callable[[list[Column], int, bytes], list[bytes]]:
     """Return a writer of records that are held by column, in the order of their fields, with bytes before each."""
-    writers = [(field.name, column_writer(field.type)) for field in type_.fields]
+    writers = [(field.name, form_of(field.type), column_writer(field.type)) for field in type_.fields]
 
     def write(columns: list[Column], count: int, head: bytes) -> list[bytes]:
-        parts = []
-        for (name, writer), column in zip(writers, columns, strict=True):
+        parts: list[list[bytes]] = []
+        run: tuple[bytes, RowIds, RowIds] | None = None
+        for (name, form, writer), column in zip(writers, columns, strict=True):
+            if isinstance(column, EncodedColumn) and form is not None and column.form == form:
+                begins, ends = column.bounds
+                if run is not None and run[0] is column.content and np.array_equal(run[2], begins):
+                    begins = run[1]
+                else:
+                    _add_run(parts, run)
+                run = (column.content, begins, ends)
+                continue
+            _add_run(parts, run)
+            run = None
             try:
                 parts.append(writer(column) if count else [])
             except RecordError as error:
                 raise RecordError(f"{name}: {error}") from error
+        _add_run(parts, run)
         return list(map(b"".join, zip(repeat(head, count), *parts, strict=True)))
 
     return write
+
+
+def _add_run(parts: list[list[bytes]], run: tuple[bytes, RowIds, RowIds] | None) -> None:
+    """Add the bytes of fields that nobody has changed and that lie side by side."""
+    if run is not None:
+        content, begins, ends = run
+        bounds = zip(begins.tolist(), ends.tolist(), strict=True)
+        parts.append([content[begin:end] for begin, end in bounds])
 
 
 def _union(type_: AvroType) -> WriteColumn:
@@ -317,9 +375,12 @@ _PRIMITIVES: Final[dict[str, WriteColumn]] = {
     "null": _nulls,
     "boolean": _booleans,
     "int": _ints,
-    "long": _longs,
+    "long": _int64s,
     "float": _numbers("f", 4),
     "double": _numbers("d", 8),
     "bytes": _bytes,
     "string": _strings,
 }
+
+_PREFIXED: Final = frozenset({_ints, _int64s, _strings})
+"""Writers that can write a prefix before each value."""

@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import numpy as np
+
+from turnout.records import Block
+from turnout.records.block import rows_of
+from turnout.records.encoded import Bounds, EncodedColumn
+
+
+class Letters:
+    """Column of the letters of a text, and how often it was read."""
+
+    def __init__(self, text: str, *, nullable: bool = False) -> None:
+        self.reads = 0
+        places = np.arange(len(text))
+        self.column = EncodedColumn("letter", text.encode(), (places, places + 1), self._read, nullable=nullable)
+
+    def _read(self, bounds: Bounds) -> list[str]:
+        self.reads += 1
+        return [self.column.content[begin:end].decode() for begin, end in zip(*bounds, strict=True)]
+
+
+def test_is_read_once_at_the_first_look() -> None:
+    letters = Letters("abc")
+    column = letters.column
+
+    assert (len(column), None in column, letters.reads) == (3, False, 0)
+    assert (list(column), column[1], column[1:], "c" in column, letters.reads) == (
+        ["a", "b", "c"], "b", ["b", "c"], True, 1,
+    )  # fmt: skip
+    assert column == ["a", "b", "c"]
+    assert repr(column) == "['a', 'b', 'c']"
+
+
+def test_null_is_looked_for_where_there_may_be_one() -> None:
+    letters = Letters("abc", nullable=True)
+
+    assert None not in letters.column
+    assert letters.reads == 1
+
+
+def test_block_takes_it_unread() -> None:
+    """Records that are left out are never read; what was read is not read again."""
+    letters = Letters("abcdef")
+    block = Block(rows_of(6), None, columns={"letter": letters.column})
+
+    part = block.take(np.array([0, 4]))
+    assert letters.reads == 0
+    assert part.columns["letter"] == ["a", "e"]
+    assert block.columns["letter"] == ["a", "b", "c", "d", "e", "f"]
+    assert block.take(np.array([1, 2])).columns["letter"] == ["b", "c"]
+    assert letters.reads == 2
