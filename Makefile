@@ -8,7 +8,7 @@ ARGS   ?=
 FAST   := --ignore tests/spark --ignore tests/integration --ignore tests/nats/jetstream --ignore tests/nats/wire -m "not spark and not jetstream and not subscriptions and not mongo and not postgres and not kafka and not integration and not heavy and not soak and not packaging"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test every-test fast check lint types layers proto proto-fresh schema fix bench soak lowest pythons audit docs reference release coverage wheel sbom build image requirements run clean
+.PHONY: help setup demo test every-test fast check lint types layers proto proto-fresh schema editor fix bench soak lowest pythons audit docs reference release coverage wheel sbom build image requirements run clean
 
 help:  ## print this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -59,6 +59,9 @@ schema: $(STAMP)  ## write schema/*.json for editors, from the models and regist
 	$(BIN)/turnout schema route > schema/route.schema.json
 	$(BIN)/turnout schema test > schema/test.schema.json
 	$(BIN)/turnout schema server > schema/server.schema.json
+
+editor:  ## src/turnout/console/static/vendor: CodeMirror for the console, with npm and the versions of tools/editor
+	cd tools/editor && npm ci --ignore-scripts --no-fund --no-audit && node bundle.js
 
 fix: $(STAMP)  ## let ruff repair and format
 	$(BIN)/ruff check --fix .

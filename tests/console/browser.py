@@ -14,9 +14,24 @@ from selenium import webdriver
 from selenium.common.exceptions import NoSuchElementException, StaleElementReferenceException
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import WebDriverWait
 
-__all__ = ["MISSING", "chromium", "driver_of", "fill", "prefer", "press", "quiet", "requests_of", "text_of", "until"]
+__all__ = [
+    "MISSING",
+    "chromium",
+    "driver_of",
+    "fill",
+    "in_editor",
+    "prefer",
+    "press",
+    "quiet",
+    "requests_of",
+    "text_of",
+    "until",
+    "write",
+]
 
 MISSING = "no Chromium: apt-get install chromium chromium-driver, or name them by CHROMIUM and CHROMEDRIVER"
 
@@ -99,6 +114,24 @@ def fill(driver: webdriver.Chrome, selector: str, text: str) -> None:
         driver.execute_script("document.execCommand('insertText', false, arguments[0])", text)
     else:
         field.send_keys(text)
+
+
+def write(driver: webdriver.Chrome, text: str) -> None:
+    """Put a text into the editor of a route's file, instead of what it holds."""
+    content = until(driver, lambda _: in_editor(driver, ".cm-content"))[0]
+    content.click()
+    keys = webdriver.ActionChains(driver)
+    keys.key_down(Keys.CONTROL).send_keys("a").key_up(Keys.CONTROL).send_keys(Keys.DELETE).perform()
+    driver.execute_cdp_cmd("Input.insertText", {"text": text})
+    until(driver, lambda _: driver.find_element(By.CSS_SELECTOR, "#text").get_attribute("value") == text)
+
+
+def in_editor(driver: webdriver.Chrome, selector: str) -> list[WebElement]:
+    """The elements of that kind in the editor of a route's file, which has a tree of its own."""
+    found: list[WebElement] = driver.execute_script(
+        "return [...document.querySelector('.code-editor')?.shadowRoot.querySelectorAll(arguments[0]) ?? []]", selector
+    )
+    return found
 
 
 def press(driver: webdriver.Chrome, selector: str, *, confirmed: bool = False) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from fastapi import Request
+import json
+from functools import cache
+
+from fastapi import Request, Response
 from fastapi.responses import HTMLResponse
 from pydantic import Field
 
@@ -10,12 +13,18 @@ from turnout.console.pages.route import accepted, mistakes_of
 from turnout.console.render import page, page_router
 from turnout.console.route_templates import TEMPLATES
 from turnout.errors import RouteError
+from turnout.routes import json_schema
 from turnout.server.rest.dependencies import PartsDep, Writes
 from turnout.server.rest.models import RequestForm
 from turnout.server.rest.store_calls import asks_servers
 from turnout.server.route_files import Author
 
 router = page_router()
+
+
+@cache
+def _schema() -> bytes:
+    return json.dumps(json_schema.route_schema(), separators=(",", ":")).encode()
 
 
 class NewRouteForm(RequestForm):
@@ -36,6 +45,12 @@ def new_route(request: Request, parts: PartsDep, _: Writes, template: str = "sub
         names=[entry.name for entry in parts.routes.entries()],
         text=text,
     )
+
+
+@router.get("/fragments/route-schema")
+def route_schema(_: Writes) -> Response:
+    """Return the JSON Schema of route files, with installed plug-ins, for the editor's completion."""
+    return Response(_schema(), media_type="application/schema+json")
 
 
 @router.post("/fragments/new-route/check")

@@ -215,18 +215,6 @@ document.addEventListener("submit", (event) => {
   else ask(form);
 });
 
-// A mistake leads to its line in the text.
-document.addEventListener("click", (event) => {
-  const link = event.target.closest("[data-line]");
-  const field = link && document.querySelector(link.getAttribute("href"));
-  if (!field) return;
-  event.preventDefault();
-  const lines = field.value.split("\n");
-  const begin = lines.slice(0, link.dataset.line - 1).reduce((sum, line) => sum + line.length + 1, 0);
-  field.focus();
-  field.setSelectionRange(begin, begin + (lines[link.dataset.line - 1] ?? "").length);
-});
-
 // A preview of what a field's text means, while one types.
 const timers = new WeakMap();
 document.addEventListener("input", (event) => {
@@ -259,6 +247,14 @@ document.addEventListener("input", (event) => {
 });
 
 document.querySelectorAll("form[data-at-once]").forEach((form) => ask(form));
+
+// The editor is large, and loaded where somebody edits.
+for (const field of document.querySelectorAll("textarea.file")) {
+  const around = field.closest("details:not([open])");
+  const load = () => import("./editor.js");
+  if (around) around.addEventListener("toggle", load, { once: true });
+  else load();
+}
 
 const live = [...document.querySelectorAll("[data-live]")];
 if (live.length) follow(live);
