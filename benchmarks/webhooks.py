@@ -23,7 +23,7 @@ from yarl import URL
 
 from benchmarks.harness import Case, Options, Result, Setup, cpu_seconds
 from turnout.delivery.client import Client
-from turnout.delivery.service import deliver, opened_streams
+from turnout.delivery.service import deliver, opened_queue
 from turnout.delivery.target import Target
 from turnout.embedded import NatsServer
 from turnout.nats.wire import Connection, Publisher
@@ -121,7 +121,7 @@ def _arrivals(url: str, count: int) -> list[float]:
 
 
 async def _with_streams(route: Route) -> None:
-    async with opened_streams(route):
+    async with opened_queue(route):
         pass
 
 

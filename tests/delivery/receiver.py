@@ -14,7 +14,8 @@ from aiohttp import web
 
 from tests.nats.jetstream.support import fresh
 from turnout.delivery.dispatcher import DeliveryCounts
-from turnout.delivery.service import deliver, opened_streams
+from turnout.delivery.service import deliver, opened_queue
+from turnout.delivery.streams import DeliveryStreams
 from turnout.nats.jetstream import connect
 from turnout.routes import Route
 from turnout.subscriptions import Subscription, open_store
@@ -81,6 +82,11 @@ class Hooks:
         self.allow = ["127.0.0.0/8"]
 
     @property
+    def sink(self) -> dict[str, Any]:
+        """The sink that has the deliveries."""
+        return {"format": "nats", "servers": self.server}
+
+    @property
     def document(self) -> dict[str, Any]:
         """The route as a document."""
         webhooks = {
@@ -90,13 +96,12 @@ class Hooks:
             "secrets": [SECRET],
             "endpoints": {"e": self.endpoint},
         }
-        nats = {"format": "nats", "servers": self.server}
         return {
             "name": self.name,
-            "source": {**nats, "stream": "S"},
+            "source": {"format": "nats", "servers": "nats://127.0.0.1:4222", "stream": "S"},
             "subscriptions": {"store": self.store_url},
             "webhooks": webhooks,
-            "sink": nats,
+            "sink": self.sink,
         }
 
     @property
@@ -115,7 +120,7 @@ class Hooks:
         subscription: str = "",
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        async with opened_streams(self.route):
+        async with opened_queue(self.route):
             pass
         async with connect(self.server) as js:
             subject = delivery_subject(f"{self.name}-out", to, subscription)
@@ -128,7 +133,8 @@ class Hooks:
 
     async def dead(self) -> list[tuple[bytes, dict[str, str]]]:
         """Dead letters: body and headers."""
-        async with opened_streams(self.route) as streams:
-            info = await streams.dead.info()
-            letters = [await streams.dead.get_message(number + 1) for number in range(info.state.last_seq)]
+        async with opened_queue(self.route) as queue:
+            assert isinstance(queue, DeliveryStreams)
+            info = await queue.dead.info()
+            letters = [await queue.dead.get_message(number + 1) for number in range(info.state.last_seq)]
             return [(letter.data, {name: values[0] for name, values in letter.headers.items()}) for letter in letters]

@@ -16,7 +16,7 @@ from standardwebhooks import Webhook
 
 from tests.certificates import make_certificates
 from tests.delivery.receiver import SECRET, Hooks, Receiver, Request
-from turnout.delivery.service import opened_streams
+from turnout.delivery.service import opened_queue
 from turnout.embedded import NatsServer
 from turnout.server.inputs.messages import messages_of
 from turnout.subscriptions.webhooks import delivery_subject
@@ -107,8 +107,8 @@ def test_dead_letters_and_redrive(nats_server: NatsServer) -> None:
         assert all(one["at"] for one in attempts)
 
         broken[0] = False
-        async with opened_streams(hooks.route) as streams:
-            assert await streams.redrive() == 1
+        async with opened_queue(hooks.route) as queue:
+            assert await queue.redrive() == 1
         assert (await hooks.deliver()).delivered == 1
         assert len({request.headers["webhook-id"] for request in receiver.requests}) == 1
 
@@ -127,11 +127,11 @@ def test_gone_disables(nats_server: NatsServer) -> None:
         assert len(receiver.requests) == 1
 
         broken[0] = False
-        async with opened_streams(hooks.route) as streams:
-            log = await streams.attempts()
+        async with opened_queue(hooks.route) as queue:
+            log = await queue.attempts()
             assert await log.enable("webhook:e")
             assert not await log.enable("webhook:other")
-            assert await streams.redrive() == 2
+            assert await queue.redrive() == 2
         assert (await hooks.deliver()).delivered == 2
 
     run(nats_server, lambda _: web.Response(status=410 if broken[0] else 200), work)

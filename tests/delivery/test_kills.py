@@ -6,12 +6,16 @@ import asyncio
 import json
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from aiohttp import web
 
+from tests.delivery.kafka_hooks import KafkaHooks
 from tests.delivery.receiver import Hooks, Receiver, Request
+from tests.integration.kafka_broker import KafkaBroker
+from tests.kafka.conftest import broker  # noqa: F401 - a fixture
 from turnout.embedded import NatsServer
 from turnout.subscriptions import open_store
 
@@ -22,11 +26,22 @@ COUNT = 1_500
 @pytest.mark.heavy
 def test_kills(nats_server: NatsServer, tmp_path: Path) -> None:
     """Of two endpoints' messages none is lost by ``kill -9``, and the order of the ordered one holds."""
+    kill_and_deliver(lambda receiver: Hooks(nats_server.url, receiver), tmp_path)
+
+
+@pytest.mark.heavy
+def test_kills_with_kafka(broker: KafkaBroker, tmp_path: Path) -> None:  # noqa: F811
+    """The same from a topic: a commit covers nothing that is unfinished."""
+    kill_and_deliver(lambda receiver: KafkaHooks(broker.servers, receiver), tmp_path)
+
+
+def kill_and_deliver(hooks_of: Callable[[Receiver], Hooks], tmp_path: Path) -> None:
+    """Publish for two endpoints, kill dispatchers in the middle, and look at what has arrived."""
 
     async def work() -> None:
         receiver = Receiver(answer)
         async with receiver.serving():
-            hooks = Hooks(nats_server.url, receiver)
+            hooks = hooks_of(receiver)
             hooks.store_url = f"sqlite:///{tmp_path}/store.db"
             hooks.store = open_store(hooks.store_url)
             hooks.subscribe("ordered", ordered=True, retry=[0.05] * 10)

@@ -70,7 +70,7 @@ def test_refused(destination: str, block: str, reason: str) -> None:
     ("parts", "problem"),
     [
         ((STORE, ONE, "webhooks: {sink: two}\n"), "found 'two'"),
-        ((STORE, "sink: {format: json, path: /tmp/x}\n", "webhooks: {}\n"), "needs a sink of format nats"),
+        ((STORE, "sink: {format: json, path: /tmp/x}\n", "webhooks: {}\n"), "needs a sink of format nats or kafka"),
         ((STORE, ONE.replace("}", ", messageId: none}"), "webhooks: {}\n"), "stores each message once"),
         ((ONE, "webhooks: {}\n"), "needs subscriptions"),
         ((STORE, ONE, "webhooks: {subject: $JS.a}\n"), "expected a subject"),

@@ -30,17 +30,17 @@ def deliver(
 ) -> None:
     """Post the messages for webhooks, signed and with retries, until interrupted."""
     from turnout.delivery.service import deliver as delivered
-    from turnout.delivery.service import opened_streams
+    from turnout.delivery.service import opened_queue
 
     loaded = loaded_route(route, timeout)
 
     async def moved() -> int:
-        async with opened_streams(loaded) as streams:
-            return await streams.redrive()
+        async with opened_queue(loaded) as queue:
+            return await queue.redrive()
 
     async def enabled(destinations: list[str]) -> list[str]:
-        async with opened_streams(loaded) as streams:
-            log = await streams.attempts()
+        async with opened_queue(loaded) as queue:
+            log = await queue.attempts()
             return [one for one in destinations if await log.enable(one)]
 
     if redrive or enable:

@@ -1,9 +1,9 @@
-"""Failed attempts of deliveries, and disabled endpoints: in a key-value bucket, so that they outlive the dispatcher."""
+"""Failed attempts of deliveries, and disabled endpoints: in a bucket, so that they outlive the dispatcher."""
 
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Self
+from typing import Protocol, Self
 
 import msgspec
 
@@ -12,20 +12,68 @@ from turnout.nats.jetstream.errors import MessageNotFoundError
 
 _KEPT_SECONDS = 45 * 86_400.0
 _MARKER_SECONDS = 60.0
+_DISABLED = "disabled"
 
 
-class Attempt(msgspec.Struct, frozen=True):
+class Attempt(msgspec.Struct, frozen=True, omit_defaults=True):
     """One request that failed.
 
     Attributes:
         at: its time.
         status: of the response; None without one.
         error: what went wrong.
+        next: time of the next attempt; None if there is none, or if it follows as soon as possible.
     """
 
     at: datetime
     status: int | None
     error: str
+    next: datetime | None = None
+
+
+class Bucket(Protocol):
+    """Values by keys, which outlive the dispatcher."""
+
+    async def get(self, key: str) -> bytes | None:
+        """Return the value of a key; None for a key without one."""
+
+    async def put(self, key: str, value: bytes) -> None:
+        """Store a value."""
+
+    async def purge(self, key: str) -> None:
+        """Remove a key."""
+
+
+class JetStreamBucket:
+    """Bucket of JetStream.
+
+    Args:
+        bucket: that has the values.
+    """
+
+    def __init__(self, bucket: KeyValue) -> None:
+        self._bucket = bucket
+
+    @classmethod
+    async def open(cls, js: JetStream, name: str) -> Self:
+        """Open the bucket of a name, or make it."""
+        config = KeyValueConfig(bucket=name, ttl=_KEPT_SECONDS, limit_marker_ttl=_MARKER_SECONDS)
+        return cls(await js.create_key_value(config))
+
+    async def get(self, key: str) -> bytes | None:
+        """Return the value of a key; None for a key without one."""
+        try:
+            return (await self._bucket.get(key)).value
+        except MessageNotFoundError:
+            return None
+
+    async def put(self, key: str, value: bytes) -> None:
+        """Store a value."""
+        await self._bucket.put(key, value)
+
+    async def purge(self, key: str) -> None:
+        """Remove a key; the mark of it stays for a minute."""
+        await self._bucket.purge(key, ttl=_MARKER_SECONDS)
 
 
 class AttemptLog:
@@ -36,29 +84,25 @@ class AttemptLog:
         disabled: destinations that are disabled.
     """
 
-    def __init__(self, bucket: KeyValue, disabled: set[str]) -> None:
+    def __init__(self, bucket: Bucket, disabled: set[str]) -> None:
         self._bucket = bucket
         self.disabled = disabled
 
     @classmethod
-    async def open(cls, js: JetStream, stream: str) -> Self:
-        """Open the bucket of a delivery stream, or make it."""
-        config = KeyValueConfig(bucket=f"{stream}-attempts", ttl=_KEPT_SECONDS, limit_marker_ttl=_MARKER_SECONDS)
-        log = cls(await js.create_key_value(config), set())
-        try:
-            entry = await log._bucket.get("disabled")
-        except MessageNotFoundError:
-            return log
-        log.disabled = set(msgspec.json.decode(entry.value, type=list[str]))
+    async def open(cls, bucket: Bucket) -> Self:
+        """Return the log that a bucket has."""
+        log = cls(bucket, set())
+        await log.refresh()
         return log
+
+    async def refresh(self) -> None:
+        """Look which endpoints are disabled now: others disable and enable them too."""
+        disabled = await self._bucket.get(_DISABLED)
+        self.disabled = set() if disabled is None else set(msgspec.json.decode(disabled, type=list[str]))
 
     async def of(self, sequence: int) -> list[Attempt]:
         """Return the failed attempts of a delivery."""
-        try:
-            entry = await self._bucket.get(f"{sequence}")
-        except MessageNotFoundError:
-            return []
-        return msgspec.json.decode(entry.value, type=list[Attempt])
+        return attempts_of(await self._bucket.get(f"{sequence}"))
 
     async def keep(self, sequence: int, attempts: list[Attempt]) -> None:
         """Store the failed attempts of a delivery."""
@@ -66,17 +110,22 @@ class AttemptLog:
 
     async def forget(self, sequence: int) -> None:
         """Remove the attempts of a delivery that is done."""
-        await self._bucket.purge(f"{sequence}", ttl=_MARKER_SECONDS)
+        await self._bucket.purge(f"{sequence}")
 
     async def disable(self, destination: str) -> None:
         """Keep an endpoint from further requests, also after a restart."""
         self.disabled.add(destination)
-        await self._bucket.put("disabled", msgspec.json.encode(sorted(self.disabled)))
+        await self._bucket.put(_DISABLED, msgspec.json.encode(sorted(self.disabled)))
 
     async def enable(self, destination: str) -> bool:
         """Let a disabled endpoint have requests; return False if it was not disabled."""
         if destination not in self.disabled:
             return False
         self.disabled.remove(destination)
-        await self._bucket.put("disabled", msgspec.json.encode(sorted(self.disabled)))
+        await self._bucket.put(_DISABLED, msgspec.json.encode(sorted(self.disabled)))
         return True
+
+
+def attempts_of(value: bytes | None) -> list[Attempt]:
+    """Return the attempts that a bucket has for a delivery."""
+    return [] if value is None else msgspec.json.decode(value, type=list[Attempt])

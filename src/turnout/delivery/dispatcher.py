@@ -1,7 +1,7 @@
-"""Dispatcher: takes deliveries from the stream, posts them, and acknowledges what an endpoint has taken.
+"""Dispatcher: takes deliveries from their queue, posts them, and acknowledges what an endpoint has taken.
 
 A message is acknowledged after its endpoint's 2xx, or when it is stored as a dead letter: at least once, with a
-``webhook-id`` that stays the same. A failed delivery without an order is given back to the server until its next
+``webhook-id`` that stays the same. A failed delivery without an order is given back to the queue until its next
 attempt; one with an order stays in memory, and blocks those behind it.
 """
 
@@ -13,7 +13,7 @@ import random
 import time
 from collections.abc import Coroutine
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Final
 
@@ -22,13 +22,12 @@ import msgspec
 from turnout.delivery.attempts import Attempt, AttemptLog
 from turnout.delivery.client import Client
 from turnout.delivery.lane import Delivery, Lane
+from turnout.delivery.queue import DeliveryQueue, QueuedMessage
 from turnout.delivery.requests import message_id, order_key, request_of, signed
 from turnout.delivery.response import Response
 from turnout.delivery.retry import delay_of, seconds_of
 from turnout.delivery.settings import Lanes
-from turnout.delivery.streams import ACK_WAIT_SECONDS, DeliveryStreams
 from turnout.errors import SubscriptionError, TurnoutError
-from turnout.nats.jetstream import Message
 from turnout.nats.protocol.headers import MESSAGE_ID
 
 ATTEMPTS: Final = "Turnout-Attempts"
@@ -50,6 +49,7 @@ _STALLED_SECONDS: Final = 0.1
 
 _PARK_SECONDS: Final = (1.0, 60.0)
 _REFRESH_SECONDS: Final = 2.0
+_BEAT_SECONDS: Final = 10.0
 
 
 @dataclass(slots=True)
@@ -61,7 +61,7 @@ class DeliveryCounts:
         requests: requests that were sent.
         failed: requests without a 2xx.
         dead: messages that were given up.
-        parked: messages given back to the server, as their endpoint is slow.
+        parked: messages given back to the queue, as their endpoint is slow.
     """
 
     delivered: int = 0
@@ -72,18 +72,18 @@ class DeliveryCounts:
 
 
 class Dispatcher:
-    """Delivers the messages of a delivery stream.
+    """Delivers the messages of a queue.
 
     Args:
-        streams: has them.
+        queue: has them.
         lanes: by subject.
         client: sends requests.
         log: of failed attempts.
     """
 
-    def __init__(self, streams: DeliveryStreams, lanes: Lanes, client: Client, log: AttemptLog) -> None:
+    def __init__(self, queue: DeliveryQueue, lanes: Lanes, client: Client, log: AttemptLog) -> None:
         self.counts = DeliveryCounts()
-        self._streams = streams
+        self._queue = queue
         self._lanes = lanes
         self._client = client
         self._log = log
@@ -107,10 +107,7 @@ class Dispatcher:
         Raises:
             StreamError: the consumer is gone, or the server does not answer.
         """
-        info = await self._streams.consumer.info()
-        if info.num_ack_pending:
-            # Messages of a killed dispatcher come again when their time for an acknowledgement is over.
-            self._ordered_from = self._loop.time() + ACK_WAIT_SECONDS + 2.0
+        self._ordered_from = self._loop.time() + await self._queue.settling_seconds()
         background = [asyncio.create_task(self._beat()), asyncio.create_task(self._refresh())]
         pulling = asyncio.create_task(self._pull())
         try:
@@ -128,10 +125,10 @@ class Dispatcher:
             for delivery in self._held.values():
                 delivery.message.nak_now()
 
-    # -- from the stream into lanes
+    # -- from the queue into lanes
 
     async def _pull(self) -> None:
-        async with await self._streams.messages() as messages:
+        async with self._queue.messages() as messages:
             async for message in messages:
                 found = self._lanes.known(message.subject) or await self._open(message.subject)
                 if found is None:
@@ -148,7 +145,7 @@ class Dispatcher:
                 # Deliveries wait for the store, as their settings are unknown.
                 await asyncio.sleep(1.0)
 
-    def _accept(self, lane: Lane, subscription: str, message: Message) -> Delivery | None:
+    def _accept(self, lane: Lane, subscription: str, message: QueuedMessage) -> Delivery | None:
         """Put a message into its lane; return its delivery if the lane is full."""
         sequence = message.sequence
         known = self._held.get(sequence)
@@ -158,8 +155,12 @@ class Dispatcher:
             known.has_failed = True
             return None
         delivery = Delivery(message, subscription, sequence, _key(lane, message), message.is_redelivered)
-        if lane.waiting - (sequence in lane.parked) >= lane.settings.max_waiting:
+        if lane.waiting(self._loop.time()) - (sequence in lane.parked) >= lane.settings.max_waiting:
             self._spawn(self._overflow(lane, delivery))
+            return None
+        if delivery.key is None and (wait := self._queue.wait_of(message)):
+            lane.park(sequence, self._loop.time() + wait)
+            self._spawn(message.nak(wait))
             return None
         if delivery.key is None and lane.held >= self._space_of(lane):
             return delivery
@@ -196,14 +197,14 @@ class Dispatcher:
         return True
 
     async def _park(self, lane: Lane, delivery: Delivery) -> None:
-        rate = lane.settings.rate
-        waiting = lane.waiting / rate if rate else lane.breaker.wait(self._loop.time())
+        rate, now = lane.settings.rate, self._loop.time()
+        waiting = lane.waiting(now) / rate if rate else lane.breaker.wait(now)
         least, most = _PARK_SECONDS
-        delay = min(max(waiting, least), most)
-        lane.parked.add(delivery.sequence)
+        delay = min(max(waiting, least), most) * random.uniform(0.75, 1.25)  # noqa: S311 - spreads load, hides nothing
+        lane.park(delivery.sequence, now + delay)
         self.counts.parked += 1
         with contextlib.suppress(TurnoutError, OSError):
-            await delivery.message.nak(delay * random.uniform(0.75, 1.25))  # noqa: S311 - spreads load, hides nothing
+            await delivery.message.nak(delay)
 
     # -- from lanes to endpoints
 
@@ -242,6 +243,9 @@ class Dispatcher:
     def _send(self, lane: Lane, delivery: Delivery) -> None:
         """Send one request, whose outcome `_answered` gets with a later turn of the loop."""
         endpoint, settings = lane.endpoint, lane.settings
+        if not self._queue.is_ours(delivery.message):
+            self._loop.call_soon(self._abandon, lane, delivery)
+            return
         done = partial(self._answered, lane, delivery)
         if endpoint.destination in self._log.disabled:
             refusal = Response(_GONE, error="not sent: the endpoint is disabled, as it answered 410")
@@ -264,6 +268,11 @@ class Dispatcher:
             max_response=settings.max_response,
             done=done,
         )
+
+    def _abandon(self, lane: Lane, delivery: Delivery) -> None:
+        """Leave a delivery to the dispatcher that has it now."""
+        lane.under_way -= 1
+        self._settle(lane, delivery)
 
     def _answered(self, lane: Lane, delivery: Delivery, response: Response) -> None:
         """Take the outcome of a request, and send the next one."""
@@ -319,23 +328,27 @@ class Dispatcher:
 
     async def _failed(self, lane: Lane, delivery: Delivery, response: Response) -> None:
         attempts = await self._log.of(delivery.sequence) if delivery.has_failed else []
-        attempts.append(Attempt(datetime.now(UTC), response.status, response.error))
+        now = datetime.now(UTC)
+        attempts.append(Attempt(now, response.status, response.error))
         self.counts.failed += 1
         if response.status == _GONE:
-            await self._log.disable(lane.endpoint.destination)
+            # A refusal of our own must not undo that somebody enables the endpoint.
+            if lane.endpoint.destination not in self._log.disabled:
+                await self._log.disable(lane.endpoint.destination)
             await self._give_up(lane, delivery, attempts, "the endpoint answered 410, and is disabled")
             return
-        asked = seconds_of(response.retry_after, datetime.now(UTC)) if response.retry_after else None
+        asked = seconds_of(response.retry_after, now) if response.retry_after else None
         delay = delay_of(lane.settings, len(attempts), asked, random.random())  # noqa: S311 - spreads load
         if delay is None:
             await self._give_up(lane, delivery, attempts, f"the last of {len(attempts):,} attempts failed")
             return
+        attempts[-1] = msgspec.structs.replace(attempts[-1], next=now + timedelta(seconds=delay))
         await self._log.keep(delivery.sequence, attempts)
         delivery.has_failed = True
         if delivery.key is not None:
             self._loop.call_later(delay, self._send_again, lane, delivery)
             return
-        lane.parked.add(delivery.sequence)
+        lane.park(delivery.sequence, self._loop.time() + delay)
         await delivery.message.nak(delay)
         self._settle(lane, delivery)
 
@@ -349,7 +362,7 @@ class Dispatcher:
         if known:
             return known
         own = message.header(MESSAGE_ID)
-        return message_id(own, "" if own else f"{self._streams.name}:{delivery.sequence}")
+        return message_id(own, "" if own else f"{self._queue.name}:{delivery.sequence}")
 
     def _settle(self, lane: Lane, delivery: Delivery) -> None:
         self._held.pop(delivery.sequence, None)
@@ -364,7 +377,7 @@ class Dispatcher:
 
     async def _discard(self, lane: Lane, delivery: Delivery) -> None:
         attempts = await self._log.of(delivery.sequence)
-        lane.parked.discard(delivery.sequence)
+        lane.parked.pop(delivery.sequence, None)
         await self._give_up(None, delivery, attempts, f"{lane.settings.max_waiting:,} messages wait for the endpoint")
 
     async def _give_up(self, lane: Lane | None, delivery: Delivery, attempts: list[Attempt], reason: str) -> None:
@@ -374,8 +387,8 @@ class Dispatcher:
         headers[REASON] = [reason]
         headers[WEBHOOK_ID] = [self._identity(delivery)]
         headers[ATTEMPTS] = [msgspec.json.encode(attempts).decode()]
-        identity = f"dead:{self._streams.name}:{delivery.sequence}"
-        await self._streams.store_dead(message.subject, message.data, headers, identity)
+        identity = f"dead:{self._queue.name}:{delivery.sequence}"
+        await self._queue.store_dead(message.subject, message.data, headers, identity)
         self.counts.dead += 1
         with contextlib.suppress(TurnoutError):
             await message.double_ack()
@@ -389,7 +402,7 @@ class Dispatcher:
     async def _beat(self) -> None:
         """Tell the server that deliveries in memory are worked on."""
         while True:
-            await asyncio.sleep(ACK_WAIT_SECONDS / 3)
+            await asyncio.sleep(_BEAT_SECONDS)
             # Without a connection they come again, and are recognized.
             with contextlib.suppress(TurnoutError, OSError):
                 for delivery in list(self._held.values()):
@@ -397,13 +410,15 @@ class Dispatcher:
 
     async def _refresh(self) -> None:
         while True:
-            # Without an answer the known settings hold on.
+            # Without an answer what is known holds on.
             with contextlib.suppress(SubscriptionError):
                 await self._lanes.refresh()
+            with contextlib.suppress(TurnoutError, OSError):
+                await self._log.refresh()
             await asyncio.sleep(_REFRESH_SECONDS)
 
 
-def _key(lane: Lane, message: Message) -> str | None:
+def _key(lane: Lane, message: QueuedMessage) -> str | None:
     if lane.settings.ordered:
         return ""
     order_by = lane.settings.order_by

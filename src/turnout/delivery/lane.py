@@ -7,13 +7,16 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from turnout.delivery.breaker import Breaker
+from turnout.delivery.queue import QueuedMessage
 from turnout.delivery.signatures import Signer
 from turnout.delivery.target import Target
-from turnout.nats.jetstream import Message
 from turnout.subscriptions.delivery import DeliverySettings
 
 _BURST_SECONDS = 0.05
 """Unused rate of so long may be caught up with: timers are not exact."""
+
+_OVERDUE_SECONDS = 60.0
+"""A message that does not come back so long after its time went to another dispatcher."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +41,12 @@ class Delivery:
     Attributes:
         message: with its acknowledgements.
         subscription: its id, empty for none.
-        sequence: in the delivery stream.
+        sequence: in the queue.
         key: deliveries with the same are sent one after the other; None for no order.
         has_failed: True if there may be failed attempts of it.
     """
 
-    message: Message
+    message: QueuedMessage
     subscription: str
     sequence: int
     key: str | None = None
@@ -60,7 +63,7 @@ class Lane:
         endpoint: where they go.
         settings: of the requests.
         not_before: time until which nothing with an order is sent, as earlier messages may still be redelivered.
-        parked: sequences that the server holds back until their time.
+        parked: sequence → time until which the queue holds a message back.
         under_way: number of requests.
         held: number of deliveries in memory, those under way and in chains included.
         progressed: number of requests that have ended.
@@ -70,7 +73,7 @@ class Lane:
     endpoint: Endpoint
     settings: DeliverySettings
     not_before: float = 0.0
-    parked: set[int] = field(default_factory=set)
+    parked: dict[int, float] = field(default_factory=dict)
     under_way: int = 0
     held: int = 0
     progressed: int = 0
@@ -79,6 +82,7 @@ class Lane:
     _ready: deque[Delivery | str] = field(default_factory=deque)
     _chains: dict[str, list[tuple[int, Delivery]]] = field(default_factory=dict)
     _next: float = 0.0
+    _overdue: list[tuple[float, int]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.breaker = Breaker(self.settings.breaker_failures, self.settings.breaker_pause)
@@ -88,15 +92,23 @@ class Lane:
         """True if a failed delivery blocks others."""
         return self.settings.ordered or self.settings.order_by is not None
 
-    @property
-    def waiting(self) -> int:
-        """Number of messages that wait for the endpoint, failed ones included."""
+    def waiting(self, now: float) -> int:
+        """Return the number of messages that wait for the endpoint, failed ones included."""
+        while self._overdue and self._overdue[0][0] + _OVERDUE_SECONDS < now:
+            until, sequence = heapq.heappop(self._overdue)
+            if self.parked.get(sequence) == until:
+                del self.parked[sequence]
         return self.held + len(self.parked)
+
+    def park(self, sequence: int, until: float) -> None:
+        """Count a message that the queue holds back until a time."""
+        self.parked[sequence] = until
+        heapq.heappush(self._overdue, (until, sequence))
 
     def add(self, delivery: Delivery) -> None:
         """Append a delivery."""
         self.held += 1
-        self.parked.discard(delivery.sequence)
+        self.parked.pop(delivery.sequence, None)
         if delivery.key is None:
             self._ready.append(delivery)
             return
@@ -126,7 +138,7 @@ class Lane:
         return delivery
 
     def settle(self, delivery: Delivery) -> None:
-        """Forget a delivery that is done, or that the server holds; the next of its key may be sent."""
+        """Forget a delivery that is done, or that the queue holds; the next of its key may be sent."""
         self.held -= 1
         if delivery.key is None:
             return

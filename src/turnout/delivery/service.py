@@ -1,4 +1,4 @@
-"""Run of a dispatcher: from a route to its streams, store and client."""
+"""Run of a dispatcher: from a route to its queue, store and client."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ from contextlib import asynccontextmanager
 
 from turnout.delivery.client import Client
 from turnout.delivery.dispatcher import DeliveryCounts, Dispatcher
+from turnout.delivery.kafka_queue import KafkaQueue
+from turnout.delivery.queue import DeliveryQueue
 from turnout.delivery.settings import Lanes
 from turnout.delivery.streams import DeliveryStreams
 from turnout.errors import ConfigError, ConnectionLostError, Mistake, StreamError
 from turnout.nats.jetstream import connect
 from turnout.routes import Route
-from turnout.routes.endpoints import NatsSink
+from turnout.routes.endpoints import KafkaSink, NatsSink
 from turnout.routes.webhooks import WebhooksPart
 from turnout.runtime.webhook_streams import make_webhook_streams
 from turnout.subscriptions import open_store
@@ -36,8 +38,8 @@ def webhooks_of(route: Route) -> WebhooksPart:
 
 
 @asynccontextmanager
-async def opened_streams(route: Route) -> AsyncIterator[DeliveryStreams]:
-    """Connect to the server of a route's deliveries, and make their streams unless they exist.
+async def opened_queue(route: Route) -> AsyncIterator[DeliveryQueue]:
+    """Connect to the server of a route's deliveries, and make their streams or topics unless they exist.
 
     Raises:
         ConnectionLostError: it cannot be reached.
@@ -45,8 +47,12 @@ async def opened_streams(route: Route) -> AsyncIterator[DeliveryStreams]:
     """
     webhooks = webhooks_of(route)
     sink = list(route.sinks.values())[webhooks.sink_index(list(route.sinks))]
-    assert isinstance(sink, NatsSink)
     await asyncio.to_thread(make_webhook_streams, route)
+    if isinstance(sink, KafkaSink):
+        async with KafkaQueue.opened(sink.client, webhooks) as queue:
+            yield queue
+        return
+    assert isinstance(sink, NatsSink)
     async with connect(sink.connection) as js:
         yield await DeliveryStreams.open(js, webhooks)
 
@@ -76,14 +82,14 @@ async def deliver(
     assert route.subscriptions is not None
     store = open_store(existing(route.subscriptions.store))
     with contextlib.closing(store):
-        async with opened_streams(route) as streams, Client(webhooks.networks) as client:
-            dispatcher = Dispatcher(streams, Lanes(webhooks, store), client, await streams.attempts())
+        async with opened_queue(route) as queue, Client(webhooks.networks) as client:
+            dispatcher = Dispatcher(queue, Lanes(webhooks, store), client, await queue.attempts())
             ready(dispatcher.counts)
             running = asyncio.create_task(dispatcher.run())
             try:
                 while not stop.is_set() and not running.done():
                     await asyncio.wait([running], timeout=_POLL_SECONDS)
-                    if drain and not dispatcher.held and await _is_drained(streams):
+                    if drain and not dispatcher.held and await _is_drained(queue):
                         break
             finally:
                 running.cancel()
@@ -93,9 +99,9 @@ async def deliver(
             return dispatcher.counts
 
 
-async def _is_drained(streams: DeliveryStreams) -> bool:
+async def _is_drained(queue: DeliveryQueue) -> bool:
     """Return True if no delivery waits; False if that is unknown for now."""
     try:
-        return await streams.is_drained()
+        return await queue.is_drained()
     except (StreamError, ConnectionLostError):
         return False

@@ -1,11 +1,14 @@
-"""Streams of a route's deliveries: of those that wait, and of those that were given up."""
+"""Queue of deliveries in JetStream: the stream of those that wait, and that of those that were given up."""
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final, Self
 
-from turnout.delivery.attempts import AttemptLog
+from turnout.delivery.attempts import AttemptLog, JetStreamBucket
+from turnout.delivery.queue import OF_LETTERS, QueuedMessage
 from turnout.nats.jetstream import (
     AckPolicy,
     Consumer,
@@ -13,7 +16,6 @@ from turnout.nats.jetstream import (
     Expect,
     JetStream,
     Message,
-    PullMessages,
     PullOptions,
     Stream,
 )
@@ -25,9 +27,6 @@ CONSUMER: Final = "turnout-deliver"
 
 ACK_WAIT_SECONDS: Final = 30.0
 """Seconds after which a message of a killed dispatcher goes to another."""
-
-_OF_LETTERS: Final = ("nats-", "turnout-attempts", "turnout-reason")
-"""Headers that a redriven delivery does not have."""
 
 _REQUESTED: Final = 2_000
 
@@ -72,11 +71,25 @@ class DeliveryStreams:
 
     async def attempts(self) -> AttemptLog:
         """Open the log of failed attempts."""
-        return await AttemptLog.open(self.js, self.name)
+        return await AttemptLog.open(await JetStreamBucket.open(self.js, f"{self.name}-attempts"))
 
-    async def messages(self) -> PullMessages:
+    @asynccontextmanager
+    async def messages(self) -> AsyncIterator[AsyncIterator[QueuedMessage]]:
         """Pull deliveries without a pause."""
-        return await self.consumer.messages(PullOptions(max_messages=_REQUESTED))
+        async with await self.consumer.messages(PullOptions(max_messages=_REQUESTED)) as pulled:
+            yield pulled
+
+    async def settling_seconds(self) -> float:
+        """Return how long messages of a killed dispatcher may take to come again: their time for an acknowledgement."""
+        return ACK_WAIT_SECONDS + 2.0 if (await self.consumer.info()).num_ack_pending else 0.0
+
+    def wait_of(self, message: QueuedMessage) -> float:  # noqa: ARG002 - for queues that hold nothing back
+        """Return 0: the server has held a message back until its time."""
+        return 0.0
+
+    def is_ours(self, message: QueuedMessage) -> bool:  # noqa: ARG002 - for queues that give messages to others
+        """Return True: a message goes to another dispatcher only after no sign of life from this one."""
+        return True
 
     async def store_dead(self, subject: str, body: bytes, headers: HeaderInput, identity: str) -> None:
         """Store a delivery that is given up, once.
@@ -95,7 +108,7 @@ class DeliveryStreams:
 
     async def _move(self, letter: Message) -> None:
         tokens = letter.subject.removeprefix(f"{self.webhooks.dead_subject}.")
-        kept = {name: values for name, values in letter.headers.items() if not name.lower().startswith(_OF_LETTERS)}
+        kept = {name: values for name, values in letter.headers.items() if not name.lower().startswith(OF_LETTERS)}
         identity = f"redriven:{self.name}:{letter.sequence}"
         await self.js.publish(f"{self.webhooks.subject}.{tokens}", letter.data, headers=kept, msg_id=identity)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from turnout.routes import Route
-from turnout.routes.endpoints import Sink
+from turnout.routes.endpoints import KafkaSink, Sink
 from turnout.routes.reader import DEFAULT_SINK
 from turnout.subjects.index import SourceIndex
 from turnout.subscriptions.destinations import FEED, MAX_BYTES, Rights, problem_of
@@ -126,23 +126,28 @@ class Addresses:
         if not sink.topics_are_addresses:
             # The name of a topic is a value in a file; only the permission to write it can be checked.
             return rights.refusal(topic) if rights.allow is not None else None
-        problem = sink.topic_problem(topic)
+        # In Kafka all deliveries are in one topic, and what would be a subject is their key.
+        is_key = is_delivery and isinstance(sink, KafkaSink)
+        problem = None if is_key else sink.topic_problem(topic)
         if problem is None and self._takes_dead_letters(sink, topic):
             problem = "is not allowed: the route's dead letters go there, and nothing else"
         if problem is None and not is_delivery and self._takes_deliveries(index, topic):
             problem = "is not allowed: deliveries to webhooks go there, and nothing else"
         problem = problem or rights.refusal(topic)
         stored = self._stored[index]
-        if problem is None and stored is not None and stored.first(topic, topic.split(".")) is None:
+        if problem is None and not is_key and stored is not None and stored.first(topic, topic.split(".")) is None:
             return "is stored by no stream"
         return problem
 
     def _takes_deliveries(self, index: int, topic: str) -> bool:
         """Return True if a message there could pass for a delivery to a webhook, or for a dead one."""
         webhooks = self._webhooks
-        if webhooks is None or not topic.startswith((f"{webhooks.subject}.", f"{webhooks.dead_subject}.")):
+        if webhooks is None:
             return False
         sink = self._endpoints[webhooks.sink_index(self.sinks)]
+        is_topic = isinstance(sink, KafkaSink) and topic in webhooks.topics
+        if not is_topic and not topic.startswith((f"{webhooks.subject}.", f"{webhooks.dead_subject}.")):
+            return False
         return sink is self._endpoints[index] or sink.shares_letters_with(self._endpoints[index])
 
     def _takes_dead_letters(self, sink: Sink, topic: str) -> bool:

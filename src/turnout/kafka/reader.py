@@ -45,7 +45,7 @@ _FIRST_MILLI: Final = -62_135_596_800_000
 _LAST_MILLI: Final = 253_402_300_799_999
 """Milliseconds of the first and the last moment of the years 1 to 9999."""
 
-_PASSING: Final = frozenset(
+PASSING: Final = frozenset(
     {"_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT", "GROUP_AUTHORIZATION_FAILED", "COORDINATOR_NOT_AVAILABLE"}
 )
 """Errors that end nothing: brokers may come back, and nothing is committed to the group."""
@@ -168,7 +168,7 @@ class RangeReader:
                 self.next = max(self.next, min(offset, self._span.end))
             elif error.name() in ("OFFSET_OUT_OF_RANGE", "_AUTO_OFFSET_RESET"):
                 self._lose(consumer)
-            elif not error.retriable() and error.name() not in _PASSING:
+            elif not error.retriable() and error.name() not in PASSING:
                 raise_error(self._what, error, self._options)
         return records
 

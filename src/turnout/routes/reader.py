@@ -24,6 +24,7 @@ from turnout.routes.files import FileNames
 from turnout.routes.includes import mappings_of, transforms_of
 from turnout.routes.mistakes import from_validation
 from turnout.routes.spark_names import meant
+from turnout.routes.webhooks import WebhooksPart
 from turnout.secrets import is_secret
 from turnout.subjects import MappingTable, MappingTableError, is_publishable
 from turnout.transforms import Chain, ErrorPolicy, unknown_fields
@@ -96,7 +97,9 @@ class RouteReader:
             value=value.format,
             chain=replace(chain, errors=checked.errors.policy(chain.errors)) if checked.errors else chain,
             mappings=table,
-            sinks={name: files.endpoint(sink) for name, sink in sinks.items() if sink is not None},
+            sinks=_with_deliveries(
+                {name: files.endpoint(sink) for name, sink in sinks.items() if sink is not None}, checked.webhooks
+            ),
             cluster=checked.cluster,
             subscriptions=files.subscriptions(checked.subscriptions),
             unmatched=checked.unmatched or "drop",
@@ -225,7 +228,7 @@ class RouteReader:
             self.add(("subscriptions", "feeds"), "feeds need a source of format nats with one stream")
 
     def _webhooks(self, checked: RouteDocument) -> None:
-        """Check that deliveries have subscriptions, and a sink of format nats that stores each of them once."""
+        """Check that deliveries have subscriptions, and a sink that stores them, of format nats each of them once."""
         if checked.webhooks is None:
             return
         sinks: Mapping[str, Sink | None] = checked.sinks or {DEFAULT_SINK: checked.sink}
@@ -234,9 +237,10 @@ class RouteReader:
             self.add(("webhooks", "sink"), f"found {name!r}, expected one of {', '.join(sinks)}")
             return
         sink = sinks[name] if name is not None else next(iter(sinks.values()))
-        if not isinstance(sink, NatsSink):
-            self.add(("webhooks",), f"needs a sink of format nats for its deliveries, found {sink and sink.format}")
-        elif not sink.with_ids:
+        if not isinstance(sink, NatsSink | KafkaSink):
+            found = sink and sink.format
+            self.add(("webhooks",), f"needs a sink of format nats or kafka for its deliveries, found {found}")
+        elif isinstance(sink, NatsSink) and not sink.with_ids:
             self.add(("webhooks",), "needs a sink that stores each message once, found messageId: none")
         if checked.subscriptions is None:
             self.add(("webhooks",), "needs subscriptions, whose destinations are webhooks")
@@ -305,6 +309,15 @@ class RouteReader:
     def _lengths(self) -> list[int]:
         """The lengths of these names, the longest first."""
         return sorted(set(map(len, self._named)), reverse=True)
+
+
+def _with_deliveries(sinks: dict[str, Sink], webhooks: WebhooksPart | None) -> dict[str, Sink]:
+    """Return the sinks; that of deliveries in Kafka knows their topic."""
+    name = None if webhooks is None else webhooks.sink or next(iter(sinks), None)
+    sink = sinks.get(name or "")
+    if webhooks is None or not isinstance(sink, KafkaSink):
+        return sinks
+    return {**sinks, name or "": sink.with_deliveries(webhooks.subject, str(webhooks.stream))}
 
 
 def _connectors_dead_letter(policy: ErrorPolicy) -> DeadLetterPart | None:

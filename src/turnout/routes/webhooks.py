@@ -102,9 +102,10 @@ class WebhooksPart(Part):
     """Deliveries to HTTP endpoints: destinations that are URLs, or ``webhook:NAME``.
 
     Attributes:
-        stream: the JetStream stream in which deliveries wait for ``turnout deliver``; made if there is none.
+        stream: the JetStream stream, or Kafka topic, in which deliveries wait for ``turnout deliver``; made if there
+            is none.
         subject: the first tokens of the deliveries' subjects.
-        sink: the name of the sink that has the stream; the first sink if not given.
+        sink: the name of the sink that has the stream or topic; the first sink if not given.
         secrets: sign requests to URLs that no endpoint has.
         endpoints: name → endpoint.
         allow: networks that may be reached although they are private, loopback or link-local; http:// leads to
@@ -147,6 +148,16 @@ class WebhooksPart(Part):
     def streams(self) -> tuple[str, str]:
         """Names of the stream of waiting deliveries, and of that of dead letters."""
         return str(self.stream), f"{self.stream}-dead"
+
+    @property
+    def topics(self) -> tuple[str, str, str]:
+        """Names of Kafka's topics: of waiting deliveries, of dead letters, and of failed attempts."""
+        return (*self.streams, f"{self.stream}-attempts")
+
+    @property
+    def group(self) -> str:
+        """Consumer group of the dispatchers that share a Kafka topic."""
+        return f"turnout-deliver.{self.stream}"
 
     @property
     def networks(self) -> tuple[IPv4Network | IPv6Network, ...]:

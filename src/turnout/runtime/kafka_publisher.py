@@ -16,6 +16,7 @@ from turnout.kafka.control import Note, Slot, find_note
 from turnout.kafka.murmur2 import partition_of
 from turnout.kafka.options import KafkaOptions
 from turnout.kafka.producer import KafkaMessages, KafkaProducer
+from turnout.nats.protocol.headers import MESSAGE_ID
 from turnout.records.published import Published, Refuse
 from turnout.routes.endpoints import KafkaSink
 from turnout.runtime.kafka_limits import KafkaLimits
@@ -37,11 +38,13 @@ class KafkaSinkOptions:
         client: options of the client.
         partition_by: ``key``, ``record`` or ``header:NAME``.
         control_topic: topic of the notes of finished splits; None for at least once.
+        deliveries: first tokens of the subjects of deliveries to webhooks, and the topic that has them; None for none.
     """
 
     client: KafkaOptions
     partition_by: str = "key"
     control_topic: str | None = None
+    deliveries: tuple[str, str] | None = None
 
     @classmethod
     def of(cls, sink: KafkaSink) -> KafkaSinkOptions:
@@ -50,7 +53,8 @@ class KafkaSinkOptions:
         Raises:
             ConfigError: lists every mistake of the client's options.
         """
-        return cls(sink.client, sink.partition_by, sink.control_topic if sink.has_transactions else None)
+        control_topic = sink.control_topic if sink.has_transactions else None
+        return cls(sink.client, sink.partition_by, control_topic, sink.deliveries)
 
     @property
     def is_transactional(self) -> bool:
@@ -108,7 +112,8 @@ class KafkaPublisher:
         """
         if self._is_done:
             return
-        topics = messages.topics.to_pylist()
+        subjects = messages.topics.to_pylist()
+        topics = self._topics(subjects)
         sendable, partitions = self._partitions(messages, topics, refuse)
         columns = KafkaMessages(
             topics,
@@ -118,6 +123,8 @@ class KafkaPublisher:
             _milliseconds(messages.column("timestamp")),
             partitions,
         )
+        if topics is not subjects:
+            columns = self._addressed(columns, subjects, messages.ids.to_pylist())
         rows = np.flatnonzero(sendable).tolist()
         if len(rows) < len(topics):
             columns = columns.take(rows)
@@ -147,6 +154,32 @@ class KafkaPublisher:
             problem = "the transaction of a split cannot leave a message out that a broker has refused"
             raise StreamError(f"{problem}: {reason}", code=reason.code)
         refuse(index, reason)
+
+    def _topics(self, subjects: list[str]) -> list[str]:
+        """Return the topics of messages; those of deliveries to webhooks are in one."""
+        if self._options.deliveries is None:
+            return subjects
+        prefix, topic = f"{self._options.deliveries[0]}.", self._options.deliveries[1]
+        if not any(subject.startswith(prefix) for subject in subjects):
+            return subjects
+        return [topic if subject.startswith(prefix) else subject for subject in subjects]
+
+    def _addressed(self, columns: KafkaMessages, subjects: Sequence[str], ids: Sequence[str | None]) -> KafkaMessages:
+        """Return the messages; a delivery's key is its address, which chooses the partition, and it has its id."""
+        assert self._options.deliveries is not None
+        prefix = f"{self._options.deliveries[0]}."
+        keys, headers = list(columns.keys), list(columns.headers or [None] * len(subjects))
+        partitions = None if columns.partitions is None else list(columns.partitions)
+        for index, subject in enumerate(subjects):
+            if not subject.startswith(prefix):
+                continue
+            keys[index] = subject.removeprefix(prefix).encode()
+            own = [pair for pair in headers[index] or () if pair[0].lower() != MESSAGE_ID.lower()]
+            identity = ids[index]
+            headers[index] = own if identity is None else [*own, (MESSAGE_ID, identity.encode())]
+            if partitions is not None:
+                partitions[index] = -1
+        return columns._replace(keys=keys, headers=headers, partitions=partitions)
 
     def _partitions(
         self, messages: Messages, topics: Sequence[str], refuse: Refuse

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from typing import Final, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, PrivateAttr, model_validator
 
 from turnout.kafka.options import KafkaOptions, security_mistakes
 from turnout.kafka.properties import translated
@@ -169,6 +169,23 @@ class KafkaSink(_Kafka, Sink):
         if self.partition_by not in ("key", "record") and not self.partition_by.startswith("header:"):
             raise ValueError(f"partitionBy: found {self.partition_by!r}, expected key, record or header:NAME")
         return self
+
+    _deliveries: tuple[str, str] | None = PrivateAttr(None)
+
+    @property
+    def deliveries(self) -> tuple[str, str] | None:
+        """First tokens of the subjects of deliveries to webhooks, and the topic that has them; None for none."""
+        return self._deliveries
+
+    def with_deliveries(self, subject: str, topic: str) -> Self:
+        """Return the sink, which stores deliveries to webhooks in a topic."""
+        sink = self.model_copy()
+        sink._deliveries = subject, topic  # noqa: SLF001 - of the copy
+        return sink
+
+    def shares_letters_with(self, other: Sink) -> bool:
+        """Return True if both sinks name a server in common."""
+        return isinstance(other, KafkaSink) and not set(listed(self.servers)).isdisjoint(listed(other.servers))
 
     @property
     def has_transactions(self) -> bool:

@@ -1,0 +1,245 @@
+"""Deliveries from a Kafka topic: the dispatcher with a real broker and a real HTTP endpoint."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from aiohttp import web
+from standardwebhooks import Webhook
+
+from tests.delivery.kafka_hooks import KafkaHooks
+from tests.delivery.receiver import SECRET, Receiver, Request
+from tests.engine.batches import batch
+from tests.integration.kafka_broker import KafkaBroker
+from tests.kafka.conftest import broker  # noqa: F401 - a fixture
+from turnout.conditions import exists
+from turnout.delivery.dispatcher import DeliveryCounts
+from turnout.delivery.service import deliver, opened_queue
+from turnout.engine import Program
+from turnout.routes.endpoints import KafkaSink
+from turnout.runtime.kafka_publisher import KafkaSinkOptions
+from turnout.subscriptions import Subscription
+from turnout.subscriptions.index import Index
+
+FAST = {"retry": [0.05, 0.05], "jitter": 0}
+
+
+def run(
+    broker: KafkaBroker,  # noqa: F811 - the fixture
+    answer: Callable[[Request], Any],
+    work: Callable[[KafkaHooks, Receiver], Any],
+    **endpoint: Any,
+) -> Receiver:
+    """Do *work* with a receiver that answers so, and return the receiver."""
+    receiver = Receiver(answer)
+
+    async def all_of_it() -> None:
+        async with receiver.serving():
+            await work(KafkaHooks(broker.servers, receiver, **endpoint), receiver)
+
+    asyncio.run(all_of_it())
+    return receiver
+
+
+def fine(_: Request) -> web.Response:
+    return web.Response(status=204)
+
+
+def test_from_a_route_to_an_endpoint(broker: KafkaBroker) -> None:  # noqa: F811
+    """What the engine makes of a record for a URL goes into the topic, and is posted once, signed, under one id."""
+
+    async def work(hooks: KafkaHooks, receiver: Receiver) -> None:
+        async with opened_queue(hooks.route):
+            pass
+        subscriptions = [
+            Subscription([receiver.url, "webhook:e", f"{hooks.name}-attempts"], exists("subject"), id="s"),
+            Subscription([hooks.name, f"{hooks.name}-out.x"], exists("subject"), id="forger"),
+        ]
+        document = {**hooks.document, "errors": {"tolerance": "all"}}
+        route = hooks.route.parse(json.dumps(document))
+        result = Program(route).run(batch([{"topic": "a", "value": {"n": 1}, "key": b"k"}]), Index.of(subscriptions))
+        (sink,) = route.sinks.values()
+        assert isinstance(sink, KafkaSink)
+        publisher = KafkaSinkOptions.of(sink).publisher()
+        publisher.send(result.messages, lambda _, reason: (_ for _ in ()).throw(reason))
+        assert publisher.flush().stored == 2
+        publisher.close()
+        counts = await hooks.deliver()
+
+        assert result.counts.undeliverable == 3
+        assert (counts.delivered, counts.requests, counts.dead) == (2, 2, 0)
+
+    seen = run(broker, fine, work).requests
+    assert len({request.headers["webhook-id"] for request in seen}) == 2
+    for request in seen:
+        headers = {name.lower(): value for name, value in request.headers.items()}
+        assert Webhook(SECRET).verify(request.body, headers) == {"n": 1}
+
+
+def test_retries_dead_letters_and_redrive(broker: KafkaBroker) -> None:  # noqa: F811
+    """A failed delivery holds up no other; exhausted it is a dead letter, which a redrive sends under the same id."""
+    broken = [True]
+
+    async def work(hooks: KafkaHooks, receiver: Receiver) -> None:
+        await hooks.publish(b"bad", *(b"%d" % number for number in range(20)), headers={"Kept": "yes"})
+        counts = await hooks.deliver()
+        ((body, headers),) = await hooks.dead()
+        attempts = json.loads(headers["Turnout-Attempts"])
+
+        assert (counts.delivered, counts.failed, counts.dead) == (20, 3, 1)
+        assert (body, headers["Kept"]) == (b"bad", "yes")
+        assert headers["Turnout-Reason"] == "the last of 3 attempts failed"
+        assert [one["status"] for one in attempts] == [503] * 3
+
+        broken[0] = False
+        async with opened_queue(hooks.route) as queue:
+            assert await queue.redrive() == 1
+            assert await queue.redrive() == 0
+        assert (await hooks.deliver()).delivered == 1
+        tries = [request for request in receiver.requests if request.body == b"bad"]
+        assert len(tries) == 4
+        assert len({request.headers["webhook-id"] for request in tries}) == 1
+
+    run(
+        broker, lambda seen: web.Response(status=503 if broken[0] and seen.body == b"bad" else 200), work, delivery=FAST
+    )
+
+
+def test_gone_disables(broker: KafkaBroker) -> None:  # noqa: F811
+    """After 410 an endpoint gets no request; another process enables it while a dispatcher runs."""
+    broken = [True]
+
+    async def work(hooks: KafkaHooks, receiver: Receiver) -> None:
+        await hooks.publish(b"1")
+        assert (await hooks.deliver()).dead == 1
+        async with opened_queue(hooks.route) as queue:
+            log = await queue.attempts()
+            assert log.disabled == {"webhook:e"}
+            broken[0] = False
+            running = Running(hooks)
+            await running.until(lambda counts: True)
+            assert await log.enable("webhook:e")
+            while await queue.redrive():
+                await asyncio.sleep(0.5)
+            await running.until(lambda counts: counts.delivered == 1)
+            await running.stop()
+
+    run(broker, lambda _: web.Response(status=410 if broken[0] else 200), work)
+
+
+class Running:
+    """Dispatcher in this process."""
+
+    def __init__(self, hooks: KafkaHooks) -> None:
+        self._stop = threading.Event()
+        self._counts: list[DeliveryCounts] = []
+        self._task = asyncio.create_task(deliver(hooks.route, self._stop, ready=self._counts.append))
+
+    async def until(self, reached: Callable[[DeliveryCounts], bool]) -> DeliveryCounts:
+        """Wait for counts."""
+        async with asyncio.timeout(60):
+            while not self._counts or not reached(self._counts[0]):
+                if self._task.done():
+                    self._task.result()
+                await asyncio.sleep(0.02)
+        return self._counts[0]
+
+    async def stop(self) -> DeliveryCounts:
+        self._stop.set()
+        return await self._task
+
+
+def test_a_restart_repeats_only_what_is_unfinished(broker: KafkaBroker) -> None:  # noqa: F811
+    """A delivery that waits for hours holds back the offset; what was delivered behind it is not sent again."""
+
+    async def work(hooks: KafkaHooks, receiver: Receiver) -> None:
+        await hooks.publish(b"bad", *(b"%d" % number for number in range(50)), subscription="s")
+        running = Running(hooks)
+        await running.until(lambda counts: counts.delivered == 50 and counts.failed == 1)
+        await running.stop()
+        assert len(receiver.requests) == 51
+
+        await hooks.publish(b"later", subscription="s")
+        running = Running(hooks)
+        await running.until(lambda counts: counts.delivered == 1)
+        counts = await running.stop()
+        assert receiver.bodies[51:] == [b"later"]
+        assert counts.failed == 0
+
+    run(
+        broker,
+        lambda seen: web.Response(status=503 if seen.body == b"bad" else 200),
+        work,
+        delivery={"retry": [3600.0], "jitter": 0},
+    )
+
+
+def test_order(broker: KafkaBroker) -> None:  # noqa: F811
+    """``ordered`` blocks the subscription's deliveries behind a failure."""
+    tries: list[bytes] = []
+
+    async def work(hooks: KafkaHooks, receiver: Receiver) -> None:
+        hooks.subscribe("s", ordered=True, **FAST)
+        await hooks.publish(*(b"%d" % number for number in range(20)), subscription="s")
+        assert (await hooks.deliver()).delivered == 20
+        assert list(dict.fromkeys(receiver.bodies)) == [b"%d" % number for number in range(20)]
+        assert receiver.bodies.count(b"3") == 3
+
+    def answer(request: Request) -> web.Response:
+        tries.append(request.body)
+        return web.Response(status=500 if request.body == b"3" and tries.count(b"3") < 3 else 200)
+
+    run(broker, answer, work)
+
+
+def test_isolation(broker: KafkaBroker) -> None:  # noqa: F811
+    """An endpoint that hangs, with more messages than are kept in memory, holds up no other; its own arrive later."""
+    release, others = asyncio.Event(), [0]
+
+    async def answer(request: Request) -> web.Response:
+        if request.path == "/hangs":
+            await release.wait()
+        else:
+            others[0] += 1
+            if others[0] == 4 * 50:
+                release.set()
+        return web.Response()
+
+    async def work(hooks: KafkaHooks, receiver: Receiver) -> None:
+        address = receiver.url.removesuffix("/in")
+        await hooks.publish(*(b"%d" % n for n in range(1_500)), to=f"{address}/hangs")
+        for number in range(4):
+            await hooks.publish(*(b"%d" % n for n in range(50)), to=f"{address}/works/{number}")
+        counts = await hooks.deliver(120)
+        assert counts.delivered == 1_500 + 4 * 50
+        assert counts.parked > 0
+        assert counts.requests == counts.delivered
+
+    run(broker, answer, work)
+
+
+def test_two_dispatchers(broker: KafkaBroker) -> None:  # noqa: F811
+    """A second dispatcher takes over some endpoints, ends, and gives them back: each message arrives."""
+
+    async def work(hooks: KafkaHooks, receiver: Receiver) -> None:
+        for number in range(12):
+            hooks.subscribe(f"s{number}", **FAST)
+        first = Running(hooks)
+        for number in range(12):
+            await hooks.publish(*(b"%d:%d" % (number, n) for n in range(40)), subscription=f"s{number}")
+        second = Running(hooks)
+        await second.until(lambda counts: True)
+        for number in range(12):
+            await hooks.publish(*(b"%d:%d" % (number, n) for n in range(40, 80)), subscription=f"s{number}")
+        await second.until(lambda counts: counts.delivered > 0)
+        await second.stop()
+        async with opened_queue(hooks.route):
+            await first.until(lambda _: len(set(receiver.bodies)) == 12 * 80)
+        await first.stop()
+
+    seen = run(broker, fine, work).bodies
+    assert set(seen) == {b"%d:%d" % (number, n) for number in range(12) for n in range(80)}
