@@ -71,7 +71,7 @@ def test_a_secret_is_shown_by_nothing_but_reveal() -> None:
 
 
 def test_a_secret_is_a_value() -> None:
-    """It can be compared, hashed, sent to another process, and asked whether there is anything in it."""
+    """It can be compared, hashed, pickled, and tested for emptiness."""
     assert Secret("a") == Secret("a") != Secret("b")
     assert {Secret("a")} == {Secret("a")}
     assert pickle.loads(pickle.dumps(Secret("a"))).reveal() == "a"

@@ -96,7 +96,7 @@ def test_numbers_of_thousands_of_digits_are_refused(read: Callable[[str], object
 
 
 def test_numbers_that_are_none_are_read_as_something_else() -> None:
-    """What takes texts as well is left with the text; a URL is wrong without being opened."""
+    """Values that may also be texts remain texts; a URL is refused without being opened."""
     assert parse_position(DIGITS) is None
     assert parse_position(f'{{"S": {DIGITS}}}') is None
     assert parse_position("{" * 100_000) is None

@@ -60,7 +60,7 @@ def test_cases_are_chosen_by_name(fake: str) -> None:
 
 
 def test_time_that_is_over_skips_cases(fake: str) -> None:
-    """Nothing is begun after the deadline, and each case says so."""
+    """No case starts after the deadline, and each skipped case is listed."""
     found = told(measured(fake, Options(), time.monotonic() - 1))
 
     assert [status for _, status, _ in found] == ["skipped"] * 3
@@ -83,7 +83,7 @@ def test_hanging_case_is_named() -> None:
 
 
 def test_dead_process_is_a_failure() -> None:
-    """It is told, and does not raise."""
+    """It is reported, and does not raise."""
     receiver, sender = Pipe(duplex=False)
     sender.close()
 

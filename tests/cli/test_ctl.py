@@ -109,7 +109,7 @@ def test_a_route_that_there_is_not(ctl) -> None:
 
 
 def test_a_token(turnout, tmp_path, monkeypatch) -> None:
-    """It comes from a file or the environment, never from the command line; without it the error says where from."""
+    """It is read from a file or the environment, never from the command line; without it the error names both."""
     folder = tmp_path / "routes"
     folder.mkdir()
     tokens = tmp_path / "tokens.txt"

@@ -103,7 +103,7 @@ def test_the_server_alone(turnout, delivered, server) -> None:
 
 
 def test_a_route_that_has_changed(turnout, delivered, tmp_path, server) -> None:
-    """What it made then is not known, unless git has it as it was."""
+    """The earlier version is unknown, unless git has it."""
 
     def git(*arguments: str) -> str:
         identity = ("-c", "user.name=Somebody", "-c", "user.email=somebody@example.org", "-c", "commit.gpgsign=false")

@@ -118,7 +118,7 @@ def test_other_ends(turnout, tmp_path, source, to) -> None:
 
 
 def test_questions(tmp_path, monkeypatch) -> None:
-    """What is not said is asked, with a proposal."""
+    """Missing settings are asked for, with a suggestion."""
     monkeypatch.chdir(tmp_path)
     answers = f"{AWAY}/ORDERS\n{AWAY}\n\n"
 
@@ -134,7 +134,7 @@ def test_questions(tmp_path, monkeypatch) -> None:
 
 
 def test_files_that_are_there_stay(turnout, tmp_path) -> None:
-    """Nothing is written over what is there, unless that is asked for; then all three are."""
+    """Existing files are not overwritten without --force; with it all three are."""
     (tmp_path / "a.test.yaml").write_text("mine")
 
     code, _, err = turnout("new", "a", "--from", "csv:in", "--to", "csv:out", "--yes")

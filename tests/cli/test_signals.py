@@ -13,7 +13,7 @@ from turnout.cli.signals import stop_on_signals
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.timeout(60)
 def test_a_signal_that_comes_while_the_event_is_locked(number: signal.Signals) -> None:
-    """It sets the event, and does not wait for the lock that the main thread holds while it looks at the event."""
+    """It sets the event without waiting for the lock that the main thread holds while it checks the event."""
     with stop_on_signals() as stop:
         with vars(stop)["_cond"]:
             signal.raise_signal(number)

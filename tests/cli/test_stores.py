@@ -70,7 +70,7 @@ def test_a_store_that_is_away(turnout: Turnout, port: int, command: list[str], m
 
 
 def test_lineage_waits_as_long_as_it_is_told(turnout: Turnout, port: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It asks a server before the store."""
+    """It queries a server before the store."""
     stores: list[str] = []
 
     def walk(_: str, route: Route, **__: object) -> None:

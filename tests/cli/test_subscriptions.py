@@ -81,7 +81,7 @@ def test_create_from_json(turnout):
     ],
 )
 def test_wrong_requests(turnout, arguments, words):
-    """What cannot be asked for ends with 2, a reason on standard error, and nothing stored."""
+    """Invalid requests end with 2, a reason on standard error, and nothing stored."""
     code, out, err = turnout("subscriptions", "create", *arguments)
 
     assert (code, out) == (2, "")

@@ -21,7 +21,7 @@ from turnout.conditions.evaluate import address_prefix, leaf_holds
     ],
 )
 def test_a_short_pattern_has_one_anchor_that_decides_it(pattern: str, anchors: set[tuple[str, str]]) -> None:
-    """Nothing is left to verify of a message that has it."""
+    """A message that has the anchor needs no further verification."""
     leaf = kiwi("k", pattern)
     found = list(anchors_of(leaf))
 

@@ -14,7 +14,7 @@ PAGE = "conditions.md"
 
 @pytest.mark.parametrize("example", blocks(PAGE, "python"), ids=str)
 def test_example(example):
-    """What is printed stands behind the print."""
+    """The comment after each print is its output."""
     assert example.run({}) == example.told
 
 

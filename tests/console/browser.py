@@ -153,7 +153,7 @@ def press(driver: webdriver.Chrome, selector: str, *, confirmed: bool = False) -
 
 @contextmanager
 def quiet(driver: webdriver.Chrome, url: str) -> Iterator[None]:
-    """Whatever is done here, pages say nothing on the browser's console and ask no other server."""
+    """Check that pages write nothing to the browser's console and contact no other server."""
     driver.get_log("browser")
     requests_of(driver)
     yield

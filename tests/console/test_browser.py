@@ -63,7 +63,7 @@ def test_pages_have_no_errors_ask_nobody_else_and_can_be_used_by_everybody(
 
 
 def test_light_and_dark_differ(server: RouteServer, driver: webdriver.Chrome) -> None:
-    """As the system asks for it."""
+    """The theme follows the system's setting."""
     colours = {}
     for scheme in ("light", "dark"):
         prefer(driver, scheme)

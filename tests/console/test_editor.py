@@ -43,7 +43,7 @@ def take(driver: webdriver.Chrome) -> None:
 
 
 def test_the_bundle_is_that_of_the_pinned_versions() -> None:
-    """Each package is named with its version in the bundle, and its licence lies beside."""
+    """Each package is listed with its version in the bundle, and its licence is beside it."""
     lock = json.loads((ROOT / "tools/editor/package-lock.json").read_text())["packages"]
     pinned = {path.removeprefix("node_modules/"): one["version"] for path, one in lock.items() if path}
     head = BUNDLE.read_text("utf-8").partition("*/")[0]
@@ -99,7 +99,7 @@ def test_a_route_is_written_with_completion_and_its_mistakes_stand_in_their_line
 
 @needs_browser
 def test_without_the_script_the_field_is_plain(server: RouteServer, driver: webdriver.Chrome) -> None:
-    """It holds the file, under its label."""
+    """The field contains the file, with its label."""
     driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
     try:
         driver.get(f"{server.url}/routes/archive")

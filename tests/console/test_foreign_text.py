@@ -149,7 +149,7 @@ def test_long_names_push_nothing_off_the_page(foreign: Foreign, driver: webdrive
 
 
 def test_a_record_that_is_too_large_is_refused_in_a_sentence(server: RouteServer, driver: webdriver.Chrome) -> None:
-    """Not as the JSON of the answer; the explanation comes back with the record that was explained before."""
+    """The page shows a message instead of JSON; the previous record can be explained again."""
 
     def try_it(record: str) -> None:
         driver.execute_script("document.querySelector('#record').value = arguments[0]", record)

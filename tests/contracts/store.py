@@ -546,7 +546,7 @@ class HistoryContract:
             store.as_of(between).read("a")
 
     def test_every_revision_is_as_it_was(self, store):
-        """Whatever comes, changes and goes, under names used again too, each revision shows what a snapshot showed."""
+        """After any changes, also of reused names, each revision equals the snapshot taken at that revision."""
         rng = random.Random(11)
         shown = {}
         for step in range(40):

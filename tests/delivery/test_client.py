@@ -309,7 +309,7 @@ def test_targets(url: str, head: str) -> None:
 
 @given(st.binary(max_size=400), st.lists(st.integers(0, 400), max_size=5))
 def test_any_bytes(data: bytes, cuts: list[int]) -> None:
-    """Whatever comes, in whatever pieces, is a response, a failure, or not whole yet."""
+    """Any bytes, in any pieces, are a response, a failure, or incomplete."""
     reader = ResponseReader()
     reader.begin(100)
     places = [0, *sorted(cuts), len(data)]

@@ -126,7 +126,7 @@ def test_every_object_is_one_of_kubernetes(render, conforms, name, version) -> N
 
 
 def test_a_wrong_object_is_seen(render, conforms) -> None:
-    """What holds the objects against the schemas notices a field that there is not."""
+    """The validation against the schemas detects an unknown field."""
     text = render("insecure").stdout.replace("serviceName:", "servicename:")
 
     assert conforms(VERSIONS[-1], text).returncode == 1

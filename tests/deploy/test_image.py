@@ -119,7 +119,7 @@ def test_a_route_is_checked(in_image, server, tmp_path) -> None:
 
 
 def test_a_server_routes_and_is_ready(in_image, server, tmp_path) -> None:
-    """It starts its JVM, delivers every record, says that it is ready, and ends when it is told to."""
+    """It starts its JVM, delivers every record, reports that it is ready, and ends on request."""
     routes = tmp_path / "routes"
     routes.mkdir()
     route(routes, server)

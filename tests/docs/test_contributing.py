@@ -21,7 +21,7 @@ def test_every_file_is_there() -> None:
 
 
 def test_every_target_is_one_of_make() -> None:
-    """What a contributor is told to type."""
+    """Commands in the page are targets of the Makefile."""
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
 
     assert set(re.findall(r"`make ([a-z-]+)", TEXT)) <= targets

@@ -60,7 +60,7 @@ def test_every_route_is_a_route(page: str, tmp_path) -> None:
 
 
 def test_the_first_example() -> None:
-    """What is printed stands behind the print."""
+    """The comment after each print is its output."""
     (example,) = blocks("index.md", "python")
 
     assert example.run({}) == example.told

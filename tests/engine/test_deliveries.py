@@ -168,7 +168,7 @@ def test_patterns_are_checked_with_the_route() -> None:
 
 
 def test_what_the_route_reads_is_not_written_to() -> None:
-    """It would read its own messages again for ever, unless it says that it wants to."""
+    """The route would read its own messages endlessly, unless it allows this explicitly."""
     route = Route.parse(f"name: r\nsource: {{format: nats, servers: nats://a, stream: S}}\n{SINK}{DEAD}{STORE}", {})
     reading = replace(route, reads={"": ("in.>",)})
     index = Index.of([to("in.again", "out.a", id="s")])
@@ -432,7 +432,7 @@ def test_headers_that_only_nats_cannot_carry() -> None:
 
 
 def test_reasons_fit_on_one_line() -> None:
-    """Whatever a record holds, its dead letter's headers can be written."""
+    """The headers of a dead letter can be written for every record."""
     result = program().run(batch([{"topic": "in.a\x01b", "value": b'{"n": "a\nb"}'}]))
 
     for value in dead(result.messages)[0].values():

@@ -107,7 +107,7 @@ def test_the_mapping_with_its_share_and_draw() -> None:
 
 
 def test_who_wants_it_and_who_does_not() -> None:
-    """Those who want it with their true leaves; the one that was asked about with the leaves to blame."""
+    """Matching subscriptions have their true leaves; the requested one has the leaves that prevent a match."""
     explanation = explained(
         program(SINK, DEAD, WANTED),
         subscription="many",

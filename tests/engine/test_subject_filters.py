@@ -99,7 +99,7 @@ def _with(transform: str = "", rest: str = "") -> str:
     ],
 )  # fmt: skip
 def test_topics_that_change_on_the_way(text: str, condition: str, expected: tuple[str, ...] | None) -> None:
-    """What is asked of a topic is asked of the subject that it was made of, as far as that can be said."""
+    """Conditions on a topic become conditions on its original subject, as far as possible."""
     assert _filters(text, condition) == expected
 
 

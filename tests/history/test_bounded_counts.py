@@ -6,7 +6,7 @@ from turnout.history.bounded_counts import MOST, OTHERS, Tally
 
 
 def test_no_more_names_than_that() -> None:
-    """What comes later is counted together, and no count is lost."""
+    """Further names are counted together, and no count is lost."""
     many = Tally.of(f"field {n}" for n in range(3 * MOST))
 
     both = many + Tally.of(["field 0", "new"]) + many

@@ -85,7 +85,7 @@ def test_a_number_of_thousands_of_digits_is_no_number(scene) -> None:
 
 
 def test_a_record_chooses_no_subscription(scene) -> None:
-    """What it says of subscription and destination is not taken for the route's word."""
+    """The record's own headers about subscription and destination are not taken for the route's."""
     scene.publish({"n": "x"}, headers=((SUBSCRIPTION, "small"), (DESTINATION, f"out-{scene.name}.small")))
     scene.run()
 

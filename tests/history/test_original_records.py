@@ -23,7 +23,7 @@ def _letter(stream: str, offset: int, topic: str) -> DeadLetter:
 def test_messages_that_lie_close_together_are_read_at_once(
     nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They are what each of them is when it is asked for alone: also one that is gone, and one of another subject."""
+    """They equal the records that single requests return, including missing ones and those of other subjects."""
     name = f"O{uuid.uuid4().hex[:8]}"
     route = Route.parse(
         f'name: r\nsource: {{format: nats, servers: "{nats_server.url}", stream: {name}}}\n'
@@ -52,7 +52,7 @@ def test_messages_that_lie_close_together_are_read_at_once(
 
 
 def test_messages_that_lie_far_apart_are_asked_for(nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What lies between them is not read."""
+    """The messages between them are not read."""
     name = f"O{uuid.uuid4().hex[:8]}"
     route = Route.parse(
         f'name: r\nsource: {{format: nats, servers: "{nats_server.url}", stream: {name}}}\n'

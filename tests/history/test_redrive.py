@@ -23,7 +23,7 @@ LENIENT = ("n:int32", "n:string")
 
 
 def test_letters_are_read_and_grouped(scene) -> None:
-    """Each tells which record it is, where and why it failed; letters of another route are not among them."""
+    """Each letter has its record, the stage and the reason; letters of another route are not included."""
     scene.publish({"n": 1}, {"n": "x"}, b"{", {"n": "x", "more": 1})
     assert scene.run()["dead_lettered"] == 3
     other = replace(scene.route, name="other")

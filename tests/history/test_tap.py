@@ -81,7 +81,7 @@ def scene(nats_server, tmp_path) -> Iterator[Scene]:
 
 
 def test_before_and_after_a_transform(scene) -> None:
-    """What it changed, what it dropped; records that a stage before it has dropped do not come by."""
+    """Changed and dropped records are shown; records that an earlier stage dropped are not."""
     scene.publish({"n": 1, "pan": "4929"}, {"n": 2})
     scene.publish({"n": 3}, headers=(("Old", "1"),))
 

@@ -119,7 +119,7 @@ def test_a_poisoned_record_is_found_explained_mended_redriven_and_delivered(
 
 
 def test_a_subscription_is_created_and_its_first_message_is_seen(served: Served, driver: webdriver.Chrome) -> None:
-    """What was there before is not sent again; the first record that it wants is, and no other."""
+    """Earlier records are not sent again; the first matching record is, and no other."""
     streams = served.streams["news"]
     publish(streams, "paper", {"town": "Oulu", "number": 1})
     wait_for(lambda: served.route("news")["counts"]["read"] == 1, SECONDS)

@@ -90,7 +90,7 @@ class Use:
 
 
 def _live(jvm: psutil.Process) -> float:
-    """What lives long in the JVM's heap, after a collection; 0 where its JDK has no program that tells."""
+    """Return the live heap of the JVM after a collection; 0 if its JDK has no tool for this."""
     program = Path(jvm.exe()).with_name("jcmd")
     if not program.exists():
         return 0.0

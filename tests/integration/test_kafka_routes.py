@@ -56,7 +56,7 @@ def run(work: Path, name: str, source: str, sink: str, more: str = "") -> dict[s
 
 
 def test_a_broker_of_our_own(broker: KafkaBroker) -> None:
-    """It takes topics, so that a route that fails does not fail for want of a broker."""
+    """It accepts topics, so that a failing route does not fail for lack of a broker."""
     broker.topics("--create", "--topic", "orders", "--partitions", "3")
 
     assert "orders" in broker.topics("--list")

@@ -175,7 +175,7 @@ def test_splits_that_open_one_after_the_other(
 
 
 def test_a_subscription_comes_into_an_open_split(spark: SparkSession, streams: Streams, tmp_path: Path) -> None:
-    """It is matched with what comes after it, and the split stays open."""
+    """Later records are matched with it, and the split stays open."""
     url = f"sqlite:///{tmp_path / 'subscriptions.db'}"
     with contextlib.closing(open_store(url)) as store:
         store.create(Subscription(destinations=(streams.out("all"),), condition=kiwi("subject", "*"), id="all"))

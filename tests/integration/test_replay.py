@@ -180,7 +180,7 @@ def test_an_interrupted_replay_keeps_its_subscriptions(
 
 
 def test_a_route_that_has_changed_since(spark: SparkSession, streams: Streams, text: str) -> None:
-    """What is left is not delivered otherwise than what is done: another version is refused until the first is done."""
+    """The rest is not delivered by another version: that is refused until the replay is finished."""
     route = Route.parse(text, {})
     other = Route.parse(text.replace("name: Old}", "name: Older}"), {})
 

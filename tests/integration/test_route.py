@@ -75,7 +75,7 @@ def subscriptions(streams: Streams) -> list[Subscription]:
 
 
 def expected(streams: Streams, count: int) -> tuple[Counter[tuple[int, str]], dict[str, int]]:
-    """What has to come out of *count* messages, worked out without Spark: deliveries, and counts."""
+    """Return the expected deliveries and counts of *count* messages, computed without Spark."""
     matcher = Matcher(subscriptions(streams))
     deliveries: Counter[tuple[int, str]] = Counter()
     counts = Counter(read=count)

@@ -152,7 +152,7 @@ def _undo_last_commit(checkpoint: Path) -> None:
 def test_back_to_the_version_before_the_engine(
     spark: SparkSession, streams: Streams, tmp_path: Path, kind: str, unpack: Callable[[str], EarlierVersion]
 ) -> None:
-    """It goes on with the present version's checkpoint, and with the copy of its own store: the ids are the same."""
+    """It continues with the current version's checkpoint, and with the copy of its own store: the ids are the same."""
     earlier = unpack("columns")
     store, copy = (None if kind == "plain" else tmp_path / name for name in ("subscriptions.db", "copy.db"))
     if store is not None and copy is not None:
@@ -180,7 +180,7 @@ IDS = ["one", "two"]
 
 @pytest.mark.parametrize("version", COMMITS)
 def test_a_store_of_an_earlier_version(tmp_path: Path, version: str) -> None:
-    """It holds what it held, changes are fetched from where a reader was, and it can be written."""
+    """Its content is unchanged, changes are fetched from a reader's position, and it can be written."""
     file = restored(version, "subscriptions", tmp_path / "subscriptions.db")
 
     with open_store(f"sqlite:///{file}") as store:

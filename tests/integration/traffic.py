@@ -97,7 +97,7 @@ def record(n: int) -> Record:
 
 
 def subscriptions(count: int) -> list[Subscription]:
-    """So many that want different things of records, of which each is wanted by some three."""
+    """Return this many subscriptions with different conditions; each record matches about three."""
     return [Subscription(destinations=(f"out.s{n}",), condition=_wish(n), id=f"s{n}") for n in range(count)]
 
 

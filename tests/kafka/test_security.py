@@ -110,7 +110,7 @@ def test_logins(ports: tuple[int, int], mechanism: str) -> None:
 
 @pytest.mark.parametrize(("mechanism", "user"), [("PLAIN", "ann"), ("SCRAM-SHA-512", "bob")])
 def test_a_wrong_password(ports: tuple[int, int], mechanism: str, user: str) -> None:
-    """It is told at once, with the address and without the password; nothing waits for its patience to end."""
+    """It is reported immediately, with the address and without the password; no call waits for its timeout."""
     security = {
         "security.protocol": "SASL_PLAINTEXT",
         "sasl.mechanism": mechanism,

@@ -83,7 +83,7 @@ def build_wheel(folder: Path) -> Path:
 
 
 def declared_extras() -> dict[str, list[str]]:
-    """What users can ask for in square brackets, with its requirements."""
+    """Return the extras that users can install, with their requirements."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras: dict[str, list[str]] = project["optional-dependencies"]
     return {name: extras[name] for name in extras if name not in {"all", "docs", "dev"}}

@@ -28,7 +28,7 @@ def test_items_are_taken_whether_few_or_many_are_missing(
 
 @pytest.mark.parametrize("value", [{"a": 1}, "text", None])
 def test_some_values_of_an_unchecked_block_are_unchecked(value: Value) -> None:
-    """Also where the block holds objects that were not converted to columns yet."""
+    """This includes blocks of objects that were not converted to columns yet."""
     (block,) = group(np.arange(3), None, [value] * 3, checked=False)
 
     assert not block.take(np.array([0, 2])).checked

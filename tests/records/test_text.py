@@ -38,5 +38,5 @@ def test_json_has_no_numbers_that_json_cannot_hold() -> None:
 
 
 def test_bytes_for_people_replace_what_is_not_utf_8() -> None:
-    """None stays None."""
+    """None is returned as None."""
     assert (readable(b"a\xff"), readable(None)) == ("a\ufffd", None)

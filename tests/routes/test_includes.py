@@ -98,7 +98,7 @@ def test_files_that_are_no_connectors(tmp_path: Path, name: str, content: bytes,
 
 
 def test_an_errors_block_is_put_over_the_connectors(tmp_path: Path) -> None:
-    """What the route does not say stays as the connector's own properties have it."""
+    """Settings missing in the route are taken from the connector's own properties."""
     policy = {"errors.tolerance": "all", "errors.log.enable": "true", "errors.deadletterqueue.topic.name": "dead"}
 
     route = load(tmp_path, connector(tmp_path, **policy) + "\nerrors: {log: false, predicates: not-matched}")

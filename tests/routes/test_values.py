@@ -143,7 +143,7 @@ NO_INTERVALS = ["200 ms", "1s", "1second", "soon", "", "1", "1.5 minutes", "seco
 
 @pytest.mark.parametrize("text", INTERVALS)
 def test_intervals(text: str) -> None:
-    """What Spark takes is taken."""
+    """Intervals that Spark accepts are accepted."""
     assert interval(text) == text
 
 

@@ -52,7 +52,7 @@ def test_what_yaml_does_not_stop(text: str, problem: str, line: int) -> None:
 
 
 def test_hostile_yaml_takes_little_memory() -> None:
-    """What a billion laughs would be is never made."""
+    """Exponential aliases ("billion laughs") are never expanded."""
     tracemalloc.start()
     try:
         only(LAUGHS)

@@ -194,7 +194,7 @@ KIWI = st.builds(
     st.integers(min_value=-(2**31), max_value=2**31 - 1),
 )
 def test_any_message_is_converted_or_refused(id_, destinations, metadata, kiwis, logic):
-    """Whatever a message holds, it becomes a subscription that comes back the same, or it is refused."""
+    """Any message becomes a subscription that is returned unchanged, or it is refused."""
     from turnout.errors import SubscriptionInvalidError
     from turnout.rpc.convert import subscription_from, subscription_to
 

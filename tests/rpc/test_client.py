@@ -27,7 +27,7 @@ from turnout.subscriptions import Subscription
 
 
 class TestRemoteStore(StoreContract, TenantHistoryContract):
-    """What every store promises, asked over the wire."""
+    """The contract of every store, tested over the wire."""
 
     @pytest.fixture
     def store(self, channel):
@@ -58,7 +58,7 @@ def test_several_values_of_a_key(store, client):
 
 
 def test_lists_are_bounded(server):
-    """As many values are taken as keys, and a key is in one of the two maps."""
+    """The number of values is limited like that of keys, and a key is in one of the two maps."""
     with grpc.insecure_channel(f"127.0.0.1:{server.port}") as channel:
         stub = matching_pb2_grpc.MatchingStub(channel)
         for request, problem in (
@@ -312,7 +312,7 @@ class _Slow:
 
 
 def test_every_status_is_translated():
-    """Whatever status comes back is an error of turnout's, with the server's words."""
+    """Every status becomes an error of turnout's, with the server's message."""
     from turnout.errors import SubscriptionError
     from turnout.rpc.status import error_of
 

@@ -86,7 +86,7 @@ def test_store_url(environment, url):
     ],
 )
 def test_settings_that_cannot_be(fields, words, tmp_path):
-    """What does not fit together is refused when the settings are made."""
+    """Contradictory settings are refused when they are built."""
     from pathlib import Path
 
     paths: dict[str, Any] = {

@@ -223,7 +223,7 @@ def test_refused(grpcurl, route, words):
     ],
 )
 def test_accepted(grpcurl, condition):
-    """What is unusual but makes sense is taken and read back as it was."""
+    """Unusual but valid subscriptions are accepted and read back unchanged."""
     created = grpcurl("Create", json.dumps({"route": {"destinations": ["d"], "condition": condition}}))["id"]
     response = grpcurl("Read", json.dumps({"id": created}))["route"]["condition"]
 

@@ -277,7 +277,7 @@ def test_reflection_needs_a_token(tenanted, backing, settings):
 
 
 def test_a_quota_of_a_token(backing, settings):
-    """What exceeds it is refused over gRPC with its name and value, whichever call it comes by."""
+    """A change that exceeds it is refused over gRPC with its name and value, in every call."""
     limited = AcceptedToken(Sha256.of("small"), Caller("acme", quota=Quota(subscriptions=1)))
     with (
         subscriptions_server(backing, replace(settings, tokens=(limited,))) as server,

@@ -98,7 +98,7 @@ def test_entries_that_mean_nothing(file, entry, words):
 
 
 def test_a_file_that_is_not_yaml(file, tmp_path):
-    """What is no YAML says so with its line; YAML under another name is not taken for a list of tokens."""
+    """The error names the line; YAML in a file with another suffix is not taken for a list of tokens."""
     with pytest.raises(ConfigError, match=r"is not YAML \(line 2\)"):
         read_tokens(file(text="- hash: x\n]"))
     (tmp_path / "tokens").write_text(f"- hash: {sha256('x')}\n  tenant: acme\n")

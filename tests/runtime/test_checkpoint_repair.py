@@ -1,4 +1,4 @@
-"""What is taken out of a checkpoint that a power cut has torn: nothing is lost, and little is done again."""
+"""Entries removed from a checkpoint that a power cut has torn: nothing is lost, and little is repeated."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ def with_files(checkpoint: Path) -> Path:
 
 
 def test_files_that_a_source_has_forgotten(with_files: Path) -> None:
-    """They are new again, and so is the micro-batch that was made of them: it must not be done without them."""
+    """The files are read again, and their micro-batch is removed, because it must not be repeated without them."""
     tear(with_files, "sources/0/3")
 
     repair_torn_entries(with_files, from_the_beginning=True)

@@ -77,7 +77,7 @@ def test_with_a_filter(nats_server: NatsServer, streams: str, filters: list[str]
 
 
 def test_a_stream_that_gathers_from_others(nats_server: NatsServer, streams: str) -> None:
-    """What is published to its origins comes to it."""
+    """A message published to one of its origins is stored in it."""
     plan = reads(
         f'servers: "{nats_server.url}", stream: {streams}_ALL',
         f'sink: {{format: nats, servers: "{nats_server.url}"}}',

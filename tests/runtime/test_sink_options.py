@@ -22,7 +22,7 @@ def test_a_routes_sink_has_the_options_that_spark_would_read(options: dict[str, 
 
 @pytest.mark.parametrize(("message_id", "expected"), [(None, "auto"), ("origin", "auto"), ("none", "none")])
 def test_a_sink_without_ids(message_id: str | None, expected: str) -> None:
-    """Only a sink that asks for none publishes without ids."""
+    """Only a sink with `messageId: none` publishes without ids."""
     sink = NatsSink.model_validate({"format": "nats", "servers": "nats://a", "messageId": message_id})
 
     assert expected == SinkOptions.of(sink).message_id

@@ -46,7 +46,7 @@ def test_a_stream_of_the_users_stays(nats_server: NatsServer) -> None:
 
 
 def test_nothing_is_made_without_webhooks() -> None:
-    """And no server is asked."""
+    """No server is contacted."""
     make_webhook_streams(route("nats://127.0.0.1:1", ""))
 
 

@@ -13,7 +13,7 @@ from turnout.server.state import State
 
 
 def test_listeners_hear_what_was_kept_and_then_what_happens(tmp_path: Path) -> None:
-    """Each once and in order, from any thread; who comes back says what it heard last."""
+    """Each event once and in order, from any thread; a reconnecting listener names the last event that it received."""
 
     async def listen() -> tuple[list[int], list[str]]:
         heard: list[int] = []
@@ -44,7 +44,7 @@ def test_listeners_hear_what_was_kept_and_then_what_happens(tmp_path: Path) -> N
 
 
 def test_silence_is_told_so_that_the_connection_stays(tmp_path: Path) -> None:
-    """And those who come when it is over hear nothing."""
+    """Listeners that connect after the end receive nothing."""
 
     async def listen() -> list[Event | None]:
         heard = []

@@ -63,7 +63,7 @@ def test_the_lag_is_what_the_checkpoint_has_not_done(bench: Bench, streams: Stre
 
 
 def test_two_streams_in_one_text_are_two(bench: Bench, streams: Streams) -> None:
-    """As the route reads them: each has a lag of its own, and may be asked for a place."""
+    """As in the route: each stream has its own lag, and its own positions."""
     text = ROUTE.format(url=streams.url, source=f'"{streams.source}, {streams.sink}"')
     bench.write("a", text)
     bench.routes.look()
@@ -122,7 +122,7 @@ def test_a_process_that_cannot_run_routes_any_more_is_not_live(bench: Bench) -> 
 
 
 def test_a_place_is_made_exact_when_it_is_named(streams: Streams) -> None:
-    """What is the latest now is not the latest when the route goes on."""
+    """The latest position is resolved now, because it changes before the route continues."""
     streams.publish([(f"a.{n}", b"x", ()) for n in range(4)])
     route = Route.parse(ROUTE.format(url=streams.url, source=streams.source))
 

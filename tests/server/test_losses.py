@@ -38,7 +38,7 @@ def test_few_records_say_nothing() -> None:
 
 
 def test_a_limit_of_the_route() -> None:
-    """It goes before the server's, in both directions; off is never a problem."""
+    """It overrides the server's limit, in both directions; `off` is never a problem."""
     own = HealthPart.model_validate({"discarded": "1%", "unmatched": "off", "deadLettered": 0.9})
     limits = own.over(DEFAULT_LIMITS)
     recent = Losses(read=1000, discarded=11, unmatched=1000, dead_lettered=600)

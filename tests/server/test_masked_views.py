@@ -302,7 +302,7 @@ def test_no_condition_asks_for_what_is_hidden(scene: Scene) -> None:
 
 
 def test_a_record_of_the_request_is_explained_in_clear(scene: Scene) -> None:
-    """It holds nothing that who asks has not brought."""
+    """The response contains only data that the caller sent."""
     given: dict[str, Any] = {"json": {"record": {"topic": "cards.1", "value": {"pan": SECRET}}}}
 
     assert SECRET in scene.ask("reader", "POST /v1/routes/{name}/explain", **given).text

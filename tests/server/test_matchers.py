@@ -55,7 +55,7 @@ def opening(pool: ThreadPoolExecutor, matchers: Matchers, stores: SlowStores, co
 
 
 def test_a_slow_store_keeps_no_call_for_another_waiting() -> None:
-    """It is opened once for all who ask; a caller with a deadline waits no longer than that."""
+    """It is opened once for all callers; a caller with a deadline waits no longer than that."""
     stores = SlowStores()
     with Matchers(stores.open) as matchers, ThreadPoolExecutor(4) as pool:
         results = opening(pool, matchers, stores, 4)
@@ -91,7 +91,7 @@ def test_all_who_wait_for_a_store_that_fails_are_told() -> None:
 
 
 def test_a_store_that_makes_way_while_it_is_opened_is_closed() -> None:
-    """Once it is open; who has asked for it is answered."""
+    """It is closed once it is open; the waiting caller still gets its result."""
     stores = SlowStores()
     with Matchers(stores.open) as matchers, ThreadPoolExecutor(1) as pool:
         (result,) = opening(pool, matchers, stores, 1)

@@ -1,4 +1,4 @@
-"""What Prometheus is told, and what is asked of it in deploy/."""
+"""Metrics that the server exposes, and the queries in deploy/ that use them."""
 
 from __future__ import annotations
 

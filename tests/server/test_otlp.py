@@ -106,7 +106,7 @@ def serving(folder: Path, runner: FakeRunner, **environment: str) -> RouteServer
 
 
 def scraped(server: RouteServer) -> Samples:
-    """What Prometheus is told by the server."""
+    """Return the samples that the server exposes to Prometheus."""
     with urllib.request.urlopen(f"{server.url}/metrics", timeout=30) as response:
         families = list(text_string_to_metric_families(response.read().decode()))
     samples = [sample for family in families for sample in family.samples if not sample.name.endswith("_created")]
@@ -119,7 +119,7 @@ def _bounds_as_numbers(labels: dict[str, str]) -> dict[str, str]:
 
 
 def ours(samples: Samples) -> Samples:
-    """Those that stand still while nothing happens: not the process's own, and not times."""
+    """Return the samples that do not change without traffic: no process metrics, and no times."""
     names = ("turnout_route", "turnout_build_info")
     return {key: value for key, value in samples.items() if key[0].startswith(names)}
 

@@ -74,7 +74,7 @@ def test_a_failure_that_nobody_thought_of_is_the_problem_of_its_file(
 
 
 def test_a_file_that_cannot_be_taken_now_is_taken_later(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As while the disk of the state folder is full; the routes behind it are taken at once."""
+    """For example while the disk of the state folder is full; the other routes are started immediately."""
     add = bench.state.add_revision
     monkeypatch.setattr(bench.state, "add_revision", lambda route, **row: 1 / 0 if route == "a" else add(route, **row))
     bench.write("a")

@@ -298,7 +298,7 @@ def test_a_route_that_comes_back_waits_for_its_last_micro_batch(bench: Bench) ->
 
 
 def test_single_files_have_no_folder_for_new_routes(tmp_path: Path) -> None:
-    """And a file that holds another route is not written over."""
+    """A file that holds another route is not overwritten either."""
     bench = Bench(tmp_path / "r")
     bench.write("taken", route_text("other"))
     bench.routes.look()

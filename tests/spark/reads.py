@@ -1,4 +1,4 @@
-"""What a route's end asks of Spark, without Spark."""
+"""Requests of a route's endpoint to Spark, without Spark."""
 
 from __future__ import annotations
 

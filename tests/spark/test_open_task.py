@@ -116,7 +116,7 @@ def wait_for(condition: Callable[[], bool]) -> None:
 
 
 def test_a_task_reads_until_it_is_told_to_stop(scene: Scene) -> None:
-    """What stands in the stream and what comes later, each once; then position and counts are recorded."""
+    """Stored and later messages are read once each; then position and counts are recorded."""
     scene.publish(5)
     sink, tally = Sink(), TaskTally()
     thread = threading.Thread(target=scene.task(sink, tally, start=3).run)
@@ -148,7 +148,7 @@ def test_a_task_is_ready_before_the_first_record(scene: Scene) -> None:
 
 
 def test_acknowledgements_are_waited_for_when_no_message_comes(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Until then those are taken that have arrived: a wait would hold up the messages that come meanwhile."""
+    """Until then only arrived acknowledgements are collected: a wait would delay new messages."""
     monkeypatch.setattr(open_task, "_COLLECT_SECONDS", 0.0)
     scene.publish(3)
     sink = Sink()
@@ -196,7 +196,7 @@ def test_the_next_attempt_goes_on_at_the_record(scene: Scene, monkeypatch: pytes
 
 
 def test_a_revision_is_recorded_before_it_is_used(scene: Scene) -> None:
-    """It is taken up between two batches, also while no message comes."""
+    """It is applied between two batches, also while no message arrives."""
     sink = Sink()
     thread = threading.Thread(target=scene.task(sink, TaskTally()).run)
     thread.start()
@@ -244,7 +244,7 @@ def test_a_split_that_may_not_stay_open_is_closed_where_it_is(scene: Scene) -> N
 
 
 def test_a_task_ends_with_its_driver(scene: Scene) -> None:
-    """Even if nothing comes: another one may have the split by then."""
+    """It ends even if no message arrives, because another task may have the split by then."""
     failed: list[BaseException] = []
 
     def attempt() -> None:

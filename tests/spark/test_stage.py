@@ -278,7 +278,7 @@ def flow(rows: Any) -> Flow:
 
 
 def test_a_task_tells_how_its_records_went(nats_server: NatsServer, out: str) -> None:
-    """Beside its counts, once for all of its batches: what each stage took in, and how long messages waited."""
+    """Its counts include, once for all batches, the input of each stage and the waiting time of messages."""
     stage = real_stage(nats_server.url, out, f"{out}.good", "a b")
 
     (published,) = list(stage.publish([batch_of(1, 3), batch_of(4, 2)]))
@@ -365,7 +365,7 @@ def test_a_message_that_is_too_large(nats_server: NatsServer, out: str) -> None:
 
 
 def test_headers_for_the_server_are_not_forwarded(nats_server: NatsServer, out: str) -> None:
-    """They would change what becomes of the message; a sink may ask for some by name."""
+    """They would change the processing of the message; a sink may allow some by name."""
     reports = [
         "Nats-Rollup", "Nats-TTL", "Nats-Schedule", "Nats-Schedule-Target", "Nats-Scheduler", "Nats-Batch-Id",
         "Nats-Required-Api-Level", "Nats-Incr", "Nats-Counter-Sources", "Nats-Marker-Reason", "Nats-Trace-Dest",

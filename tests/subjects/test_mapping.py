@@ -77,7 +77,7 @@ def test_the_first_source_written_wins() -> None:
 
 
 def test_shares_without_a_draw_follow_the_weights() -> None:
-    """Each call draws anew; 10,000 of them stay within five standard deviations."""
+    """Each call makes a new draw; 10,000 of them stay within five standard deviations."""
     table = MappingTable.from_config({"foo": {"dest": "foo", "weight": 30}})
     counts = Counter(table.apply("foo") for _ in range(10_000))
 

@@ -9,6 +9,6 @@ from turnout.subjects.errors import InvalidSubjectError
 
 
 def test_a_lone_surrogate_is_refused_where_bytes_are_needed() -> None:
-    """It stands for no byte, so no server could have sent it."""
+    """It represents no byte, so no server could have sent it."""
     with pytest.raises(InvalidSubjectError, match="lone surrogate"):
         SubjectTransform.parse("*", "{{partition(3,1)}}").apply("\ud800")

@@ -110,7 +110,7 @@ def test_the_service_keeps_rights() -> None:
 
 
 def test_a_pattern_may_name_a_sink() -> None:
-    """What it protects stays closed unless the pattern behind the name opens it."""
+    """Protected subjects remain forbidden unless the pattern after the name allows them."""
     named = SubscriptionService(MemoryStore(), rights=Rights(("archive:deliver.>", "kv:$KV.b.*", "*.c.k")))
 
     named.create(to("archive:deliver.a", "kv:$KV.b.k"))

@@ -21,7 +21,7 @@ def folder(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("example", blocks(PAGE, "python"), ids=str)
 def test_example(example):
-    """What is printed stands behind the print."""
+    """The comment after each print is its output."""
     assert example.told
     assert example.run({}) == example.told
 

@@ -90,5 +90,5 @@ def test_what_has_no_expression(target: dict[str, Any], problem: str) -> None:
 
 
 def test_no_input_is_the_event() -> None:
-    """As it came."""
+    """The event is sent unchanged."""
     assert projection_of({"Id": "1", "Arn": "arn"}, "r") == ""

@@ -141,7 +141,7 @@ def test_rarest_anchor():
 
 
 def test_sample_decides():
-    """What messages rarely have is preferred, however many subscriptions want it."""
+    """Values that are rare in messages are preferred, independent of the number of subscriptions."""
     conditions = [all_of(kiwi("kind", "rare"), kiwi("user", f"u{n}")) for n in range(50)]
     sample = [{"kind": "usual", "user": f"u{n}"} for n in range(50)]
     matcher = Matcher((Subscription(["d"], one, id=str(n)) for n, one in enumerate(conditions)), sample=sample)

@@ -90,7 +90,7 @@ def test_many_messages():
 
 
 def test_changes_do_not_reach_a_batch():
-    """What a batch says is what was true when it was asked for."""
+    """The results of a batch do not change with later changes of subscriptions."""
     matcher = Matcher([Subscription(["d"], all_of(kiwi("k", "a"), kiwi("l", "b")), id="x")])
     batch = matcher.match_many([{"k": "a", "l": "b"}])
     matcher.remove("x")

@@ -24,7 +24,7 @@ def test_all_is_sound() -> None:
 
 
 def test_one_is_vulnerable() -> None:
-    """It is told with its version, its names and what mends it."""
+    """It is reported with its version, its names and the fixed version."""
     report, failure = outcome([SOUND, VULNERABLE])
 
     assert report.splitlines()[0] == "jinja2 3.1.4: PYSEC-1, CVE-1, fixed in 3.1.5"
@@ -32,7 +32,7 @@ def test_one_is_vulnerable() -> None:
 
 
 def test_an_index_that_knows_of_none() -> None:
-    """That nothing could be asked is a failure, in a sentence that says why."""
+    """A failed query is an error with its reason."""
     report, failure = outcome([UNKNOWN] * 4)
 
     assert report == "0 of 4 pinned versions were asked about, 0 vulnerabilities are known of these"

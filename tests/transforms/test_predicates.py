@@ -76,7 +76,7 @@ def test_a_condition_sees_topic_headers_key_and_value(condition: dict[str, Any],
 
 
 def test_a_path_that_cannot_be_read_is_refused_with_the_chain() -> None:
-    """Not when the first record comes."""
+    """It is refused when the chain is built, not at the first record."""
     with pytest.raises(ConfigError, match="backtick"):
         Chain.from_route([{"type": "Filter", "predicate": {"when": {"key": "value.`a", "exists": True}}}])
 

@@ -26,7 +26,7 @@ def after(*stages: dict[str, Any], key: Schema | None = BYTES, value: Schema | N
 
 
 def test_nothing_changes_without_stages() -> None:
-    """What goes in comes out, also past filters."""
+    """Records are returned unchanged, also after filters."""
     assert ChainSchemas(frozenset([BYTES]), frozenset([FLIGHT])) == after()
     assert after() == after({"type": "Filter", **SOMETIMES}, {"type": "Filter"})
 
@@ -110,7 +110,7 @@ VECTORS = sorted((Path(__file__).parents[1] / "vectors" / "connect").glob("*.jso
 
 @pytest.mark.parametrize("path", VECTORS, ids=lambda path: path.stem)
 def test_what_kafkas_vectors_give_was_foreseen(path: Path) -> None:
-    """Whatever comes out of a chain has one of the schemas that were said to be possible."""
+    """Every output of a chain has one of the predicted schemas."""
     surprises = []
     with patch.object(registry, "_plugins", lambda: {"$throwing": Throwing}):
         for vector in json.loads(path.read_text(encoding="utf-8")):

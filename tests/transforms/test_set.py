@@ -55,7 +55,7 @@ def test_a_predicate_leaves_the_others_as_they_are() -> None:
 
 
 def test_a_chain_with_it_goes_to_workers() -> None:
-    """What is compiled stays in its process."""
+    """Compiled expressions are not pickled."""
     chain = chain_of({"value.a": "value.b + 1"})
     chain.apply([Record("t", {"b": 1})])
     (outcome,) = pickle.loads(pickle.dumps(chain)).apply([Record("t", {"b": 1})])

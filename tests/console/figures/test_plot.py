@@ -25,7 +25,7 @@ def test_labels_of_the_axis_are_inside(most, shown) -> None:
 
 
 def test_values_of_all_lines_are_told_by_time() -> None:
-    """As text beside their place on the axis, hostile names escaped; a line without a value there is left out."""
+    """Values are texts with their position on the axis, hostile names escaped; lines without a value are left out."""
     lines = [Series('<b a="1">', [Point(0, 1), Point(60, 2)]), Series("out", [Point(60, 5)])]
     drawn = str(plot(lines, 0, 120, title="t", shown=number))
 

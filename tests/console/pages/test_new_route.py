@@ -15,7 +15,7 @@ from turnout.routes import Route
 
 @pytest.mark.parametrize("name", TEMPLATES)
 def test_a_template_is_a_whole_route(name: str) -> None:
-    """As it stands, without notes of what is missing."""
+    """The template is complete, without notes of missing parts."""
     assert Route.parse(TEMPLATES[name][1]).name == "orders"
 
 

@@ -118,7 +118,7 @@ def test_revisions_are_told_with_their_difference(bench: Bench, console: TestCli
 
 
 def test_a_reset_tells_what_it_reads_again(shown: TestClient) -> None:
-    """And what it passes over, by the stream's own ends; a wrong place is told before anything is done."""
+    """It also shows the skipped sequences, by the stream's own limits; an invalid position is reported first."""
     ask = lambda to: shown.get("/fragments/routes/orders/replay", params={"to": to})  # noqa: E731
 
     assert "<strong>360 sequences are read again</strong>" in ask("earliest").text
@@ -225,7 +225,7 @@ def test_what_a_state_does_not_allow_cannot_be_pressed(shown: TestClient) -> Non
 
 
 def test_a_route_that_never_ran_says_so(shown: TestClient) -> None:
-    """Beside the mistakes of its file: there is no version before that would go on."""
+    """Its mistakes are listed, and no earlier version is running."""
     page = shown.get("/routes/stock").text
 
     assert "no version of it could be used yet" in page

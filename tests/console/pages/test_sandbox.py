@@ -40,7 +40,7 @@ def test_a_record_of_the_source_is_tried_by_its_sequence(shown: TestClient) -> N
 
 
 def test_a_subscription_that_does_not_get_it_shows_the_leaves_to_blame(shown: TestClient) -> None:
-    """Those alone that would have to come out the other way."""
+    """Only the leaves whose opposite result would make it match."""
     record = json.dumps({"topic": "orders.3", "value": {"city": "Oulu", "amount": "17.5"}})
     html = try_it(shown, record=record, subscription="large-in-oulu")
     (blamed,) = re.findall(r'<ul class="blame">(.*?)</ul>', html, re.DOTALL)
@@ -61,7 +61,7 @@ def test_a_subscription_that_does_not_get_it_shows_the_leaves_to_blame(shown: Te
     ],
 )
 def test_what_cannot_be_tried_says_why(shown: TestClient, form: dict[str, str], problem: str) -> None:
-    """As a fragment, where the answer would stand."""
+    """The reason is a fragment in place of the result."""
     answer = shown.post("/fragments/sandbox", json={"route": "orders", **form})
 
     assert answer.status_code in (404, 422)

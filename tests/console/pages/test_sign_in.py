@@ -22,7 +22,7 @@ PAGE = {"Accept": "text/html"}
 
 
 def test_a_browser_without_a_token_is_sent_to_sign_in(closed: TestClient) -> None:
-    """And comes back to where it wanted to go; a program is told what it lacks."""
+    """After signing in it returns to the requested page; an API client gets an error."""
     sent = closed.get("/routes/a?range=24h", headers=PAGE)
 
     assert (sent.status_code, sent.headers["location"]) == (303, "/sign-in?next=%2Froutes%2Fa%3Frange%3D24h")

@@ -36,7 +36,7 @@ class Watched(dict[str, str]):
 
 
 def test_each_option_is_read() -> None:
-    """Every option has an effect."""
+    """Every listed option is read."""
     texts = Watched({"servers": "nats://a", "tls": "true"})
 
     ConnectionOptions.from_mapping(texts)

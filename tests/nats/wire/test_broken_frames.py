@@ -220,7 +220,7 @@ def test_broken_answers(way: str, which: int, changes: list[tuple[str, int, byte
 @example(False, [("instead", 0, b"-ERR")])
 @example(False, [("instead", 0, b"MSG a 1 -5")])
 def test_broken_openings(greeting: bool, changes: list[tuple[str, int, bytes]]) -> None:
-    """So does a greeting, and what comes in place of the first PONG."""
+    """The same applies to a greeting, and to the response before the first PONG."""
     frame = GREETING if greeting else b"PONG\r\n"
     for change in changes:
         frame = changed(frame, change)

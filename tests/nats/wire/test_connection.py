@@ -325,7 +325,7 @@ def test_a_prefix_through_an_account_import() -> None:
 
 
 def test_retry_window(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It opens with the first failure, stays where it is with the next, and progress closes it."""
+    """It opens with the first failure, is unchanged by the next, and progress closes it."""
     clock = 100.0
     monkeypatch.setattr("turnout.nats.wire.connection.time.monotonic", lambda: clock)
     window = RetryWindow(10)

@@ -54,7 +54,7 @@ def test_both_readers_give_the_same_records(nats_server: NatsServer, connection:
 
 
 def test_a_direct_read_over_a_connection_that_is_cut(nats_server: NatsServer, queue: str) -> None:
-    """It asks again from where it was."""
+    """It continues after the last returned message."""
     fill(nats_server, queue, 9000)
     with CuttingProxy(nats_server.port, 300_000, 70_001) as proxy, Connection.open(proxy.url) as cut:
         read = rows(DirectReader(cut, Range(queue, 1, 9001)))

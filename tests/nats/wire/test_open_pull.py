@@ -71,7 +71,7 @@ def test_a_call_interrupts_the_wait(
 def test_a_filter_and_a_backlog(
     connection: Connection, nats_server: NatsServer, stream: str, calls: tuple[socket.socket, socket.socket]
 ) -> None:
-    """What is stored comes in large batches, what the filter leaves out does not come."""
+    """Stored messages are read in large batches; messages outside of the filter are not read."""
     publish(connection, stream, *range(1, 301))
     with Connection.open(nats_server.url) as own:
         reader = OpenReader(own, stream, 1, (f"{stream}.1",), calls=calls[1], tick=0.05)

@@ -48,7 +48,7 @@ def test_a_revision_that_is_older_than_the_checkpoint_remembers(tmp_path: Path) 
 
 
 def test_an_open_split(tmp_path: Path) -> None:
-    """It begins with the revision of its offset, and takes later ones where its task says so."""
+    """It begins with the revision of its offset, and uses later ones when its task reports them."""
     opened = {"S": 41, "S.open": 1, REVISION: 6}
     closed = {"S": 90, "S.from": 80, REVISION: 9}
     write(tmp_path, BATCHES[0], opened, closed)

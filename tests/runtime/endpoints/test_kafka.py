@@ -1,4 +1,4 @@
-"""What a Kafka cluster is asked without Spark, by a real broker."""
+"""Requests to a Kafka cluster without Spark, with a real broker."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def test_what_is_written_is_read(sequence: int, numbers: list[int], revision: in
     ],
 )
 def test_a_torn_record_is_none(tmp_path: Path, written: bytes, caplog: pytest.LogCaptureFixture) -> None:
-    """As after a power cut: the split begins where it was planned to, and the log says so."""
+    """As after a power cut: the split begins at its planned position, which is logged."""
     (tmp_path / "open").mkdir()
     (tmp_path / "open" / "3").write_bytes(written)
 

@@ -16,7 +16,7 @@ def test_one_slot_is_left_for_others() -> None:
 
 
 def test_a_route_that_waits_takes_what_is_given_back() -> None:
-    """Also one that asks again and again waits once; one that ends waits no more."""
+    """Repeated requests of one route count once; a route that ends no longer waits."""
     slots = TaskSlots()
     assert slots.take("app", 2, "a")
     assert not any(slots.take("app", 2, "b") for _ in range(3))

@@ -124,7 +124,7 @@ def test_bad_bodies(kind: str, headers: dict[str, str], body: bytes, problem: st
 
 @given(st.binary(max_size=300))
 def test_any_body(body: bytes) -> None:
-    """Whatever comes is either messages or a BodyError."""
+    """Every body yields messages or a BodyError."""
     for kind, headers in (("cloudevents", STRUCTURED), ("cloudevents", BATCHED), ("lines", {}), ("stripe", {})):
         with suppress(BodyError):
             messages_of(kind, headers, body)

@@ -16,7 +16,7 @@ mappings: {"a.*": "b.{{wildcard(1)}}"}
 
 
 def test_explain_shows_what_each_stage_does_to_a_record(bench: Bench, client: TestClient) -> None:
-    """And where the mappings send it; a record that is dropped goes nowhere."""
+    """The response also has the mapped destinations; a dropped record has none."""
     bench.write("a", route_text("a", more=TRANSFORMS))
     bench.routes.look()
     ask = lambda record: client.post("/v1/routes/a/explain", json={"record": record})  # noqa: E731

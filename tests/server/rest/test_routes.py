@@ -70,7 +70,7 @@ def test_a_put_creates_changes_and_refuses(bench: Bench, client: TestClient) -> 
 
 
 def test_a_file_that_waits_is_confirmed_by_putting_it(bench: Bench, client: TestClient) -> None:
-    """What is pending is told with its reasons."""
+    """The pending changes are returned with their reasons."""
     bench.start("a")
     bench.write("a", route_text("a", stream="B"))
     bench.routes.look()

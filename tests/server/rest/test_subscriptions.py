@@ -153,7 +153,7 @@ def test_the_history_of_a_subscription(client: TestClient) -> None:
 
 
 def test_the_body_of_grpc_and_of_the_command_line(client: TestClient) -> None:
-    """What ``export`` writes, and what gRPC's Create has, is taken as it is; answers have it too."""
+    """The format of ``export`` and of gRPC's Create is accepted unchanged; responses contain it too."""
     condition = {"kiwiCondition": {"key": "city", "pattern": "Oulu"}}
     body = {"id": "oulu", "metadata": {}, "route": {"destinations": ["deliver.oulu"], "condition": condition}}
 
@@ -229,7 +229,7 @@ def test_settings_of_a_subscription(client: TestClient) -> None:
 
 
 def test_projection_of_a_subscription(client: TestClient) -> None:
-    """It comes back, may be replaced and taken back, and is compiled before it is stored."""
+    """It is returned, can be replaced and removed, and is compiled before it is stored."""
     pytest.importorskip("cel_expr_python", reason='install "turnout[cel]"')
     form = {"id": "a", "destinations": ["d"], "condition_text": "k:1", "project": "{'n': value.n}"}
     change = lambda **parts: client.patch("/v1/subscriptions/a", json=parts)  # noqa: E731

@@ -68,7 +68,7 @@ def delivered(work: Path) -> list[dict[str, Any]]:
 
 
 def test_values_have_the_types_of_their_files(spark: SparkSession, files: Path) -> None:
-    """Each file's schema goes with its values, decimals and times among them, and names their topic."""
+    """The schema of each file applies to its values, decimals and times included, and names their topic."""
     result = ts.run(route(files, "connect-json", "schemas: true"), spark)
 
     rows = delivered(files)

@@ -50,7 +50,7 @@ def test_a_jvm_that_has_ended(code: str, ended: str) -> None:
 
 
 def test_a_session_without_a_jvm_of_ours() -> None:
-    """That of Spark Connect: what it raises is told as it is."""
+    """Errors of a Spark Connect session are reported unchanged."""
     assert message_of(SimpleNamespace(), ConnectionResetError("gone")) == "route r failed: gone"
 
 

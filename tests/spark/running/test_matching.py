@@ -38,7 +38,7 @@ SPARK: Any = SimpleNamespace(_jsparkSession=object(), conf=SimpleNamespace(get=l
 
 @pytest.mark.parametrize(("user", "learns"), [("admin, password: secret", True), ("reader, password: reader", False)])
 def test_many_subscriptions_are_indexed_by_a_sample(tmp_path: Path, monkeypatch: Any, user: str, learns: bool) -> None:
-    """Only speed depends on it: without the permission to ask for messages there is none, and nothing fails."""
+    """The sample affects only speed: without permission to read messages there is none, and nothing fails."""
     store = f"sqlite:///{tmp_path / 'subscriptions.db'}"
     opened = open_store(store)
     subscriptions = (Subscription(destinations=("a",), condition=kiwi("town", f"T{n}")) for n in range(1500))

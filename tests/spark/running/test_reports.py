@@ -39,7 +39,7 @@ class Query:
 
 
 def idle(batch: int) -> Report:
-    """What Spark reports while it has nothing to do: the number of the micro-batch to come, which it has not run."""
+    """Return Spark's report while it is idle: the number of the next micro-batch, which has not run."""
     return Report(batch, {"latestOffset": 1})
 
 

@@ -1,4 +1,4 @@
-"""What a JVM is started with does not stand on its command line, and arrives as it was written."""
+"""Settings of a JVM are not on its command line, and arrive unchanged."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_settings_arrive_and_are_not_seen(scratch: Path, tmp_path: Path) -> None
 
 
 def test_a_jvm_that_ends_is_told_in_a_sentence(tmp_path: Path) -> None:
-    """What it says itself comes before, on the same output."""
+    """The JVM's own message precedes it, on the same output."""
     program = """
 from turnout.errors import RunError
 from turnout.spark.session.build import build_session

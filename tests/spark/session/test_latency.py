@@ -35,7 +35,7 @@ def test_a_source_that_cannot_wait_is_asked_ten_times_a_second(source: str, more
 
 
 def test_each_route_of_a_server_has_its_own_pause(spark: SparkSession) -> None:
-    """What the route's file says goes before."""
+    """The setting in the route's file has precedence."""
     usual = session_for(spark, _route(NATS)).conf.get(DELAY)
     less = session_for(spark, _route(FILES)).conf.get(DELAY)
     own = session_for(spark, _route(FILES, f"spark: {{{DELAY}: 30ms}}")).conf.get(DELAY)
@@ -62,7 +62,7 @@ LIMITED = LOW.replace("stream: S", "stream: S, maxRecordsPerTrigger: 10")
     ],
 )
 def test_each_open_split_has_a_slot(master: str, texts: list[str], slots: str) -> None:
-    """And one is left for everything else."""
+    """One more slot remains for all other work."""
     assert with_open_slots(master, [Route.parse(text, {}) for text in texts]) == slots
 
 

@@ -277,7 +277,7 @@ def test_weight_and_random_do_not_follow_one_another(spark: SparkSession) -> Non
 
 
 def test_map_subjects_keeps_rows_and_columns_without_a_shuffle(spark: SparkSession, tmp_path: Path) -> None:
-    """It may stand in a streaming query: one row out for one in, other columns untouched, no exchange in the plan."""
+    """It works in a streaming query: one row per row, other columns unchanged, no exchange in the plan."""
     from turnout.spark.subjects import map_subjects
 
     table = MappingTable.from_config({"foo.*": "bar.$1", "lost": {"dest": "lost", "weight": 0}})
@@ -328,7 +328,7 @@ def test_what_is_unmatched_becomes_what_the_caller_asks(spark: SparkSession) -> 
 
 
 def test_choices_need_a_seed_and_tables_need_utf_8(spark: SparkSession) -> None:
-    """What cannot be made repeatable, or cannot be said, fails while the query is built."""
+    """Mappings that are not repeatable or cannot be expressed fail while the query is built."""
     from turnout.spark.subjects import map_subject, transform_subject
 
     with pytest.raises(ConfigError, match="name columns that identify a record"):

@@ -1,4 +1,4 @@
-"""What the tests of the index share: an index asked in each of its ways."""
+"""Shared helpers for tests of the index: queries in each of its forms."""
 
 from __future__ import annotations
 

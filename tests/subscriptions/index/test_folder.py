@@ -52,7 +52,7 @@ def matching_ids(index, value):
 
 
 def test_follows_its_store(store, index_folder):
-    """What is created is found and what is deleted is not, from the next refresh on; old revisions stay."""
+    """Created subscriptions are found and deleted ones are not, from the next refresh on; old revisions are kept."""
     first = store.create(wanting("a"))
     before = opened(index_folder)
     second = store.create(wanting("a"))
@@ -202,7 +202,7 @@ def test_files_are_private_and_go(tmp_path, store):
 
 
 def test_old_revisions_go(store, index_folder, monkeypatch):
-    """Only the latest revisions stay, with their files."""
+    """Only the latest revisions are kept, with their files."""
     monkeypatch.setattr(folder, "KEPT", 2)
     first = index_folder.refresh()
     for n in range(12):

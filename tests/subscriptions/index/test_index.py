@@ -201,7 +201,7 @@ def test_few_messages_that_find_many_entries():
 
 
 def test_rows_that_are_alive():
-    """Only the rows that are asked for are matched, given as numbers or as a mask; the others' values are not read."""
+    """Only the selected rows are matched, given as numbers or as a mask; values of other rows are not read."""
     index = Index.of(subscriptions_of([kiwi("k", "a")]))
     columns = {"k": Column(["a", ["not hashable"], "a", "b"])}
 

@@ -181,7 +181,7 @@ def test_a_lease_that_reaches_too_far(store):
 
 
 def test_a_writer_that_died(url, monkeypatch):
-    """What a killed writer had begun to create is taken back by the next one, after its lease."""
+    """The next writer reverts the creations of a killed writer, after its lease."""
     program = textwrap.dedent(
         """
         import os, signal, sys

@@ -468,7 +468,7 @@ def test_the_file_is_its_owners(path):
 
 
 def test_forgets_beyond_the_retention(path, monkeypatch):
-    """What went before the retention began is dropped from the file; the state when it began is still known."""
+    """History before the retention is deleted from the file; the state at its beginning is kept."""
     monkeypatch.setattr(sqlite, "_PRUNE_EVERY", 1)
     with opened(path, retention="1s") as store:
         store.create(subscription(id="a"))
@@ -486,7 +486,7 @@ def test_forgets_beyond_the_retention(path, monkeypatch):
 
 
 def test_a_file_of_the_version_before(path):
-    """It is brought up to date where it lies: its subscriptions stay, and history begins with that."""
+    """The file is migrated in place: its subscriptions are kept, and history begins then."""
     with opened(path) as store:
         store.create(subscription(id="a"))
         store.delete(store.create(subscription()))

@@ -83,7 +83,7 @@ def test_groups_are_counted_and_named() -> None:
     ],
 )
 def test_a_pattern_means_what_it_means_to_java(pattern: str, text: str, matches: bool) -> None:
-    """Each of these was asked of java.util.regex."""
+    """The expected results are those of java.util.regex."""
     assert JavaRegex.of(pattern).matches(text) is matches
 
 

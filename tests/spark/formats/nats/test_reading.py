@@ -179,7 +179,7 @@ def test_a_micro_batch_done_again_by_another_run(make: Make, stream: str, publis
 
 
 def test_values_alone_say_nothing_of_subjects(make: Make, stream: str, publish: Publish, store: Store) -> None:
-    """As long as one subscription can want any subject, all are read; when it is gone, filters are back."""
+    """While one subscription may match any subject, all are read; when it is deleted, filters apply again."""
     publish(6)
     want(store, f"topic:{stream}.x.a")
     want(store, "n:1", "any")

@@ -192,6 +192,6 @@ def test_a_checkpoint_with_a_revision_goes_on_without_subscriptions(
     ],
 )
 def test_mistakes(options: dict[str, str], message: str) -> None:
-    """What does not go together is told."""
+    """Contradictory options are reported."""
     with pytest.raises(ConfigError, match=message):
         SourceOptions.from_mapping({"servers": "nats://127.0.0.1:1", "stream": "A", **options}, streaming=True)

@@ -40,7 +40,7 @@ def message(connection: Connection, stream: str, subject: str) -> tuple[list[tup
 
 
 def test_rows_become_messages(nats: SparkSession, nats_server: NatsServer, connection: Connection, stream: str) -> None:
-    """Each under its own topic, with its headers; the key is the message id; what is about its old stream goes."""
+    """Each has its own topic and headers; the key is the message id; headers about its old stream are dropped."""
     rows = [
         (f"{stream}.a", b"one", "id-1", [("A", b"1"), ("A", b"2"), ("Nats-Msg-Id", b"old"), ("Nats-Rollup", b"all")]),
         (f"{stream}.b", b"", None, None),

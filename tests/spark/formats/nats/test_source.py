@@ -204,7 +204,7 @@ def test_micro_batches_and_a_restart(run: Callable[..., Any], fill: Fill) -> Non
 def test_messages_that_are_gone(
     run: Callable[..., Any], load: Callable[..., DataFrame], fill: Fill, connection: Connection
 ) -> None:
-    """They fail the query, or are left out where that is allowed: never in silence."""
+    """They fail the query, or are skipped if that is allowed, with a log line."""
     stream = fill(10)
     run(stream)
     run(stream, checkpoint="lax")
@@ -232,7 +232,7 @@ def test_a_stream_that_was_made_anew(run: Callable[..., Any], fill: Fill, connec
 
 
 def test_a_stream_that_is_consumed(run: Callable[..., Any], fill: Fill, connection: Connection) -> None:
-    """What Spark has committed is acknowledged and goes; nothing else does."""
+    """Messages that Spark has committed are acknowledged and removed; no others are."""
     stream = fill(0, retention="interest", allow_direct=True)
     assert run(stream, ackConsumer="spark")[0] == []
     fill(25, stream)

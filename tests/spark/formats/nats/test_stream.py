@@ -96,7 +96,7 @@ def test_each_subject_partition_is_one_task(fill: Fill, make: Make) -> None:
     ],
 )
 def test_options_that_do_not_go_together(options: dict[str, str]) -> None:
-    """Each is one mistake, told before anything is read."""
+    """Each combination is one mistake, reported before anything is read."""
     with pytest.raises(ConfigError) as wrong:
         SourceOptions.from_mapping({"servers": "a", "stream": "A", **options}, streaming=True)
 
@@ -104,7 +104,7 @@ def test_options_that_do_not_go_together(options: dict[str, str]) -> None:
 
 
 def test_limits_and_the_end_of_an_available_now_run(fill: Fill, make: Make) -> None:
-    """What comes after the run began is not for this run; the last offset stays where it is."""
+    """Messages after the start of the run are not part of it; the last offset is unchanged."""
     stream = fill(25)
     reader = make(stream, maxRecordsPerTrigger="10")
     offset = reader.initialOffset()
@@ -130,7 +130,7 @@ def test_bytes_a_trigger(fill: Fill, make: Make, connection: Connection) -> None
 
 
 def test_a_stream_that_joins_a_query_later(fill: Fill, make: Make) -> None:
-    """It begins where the options say; what the checkpoint knows of the other stays."""
+    """It begins at the configured start; the other stream's position in the checkpoint is unchanged."""
     one, two = fill(5), fill(7)
     reader = make(f"{one},{two}", includeStream="true")
 
@@ -163,7 +163,7 @@ def comes_to(connection: Connection, stream: str, count: int) -> None:
 
 
 def test_acknowledged_is_what_is_committed(fill: Fill, make: Make, connection: Connection) -> None:
-    """Not when it is planned, not when it is read: when Spark asks for what comes after it."""
+    """Messages are acknowledged when Spark requests later ones, not when they are planned or read."""
     stream = fill(30, retention="workqueue", allow_direct=True)
     reader = make(stream, ackConsumer="spark")
     offset = reader.initialOffset()
@@ -303,7 +303,7 @@ def ranges(parts: Sequence[InputPartition]) -> list[tuple[int, int]]:
 def test_offsets_of_open_splits(
     fill: Fill, make: Make, splits: OpenSplits, driver: dict[str, str], tmp_path: Path
 ) -> None:
-    """Each begins where the one before has come to, also where nothing is new; a pause leaves an offset without one."""
+    """Each begins at the end of the previous one, also without new messages; a pause leaves an offset without one."""
     name = fill(6)
     pause = tmp_path / "pause"
     reader = make(name, **driver, staysOpen="true", start="3", pauseFile=str(pause))
