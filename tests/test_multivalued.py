@@ -25,6 +25,6 @@ def test_values_are_bounded() -> None:
 
 
 def test_metadata_tells_whether_a_key_has_several() -> None:
-    """So that the others take the shorter way."""
+    """Other metadata then use the shorter path."""
     assert type(metadata_of({"a": "x"})) is dict
     assert type(metadata_of({"a": "x", "b": ("y", "z")})) is not dict

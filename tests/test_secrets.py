@@ -1,4 +1,4 @@
-"""What must not be shown, and that nothing shows it."""
+"""Secret values, and proof that no output shows them."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def guarded() -> Iterator[NatsServer]:
 
 @dataclasses.dataclass(frozen=True)
 class Printed:
-    """How a command ended, and what it said."""
+    """Exit code and output of a command."""
 
     code: int
     text: str

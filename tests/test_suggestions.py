@@ -29,5 +29,5 @@ def test_the_nearest_name(word: str, expected: str | None) -> None:
 
 
 def test_a_swap_comes_before_a_likeness() -> None:
-    """Also where the letters have less in common."""
+    """This holds even if the letters have less in common."""
     assert nearest("kfaka", ["nats", "kafka", "json"]) == "kafka"

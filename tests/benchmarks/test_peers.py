@@ -91,13 +91,13 @@ def test_route_writes_what_bento_writes(spark: Any, tmp_path: Path) -> None:
 
 
 def test_difference_names_the_first_message() -> None:
-    """Where two matchers disagree, the error says which message it was and what each found."""
+    """If two matchers disagree, the error names the message and both results."""
     with pytest.raises(TurnoutError, match=r"message 1 matches \['a'\].*\['b'\]"):
         rules.compare("any", iter([["x"], ["a"]]), iter([["x"], ["b"]]))
 
 
 def test_difference_names_the_first_record() -> None:
-    """Where a chain and Kafka's disagree, the error says which record it was."""
+    """If a chain and Kafka's disagree, the error names the record."""
     alive, filtered = ({"outcome": outcome, "value": None} for outcome in ("alive", "filtered"))
 
     with pytest.raises(TurnoutError, match="record 1 differs"):

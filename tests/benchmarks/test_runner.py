@@ -152,7 +152,7 @@ def test_saved_files_are_of_the_schema() -> None:
 
 
 def test_each_repeat_is_prepared() -> None:
-    """What is timed gets its own records, and the first run is not counted."""
+    """Each timed run gets its own records, and the first run is not counted."""
     prepared = iter(range(10))
     given: list[int] = []
 

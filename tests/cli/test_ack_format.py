@@ -31,7 +31,7 @@ def test_text() -> None:
 
 
 def test_wrong(turnout: Callable[..., tuple[int, str, str]]) -> None:
-    """What is no JSAck is named, with the reason, and the exit code says that the request was wrong."""
+    """A text that is not a JSAck is reported with the reason, and exit code 2."""
     code, _, err = turnout("ack-format", "$JS.ACK.a.b.1.1.1.1", "$JS.FC.x")
 
     assert code == 2

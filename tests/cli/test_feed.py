@@ -15,7 +15,7 @@ runner = CliRunner()
 
 
 def test_a_feed_is_printed_from_any_place(fed: FedRoute) -> None:
-    """As JSON lines, or as text; --limit ends it."""
+    """The output is JSON lines or text; --limit ends it."""
     command = ["feed", "oulu", "--route", str(fed.file)]
 
     lines = runner.invoke(build_app(), [*command, "--json", "--from", "4", "--limit", "2"])
@@ -34,7 +34,7 @@ def test_an_unknown_subscription_is_an_error(fed: FedRoute) -> None:
 
 
 def test_the_route_of_the_page_can_be_loaded() -> None:
-    """And stores feeds."""
+    """The route also stores feeds."""
     (block,) = (block for block in blocks("feeds.md", "yaml"))
 
     route = Route.parse(block.text)

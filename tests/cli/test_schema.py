@@ -34,7 +34,7 @@ def test_routes_are_the_default(turnout) -> None:
 
 
 def test_settings_of_a_server(turnout) -> None:
-    """What ``turnout serve`` reads: spans of time as people write them, and no name that it does not know."""
+    """The settings of ``turnout serve``: durations with units, and no unknown names."""
     schema = Draft202012Validator(json.loads(turnout("schema", "server")[1]))
 
     assert schema.is_valid({"listen": "127.0.0.1:0", "interval": "2s", "retention": {"counts": 60}})

@@ -27,7 +27,7 @@ def test_seed_body():
 
 @given(conditions)
 def test_round_trip(condition):
-    """What is encoded is decoded as it was, through text, with its ids and dialects."""
+    """An encoded condition is decoded unchanged, through text, with its ids and dialects."""
     numbers = iter(range(1000))
     named = with_ids(condition, lambda: f"id{next(numbers)}")
     decoded_condition = decode(json.loads(json.dumps(encode(named))))

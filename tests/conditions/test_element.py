@@ -39,7 +39,7 @@ def test_one_element_satisfies_all(where: str, holds: bool, seen: str | tuple[st
 
 @pytest.mark.parametrize("value", ["", "A1", "[", "7", "null", '"sku"', "[" * 100_000, "9" * 5_000])
 def test_what_is_no_object_has_no_fields(value: str) -> None:
-    """Nor does a text that is no JSON, however deep or long."""
+    """A text that is not JSON has none either, however deep or long."""
     assert not evaluate(any_element("items", "sku exists"), {"items": value})
 
 

@@ -1,4 +1,4 @@
-"""What conditions mean: one table, read as sentences."""
+"""Semantics of conditions: one table of cases."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def test_terms_are_the_condition(condition, message):
 
 @given(leaves, messages)
 def test_anchors_are_needed(leaf, message):
-    """Where a leaf's test is true, the message has each of its anchors; one that implies it, makes it true."""
+    """If a leaf's test is true, the message has each of its anchors; an anchor that implies the leaf makes it true."""
     true = any(leaf_holds(leaf, value) for value in values_at(message, leaf.key))
     for anchor in anchors_of(leaf):
         assert has(message, anchor) or not true
@@ -44,7 +44,7 @@ def test_anchors_are_needed(leaf, message):
 
 @given(leaves, messages)
 def test_lookups_are_needed(leaf, message):
-    """Where a check is true, the message can be found by each of its texts; one that is not negated has some."""
+    """If a check is true, the message is found by each of its texts; a check that is not negated has some."""
     check = check_of(leaf)
     value = message.get(leaf.key)
     lookups = [Anchor(leaf.key, kind, text) for kind, texts in lookups_of(check) for text in texts]
@@ -99,7 +99,7 @@ def test_the_bound():
 
 
 def test_only_negations():
-    """What has no leaf to look up by is looked at for every message."""
+    """A condition without a leaf for a look-up is verified on every message."""
     (term,) = terms_of(all_of(not_(kiwi("a", "1")), not_(kiwi("b", "1"))), weight)
 
     assert term.access == ALWAYS

@@ -91,7 +91,7 @@ A, B, C = kiwi("a", "1"), kiwi("b", "2"), kiwi("c", "3")
     ],
 )
 def test_reads(text, expected):
-    """What people write means what it looks like."""
+    """Usual texts are parsed with their apparent meaning."""
     assert expected == parse(text)
 
 
@@ -164,5 +164,5 @@ def multiple(condition) -> bool:
 
 @given(conditions.filter(multiple))
 def test_round_trip(condition):
-    """What is written is read as an equal condition."""
+    """A formatted condition is parsed as an equal condition."""
     assert condition == parse(format_condition(condition))

@@ -146,7 +146,7 @@ def _run(runner: FakeRunner, name: str) -> Run:
 
 
 def _run_orders(server: RouteServer, runner: FakeRunner) -> None:
-    """What a run does with the first records, and an hour's history before it."""
+    """Record the results of a run of the first records, and an hour's history before it."""
     entry = server.routes.entry("orders")
     assert entry.version is not None
     counts = _deliver(server, entry.version.route)

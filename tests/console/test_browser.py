@@ -147,7 +147,7 @@ def test_a_period_is_kept_while_looking_around(server: RouteServer, driver: webd
 
 
 def test_buttons_look_inactive_without_the_script(server: RouteServer, driver: webdriver.Chrome) -> None:
-    """What only the script can do is not offered; searching, which needs none, is."""
+    """Functions that need the script are not offered; searching, which does not, is."""
     driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
     try:
         driver.get(f"{server.url}/routes/archive")

@@ -6,7 +6,7 @@ from turnout.console.differences import difference
 
 
 def test_equal_texts_have_no_difference() -> None:
-    """Nor has a line's end at the end."""
+    """A line break at the end makes no difference either."""
     assert difference("a\nb", "a\nb\n") == []
 
 

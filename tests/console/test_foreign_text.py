@@ -106,7 +106,7 @@ def dead_letter(server: RouteServer) -> Iterator[int]:
 
 
 def test_a_text_reverses_nothing_but_itself(foreign: Foreign, driver: webdriver.Chrome) -> None:
-    """What follows it, up to the element that isolates it, is empty: in lists, on pages, and in an explanation."""
+    """No text follows it up to the end of its isolating element: in lists, on pages, and in an explanation."""
     for page in foreign.pages:
         driver.get(foreign.server.url + page)
         seen, leaks = driver.execute_script(LEAKS, REVERSING)

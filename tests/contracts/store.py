@@ -1,4 +1,4 @@
-"""What every store promises. A store's own tests inherit this and supply the fixture ``store``."""
+"""Contract of every store. A store's own tests inherit this and supply the fixture ``store``."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def every_page(search: Callable[..., Page], limit: int) -> list:
 
 
 class OwnerContract:
-    """What a store promises to each owner of subscriptions: to one who has it alone, and to each tenant."""
+    """Contract of a store for each owner of subscriptions: a single owner, and each tenant."""
 
     bulk_size = 5_000
     """Subscriptions of a bulk, more than a store prepares at a time."""
@@ -522,7 +522,7 @@ def _set_clock(monkeypatch, seconds: float) -> None:
 
 
 class HistoryContract:
-    """What a store that keeps its history promises to each owner of subscriptions."""
+    """Contract of a store that keeps its history, for each owner of subscriptions."""
 
     def actors(self, *names: str) -> list[str]:
         """The actors that a store records of callers with these names."""
@@ -647,14 +647,14 @@ class HistoryContract:
             store.as_of(moment)
 
     def test_the_past_cannot_be_changed(self, store):
-        """What is as of then can be read, and nothing more."""
+        """A past state can be read, but not changed."""
         store.create(subscription(id="a"))
 
         assert not {"create", "create_many", "update", "delete"} & set(dir(store.as_of(store.revision())))
 
 
 class StoreContract(OwnerContract):
-    """What a store promises besides to those who share it."""
+    """Contract of a store that several owners share."""
 
     def test_tenants_see_their_own(self, store):
         """A tenant reads, finds and follows its own subscriptions, under the ids that it gave, and no others."""
@@ -675,7 +675,7 @@ class StoreContract(OwnerContract):
         assert expected == sorted(subscription.id for subscription in acme.changes(-1).created)
 
     def test_tenants_cannot_reach_each_other(self, store):
-        """What is another's is not there: not to read, not to delete, whatever the id says."""
+        """Subscriptions of another tenant do not exist: not to read, not to delete, for any id."""
         acme, bolt = store.for_tenant("acme"), store.for_tenant("bolt")
         theirs = bolt.create(subscription())
         nobodys = store.create(subscription(id="nobodys"))
@@ -736,7 +736,7 @@ class StoreContract(OwnerContract):
         assert [subscription.id for subscription in changes.created] == ["comes"]
 
     def test_the_whole_store_has_every_tenants(self, store):
-        """Who asks for no tenant, as a route does, sees all of them, and each belongs to one."""
+        """A caller without a tenant, such as a route, sees all of them, and each belongs to one."""
         store.for_tenant("acme").create(subscription(id="x"))
         store.for_tenant("bolt").create(subscription(id="x"))
         store.create(subscription(id="x"))

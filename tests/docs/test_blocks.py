@@ -87,7 +87,7 @@ HERE = {
 
 
 def test_every_block_is_run_or_there_is_a_reason() -> None:
-    """And nothing is said of blocks that are no more."""
+    """Reasons for blocks that no longer exist are reported too."""
     unknown = {kind for kind in kinds() if kind[0] not in RUN_BY and kind not in NOT_RUN and kind not in HERE}
 
     assert unknown == set()

@@ -17,12 +17,12 @@ SOURCE = Path(__file__).parents[2] / "src" / "turnout"
 
 @pytest.mark.parametrize("generated", PAGES, ids=str)
 def test_the_page_is_what_the_code_says(generated: Generated) -> None:
-    """Else the error names the command that writes it, and the first lines that differ."""
+    """Otherwise the error names the command that writes it, and the first lines that differ."""
     assert generated.staleness() == ""
 
 
 def test_a_stale_page_names_the_command() -> None:
-    """And shows lines of both, in the place of thousands of characters."""
+    """It shows the differing lines of both, instead of the whole page."""
     page = Generated("index.md", lambda now: now + "more\n")
 
     assert "docs/index.md is stale: run `make reference`" in page.staleness()

@@ -33,7 +33,7 @@ def anchors(page: Path) -> set[str]:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_link_leads_to_a_file_and_a_heading(page: Path) -> None:
-    """As on a page of the repository, so on the site."""
+    """The link works in the repository and on the site."""
     for link in links(page):
         name, _, anchor = link.partition("#")
         target = (page.parent / name).resolve() if name else page

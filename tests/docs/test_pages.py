@@ -1,4 +1,4 @@
-"""What the pages show that needs neither Spark nor a server: read, tried, and compared with what the page says."""
+"""Examples in the pages that need neither Spark nor a server are run and compared with the printed output."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_installing_before_and_after_a_release(page: str) -> None:
 
 
 def test_every_extra_is_in_the_readme() -> None:
-    """But for those of developers."""
+    """Extras for developers are left out."""
     project = tomllib.loads((DOCS.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     table = (
         (DOCS.parent / "README.md").read_text(encoding="utf-8").partition("| for | install |")[2].partition("\n\n")[0]

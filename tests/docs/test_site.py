@@ -49,7 +49,7 @@ def test_nothing_is_fetched_from_elsewhere(site: Path) -> None:
 
 
 def test_diagrams_are_drawn(site: Path) -> None:
-    """As pictures in the page, each with styles of its own."""
+    """They are pictures in the page, each with its own styles."""
     page = (site / "architecture.html").read_text(encoding="utf-8")
 
     assert len(set(re.findall(r'<svg[^>]* id="(diagram-\w+)"', page))) == 2

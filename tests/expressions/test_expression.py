@@ -222,7 +222,7 @@ def test_any_text_can_be_asked_for_its_references(text: str) -> None:
 
 
 def test_loops_inside_each_other_and_one_after_the_other() -> None:
-    """What one evaluation can cost follows from their number and depth."""
+    """The maximal cost of one evaluation follows from the number and depth of loops."""
     nested = references("value.l.map(a, a.map(b, b + b))", frozenset({"value"}))
     chained = references("value.l.map(a, a + a).map(b, b + b)", frozenset({"value"}))
 

@@ -17,5 +17,5 @@ def test_no_more_names_than_that() -> None:
 
 
 def test_the_most_frequent_first() -> None:
-    """And of those the first by name."""
+    """Of equal counts the first by name."""
     assert Tally.of("bacab").largest == [("a", 2), ("b", 2), ("c", 1)]

@@ -103,7 +103,7 @@ def test_differences_name_path_and_values(expect: str, expected: list[tuple[str,
 
 
 def test_a_delivery_that_is_missing_comes_with_the_leaves_to_blame() -> None:
-    """And with the values that they saw."""
+    """The leaves are shown with the values that they tested."""
     report = ran("""
   - name: one
     record: {topic: in.a, value: {city: Oulu, n: 7}, headers: {Kind: odd}}
@@ -117,7 +117,7 @@ def test_a_delivery_that_is_missing_comes_with_the_leaves_to_blame() -> None:
 
 
 def test_another_outcome_comes_with_its_reason() -> None:
-    """And hides all other differences, which follow from it."""
+    """It hides all other differences, which follow from it."""
     (result,) = ran("  - {name: one, record: {topic: in.a, value: '{'}, expect: {topic: x, value: {a: 1}}}\n").results
     (difference,) = result.differences
 
@@ -154,7 +154,7 @@ def test_cases_have_clusters_and_subscriptions_of_their_own() -> None:
 
 
 def test_the_subscriptions_of_the_routes_store() -> None:
-    """Where the file says so."""
+    """The store is used if the file says so."""
     store = open_store("memory://history")
     stored = store.create(Subscription(("out.stored",), parse("topic:mapped.*")))
     try:
@@ -199,7 +199,7 @@ def test_coverage_names_what_no_test_reaches() -> None:
 
 
 def test_a_hundred_tests_go_through_in_one_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And each has an answer of its own."""
+    """Each case has its own result."""
     sizes = []
     trace = Program.trace
     monkeypatch.setattr(

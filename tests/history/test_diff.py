@@ -137,7 +137,7 @@ def named(ending: CaseOutcome) -> dict[str, list[str | None]]:
 
 @given(lists, st.sampled_from(sorted(ROUTES)))
 def test_a_route_is_not_other_than_itself(given_records: list[dict[str, Any]], route: str) -> None:
-    """Whatever the records are: nothing is counted but how they ended, and no example is shown."""
+    """For any records only the outcomes are counted, and no example is shown."""
     compared = differences(route, route, batch(given_records))
 
     assert compared.empty
@@ -280,7 +280,7 @@ def test_lineage_in_headers_is_no_change() -> None:
 
 
 def test_no_examples() -> None:
-    """Where none are asked for, there is none, and the numbers are the same."""
+    """If no examples are requested, there are none, and the numbers are the same."""
     diff = Diff(Route.parse(TEXT, {}), Route.parse(TEXT, {}), examples=0)
 
     compared = diff.of(batch([{"topic": "in.a", "value": {"city": "Oulu"}}] * 3), index("same"), index("one moves"))

@@ -114,7 +114,7 @@ def test_no_view_shows_a_nested_field_that_is_masked(options: str, masked: str) 
 
 
 def test_elements_of_arrays_are_hidden_by_the_name_of_their_field() -> None:
-    """Also fields inside of elements, which conditions see as JSON."""
+    """This includes fields inside of elements, which conditions read as JSON."""
     paths = "{card: 'value.items[].card', items: 'value.items[]', n: 'value.items[].n'}"
     text = ROUTE.format(
         options="type: DropHeaders, headers: Nothing", masked="card, predicate: {type: HasHeaderKey, name: A}"

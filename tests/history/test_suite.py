@@ -41,7 +41,7 @@ def test_tests_stand_in_the_route_and_beside_it(tmp_path: Path) -> None:
 
 
 def test_a_route_without_tests(tmp_path: Path) -> None:
-    """Where they would be is said."""
+    """The output names the expected files."""
     file = tmp_path / "small.yaml"
     file.write_text(TEXT, encoding="utf-8")
 

@@ -54,7 +54,7 @@ def test_login_modules(text: str, expected: dict[str, str]) -> None:
     ],
 )
 def test_texts_without_an_equivalent(text: str, problem: str) -> None:
-    """What cannot be translated is refused with what to write instead, and without its values."""
+    """An untranslatable text is refused with its replacement, and without its values."""
     with pytest.raises(ValueError, match=problem) as refused:
         translated_jaas(text)
 

@@ -81,7 +81,7 @@ def test_refused_messages(options: KafkaOptions) -> None:
 
 
 def test_transactions(options: KafkaOptions) -> None:
-    """What is committed can be read, what is aborted cannot; a producer that takes over fences the one before."""
+    """Committed records can be read, aborted ones cannot; a new producer fences the previous one."""
     topic(options, "exact")
     with KafkaProducer(options, "exact-1") as producer:
         producer.begin()

@@ -68,7 +68,7 @@ def test_more_than_a_note_holds() -> None:
 
 
 def test_foreign_notes() -> None:
-    """What is no note, or a damaged one, makes everything behind the offset unfinished."""
+    """A foreign or damaged entry makes all work after the offset unfinished."""
     progress = PartitionProgress(5)
     for offset in (5, 6, 7):
         progress.begin(offset)

@@ -48,12 +48,12 @@ class Process:
 
     @property
     def stdout(self) -> str:
-        """What it has printed so far."""
+        """Standard output so far."""
         return _content(self._stdout)
 
     @property
     def stderr(self) -> str:
-        """What it has said beside that so far."""
+        """Standard error so far."""
         return _content(self._stderr)
 
     def finish(self, seconds: float) -> subprocess.CompletedProcess[str]:

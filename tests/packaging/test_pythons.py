@@ -78,7 +78,7 @@ def test_the_demo(version: str, wheel: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("version", PYTHONS)
 def test_it_compiles_without_warnings(version: str, tmp_path: Path) -> None:
-    """What a newer Python finds doubtful in the sources of the package and of the examples is an error."""
+    """Warnings of a newer Python about the sources of the package and the examples are errors."""
     for folder in ("src", "benchmarks", "examples"):  # copied, as it writes beside what it compiles
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
     command: list[str | Path] = [python_of(version), "-W", "error", "-m", "compileall", "-q", tmp_path]

@@ -1,4 +1,4 @@
-"""What a condition sees at a path."""
+"""Values that conditions read at a path."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def seen(path: str, *values: tuple[Schema | None, Any]) -> list[str | None]:
      ("`a\\`.b`", ("a`.b",)), ("a`b", ("a`b",))],
 )  # fmt: skip
 def test_a_path_is_cut_at_its_dots(text: str, steps: tuple[str, ...]) -> None:
-    """But for those between backticks."""
+    """Dots between backticks do not separate steps."""
     assert steps == parse_path(text)
 
 

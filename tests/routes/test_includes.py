@@ -39,7 +39,7 @@ def connector(folder: Path, **more: str) -> str:
 
 
 def test_a_connector_holds_more_than_a_route_needs(tmp_path: Path) -> None:
-    """What other parts of Connect read is named in a note, and what is switched off too."""
+    """Properties of other parts of Connect are listed in a note, and so are disabled ones."""
     more = {"connector.class": "x.Y", "tasks.max": "1", "transforms.old.type": "Filter", "topics": "t"}
 
     route = load(tmp_path, connector(tmp_path, **more))
@@ -58,7 +58,7 @@ def test_a_connector_holds_more_than_a_route_needs(tmp_path: Path) -> None:
     ],
 )
 def test_slips_in_a_connector(tmp_path: Path, name: str, expected: str) -> None:
-    """What is nearly the name of something that is read is no part of anything else."""
+    """A misspelt property is not taken for a property of another part."""
     assert expected in problem(tmp_path, connector(tmp_path, **{name: "x"}))
 
 

@@ -90,7 +90,7 @@ def with_value(document: dict[str, Any], path: tuple[Any, ...], value: Any) -> d
 
 
 def problems_of(document: Any, folder: Path) -> list[str]:
-    """What is wrong with a document; any other exception than RouteError is a failure of the test."""
+    """Return the problems of a document; any exception other than RouteError fails the test."""
     try:
         Route.parse(json.dumps(document), {}, file=folder / "route.yaml")
     except RouteError as wrong:

@@ -224,7 +224,7 @@ def test_a_mistake_in_mappings_names_its_line() -> None:
 
 
 def test_every_problem_is_one_line() -> None:
-    """Also where a parser of some part says more."""
+    """This includes problems of parsers with longer messages."""
     problems = mistakes(SMALL + "transforms: [{type: Filter, predicate: {when: '[[['}}]")
 
     assert all("\n" not in problem for problem in problems.values())
@@ -232,7 +232,7 @@ def test_every_problem_is_one_line() -> None:
 
 
 def test_numbers_out_of_range() -> None:
-    """What was found and what was expected."""
+    """The error has the value found and the value expected."""
     problems = mistakes(SMALL.replace("stream: S", "stream: S, timeout: -1"))
 
     assert problems["source.timeout"] == "found -1, expected greater than 0"

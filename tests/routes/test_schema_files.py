@@ -15,7 +15,7 @@ sink: {format: json, path: out}
 
 
 def test_a_schema_file_is_looked_for_beside_the_route(tmp_path: Path) -> None:
-    """Whatever folder the process is in, and the workers get its whole name."""
+    """The lookup is independent of the working folder, and the workers get the absolute path."""
     (tmp_path / "schemas").mkdir()
     (tmp_path / "schemas" / "shop.proto").write_text('syntax = "proto3"; message Order {int32 n = 1;}')
     (tmp_path / "shop.yaml").write_text(TEXT)

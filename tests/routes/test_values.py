@@ -149,7 +149,7 @@ def test_intervals(text: str) -> None:
 
 @pytest.mark.parametrize("text", NO_INTERVALS)
 def test_what_is_no_interval(text: str) -> None:
-    """What Spark refuses is refused, with a guess where there is one."""
+    """Intervals that Spark refuses are refused, with a suggestion if possible."""
     with pytest.raises(ValueError, match="expected an interval") as raised:
         interval(text)
 

@@ -1,4 +1,4 @@
-"""What a route leaves open: variables with defaults, also inside one another, and secrets from files."""
+"""Variables of a route with defaults, also nested, and secrets from files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run keeps in its checkpoint beside Spark's own files."""
+"""Files of a run in its checkpoint beside Spark's own."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ROUTE = "name: kept\nsource: {format: json, path: in}\nsink: {format: json, path
 
 
 def test_a_micro_batch_done_again_has_its_revision(tmp_path: Path) -> None:
-    """Also in another process; a new one has none, and of old ones only the latest are kept."""
+    """The revision is the same in another process; a new micro-batch has none, and only the latest are kept."""
     revisions = BatchRevisions.beside(str(tmp_path / "c"))
     for batch in range(30):
         assert revisions.of(batch) is None
@@ -34,7 +34,7 @@ def test_a_checkpoint_that_is_elsewhere(checkpoint: str | None) -> None:
 
 
 def test_where_a_route_keeps_its_progress(tmp_path: Path) -> None:
-    """Where it says, else beside its file."""
+    """The checkpoint is where the route sets it, otherwise beside its file."""
     assert checkpoint_of(Route.parse(ROUTE + "checkpoint: /c\n", {})) == "/c"
     named = checkpoint_of(Route.parse(ROUTE, {}, file=tmp_path / "route.yaml"))
     assert named == tmp_path / ".turnout" / "kept" / "checkpoint"

@@ -1,4 +1,4 @@
-"""Where a checkpoint stands."""
+"""Committed position of a checkpoint."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from turnout.runtime.open_splits.progress import OpenProgress, ProgressFolder
 
 
 def checkpoint(folder: Path, *places: str, done: int | None = None) -> Path:
-    """As Spark writes it: the places of micro-batches, of which *done* are committed."""
+    """Write a checkpoint as Spark does: the offsets of micro-batches, of which *done* are committed."""
     for part in ("offsets", "commits"):
         (folder / part).mkdir(parents=True)
     for batch, place in enumerate(places):

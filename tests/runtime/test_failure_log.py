@@ -1,4 +1,4 @@
-"""What ``errors.log.enable`` writes: the first failures of a micro-batch in full, the others counted."""
+"""Output of ``errors.log.enable``: the first failures of a micro-batch in full, the others counted."""
 
 from __future__ import annotations
 

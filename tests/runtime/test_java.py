@@ -68,7 +68,7 @@ def test_the_bundled_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize(("major", "once"), [(17, False), (21, True), (25, False)])
 def test_jars_are_named_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, major: int, once: bool) -> None:
-    """Where Java minds: slf4j's jar before all jars is left out, every other argument is handed on as it is."""
+    """slf4j's jar is removed from the front, where Java rejects it; all other arguments are unchanged."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     jars = tmp_path / "it's [here]" / "jars"
     jars.mkdir(parents=True)

@@ -87,7 +87,7 @@ def test_a_batch_that_fits_is_left_alone() -> None:
 
 
 def test_a_topics_own_limit_counts_where_it_is_lower() -> None:
-    """And the broker's for topics without one; the message names the setting."""
+    """Topics without a limit have the broker's; the message names the setting."""
     limits = KafkaLimits(1000, {"low": 100, "high": 5000}, 500)
 
     assert limits.of_topic("low") == (100, "max.message.bytes of the topic")

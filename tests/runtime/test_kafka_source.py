@@ -23,7 +23,7 @@ ENDS = {A0: PartitionEnds(2, 10), A1: PartitionEnds(0, 5), B0: PartitionEnds(7, 
 
 
 def test_offsets_in_a_checkpoint() -> None:
-    """What is written is read back; an offset of Spark's connector is one without ids, begins and a plan."""
+    """A written offset is read back; one of Spark's connector has no ids, starts and plan."""
     offsets = KafkaOffsets({"a": {0: 5, 10: 6}}, {"a": "x"}, {"a": {0: 1}}, 4, 17)
 
     assert KafkaOffsets.of_json(offsets.to_json()) == offsets

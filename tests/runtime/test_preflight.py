@@ -1,4 +1,4 @@
-"""What a route reads itself on the servers of its sinks, found by asking them."""
+"""Subjects that a route reads itself from the servers of its sinks, found by querying them."""
 
 from __future__ import annotations
 

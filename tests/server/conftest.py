@@ -40,7 +40,7 @@ def route_text(name: str, stream: str = "IN", more: str = "") -> str:
 
 
 def wait_for(condition: Callable[[], Any], seconds: float = 30.0) -> Any:
-    """What the condition gives, once it gives something; fails when it does not for so many seconds."""
+    """Return the condition's first truthy result; fail if there is none within this number of seconds."""
     deadline = time.monotonic() + seconds
     while not (value := condition()):
         assert time.monotonic() < deadline, "it did not happen in time"
@@ -63,7 +63,7 @@ class Bench:
         self.open()
 
     def open(self) -> None:
-        """As a process does that starts."""
+        """Open the state as a starting process does."""
         self.state = State(self.folder / ".state")
         self.events = Events(self.state)
         self.metrics = Metrics()

@@ -74,7 +74,7 @@ HOSTILE = (
 
 
 def answers(client: TestClient, token: str, text: str) -> dict[str, Any]:
-    """What each request says that takes a route's text."""
+    """Return the responses of all requests that take a route's text."""
     body = {"text": text}
     return {
         "validate": client.post("/v1/routes/validate", json=body, headers=headers(token)),

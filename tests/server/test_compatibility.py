@@ -1,4 +1,4 @@
-"""What a change of a route means for its checkpoint."""
+"""Effect of a route's changes on its checkpoint."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def test_masked_secrets_are_not_compared(guess: Document) -> None:
 
 @pytest.mark.parametrize(("document", "changes", "place"), [*SAFE, *UNSAFE])
 def test_other_differences_are_seen_beside_masked_secrets(document: Document, changes: Document, place: str) -> None:
-    """Whatever is no secret is compared as before; so is whether there is a secret at all."""
+    """Other values are compared as before, and so is the presence of a secret."""
     seen, masked = (
         compatibility(route(document), route(document, **changes), masked=hidden) for hidden in (False, True)
     )

@@ -12,7 +12,7 @@ from turnout.server.config import ServerConfig
 
 
 def test_a_file_says_everything_and_its_paths_start_from_its_folder(tmp_path: Path) -> None:
-    """What is not said has a default that keeps others out."""
+    """Missing settings have defaults that restrict access."""
     (tmp_path / "turnout.yaml").write_text(
         "listen: '[::1]:9000'\nstate: kept\nrestarts: {max: 2, window: 1h}\n"
         "spark: {properties: {spark.ui.enabled: true}}\n"
@@ -91,7 +91,7 @@ def test_the_variables_of_callers_are_names(tmp_path: Path) -> None:
 
 
 def test_a_configuration_that_is_no_yaml_is_a_mistake(tmp_path: Path) -> None:
-    """Also one that would end the process."""
+    """This includes texts that would end the process."""
     file = tmp_path / "turnout.yaml"
     for text in ("[" * 60_000, "listen: !!bool foo", "a: \0"):
         file.write_text(text)

@@ -1,4 +1,4 @@
-"""What happens to routes, for those who listen."""
+"""Events of routes and their listeners."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far routes are behind, and whether their servers answer; on a real nats-server."""
+"""Lag of routes, and availability of their servers, on a real nats-server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a route loses: shares against limits, and against the day before."""
+"""Losses of a route: shares compared with limits, and with the day before."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from turnout.server.losses import DEFAULT_LIMITS, loss_report
 
 @pytest.mark.parametrize("kind", ["dead_lettered", "discarded", "unmatched"])
 def test_a_route_that_loses_every_record_is_not_healthy(kind) -> None:
-    """Whatever becomes of them, and without any limit of its own."""
+    """It is unhealthy for every kind of loss, also without its own limits."""
     report = loss_report(DEFAULT_LIMITS, Losses(read=100, **{kind: 100}), Losses())
 
     assert report.shares[kind] == 1.0

@@ -275,7 +275,7 @@ def test_a_view_shows_what_a_route_masks_to_those_alone_who_may_see_it(scene: Sc
 
 @pytest.mark.parametrize("sequence", [1, 2, 3])
 def test_each_dead_letter_is_masked_on_its_page_in_rest_and_in_the_sandbox(scene: Scene, sequence: int) -> None:
-    """Whatever it failed of, and in all of its headers."""
+    """For every reason of failure, and in all of its headers."""
     rest, page = ("GET /v1/routes/{name}/dead-letters/{sequence:number}", "GET /dead-letters/{name}/{sequence:number}")
     sandbox = {"params": {"route": "cards", "letter": sequence}}
     for request, options in ((rest, {}), (page, {}), ("GET /sandbox", sandbox)):

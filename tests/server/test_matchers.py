@@ -48,7 +48,7 @@ class SlowStores:
 
 
 def opening(pool: ThreadPoolExecutor, matchers: Matchers, stores: SlowStores, count: int) -> list[Callable[[], object]]:
-    """So many calls for the slow store, the first of which opens it."""
+    """Start this many calls for the slow store; the first of them opens it."""
     calls = [pool.submit(matchers.of, route("slow")) for _ in range(count)]
     wait_for(lambda: stores.opened)
     return [call.result for call in calls]

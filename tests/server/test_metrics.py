@@ -187,7 +187,7 @@ def test_alerts_name_labels_that_samples_have(bench: Bench, client: TestClient) 
 
 
 def test_task_slots(bench: Bench) -> None:
-    """How many there are, how many open splits have, and which route waits for one; the route says so itself."""
+    """The number of slots, those used by open splits, and the waiting route; the route reports this itself."""
     bench.write("a", route_text("a"))
     bench.write("b", route_text("b"))
     bench.routes.look()

@@ -1,4 +1,4 @@
-"""Where a route is to begin, and checkpoints that are set aside."""
+"""Start positions of a route, and renamed checkpoints."""
 
 from __future__ import annotations
 

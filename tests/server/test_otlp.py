@@ -29,7 +29,7 @@ Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 
 class Collector:
-    """What has been pushed, and how; *answer* is the status that it gives."""
+    """Collector that records the pushed requests; *answer* is the status that it returns."""
 
     def __init__(self) -> None:
         self.answer = 200

@@ -19,7 +19,7 @@ def restarts(clock: Clock, draw: float = 1.0) -> Restarts:
 
 
 def test_pauses_double_up_to_the_longest_and_then_it_ends() -> None:
-    """As often as the policy says, and once more is too often."""
+    """The number of restarts is that of the policy; one more is refused."""
     schedule = restarts(Clock())
 
     assert [schedule.after_failure() for _ in range(5)] == [1.0, 2.0, 3.0, None, None]

@@ -30,7 +30,7 @@ WRONG = {
 
 @pytest.mark.parametrize("first", [True, False], ids=["at startup", "while watching"])
 def test_each_wrong_file_is_one_problem_and_the_others_run(bench: Bench, first: bool) -> None:
-    """Also what is no file at all: a pipe, a folder, a link to itself, a name that is not UTF-8, a gigabyte."""
+    """Including entries that are no files: a pipe, a folder, a link to itself, a name that is not UTF-8, a gigabyte."""
     if not first:
         bench.start("good")
     for name, text in WRONG.items():

@@ -48,7 +48,7 @@ def test_a_file_that_is_missed_once_is_not_gone(bench: Bench) -> None:
 
 
 def test_a_renamed_file_is_the_same_route(bench: Bench) -> None:
-    """What counts is the name in it."""
+    """The name in the file identifies the route."""
     bench.start("a")
     (bench.folder / "a.yaml").rename(bench.folder / "z.yaml")
     for _ in range(3):
@@ -103,7 +103,7 @@ def test_two_files_of_one_name_are_one_route_and_a_mistake(bench: Bench) -> None
 
 
 def test_what_the_runner_cannot_run_is_a_mistake(bench: Bench) -> None:
-    """As properties of the JVM that it was not started with."""
+    """For example properties of a JVM that is already running."""
     bench.runner.refused["a"] = "belongs to the server"
     bench.write("a")
     bench.routes.look()
@@ -205,7 +205,7 @@ def test_checkpoints_lie_where_the_server_keeps_them(tmp_path: Path) -> None:
 
 
 def test_a_pause_outlives_the_server(bench: Bench) -> None:
-    """Who paused it is told; a restart of the process does not resume it, and neither does a change of its file."""
+    """The actor of the pause is shown; a restart of the process or a change of the file does not resume the route."""
     bench.start("a")
     bench.routes.pause("a", who="ann")
     bench.wait_phase("a", Phase.PAUSED)

@@ -75,7 +75,7 @@ def test_files_are_followed_and_everything_ends_in_order(tmp_path: Path) -> None
 
 
 def test_rest_and_grpc_share_subscriptions_and_their_index(tmp_path: Path) -> None:
-    """What one takes the other has at once; metrics count both."""
+    """A subscription stored by one is immediately visible to the other; metrics count both."""
     with serving(tmp_path, store="memory://shared", grpc={"listen": "127.0.0.1:0"}) as server:
         store = RemoteStore.open(f"grpc://127.0.0.1:{server.grpc_port}")
         id_ = store.create(Subscription(["d"], kiwi("subject", "orders*")))
@@ -240,7 +240,7 @@ def test_tls_and_tokens_hold_for_http_and_grpc(tmp_path: Path) -> None:
 
 
 def test_an_address_that_is_taken_is_told_before_anything_starts(tmp_path: Path) -> None:
-    """And leaves nothing behind: the state folder can be had again."""
+    """The failure releases everything: the state folder can be used again."""
     with serving(tmp_path) as server:
         config = ServerConfig.model_validate({"listen": f"127.0.0.1:{server.port}", "state": str(tmp_path / "other")})
         runner = FakeRunner()
@@ -253,7 +253,7 @@ def test_an_address_that_is_taken_is_told_before_anything_starts(tmp_path: Path)
 
 
 def test_a_certificate_of_another_key_is_told_at_the_start(tmp_path: Path) -> None:
-    """And not to the first who connects."""
+    """It is reported at the start, not at the first connection."""
     certificates = make_certificates(tmp_path)
     tls = {"cert": f"{certificates}/server.pem", "key": f"{certificates}/client.key"}
     (tmp_path / "routes").mkdir()
@@ -262,7 +262,7 @@ def test_a_certificate_of_another_key_is_told_at_the_start(tmp_path: Path) -> No
 
 
 def test_a_server_whose_runner_is_gone_ends_with_the_reason(tmp_path: Path) -> None:
-    """So that what started it starts it again."""
+    """A supervisor can then restart it."""
     runner = FakeRunner()
     with serving(tmp_path, runner) as server:
         runner.lives = False

@@ -1,4 +1,4 @@
-"""What outlives the process."""
+"""State that is kept across restarts of the process."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_one_server_has_a_folder_at_a_time(tmp_path: Path) -> None:
 
 
 def test_counts_add_up_by_minute_and_are_kept_for_so_long(tmp_path: Path) -> None:
-    """Whatever writes them, and whenever."""
+    """The sums are independent of the order and the number of writes."""
     with opened(tmp_path, now=6000.0, counts="1h") as state:
         for at, read in ((2300, 1), (3000, 2), (3059, 3), (3060, 4)):
             state.add_counts("r", Counts(read=read), at)

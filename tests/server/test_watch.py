@@ -29,7 +29,7 @@ def test_a_folder_has_routes_and_other_things(tmp_path: Path) -> None:
 
 
 def test_a_change_of_a_file_or_of_one_that_it_names_is_another_digest(tmp_path: Path) -> None:
-    """Also where the time stamp does not tell, as long as the size does."""
+    """A change of size is detected even if the time stamp is unchanged."""
     route = tmp_path / "a.yaml"
     route.write_text("transforms: chain.json\n")
     files = Files([tmp_path])

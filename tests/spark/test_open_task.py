@@ -214,7 +214,7 @@ def test_a_revision_is_recorded_before_it_is_used(scene: Scene) -> None:
 
 
 def test_what_is_done_again_has_its_revision(scene: Scene) -> None:
-    """What stood in the stream when an attempt begins may be what the one before it has delivered already."""
+    """Messages stored when an attempt begins may have been delivered by the previous attempt."""
     scene.publish(4)
     before = scene.splits.begin(1, 1, 3)
     assert scene.splits.record(before, OpenProgress(3, read(2), 3), final=False)

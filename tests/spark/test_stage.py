@@ -234,7 +234,7 @@ def split_rows(url: str, *splits: Split) -> list[Any]:
 
 
 def test_no_garbage_is_looked_for_while_a_task_runs(nats_server: NatsServer, out: str, monkeypatch: Any) -> None:
-    """And afterwards it is as before."""
+    """Afterwards the collector is in its previous state."""
     program = FakeProgram(out)
     stage = a_stage(nats_server.url, monkeypatch, program)
 
@@ -272,7 +272,7 @@ _COUNTED = list(NUMBERS)
 
 
 def flow(rows: Any) -> Flow:
-    """How the records of a task went through its stages."""
+    """Return the counts of a task's records by stage."""
     (text,) = [text for text in rows.column(FLOW).to_pylist() if text is not None]
     return Flow.from_dict(json.loads(text))
 

@@ -97,7 +97,7 @@ def cases(*, chance: bool = True) -> st.SearchStrategy[Case]:
 
 @st.composite
 def mapping_cases(draw: st.DrawFn) -> Case:
-    """As `cases`, for accounts: the server hashes nothing, or the subject, for a literal source with a partition."""
+    """Like `cases`, for accounts: for a literal source with a partition the server hashes nothing, or the subject."""
     return draw(
         cases(chance=False).filter(lambda case: has_wildcard(case.source) or "artition" not in case.destination)
     )

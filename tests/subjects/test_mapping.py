@@ -20,7 +20,7 @@ VECTORS = Path(__file__).parents[1] / "vectors" / "subjects" / "mappings.json"
 
 
 def test_every_vector_passes() -> None:
-    """But for the empty destination, which the server accepts and then crashes on."""
+    """The empty destination is left out: the server accepts it and then crashes."""
     outcomes = list(python_outcomes(json.loads(VECTORS.read_text(encoding="utf-8"))))
 
     assert len(outcomes) > 150

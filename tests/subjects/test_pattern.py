@@ -38,7 +38,7 @@ def test_a_subset_matches_nothing_that_the_other_does_not(one: str, other: str) 
 
 @given(FILTERS, FILTERS)
 def test_filters_collide_when_some_subject_matches_both(one: str, other: str) -> None:
-    """And only then; four tokens are enough to find one."""
+    """They collide only then; four tokens are enough to find a common subject."""
     assert collide(one, other) == any(matches(one, s) and matches(other, s) for s in ALL_SUBJECTS)
 
 
@@ -67,7 +67,7 @@ _SUBJECTS = st.lists(st.sampled_from(["a", "b", "c"]), min_size=1, max_size=4).m
 
 @given(_FILTERS, _FILTERS, _SUBJECTS)
 def test_a_subject_matches_it_where_it_matches_both(one: str, other: str, subject: str) -> None:
-    """And only there."""
+    """It matches no other subject."""
     both = common(one, other)
 
     assert (both is not None and matches(both, subject)) == (matches(one, subject) and matches(other, subject))

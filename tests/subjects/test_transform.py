@@ -112,7 +112,7 @@ def test_a_subject_that_does_not_match_is_told_from_one_that_is_not_valid() -> N
 
 @given(strategies.cases(), strategies.draws)
 def test_generated_transforms_do_not_fail_on_subjects_that_match(case: strategies.Case, draw: float) -> None:
-    """Whatever is accepted works, for the same draw in the same way, and keeps its number of literal dots."""
+    """Every accepted transform works, deterministically for a draw, and keeps its number of literal dots."""
     transform = SubjectTransform.parse(case.source, case.destination)
     outcome = transform.apply(case.subject, draw)
 

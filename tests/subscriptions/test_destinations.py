@@ -1,4 +1,4 @@
-"""What a destination must be, and which of them one may reach."""
+"""Rules for destinations, and permissions to use them."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_the_servers_own_subjects_are_protected(subject: str) -> None:
 
 
 def test_patterns_are_all_that_is_allowed() -> None:
-    """Where there are some, a subject has to match one of them."""
+    """If patterns are set, a subject must match one of them."""
     rights = Rights(("deliver.>", "audit.*"))
 
     assert rights.refusal("deliver.a.b") is None

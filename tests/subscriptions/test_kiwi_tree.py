@@ -29,7 +29,7 @@ def test_kiwi_tree(tmp_path):
 
 
 def test_a_lock_ends_by_itself():
-    """Who locked a pair and died does not stop it for ever."""
+    """A lock of a client that died expires."""
     now = [0.0]
     tree = KiwiTree(clock=lambda: now[0])
     tree.lock_create("k", "p")

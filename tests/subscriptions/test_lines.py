@@ -22,7 +22,7 @@ def store(tmp_path):
 
 
 def test_there_and_back(store):
-    """What is exported and imported elsewhere is the same to the letter, ids included."""
+    """Exported lines that are imported elsewhere are identical, ids included."""
     store.create_many(subscription(f"p{n}", metadata={"näme": "\n"}) for n in range(20))
     store.create(
         Subscription(
@@ -89,7 +89,7 @@ def test_existing_ids(store):
 
 
 def test_a_byte_order_mark(store):
-    """What some editors put in front of a file is no part of its first line."""
+    """A byte order mark at the beginning of a file is ignored."""
     assert import_lines(store, [b"\xef\xbb\xbf" + GOOD.encode(), GOOD]) == Imported(2, 0)
 
 

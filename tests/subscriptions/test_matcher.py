@@ -31,7 +31,7 @@ def test_seed_example():
 
 @given(st.lists(conditions, min_size=1, max_size=12), st.lists(messages, min_size=1, max_size=8))
 def test_is_the_interpreter(stored_conditions, given_messages):
-    """Whatever the conditions and messages, exactly those match that the interpreter says, none twice."""
+    """For any conditions and messages the matches equal those of the interpreter, without duplicates."""
     matcher = Matcher(Subscription(["d"], condition, id=str(n)) for n, condition in enumerate(stored_conditions))
     for message in given_messages:
         expected = sorted(str(n) for n, condition in enumerate(stored_conditions) if evaluate(condition, message))

@@ -23,7 +23,7 @@ def test_a_time_beyond_the_calendar_is_its_end() -> None:
 
 
 def test_a_time_is_that_of_the_last_revision_not_later() -> None:
-    """What is older than what is remembered is an error that names it."""
+    """A state older than the retention is an error that names the retention."""
     start = datetime(2026, 1, 1, tzinfo=UTC)
     span = Span(3, 5, int(start.timestamp() * 1e6))
     recorded = {3: start, 4: start + timedelta(hours=1), 5: start + timedelta(hours=2)}

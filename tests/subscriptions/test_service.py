@@ -138,7 +138,7 @@ def test_a_registry_that_goes_away_in_between(service, trees, store, monkeypatch
 
 
 def test_create_and_delete_at_once(service, trees, store):
-    """Whatever threads create and delete, a stored subscription's pair is registered."""
+    """A stored subscription's pair is registered, for any concurrent creations and deletions."""
 
     def work():
         for _ in range(60):

@@ -1,4 +1,4 @@
-"""What is stored and sent today can be read tomorrow: the form of every kind of leaf in every codec, to the byte."""
+"""Stored and sent forms of every kind of leaf in every codec, to the byte, so that they remain readable."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from turnout.subscriptions.tenants import check_tenant, prefix_end, prefix_of, t
 
 
 def test_ids_carry_their_tenant() -> None:
-    """And all ids of a tenant are in one range."""
+    """All ids of a tenant are in one range."""
     prefix = prefix_of("acme")
 
     assert tenant_of(f"{prefix}x") == "acme"

@@ -29,7 +29,7 @@ from turnout.subscriptions.webhooks import delivery_address, delivery_subject, w
     ],
 )
 def test_problems(destination: str, problem: str) -> None:
-    """What cannot be requested is refused, and the reason says what was found."""
+    """An invalid URL is refused, and the reason names the value found."""
     assert problem in (webhook_problem(destination) or "")
 
 

@@ -1,4 +1,4 @@
-"""What `make audit` says of pip-audit's answers."""
+"""Handling of pip-audit's answers by `make audit`."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ class DebeziumHost(KafkaHost):
         return jars(f"debezium-{VERSION}", _ARTIFACTS)
 
     def answers(self, config: Json, record: Json) -> Json:
-        """What the class makes of a record, in the form of the vectors."""
+        """Return the results of Debezium's class for a record, in the form of the vectors."""
         stage = {"transform": config, "predicate": None, "negate": False}
         answer = self._ask({"stages": [stage], "records": [record]})
         if "error" in answer:

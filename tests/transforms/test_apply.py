@@ -141,7 +141,7 @@ def test_a_map_with_keys_that_are_no_strings_fails_its_record(stage: dict[str, A
 
 
 def test_such_a_map_passes_what_does_not_look_at_its_keys() -> None:
-    """Also under a predicate, beside others of another shape."""
+    """This includes stages with a predicate, beside records of another shape."""
     stage = {"type": "HoistField$Value", "field": "v", "predicate": {"type": "TopicNameMatches", "pattern": "a"}}
     changed, kept = Chain.from_route([stage]).apply([Record("a", {7: 1}), Record("b", {7: 1})])
 

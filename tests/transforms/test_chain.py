@@ -224,7 +224,7 @@ def test_names_with_and_without_their_package() -> None:
 
 
 def test_a_plugin_is_found_by_its_entry_point() -> None:
-    """What an installed package offers under turnout.transforms can be named in a chain."""
+    """A transform of an installed package under turnout.transforms can be named in a chain."""
 
     class Shout(Transform):
         sided = False

@@ -8,7 +8,7 @@ from turnout.transforms.checks import java_regex, names, non_empty, non_empty_li
 
 
 def test_checks_return_the_problem_or_none() -> None:
-    """What is well has none."""
+    """A valid value has no problem."""
     assert [non_empty("a"), non_empty_list(["a"]), names(["a"]), java_regex("a+"), one_of("x", "y")("x")] == [None] * 5
     assert all([non_empty(""), non_empty_list([]), names([""]), java_regex("(")])
 

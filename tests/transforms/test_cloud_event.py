@@ -57,7 +57,7 @@ def same(one: Any, other: Any) -> bool:
 @pytest.mark.parametrize("mode", ["binary", "structured"])
 @given(attributes=_EVENTS, data=_DATA)
 def test_kafkas_events_are_read_and_written(made: str, mode: str, attributes: dict[str, Any], data: Any) -> None:
-    """What the SDK writes in either mode, it reads again behind the transform, in either mode."""
+    """Events written by the SDK in either mode are read again after the transform, in either mode."""
     event = event_of(attributes, data)
 
     headers, body = sent(through(mode, "ce_", record_of(getattr(kafka, made)(event, _FORMAT))))

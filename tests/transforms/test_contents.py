@@ -54,7 +54,7 @@ def test_json_is_read_again(objects: list[Any]) -> None:
 
 @given(st.binary(), st.binary(max_size=30))
 def test_any_bytes_are_decompressed_or_refused(content: bytes, noise: bytes) -> None:
-    """What gzip wrote is what it was; anything else fails alone."""
+    """Output of gzip is decompressed unchanged; any other input fails alone."""
     good, other = values(chain({"type": "GzipDecompress$Value"}), gzip.compress(content), noise)
 
     assert good == content
@@ -124,6 +124,6 @@ def test_connectors_name_released_classes() -> None:
 
 
 def test_an_option_of_the_released_class_that_there_is_not_here_is_named() -> None:
-    """Whatever a connector says is either done or a mistake."""
+    """Every option of a connector is either supported or a mistake."""
     with pytest.raises(ConfigError, match=r"json\.schema\.location: unknown option"):
         chain({"type": "com.github.jcustenborder.kafka.connect.json.FromJson$Value", "json.schema.location": "Url"})

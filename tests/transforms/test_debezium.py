@@ -108,7 +108,7 @@ def test_schemaless_keys_tell_tables() -> None:
 
 
 def test_views_hide_a_masked_column_in_both_rows_of_the_envelope() -> None:
-    """Where a later stage masks it, and in an added field as well."""
+    """The column is hidden if a later stage masks it, also in an added field."""
     chain = Chain.from_route(
         [
             {"type": "ExtractNewRecordState", "add.fields": "source.user"},
@@ -122,7 +122,7 @@ def test_views_hide_a_masked_column_in_both_rows_of_the_envelope() -> None:
 
 
 def test_options_that_are_not_here_are_named() -> None:
-    """As a connector of Debezium may have them."""
+    """The options are those that a Debezium connector may have."""
     with pytest.raises(ConfigError, match=r"drop\.fields\.header\.name: unknown option"):
         Chain.from_route([{"type": "io.debezium.transforms.ExtractNewRecordState", "drop.fields.header.name": "x"}])
 

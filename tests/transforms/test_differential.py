@@ -134,7 +134,7 @@ TEXTS = st.lists(st.text("abAB1é. \n\r\u2028-", max_size=6), min_size=1, max_si
 @settings(PATIENT, max_examples=EXAMPLES)
 @given(PATTERNS, TEXTS)
 def test_patterns_match_what_javas_match(kafka: KafkaHost, pattern: str, texts: list[str]) -> None:
-    """What matches as a whole, what is found first, and the groups of that are those of java.util.regex."""
+    """Whole matches, first finds and their groups equal those of java.util.regex."""
     theirs = kafka.match(pattern, texts)
     try:
         compiled = JavaRegex.of(pattern)

@@ -17,7 +17,7 @@ def test_headers_under_a_predicate_go_to_the_right_records() -> None:
 
 
 def test_a_null_needs_an_optional_schema_in_a_header() -> None:
-    """What was never stored cannot become a header."""
+    """A null that was never stored cannot become a header."""
     records = [Record("t", {"a": "x", "n": n}, value_schema=STRUCT) for n in (1, None)]
 
     outcomes = chain("HeaderFrom$Value", fields="n", headers="h", operation="copy").apply(records)

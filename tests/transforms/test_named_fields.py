@@ -118,7 +118,7 @@ def test_the_schema_is_that_which_the_chain_has_made_by_then() -> None:
 
 
 def test_a_stage_under_a_predicate_leaves_both() -> None:
-    """What may be there is no mistake."""
+    """A field that may exist is not a mistake."""
     renamed = {"type": "ReplaceField$Value", "renames": "card:kard", "predicate": {"type": "RecordIsTombstone"}}
 
     assert problems(renamed, metadata={"a": "value.card", "b": "value.kard"}) == {}

@@ -50,7 +50,7 @@ def test_a_stage_says_its_schema() -> None:
 
 
 def test_under_a_predicate_both_are_possible() -> None:
-    """What a stage makes and what it leaves alone, and what later stages make of either."""
+    """Both the changed and the unchanged schema are possible, and so are their results in later stages."""
     schema = after({"type": "ExtractField$Value", "field": "carrier", **SOMETIMES})
     both = after(
         {"type": "ExtractField$Value", "field": "carrier", **SOMETIMES}, {"type": "HoistField$Value", "field": "in"}

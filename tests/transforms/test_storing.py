@@ -23,7 +23,7 @@ def block(column: list[Any], field: Field, *, checked: bool = True) -> Block:
 
 
 def test_nulls_are_read_as_defaults() -> None:
-    """Where the option says so."""
+    """Nulls are replaced if the option is set."""
     values = block([1, None], OPTIONAL)
 
     assert read(values, OPTIONAL) == [1, 7]
@@ -31,7 +31,7 @@ def test_nulls_are_read_as_defaults() -> None:
 
 
 def test_a_column_without_nulls_is_not_copied() -> None:
-    """What has nothing to replace is handed on."""
+    """A column without nulls is returned as it is."""
     column = [1, 2]
 
     assert column is read(block(column, OPTIONAL), OPTIONAL)
@@ -69,7 +69,7 @@ def test_a_null_in_a_required_field_is_told_by_its_place() -> None:
     ],
 )
 def test_unchecked_values_must_fit_their_schema(schema: Schema, value: Any) -> None:
-    """As ``ConnectSchema.validateValue`` has it; what a codec has checked is not looked at again."""
+    """The rules are those of ``ConnectSchema.validateValue``; values checked by a codec are not checked again."""
     errors: Errors = {}
     store(Field("a", schema), [value], errors, checked=False)
     checked: Errors = {}
@@ -130,7 +130,7 @@ def test_a_memo_computes_what_repeats_once() -> None:
 
 
 def test_a_memo_stays_small_and_gives_up() -> None:
-    """Where nothing comes again, it is right all the same."""
+    """The results are also correct if no value repeats."""
     memo = Memo(lambda value: value + 1)
     for start in range(0, 120_000, 10_000):
         column = list(range(start, start + 10_000))

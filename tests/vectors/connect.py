@@ -47,7 +47,7 @@ def run(path: Path) -> list[Outcome]:
 
 
 def outcome(vector: dict[str, Any]) -> Outcome:
-    """What became of one vector."""
+    """Return the outcome of one vector."""
     problem = _problem(vector)
     return Outcome(vector["name"], "python", "failed" if problem else "passed", problem or "")
 
@@ -74,7 +74,7 @@ def is_kafkas(vector: dict[str, Any]) -> bool:
 
 
 def _problem(vector: dict[str, Any]) -> str | None:
-    """What is wrong, None if nothing."""
+    """Return the problem of a vector, None if there is none."""
     expect = vector["expect"]
     try:
         with patch.object(registry, "_plugins", lambda: {"$throwing": Throwing}):

@@ -1,4 +1,4 @@
-"""What became of one vector in one implementation, and a file of vectors gone through in both."""
+"""Outcome of one vector in one implementation, and comparison of a file of vectors in both."""
 
 from __future__ import annotations
 

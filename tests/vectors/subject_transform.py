@@ -121,7 +121,7 @@ def spark_outcomes(vectors: dict[str, Any], spark: Any) -> Iterator[Outcome]:
 def apply_all(
     spark: Any, transforms: list[SubjectTransform], subjects: list[str]
 ) -> dict[tuple[SubjectTransform, str], str | None]:
-    """What each transform makes of each subject in Spark; None where it gives null."""
+    """Return the result of each transform for each subject in Spark; None for null."""
     from pyspark.sql import functions as F
 
     from turnout.spark.subjects import transform_subject

@@ -69,7 +69,7 @@ def test_a_route_without_dead_letters_says_how_to_have_them(bench: Bench, consol
 
 
 def test_a_redrive_is_tried_before_it_is_done(shown: TestClient) -> None:
-    """What would become of the letters of a group; nothing is delivered by it."""
+    """The page shows the outcome of a group's letters; nothing is delivered."""
     form = {"stage": "TRANSFORMATION", "reason": "amount: Value (much) was out of range for requested data type"}
     answer = shown.post("/fragments/dead-letters/orders/redrive", json={**form, "dry_run": True})
     api = shown.post("/v1/routes/orders/dead-letters/redrive", json={"stage": "TRANSFORMATION"}).json()

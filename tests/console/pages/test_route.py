@@ -193,7 +193,7 @@ def test_a_text_is_checked_before_it_is_saved(bench: Bench, console: TestClient)
 
 
 def test_the_beginning_of_a_new_checkpoint_is_told(shown: TestClient, server: RouteServer) -> None:
-    """Where its source's start says, and how much is there from it on."""
+    """It shows the start of its source, and the number of messages from there."""
     text = server.routes.entry("archive").file.text.replace("stream: ORDERS", "stream: DEAD, start: latest")
     form = {"text": text, "digest": ""}
 
@@ -208,7 +208,7 @@ def test_the_beginning_of_a_new_checkpoint_is_told(shown: TestClient, server: Ro
 
 
 def test_what_a_state_does_not_allow_cannot_be_pressed(shown: TestClient) -> None:
-    """And says why: neither a running, a paused nor an unusable route allows everything."""
+    """The reason is shown: neither a running, a paused nor an unusable route allows everything."""
 
     def refused(name: str) -> dict[str, str]:
         html = shown.get(f"/routes/{name}").text

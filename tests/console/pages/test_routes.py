@@ -95,7 +95,7 @@ def test_a_thousand_routes_are_paged_and_searched(bench: Bench, console: TestCli
 
 
 def test_names_are_text_and_never_markup(bench: Bench, console: TestClient) -> None:
-    """What a file, a search or a failure says cannot become part of the page."""
+    """Texts of a file, a search or a failure cannot become markup."""
     bench.write("a", route_text("a", more="x: <script>alert(1)</script>"))
     bench.routes.look()
 

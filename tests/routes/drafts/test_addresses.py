@@ -19,7 +19,7 @@ from turnout.routes.drafts import sink_of, source_of
     ],
 )
 def test_addresses_that_are_none(address, expected) -> None:
-    """What was found, what was expected, and no password."""
+    """The error has the value found and the value expected, and no password."""
     with pytest.raises(ConfigError, match=expected) as raised:
         source_of(address)
 

@@ -55,7 +55,7 @@ def left(draft: Draft) -> dict[str, str]:
 
 
 def meaning(chain: Chain) -> list[Any]:
-    """What a chain does, whatever its predicates are called."""
+    """Return the effect of a chain, independent of its predicates' names."""
     guards = [[(guard.predicate, guard.negate) for guard in stage.guards] for stage in chain.stages]
     return [
         (stage.name, stage.transform, guard, stage.negate) for stage, guard in zip(chain.stages, guards, strict=True)
@@ -243,7 +243,7 @@ def test_a_registry_is_a_block_without_secrets(tmp_path) -> None:
     ],
 )
 def test_classes_with_a_next_step(tmp_path, name, value, step) -> None:
-    """What turnout is not is named with what does it."""
+    """Unsupported classes are listed with the replacement."""
     draft = draft_of_connector(connector(tmp_path, {**SINK, name: value}))
 
     assert step in next(item.why for item in draft.left if item.name == name)

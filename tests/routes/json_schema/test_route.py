@@ -56,7 +56,7 @@ def _documented() -> Iterator[Any]:
 
 @pytest.mark.parametrize("text", list(_documented()))
 def test_documented_routes_are_valid(text) -> None:
-    """What ``check`` takes, the schema takes."""
+    """The schema accepts every route that ``check`` accepts."""
     assert list(ROUTES.iter_errors(yaml.safe_load(text))) == []
 
 
@@ -119,7 +119,7 @@ def test_what_check_takes_is_valid(document) -> None:
     ],
 )
 def test_what_is_refused(document, place) -> None:
-    """What check finds by names, kinds and words, an editor finds while it is written."""
+    """Mistakes that check finds by names, types and enumerations are found by an editor too."""
     with pytest.raises(RouteError):
         Route.parse(yaml.safe_dump(document), {})
 

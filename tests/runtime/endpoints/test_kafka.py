@@ -67,7 +67,7 @@ def test_checks(broker: KafkaBroker) -> None:  # noqa: F811
 
 
 def test_partitions_of_messages(broker: KafkaBroker, options: KafkaOptions) -> None:  # noqa: F811
-    """As in the record, or by a header; a partition that is not there is refused, and the others are stored."""
+    """The partition is the record's, or set by a header; a missing partition is refused, other messages are stored."""
     with KafkaAdmin(options) as admin:
         for topic in ("by.record", "by.header"):
             admin.create_topic(topic, 3, {})

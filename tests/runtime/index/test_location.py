@@ -1,4 +1,4 @@
-"""Where tasks find the index: the driver's folder, or a copy of its files on another host."""
+"""Location of the index for tasks: the driver's folder, or a copy of its files on another host."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def add(store: Shaky) -> None:
 
 
 def test_the_newest_revision_can_be_opened(revisions: Revisions, store: Shaky) -> None:
-    """And so can the one before it."""
+    """The previous revision can be opened too."""
     first = revisions.newest()
     add(store)
     second = revisions.newest()

@@ -1,4 +1,4 @@
-"""What tests of open splits share."""
+"""Shared helpers for tests of open splits."""
 
 from __future__ import annotations
 

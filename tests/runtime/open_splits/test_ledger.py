@@ -14,7 +14,7 @@ from turnout.runtime.open_splits.progress import OpenProgress
 
 
 def test_a_new_split_begins_where_it_was_planned(tmp_path: Path) -> None:
-    """And the next one behind what was recorded of it, with another number."""
+    """The next one begins after the recorded position, with another number."""
     splits = OpenSplits(tmp_path)
     assert splits.plan(None) == Plan(None, 1, opens=False)
     splits.seconds = 30.0
@@ -106,7 +106,7 @@ def test_a_run_that_stops_opens_nothing(tmp_path: Path) -> None:
 
 
 def test_progress_is_marked_with_the_process(tmp_path: Path) -> None:
-    """Whatever mark the task's own process has."""
+    """The mark is independent of the task's own process."""
     splits = OpenSplits(tmp_path)
     splits.record(splits.begin(1, 1, None), OpenProgress(5, process="task"), final=False)
 

@@ -63,7 +63,7 @@ def test_a_task_reports_and_is_told(splits: OpenSplits, address: str, tmp_path: 
 
 
 def test_the_next_attempt_ends_the_one_before(address: str) -> None:
-    """Also one that only listens: its process may live on somewhere."""
+    """This includes an attempt that only listens, because its process may still be alive."""
     with OpenSession(address) as first, OpenSession(address) as second:
         first.begin(1, 1, 3)
         second.begin(1, 1, 3)
@@ -106,7 +106,7 @@ def test_a_disk_that_is_full(address: str, monkeypatch: pytest.MonkeyPatch) -> N
     ],
 )
 def test_nonsense_ends_the_connection(splits: OpenSplits, address: str, said: bytes) -> None:
-    """And nothing else: others are served, and nothing is recorded."""
+    """Other connections are served, and nothing is recorded."""
     host, port, token = address.split(" ")
     with socket.create_connection((host, int(port)), timeout=30) as other:
         try:

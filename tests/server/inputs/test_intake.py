@@ -213,7 +213,7 @@ def test_frozen_server(bench: Bench, tmp_path: Path) -> None:
 
 
 def test_full_or_wrong_stream(bench: Bench, nats_server: NatsServer) -> None:
-    """What the stream refuses is not confirmed: it is full, or another one takes the subject."""
+    """Messages that the stream refuses are not confirmed: it is full, or another stream has the subject."""
     scene = Scene(bench, nats_server.url)
     scene.make_stream(max_msgs=1, discard="new")
     with scene.serving() as client:

@@ -74,7 +74,7 @@ def test_data(more: dict[str, object], body: bytes) -> None:
 @pytest.mark.parametrize("format_", ["cloudevents-binary", "cloudevents-structured", "cloudevents-batched"])
 @given(body=st.binary(max_size=50) | st.from_type(int).map(lambda n: b'{"n": %d}' % n), subject=st.text(max_size=20))
 def test_what_we_send_is_taken(format_: BodyFormat, body: bytes, subject: str) -> None:
-    """What the dispatcher sends arrives as the message that it was, in each mode of CloudEvents."""
+    """Messages sent by the dispatcher are received unchanged, in each mode of CloudEvents."""
     if not subject.isprintable() or not subject:
         subject = "plain"
     settings = DeliverySettings(format=format_)

@@ -50,7 +50,7 @@ def test_github_vector() -> None:
 
 
 def test_standard_library_and_ours() -> None:
-    """What the reference library and our dispatcher sign is accepted, with HMAC and with Ed25519."""
+    """Signatures of the reference library and of the dispatcher are accepted, with HMAC and with Ed25519."""
     moment = datetime.now(UTC)
     seconds = int(moment.timestamp())
     by_library = Webhook(WHSEC).sign("msg_1", moment, "body")
@@ -164,7 +164,7 @@ def test_tolerance(away: float) -> None:
     ],
 )
 def test_refused(kind: str, headers: dict[str, Any]) -> None:
-    """What proves nothing is refused with a sentence that shows no secret and no expected signature."""
+    """An invalid proof is refused with a message that shows no secret and no expected signature."""
     request = signed(b'{"test": 2432232314}', **headers)
     problem = problem_of(kind, [WHSEC], request)
 
@@ -186,7 +186,7 @@ def test_refused(kind: str, headers: dict[str, Any]) -> None:
     ],
 )
 def test_bad_secrets(kind: str, secret: str) -> None:
-    """What can be no secret of its kind is refused, and not shown."""
+    """An invalid secret of its kind is refused, and not shown."""
     with pytest.raises(ValueError, match="expected") as raised:
         check_secret(kind, secret)
 

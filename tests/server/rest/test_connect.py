@@ -71,7 +71,7 @@ def test_pause_resume_restart_as_connect_does(bench: Bench, client: TestClient) 
 
 
 def test_the_task_is_asked_for_by_its_number(bench: Bench, client: TestClient) -> None:
-    """As operators' scripts do that restart the tasks which have failed: task 0 is the route, and there is no other."""
+    """Operators' scripts restart failed tasks: task 0 is the route, and there is no other."""
     bench.start("a")
 
     assert client.get("/connectors/a/tasks/0/status").json() == {"id": 0, "state": "RUNNING", "worker_id": "turnout"}

@@ -72,7 +72,7 @@ def test_nobody_confirms_what_he_has_not_seen(bench: Bench, client: TestClient, 
 
 
 def test_to_confirm_needs_the_right_and_a_page_of_ours(bench: Bench, client: TestClient, waiting: str) -> None:
-    """Who may only read hears 403, and so does the page of another site; a form of a browser is 415."""
+    """A read-only caller gets 403, and so does a page of another site; a browser's form gets 415."""
     body = {"digest": waiting}
     foreign = client.post("/v1/routes/a/confirm", json=body, headers={"Origin": "https://elsewhere.example"})
     form = client.post("/v1/routes/a/confirm", data=body)

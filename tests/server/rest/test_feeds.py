@@ -33,7 +33,7 @@ def test_pages_follow_each_other_by_their_cursors(reads: TestClient) -> None:
 
 
 def test_a_named_reader_begins_behind_what_it_acknowledged(reads: TestClient) -> None:
-    """What is not acknowledged is read again; an older acknowledgement changes nothing."""
+    """Unacknowledged messages are read again; an older acknowledgement changes nothing."""
     page = reads.get("/v1/feeds/turku", params={"reader": "desk", "limit": 2}).json()
     again = reads.get("/v1/feeds/turku", params={"reader": "desk", "limit": 2}).json()
     acknowledged = reads.post("/v1/feeds/turku", json={"reader": "desk", "cursor": page["cursor"]})

@@ -26,7 +26,7 @@ def test_what_nobody_foresaw_is_told_without_its_insides(
 
 @pytest.mark.parametrize("parts", [{"headers": {"X-Long": "x" * 17_000}}, {"params": {"q": "x" * 17_000}}])
 def test_path_and_headers_have_a_limit(client: TestClient, parts: dict[str, Any]) -> None:
-    """Also where they arrive in one piece, which the parser takes at any length."""
+    """The limit also applies if they arrive in one packet, which the parser accepts at any length."""
     refused = client.get("/v1/routes", **parts)
 
     assert refused.status_code == 400

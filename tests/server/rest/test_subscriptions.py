@@ -83,7 +83,7 @@ def test_a_condition_is_read_for_whoever_writes_one(client: TestClient) -> None:
 
 
 def test_a_server_without_a_store_says_so(bench: Bench) -> None:
-    """And what to set."""
+    """The error names the setting."""
     from dataclasses import replace
 
     bench.parts = replace(bench.parts, subscriptions=None)
@@ -181,7 +181,7 @@ def test_destinations_and_condition_are_given_once(client: TestClient, wrong: di
 
 
 def test_numbers_of_a_message_are_seen_as_on_a_route(client: TestClient) -> None:
-    """As their texts, null as absent; objects are no metadata."""
+    """They are read as their texts, null as absent; objects are not metadata."""
     for name, condition in {"n": "total>100", "t": "paid:true", "x": "paid:true AND NOT gone:away"}.items():
         form = {"id": name, "destinations": ["d"], "condition_text": condition}
         assert client.post("/v1/subscriptions", json=form).status_code == 201

@@ -83,7 +83,7 @@ def store(file: Path, *conditions: str) -> str:
 
 
 def test_one_record_in_ten_thousand(spark: SparkSession, nats_server: NatsServer, stream: str, text: str) -> None:
-    """What a new predicate does to it alone is found with exact counts and sequences, and nothing is published."""
+    """The effect of a new predicate is found with exact counts and sequences, and nothing is published."""
     new = text.replace("{type: HasHeaderKey, name: Old}", f'{{type: TopicNameMatches, pattern: "{stream}[.]rare"}}')
 
     result = ts.diff(Route.parse(text, {}), Route.parse(new, {}), spark)

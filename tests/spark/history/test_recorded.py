@@ -86,7 +86,7 @@ def test_what_is_no_place(place: Any) -> None:
 
 
 def test_the_same_records() -> None:
-    """How a source is read may differ, what it holds may not; passwords and options are not shown."""
+    """The reading of a source may differ, its contents may not; passwords and options are not shown."""
     same_source(nats(user="ann", password="x"), nats(start=17, partitions=2, tlsCa="ca.pem"))
     same_source(nats(stream="S, T"), nats(stream=["S", "T"]))
     with pytest.raises(ConfigError, match=r"source.stream: is 'S' in the old version and 'T' in the new"):

@@ -1,4 +1,4 @@
-"""What subscriptions did in a range of records: counted in Spark's tasks as it is in one process."""
+"""Matches of subscriptions in a range of records: Spark's tasks count the same as one process."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def test_what_only_a_new_jvm_can_have_is_a_mistake(application: Application) -> 
 
 
 def test_each_route_has_its_properties_to_itself(application: Application, spark: SparkSession, tmp_path: Path) -> None:
-    """What one sets the others, and the application, do not have; both run."""
+    """Properties of one route do not apply to the others or the application; both routes run."""
     (tmp_path / "in.json").write_text('{"topic": "a", "value": "x"}\n' * 3)
     text = ROUTE.format(path=tmp_path / "in.json", spark="spark.sql.shuffle.partitions: 7")
     before = spark.conf.get("spark.sql.shuffle.partitions")

@@ -1,4 +1,4 @@
-"""What a person reads when a run ends that should not have."""
+"""Messages of a run that failed."""
 
 from __future__ import annotations
 

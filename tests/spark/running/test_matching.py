@@ -1,4 +1,4 @@
-"""What a run knows of its subscriptions before the first micro-batch."""
+"""Subscriptions of a run before the first micro-batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How often a source is asked that has nothing to give."""
+"""Polling interval of sources without new records."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _route(source: str, more: str = "") -> Route:
     ],
 )
 def test_a_source_that_cannot_wait_is_asked_ten_times_a_second(source: str, more: str, delay: str | None) -> None:
-    """And not a hundred times; one that waits at its server, and one that is to be quick, as ever."""
+    """A source that waits at its server, and one with low latency, are polled as before."""
     assert asking_less(_route(source, more)).get(DELAY) == delay
 
 
@@ -67,7 +67,7 @@ def test_each_open_split_has_a_slot(master: str, texts: list[str], slots: str) -
 
 
 def test_a_machine_with_few_cores_has_slots_enough(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As many as cores, where these suffice."""
+    """There are as many slots as cores if these suffice."""
     monkeypatch.setattr("turnout.spark.session.latency._cores", lambda: 2)
     routes = [Route.parse(LOW, {})] * 2
 

@@ -59,7 +59,7 @@ def _values(frame: DataFrame, columns: list[Column]) -> list[list[Any]]:
 
 
 def _texts(frame: DataFrame, columns: list[Column]) -> list[list[str | None]]:
-    """As `_values`, with the bytes that are not UTF-8 as surrogate escapes."""
+    """Return `_values` with the bytes that are not UTF-8 as surrogate escapes."""
     rows = _values(frame, [column.cast("binary") for column in columns])
     return [[None if value is None else decode(bytes(value)) for value in row] for row in rows]
 
@@ -99,7 +99,7 @@ def _small_plans(spark: SparkSession) -> Iterator[None]:
 def test_every_vector_gives_the_same_in_spark(
     spark: SparkSession, module: Any, file: str, most_terms: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What the server does with each vector, the columns do too, as expressions and in Python workers."""
+    """The columns return the server's result for each vector, as expressions and in Python workers."""
     monkeypatch.setattr("turnout.spark.subjects.mapper._MOST_TERMS", most_terms)
     with _small_plans(spark):
         outcomes = list(module.spark_outcomes(json.loads((VECTORS / file).read_text(encoding="utf-8")), spark))

@@ -31,7 +31,7 @@ def test_what_workers_need_can_be_imported() -> None:
 
 
 def test_no_thread_is_lost_by_a_fork() -> None:
-    """But the one of Arrow's allocator, which starts again by itself; nothing imports pandas; all is frozen."""
+    """Only the thread of Arrow's allocator is lost, and restarts itself; pandas is not imported; all is frozen."""
     environment = {"OPENBLAS_NUM_THREADS": "1", "PATH": "/usr/bin:/bin", "PYTHONWARNINGS": "ignore"}
     completed = subprocess.run(
         [sys.executable, "-c", LOOK], capture_output=True, text=True, check=True, env=environment, cwd="/"

@@ -45,7 +45,7 @@ def test_workers_import_what_is_installed(tmp_path: Path) -> None:
 
 
 def test_it_is_made_once(cache: Path) -> None:
-    """And found again."""
+    """The second call finds it."""
     first = worker_python()
 
     assert worker_python() == first

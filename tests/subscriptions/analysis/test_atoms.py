@@ -23,7 +23,7 @@ def test_literals_are_the_leaf(leaf, some) -> None:
 
 @given(leaves, leaves, st.lists(values, max_size=20))
 def test_relations_have_no_counterexample(one, other, some) -> None:
-    """Where one atom is said to decide another, it does so for every value."""
+    """If one atom is said to decide another, it does so for every value."""
     for known, _ in literals_of(one) or ():
         for asked, _ in literals_of(replace(other, key=one.key)) or ():
             truth = relation(known, asked)

@@ -27,7 +27,7 @@ from turnout.subscriptions.analysis import form_of
     ],
 )
 def test_contradictions(text) -> None:
-    """What can never be true is known to be so."""
+    """Conditions that can never be true are recognized."""
     assert form_of(parse(text)).always is False
 
 
@@ -48,5 +48,5 @@ def test_contradictions(text) -> None:
     ],
 )
 def test_equivalents(one, other) -> None:
-    """What says the same in other words has the same digest."""
+    """Equivalent conditions have the same digest."""
     assert form_of(parse(one)).digest == form_of(parse(other)).digest

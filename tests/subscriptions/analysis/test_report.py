@@ -1,4 +1,4 @@
-"""What is planted among subscriptions is found, and nothing else is claimed."""
+"""Planted defects among subscriptions are found, and no others are reported."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_no_claim_has_a_counterexample(some, seen) -> None:
 
 
 def test_a_crowded_anchor_is_named(monkeypatch) -> None:
-    """Where too many share an anchor, these are not compared, and the report says so."""
+    """If too many share an anchor, these are not compared, which the report states."""
     monkeypatch.setattr(candidates, "MOST_UNDER_ANCHOR", 10)
     crowd = [subscription(f"{number}", f"n>{number}") for number in range(20)]
 

@@ -382,7 +382,7 @@ def test_other_version(tmp_path, store, monkeypatch):
 
 
 def test_damaged_manifest_or_bitmap(store, index_folder):
-    """What says which files belong together, and what is gone, is checked too."""
+    """The manifest and the bitmap are verified too."""
     created, _ = store.create_many([wanting("a"), wanting("b")])
     index_folder.refresh()
     store.delete(created)
@@ -399,7 +399,7 @@ def test_damaged_manifest_or_bitmap(store, index_folder):
 
 
 def test_a_whole_revision_outlives_its_writer(tmp_path, store):
-    """What is kept and whole is there for the next writer, as it was."""
+    """A complete stored revision is available to the next writer, unchanged."""
     store.create(wanting("a", id_="first"))
     with IndexFolder(tmp_path / "index", store, keep=2) as writer:
         before = writer.revision
@@ -434,7 +434,7 @@ def cut(data, at):
 
 
 def zeros(data, at):
-    """As a file is that has its length and not yet its last blocks."""
+    """Write zeros, as in a file that has its length but not yet its last blocks."""
     return data[:at] + bytes(len(data[at:]))
 
 

@@ -47,7 +47,7 @@ def low_bounds():
 
 @given(_conditions, _messages, st.lists(messages, max_size=4))
 def test_is_the_interpreter(stored_conditions, given_messages, sample):
-    """Whatever the conditions, messages and sample, exactly those pairs match, each once, sorted by row."""
+    """For any conditions, messages and sample exactly these pairs match, each once, sorted by row."""
     subscriptions = subscriptions_of(stored_conditions)
     index = Index.of(subscriptions, sample=sample)
     matches = index.match(columns_of(given_messages), len(given_messages))

@@ -24,7 +24,7 @@ def test_a_manifest_is_read_back(tmp_path: Path) -> None:
     ("text", "problem"), [("{", "damaged"), ('{"format": 999}', "of format 999"), ("[]", "of format None")]
 )
 def test_a_manifest_that_cannot_be_used(tmp_path: Path, text: str, problem: str) -> None:
-    """Nor one that is not there."""
+    """A missing manifest cannot be used either."""
     manifest_path(tmp_path, 1).write_text(text)
 
     with pytest.raises(IndexFileError, match=problem):

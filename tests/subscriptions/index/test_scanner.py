@@ -165,7 +165,7 @@ def test_nothing_is_left_to_verify():
 
 
 def test_beginnings_alone_are_not_searched():
-    """Where a key has no texts to be contained, beginnings are looked up by their hashes."""
+    """If a key has no texts to be contained, prefixes are looked up by their hashes."""
     matcher = Matcher(subscriptions_of([kiwi("k", f"{n:03}*") for n in range(20)]))
     ((anchor, _),) = matcher.stats(1).hottest
 

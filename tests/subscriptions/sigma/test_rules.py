@@ -101,7 +101,7 @@ def test_what_is_left(detection: str, left: str) -> None:
 
 
 def test_several_conditions_are_alternatives() -> None:
-    """As in older rules."""
+    """Older rules use this form."""
     (rule,) = rules("detection: {a: {x: 1}, b: {y: 2}, condition: [a, b]}")
 
     assert isinstance(rule, SigmaRule)
@@ -109,7 +109,7 @@ def test_several_conditions_are_alternatives() -> None:
 
 
 def test_a_store_refuses_a_rule_of_negations() -> None:
-    """What a store refuses is a reason to leave the rule; its source is a proposition beside the negations."""
+    """The store's refusal is the reason for leaving out the rule; its log source adds a leaf that is not negated."""
     (rule,) = rules("logsource: {product: linux}\ndetection: {a: {x: 1}, condition: not a}")
     assert isinstance(rule, SigmaRule)
 

@@ -343,7 +343,7 @@ def test_a_writer_that_was_too_slow(url, store, monkeypatch):
 
 
 def test_forgets_old_deletions(url, store, monkeypatch):
-    """Who was away for more deletions than are remembered starts again from everything."""
+    """A reader that missed more deletions than are kept reloads everything."""
     monkeypatch.setattr(mongo, "_HISTORY", 3)
     monkeypatch.setattr(mongo, "_PRUNE_EVERY", 1)
     store.create(subscription(id="stays"))
@@ -405,7 +405,7 @@ def test_bad_urls(url):
 
 
 def test_deep_conditions_are_refused(store):
-    """What a document cannot hold is refused before it is sent."""
+    """A condition that a document cannot hold is refused before it is sent."""
     condition: Condition = kiwi("k", "v")
     for number in range(60):
         condition = all_of(condition, kiwi("k", f"v{number}"))
@@ -423,7 +423,7 @@ def test_twice_in_one_bulk(store):
 
 
 def test_every_error_of_the_driver_is_translated():
-    """Whatever the driver raises is an error of ours."""
+    """Every exception of the driver becomes an error of turnout's."""
 
     def below(kind):
         yield kind

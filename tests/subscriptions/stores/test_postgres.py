@@ -186,7 +186,7 @@ def test_keys_and_patterns_of_any_length_and_letter(store):
 
 
 def test_forgets_old_deletions(store, monkeypatch):
-    """Who was away for more deletions than are remembered starts again from everything."""
+    """A reader that missed more deletions than are kept reloads everything."""
     monkeypatch.setattr(module, "_HISTORY", 3)
     monkeypatch.setattr(module, "_PRUNE_EVERY", 1)
     store.create(subscription(id="stays"))

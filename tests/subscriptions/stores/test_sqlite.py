@@ -47,7 +47,7 @@ def path(tmp_path):
 
 
 def test_stays_in_the_file(path):
-    """What one process has stored the next one reads, with its revision."""
+    """Subscriptions stored by one process are read by the next, with their revision."""
     with opened(path) as store:
         store.create(subscription(id="x"))
         store.delete(store.create(subscription()))
@@ -222,7 +222,7 @@ def test_twice_in_one_bulk(path):
 
 
 def test_forgets_old_deletions(path, monkeypatch):
-    """Who was away for more deletions than are remembered starts again from everything."""
+    """A reader that missed more deletions than are kept reloads everything."""
     monkeypatch.setattr(sqlite, "_HISTORY", 3)
     monkeypatch.setattr(sqlite, "_PRUNE_EVERY", 1)
     with opened(path) as store:

@@ -107,7 +107,7 @@ def test_elements_are_brought_under_their_common_schema(text: str, element: str,
 
 
 def test_elements_without_a_common_schema_tell_their_width() -> None:
-    """As there is no schema that does."""
+    """No common schema exists for them."""
     literal = parse_literal('[1, "x", 0.5]')
 
     assert Literal(Schema("array"), [Int8(1), "x", Float32(0.5)]) == literal

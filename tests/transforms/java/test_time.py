@@ -20,7 +20,7 @@ JAVA: dict[str, Any] = json.loads(Path(__file__).with_name("java_times.json").re
     "pattern", ["yyyy-MM-dd HH:mm:ss", "yyyy-MM-dd'T'HH:mm:ss.SSSX", "yyyyMMdd", "yyyy/MM/dd HH", "dd MM yyyy"]
 )
 def test_quick_ways_give_what_the_slow_ones_give(pattern: str) -> None:
-    """What is printed in a usual year is read as the same time again, to the precision of the pattern."""
+    """A time formatted in a usual year is parsed as the same time, to the precision of the pattern."""
     unit = time_unit(pattern)
     for millis in range(-12_212_553_600_000, 253_402_300_799_999, 3_456_789_012_345):
         text = time_printer(pattern)(millis)
@@ -52,7 +52,7 @@ ZONES: dict[str, Any] = json.loads(Path(__file__).with_name("java_zones.json").r
 
 
 def _east(wall: str, name: str, pattern: str) -> int | None:
-    """How many minutes a named zone is east of UTC when its clocks show a time, as the text is read."""
+    """Return the offset in minutes of a named zone at the given local time, as the parser reads it."""
     zoneless, millis = time_parser(pattern.rstrip(" zZ"))(wall), time_parser(pattern)(f"{wall} {name}")
     assert zoneless is not None
     return None if millis is None else (zoneless - millis) // 60_000

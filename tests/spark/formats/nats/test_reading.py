@@ -117,7 +117,7 @@ def read(reader: NatsStreamReader, start: Any, end: Any, way: ReadStrategy | Non
 
 
 def batches_of(reader: NatsStreamReader, part: InputPartition) -> list[Any]:
-    """What the stage behind the source reads of a part."""
+    """Return the batches that the stage after the source reads of a part."""
     return [batch for row in reader.read(part) for split in readers_of(row) for batch in split.batches()]  # type: ignore[attr-defined]
 
 
@@ -209,7 +209,7 @@ def test_other_subjects_of_the_stream_are_not_counted(
 def test_counts_while_messages_arrive(
     stream: str, publish: Publish, connection: Connection, nats_server: NatsServer
 ) -> None:
-    """What arrives while a range is counted is not in it, on chosen subjects too."""
+    """Messages that arrive while a range is counted are not counted, also with chosen subjects."""
     publish(300)
     ended = threading.Event()
 
@@ -261,7 +261,7 @@ def test_several_filters_in_order(
 def test_what_is_lost_is_told(
     make: Make, stream: str, publish: Publish, store: Store, way: ReadStrategy | None
 ) -> None:
-    """What is removed from the stream's beginning behind the planning stops the read, whichever way it takes."""
+    """Messages removed from the stream's beginning after planning stop the read, in every strategy."""
     publish(3000)
     want(store, f"topic:{stream}.x.a")
     want(store, f"topic:{stream}.x.c")

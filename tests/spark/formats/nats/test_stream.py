@@ -72,7 +72,7 @@ def read(reader: NatsStreamReader | NatsReader, parts: Any) -> list[list[tuple[i
 
 
 def test_each_subject_partition_is_one_task(fill: Fill, make: Make) -> None:
-    """And its number is the record's partition, so that the order of a key survives."""
+    """Its number is the record's partition, which keeps the order of a key."""
     stream = fill(30)
     reader = make(stream, partitionSubject=f"{stream}.*.{{partition}}", subjectPartitions="3")
     start = reader.initialOffset()
