@@ -42,7 +42,7 @@ class Block:
 
     @property
     def told(self) -> list[str]:
-        """What the page says that the block prints: the comment behind each print."""
+        """Return the output that the page states: the comment after each print."""
         return [match[1] for match in map(_TOLD.search, self.text.splitlines()) if match]
 
     def run(self, names: dict[str, Any], edit: Callable[[str], str] = lambda text: text) -> list[str]:
@@ -73,7 +73,7 @@ class Block:
 
     @property
     def commands(self) -> list[tuple[str, str]]:
-        """What is typed in a terminal session, and what is said to be printed."""
+        """Return the commands of a terminal session, with the stated output."""
         parts = [part.partition("\n") for part in re.split(r"^\$ ", self.text, flags=re.MULTILINE) if part]
         return [(command, output) for command, _, output in parts]
 

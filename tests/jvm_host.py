@@ -60,7 +60,7 @@ class JvmHost(ABC):
         self._jvm.stdout.close()
 
     def _ask(self, request: Mapping[str, Any]) -> Any:
-        """What the program answers."""
+        """Return the program's answer."""
         assert self._jvm.stdin is not None
         assert self._jvm.stdout is not None
         self._jvm.stdin.write(json.dumps(request).encode() + b"\n")

@@ -1,4 +1,4 @@
-"""What a run counts, as outcomes of records."""
+"""Counts of a run as outcomes of records."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["outcomes_of"]
 
 
 def outcomes_of(counts: Counts) -> Counter[str]:
-    """How many records ended how, by the names that `turnout explain` has for it; those that were not discarded."""
+    """Return the number of records by outcome, by the names of `turnout explain`, without discarded ones."""
     return +Counter(
         delivered=counts.delivered,
         filtered=counts.filtered,

@@ -9,7 +9,7 @@ from turnout.gc_tools import paused_gc
 
 
 def test_the_collector_is_paused_in_the_block_alone() -> None:
-    """Also where the block raises; a collector that was off before stays off."""
+    """This includes a block that raises; a collector that was off before stays off."""
     assert gc.isenabled()
     enabled = []
     with suppress(KeyError), paused_gc():

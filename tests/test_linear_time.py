@@ -109,7 +109,7 @@ def grows_too_fast(work: Callable[[Any], object], text_of: Callable[[int], Any])
 
 
 def applied(found: Found, method: str) -> Callable[[Any], object]:
-    """What the sources do with the pattern; all matches where they go through the text."""
+    """Apply the pattern as the sources do; all matches if they iterate over the text."""
     if method == "finditer":
         return lambda text: [None for _ in found.pattern.finditer(text)]
     return getattr(found.pattern, method)
@@ -251,7 +251,7 @@ TEXTS: Final[dict[str, tuple[Callable[[Any], object], Callable[[int], Any]]]] = 
 
 
 def wire_frames(pieces: Sequence[bytes]) -> int:
-    """What the blocking client does with the bytes that arrive: the number of its frames and other lines."""
+    """Feed bytes to the blocking client's parser; return the number of its frames and other lines."""
     memory, filled, found = bytearray(sum(map(len, pieces)) + 8), 0, 0
     for piece in pieces:
         memory[filled : filled + len(piece)] = piece
@@ -265,7 +265,7 @@ def wire_frames(pieces: Sequence[bytes]) -> int:
 
 
 class Client:
-    """What a parser of frames needs of its client."""
+    """Client with the attributes that a parser of frames needs."""
 
     max_payload = 1 << 20
 
@@ -277,7 +277,7 @@ class Client:
 
 
 def parsed_frames(pieces: Sequence[bytes]) -> int:
-    """What the asynchronous client does with them: the number of messages."""
+    """Feed bytes to the asynchronous client's parser; return the number of messages."""
     client = Client()
 
     async def feed() -> None:
@@ -290,7 +290,7 @@ def parsed_frames(pieces: Sequence[bytes]) -> int:
 
 
 def stream(size: int, count: int) -> bytes:
-    """So many messages of the size, with headers."""
+    """Return this many messages of the size, with headers."""
     return b"".join(b"HMSG a.b 1 12 %d\r\nNATS/1.0\r\n\r\n%s\r\n" % (12 + size, b"x" * size) for _ in range(count))
 
 
@@ -312,7 +312,7 @@ WIRE: Final[dict[str, Callable[[int], bytes]]] = {
 def test_frames_are_read_in_linear_time(
     reader: Callable[[Sequence[bytes]], int], piece: int, text_of: Callable[[int], bytes]
 ) -> None:
-    """Whatever is in the bytes, and however small the pieces are in which they arrive."""
+    """This holds for any bytes, and for pieces of any size."""
 
     def pieces(size: int) -> list[bytes]:
         text = text_of(size)
@@ -383,7 +383,7 @@ def test_low_bits_of_a_long_decimal() -> None:
     ids=["argument", "weight"],
 )
 def test_numbers_of_thousands_of_digits_are_mistakes(work: Callable[[str], object]) -> None:
-    """What Python refuses to make a number of is refused as other wrong numbers are."""
+    """Numbers that Python refuses to convert are refused like other wrong numbers."""
     with pytest.raises(SubjectError):
         work("9" * 5000)
 

@@ -64,7 +64,7 @@ def test_all_is_what_there_is(package: str) -> None:
 
 
 def test_the_public_names() -> None:
-    """What other people's code relies on is there."""
+    """The names on which other code relies exist."""
     names = "MappingTable Matcher Route SubjectTransform Subscription diff explain matches open_store parse replay test"
     assert set(turnout.__all__) >= set(names.split())
     assert turnout.Matcher([turnout.Subscription(["d"], turnout.parse("a:1"), id="x")]).match({"a": 1}).ids == ["x"]
@@ -87,7 +87,7 @@ def test_what_needs_spark_says_so_in_one_sentence(line: str) -> None:
 
 
 def test_the_tests_of_a_route_file_run_from_python(tmp_path: Path) -> None:
-    """As with the command: a report with each result."""
+    """The report has each result, as that of the command."""
     text = (
         'name: a\nsource: {format: nats, servers: "nats://a", stream: S}\nsink: {format: nats, servers: "nats://a"}\n'
         "mappings: {in.a: out.a}\ntests:\n  cases:\n"
@@ -142,7 +142,7 @@ def test_examples_in_docstrings_run(name: str) -> None:
 
 @pytest.mark.parametrize("package", ["turnout.subjects", "turnout.conditions", "turnout.codecs", "turnout.transforms"])
 def test_public_functions_show_an_example(package: str) -> None:
-    """What a function of these packages gives is shown, and the example runs."""
+    """The docstring has an example with the result, and the example runs."""
     module = importlib.import_module(package)
     functions = [name for name in module.__all__ if inspect.isfunction(getattr(module, name))]
 

@@ -70,7 +70,7 @@ def end(process: subprocess.Popen, how: signal.Signals) -> None:
 
 
 def test_a_killed_owners_folders_are_swept_away(temporary):
-    """What a process that was killed leaves is gone when the next one makes a folder, and not before."""
+    """Folders of a killed process are removed when the next process creates a folder, and not before."""
     process, folders = owner()
     with scratch_folder("run"):
         assert all(folder.is_dir() for folder in folders)
@@ -119,7 +119,7 @@ def test_a_folder_that_several_processes_hold(temporary):
 
 
 def test_modes(temporary):
-    """What is made is for its owner only; what is there keeps its mode."""
+    """New folders and files are readable by their owner only; existing ones keep their mode."""
     with scratch_folder("run") as folder:
         assert mode(folder) == "0o700"
         assert [mode(file) for file in folder.iterdir()] == ["0o600"]

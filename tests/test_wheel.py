@@ -139,7 +139,7 @@ def test_the_bundled_route_passes_its_tests(turnout, installed, tmp_path) -> Non
 
 
 def test_the_fallback_is_one_version() -> None:
-    """What a checkout that was never built says is what a build without tags says."""
+    """A checkout that was never built has the version of a build without tags."""
     text = (ROOT / "src" / "turnout" / "_version.py").read_text(encoding="utf-8")
 
     assert f'"{PROJECT["tool"]["setuptools_scm"]["fallback_version"]}"' in text

@@ -96,7 +96,7 @@ def test_a_place_that_is_none(turnout, store, tmp_path) -> None:
 
 
 def test_spark_without_records(turnout, store) -> None:
-    """What there is nothing to do for is refused, and no JVM started."""
+    """A request without records is refused, and no JVM is started."""
     code, _, err = turnout("subscriptions", "analyze", "--spark")
 
     assert code == 2

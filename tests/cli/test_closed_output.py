@@ -58,7 +58,7 @@ def test_a_stream_that_is_followed(nats_server: NatsServer, cut: Cut, form: list
 
 @pytest.mark.parametrize("arguments", [["--help"], ["schema", "route"], ["map", "--help"]])
 def test_commands_that_print_once(cut: Cut, arguments: list[str]) -> None:
-    """What is printed by any command, also only when it ends, and is not read is no failure of the work."""
+    """Output that is not read is no failure of a command, also if it is written only at the end."""
     assert cut(*arguments) == (141, "")
 
 

@@ -37,7 +37,7 @@ def files(page: str) -> dict[str, str]:
 
 
 def commands(page: str) -> list[tuple[str, str]]:
-    """What is typed, and what is said to be printed."""
+    """Return the commands of a session, with the stated output."""
     return [command for block in blocks(page, "console") for command in block.commands]
 
 

@@ -93,7 +93,7 @@ def test_a_route_with_both_is_checked_and_explained(turnout: Any, tmp_path: Path
 
 
 def test_the_engine_reads_and_writes_by_both() -> None:
-    """What is no object cannot be copied: a tombstone's dead letter is one."""
+    """A value that is not an object cannot be copied: a tombstone becomes a dead letter."""
     route = Route.parse(ROUTE)
     records = [SampleRecord.of({"topic": "a", "value": value}, route=route) for value in ({"carrier": "AA"}, None)]
 

@@ -18,7 +18,7 @@ def in_order(page: str) -> list[Block]:
 
 
 def sessions(text: str) -> list[tuple[str, str]]:
-    """What is typed, and what is said to be printed."""
+    """Return the commands of a session, with the stated output."""
     parts = [part.partition("\n") for part in f"\n{text}".split("\n$ ")[1:]]
     return [(command, output.rstrip("\n")) for command, _, output in parts]
 

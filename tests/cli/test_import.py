@@ -183,7 +183,7 @@ def test_rules_of_sigma_for_programs(turnout, rules) -> None:
 
 
 def test_rules_of_sigma_in_a_store(turnout, rules) -> None:
-    """What is written can be imported; without a rule the work has failed, without a file it was a wrong request."""
+    """The output can be imported; without a rule the exit code is 1, without a file 2."""
     assert turnout("import", "sigma", "rules", "--output", "rules.jsonl")[0] == 0
     assert turnout("subscriptions", "import", "rules.jsonl", "--store", "sqlite:///s.db")[0] == 0
     _, out, _ = turnout("subscriptions", "match", "Image=/bin/SH", "--store", "sqlite:///s.db")

@@ -63,7 +63,7 @@ def test_a_route_of_a_stream(turnout, tmp_path, nats_server) -> None:
 
 
 def test_the_route_does_not_publish_to_what_it_reads(turnout, tmp_path, nats_server) -> None:
-    """Where no stream is named to publish to, a subject is chosen that the source does not have."""
+    """If no target stream is named, a subject outside of the source is chosen."""
     stream = published(nats_server, ["*.*"], [])
 
     turnout("new", "--from", f"{nats_server.url}/{stream}", "--to", nats_server.url, "--yes")
@@ -146,7 +146,7 @@ def test_files_that_are_there_stay(turnout, tmp_path) -> None:
 
 
 def test_columns_can_be_read_again() -> None:
-    """What is inferred is DDL, whatever the names and however values differ."""
+    """The inferred schema is valid DDL, for any names and values."""
     objects: list[dict[str, object]] = [
         {"a b": 1, "select": [1, 2.5], "deep": {"x": {}, "y": [None]}, "mixed": 1, "`": [[True]]},
         {"mixed": "one", "deep": {"z": 1 << 70}, "none": None},

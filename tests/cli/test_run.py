@@ -1,4 +1,4 @@
-"""What ``turnout run`` makes of its options before Spark is started."""
+"""Handling of ``turnout run``'s options before Spark is started."""
 
 from __future__ import annotations
 

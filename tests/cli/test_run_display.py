@@ -1,4 +1,4 @@
-"""What a run shows of itself, on a terminal and in plain lines."""
+"""Display of a run, on a terminal and in plain lines."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def progress(batch: int, read: int, seconds: float) -> Progress:
 
 
 def shown(*, terminal: bool, lag: Lag | None = None) -> str:
-    """What is written about two steps and three micro-batches."""
+    """Return the output for two steps and three micro-batches."""
     out = io.StringIO()
     screen = Console(file=out, force_terminal=terminal, width=100, highlight=False)
     with run_display(screen, "flights", lambda: lag) as display:
@@ -57,7 +57,7 @@ def test_a_terminal() -> None:
 
 
 def test_an_unknown_lag_is_not_shown() -> None:
-    """As for a source that says nothing of its end."""
+    """For example of a source that does not report its end."""
     assert "lag" not in shown(terminal=False)
 
 

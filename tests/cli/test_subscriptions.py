@@ -90,7 +90,7 @@ def test_wrong_requests(turnout, arguments, words):
 
 
 def test_unknown_id(turnout):
-    """What is not there ends with 1."""
+    """An unknown id ends with 1."""
     created(turnout, "--has", "k=v", "--to", "d")
 
     for command in ("read", "delete", "explain"):

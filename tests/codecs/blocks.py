@@ -1,4 +1,4 @@
-"""What the tests of codecs share: texts in, values and errors out."""
+"""Shared helpers for tests of codecs: texts in, values and errors out."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ def test_values_of_several_schemas_become_several_blocks() -> None:
 
 
 def test_a_schema_is_read_once_for_equal_texts() -> None:
-    """Also where texts of several schemas alternate, and over batches."""
+    """This includes alternating texts of several schemas, and several batches."""
     of = codec(format="connect-json")
     small, large = {"type": "int8"}, {"type": "int64"}
     for _ in range(3):
@@ -118,7 +118,7 @@ def test_what_is_no_envelope_is_an_error(text: str | bytes) -> None:
 
 
 def test_what_stands_behind_a_payload_is_seen() -> None:
-    """Also where the text begins like the one before it, of which only the payload is read."""
+    """This includes a text that begins like the previous one, of which only the payload is read."""
     schema = {"type": "int8", "optional": False}
     head = json.dumps({"schema": schema, "payload": 1}).removesuffix("1}")
     texts = [f"{head}1}}", f"{head}2}}", f'{head}3,"payload":4}}', f'{head}5,"x":6}}', f"{head}7}} ", f"{head}8}}}}"]
@@ -209,7 +209,7 @@ def test_without_schemas_payloads_stand_alone() -> None:
 
 
 def test_numbers_that_are_none_are_texts() -> None:
-    """As Jackson writes them; and single precision has its own shortest digits."""
+    """They are written as by Jackson; single precision has its own shortest digits."""
     schema = Schema("struct", fields=(Field("d", Schema("float64")), Field("f", Schema("float32"))))
     value = {"d": float("inf"), "f": 0.10000000149011612}
 

@@ -80,7 +80,7 @@ def test_what_is_not_understood_is_named(name: str, value: str, about: str) -> N
 
 
 def test_a_plain_converter_has_no_settings() -> None:
-    """But StringConverter its encoding."""
+    """Only StringConverter has one, its encoding."""
     converters = converters_of({
         "key.converter": "org.apache.kafka.connect.storage.StringConverter", "key.converter.encoding": "latin1",
         "value.converter": "org.apache.kafka.connect.converters.LongConverter", "value.converter.x": "1",

@@ -187,7 +187,7 @@ def exactly(texts: Sequence[Any]) -> list[Any]:
 
 @pytest.mark.parametrize("payload", BEYOND.values(), ids=BEYOND)
 def test_what_breaks_its_schema_is_refused(kafka: ConverterHost, payload: Any) -> None:
-    """Where JsonConverter makes do with another number; this is known and meant."""
+    """JsonConverter writes another number in these cases; the difference is deliberate."""
     of = codec(format="connect-json")
     text = enveloped(SCHEMA, payload)
 

@@ -14,7 +14,7 @@ DECIMAL = {"type": "bytes", "name": "org.apache.kafka.connect.data.Decimal", "ve
 
 @pytest.mark.parametrize("name", sorted({*FORMATS} - {"avro", "jsonSchema", "protobuf"}))
 def test_each_format_has_a_codec_of_its_name(name: str) -> None:
-    """And the class of its kind, as error headers name it. The others need a schema: their own tests have it."""
+    """It also has the class name for error headers. Formats that need a schema have their own tests."""
     codec = codec_of(Format.from_config({"format": name}))
 
     assert (name, registry.BUILTIN[name].class_name) == (codec.format, codec.class_name)

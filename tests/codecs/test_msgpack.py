@@ -45,7 +45,7 @@ def test_what_others_write_is_read_and_written_again(values: list[Any]) -> None:
 
 @given(st.binary(max_size=40))
 def test_any_bytes_are_a_value_or_an_error(text: bytes) -> None:
-    """What msgspec refuses is refused, but for timestamps and strings, which it checks in other ways."""
+    """Inputs that msgspec refuses are refused, except timestamps and strings, which it checks differently."""
     of = codec(format="msgpack")
     (value,) = decoded(of, text)
     try:
@@ -147,7 +147,7 @@ def test_what_has_no_form_is_an_error(msgpack: Any) -> None:
 
 
 def test_nil_is_a_tombstone(msgpack: Any) -> None:
-    """As the JSON null; a tombstone stays one."""
+    """It is treated like the JSON null; a tombstone remains one."""
     blocks, _ = blocks_of(msgpack, b"\xc0", None)
 
     assert {block.kind for block in blocks} == {"null"}
@@ -155,14 +155,14 @@ def test_nil_is_a_tombstone(msgpack: Any) -> None:
 
 
 def test_objects_of_one_shape_are_one_block(msgpack: Any) -> None:
-    """So that transforms work by column."""
+    """Transforms can then work by column."""
     blocks, _ = blocks_of(msgpack, *(peer.encode({"n": n, "city": "Oulu"}) for n in range(300)))
 
     assert [(list(block.columns), len(block)) for block in blocks] == [(["n", "city"], 300)]
 
 
 def test_tests_write_values_as_json() -> None:
-    """As they do for formats of numbers."""
+    """They do so as for formats of numbers."""
     notation = notation_of(Format("msgpack"))
 
     assert (notation.encode({"n": 1}), notation.decode(b"\x81\xa1n\x01")) == (b"\x81\xa1n\x01", {"n": 1})

@@ -55,14 +55,14 @@ def test_a_boolean_is_the_byte_0_or_1() -> None:
 
 
 def test_strings_replace_what_is_no_utf_8() -> None:
-    """As Java does: one mark for half of a surrogate pair."""
+    """Like Java, with one mark for half of a surrogate pair."""
     texts = ["ü".encode(), b"a\xffb", b"\xed\xa0\x80", b""]
 
     assert decoded(codec(format="string"), *texts) == ["ü", "a\ufffdb", "\ufffd", ""]
 
 
 def test_a_string_is_written_of_anything() -> None:
-    """As Java prints it: fields that are null are left out of a struct, and not of a map."""
+    """The text is Java's: null fields are left out of a struct, but not of a map."""
     of = codec(format="string")
     at = Schema("int64", True, name=TIMESTAMP)
     schema = Schema("struct", fields=(Field("a", Schema("int8", True)), Field("b", Schema("array", values=at))))
@@ -89,7 +89,7 @@ def test_a_number_is_written_of_its_own_type_only() -> None:
 
 
 def test_bytes_are_written_of_bytes_only() -> None:
-    """Whatever else there is, is refused."""
+    """All other values are refused."""
     assert encoded(codec(format="bytes"), None, bytearray(b"x"), "x") == [b"x", ERROR]
     with pytest.raises(RecordError):
         encoded(codec(format="bytes"), Schema("string"), "x")

@@ -26,7 +26,7 @@ RICH = (
 
 
 def one(type_: str, *values: str) -> list[Any]:
-    """What a field of this type is for each JSON text; the word ``error`` where it is refused."""
+    """Return the value of a field of this type for each JSON text; the word ``error`` if it is refused."""
     decoded_values = decoded(codec(format="json", schema=f"a {type_}"), *[f'{{"a":{value}}}' for value in values])
     return [value if value == ERROR else value["a"] for value in decoded_values]
 
@@ -85,7 +85,7 @@ def test_a_string_takes_anything() -> None:
 
 
 def test_numbers_that_are_none_are_read() -> None:
-    """As texts and as many programs write them, but not in the middle of a text."""
+    """They are read as texts and as many programs write them, but not in the middle of a text."""
     names = ["NaN", "Infinity", "-Infinity"]
     quoted = [f'"{name}"' for name in [*names, "+INF", "-INF", "+Infinity"]]
 
@@ -109,7 +109,7 @@ def test_decimals_are_numbers_or_texts_rounded_to_their_scale() -> None:
 
 
 def test_timestamps_are_iso_8601_or_seconds() -> None:
-    """What is left out is the least; without a zone they are in UTC."""
+    """Missing parts are the minimum; without a zone they are in UTC."""
     whole = ms("2013-01-01T10:00:00Z")
     same = ["2013-01-01T10:00:00", "2013-01-01 10:00", "2013-1-1T10", "2013-01-01T12:00:00+02:00", "2013-01-01T8:0:0-2",
             "2013-01-01T10:00:00.000999Z", "2013-01-01T10:00:00 UTC", " 2013-01-01T10:00:00Z "]  # fmt: skip
@@ -142,7 +142,7 @@ def test_dates_are_what_a_text_begins_with() -> None:
 
 
 def test_years_may_have_more_digits_or_a_sign() -> None:
-    """And are written so that they can be read again."""
+    """They are written so that they can be read again."""
     typed = codec(format="json", schema="at TIMESTAMP, day DATE")
     text = b'{"at":"+12013-01-01T00:00:00.000Z","day":"-0044-03-15"}'
 
@@ -229,7 +229,7 @@ MESSY = st.sampled_from([
 @pytest.mark.heavy
 @given(st.dictionaries(st.sampled_from(list(FIELDS)), MESSY, max_size=4))
 def test_the_slow_reading_agrees_with_the_strict_one(texts: dict[str, str]) -> None:
-    """Where both accept a value they give the same."""
+    """If both accept a value, the results are equal."""
     text = f"{{{','.join(f'{json.dumps(name)}: {value} ' for name, value in texts.items())}}}"
     declared = parse_ddl(RICH)
     reader = Reader.declared(declared)

@@ -64,13 +64,13 @@ def test_integers_beyond_64_bits_have_no_width() -> None:
 
 
 def test_a_number_beyond_a_double_is_an_infinity() -> None:
-    """As Java reads it."""
+    """The result is the same as in Java."""
     assert [{"a": float("inf")}, [float("-inf")]] == decoded(JSON, '{"a":1e400}', "[-1e400]")
 
 
 @given(st.lists(ANY, min_size=1, max_size=20))
 def test_what_is_read_is_what_python_reads(values: list[Any]) -> None:
-    """And it is written so that Python reads the same."""
+    """It is written so that Python reads the same value."""
     texts = [json.dumps(value) for value in values]
 
     assert values == decoded(JSON, *texts) == rewritten(JSON, *texts)

@@ -50,7 +50,7 @@ def test_a_package_may_offer_a_format(offer: Callable[..., None]) -> None:
 
 
 def test_a_package_may_refuse_its_settings(offer: Callable[..., None]) -> None:
-    """Whatever it raises is a mistake of the route."""
+    """Any exception becomes a mistake of the route."""
     offer("thrift", "THRIFT")
 
     with pytest.raises(ConfigError, match="format: thrift refuses its settings: no schema registry there"):
@@ -72,7 +72,7 @@ def function(given: Any) -> Codec:
 
 
 def test_a_function_still_gives_a_codec(offer: Callable[..., None]) -> None:
-    """As packages for turnout 0.1 have it: of the settings as they are."""
+    """Packages for turnout 0.1 use this form: a function of the settings."""
     offer("thrift", "function")
 
     with pytest.warns(DeprecationWarning, match="offer a CodecKind"):

@@ -33,7 +33,7 @@ def test_everything_that_connect_can_hold_is_written() -> None:
 
 
 def test_names_of_any_kind_are_written() -> None:
-    """Also those with quotes and control characters, and those that are no texts."""
+    """This includes names with quotes and control characters, and names that are not texts."""
     value = {'q"\\\n': 1, "class": 2, "": 3, "ü": 4, 5: 6}
 
     texts = encoded(JSON, None, *[value] * 20)

@@ -57,7 +57,7 @@ async def post(client: Client, target: Target, body: bytes = b"x", **limits: Any
 
 
 def answered(*parts: bytes, requests: int = 1, **limits: Any) -> list[Response]:
-    """What the client makes of an endpoint that sends these parts after each request, and then closes."""
+    """Return the client's result for an endpoint that sends these parts after each request, and then closes."""
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         for _ in range(requests):
@@ -113,7 +113,7 @@ def test_responses(parts: tuple[bytes, ...], expected: Response) -> None:
     ],
 )
 def test_no_response(parts: tuple[bytes, ...], error: str) -> None:
-    """What is no whole response is a failure without a status."""
+    """An incomplete response is a failure without a status."""
     (response,) = answered(*parts)
 
     assert response.status is None

@@ -50,7 +50,7 @@ def fine(_: Request) -> web.Response:
 
 
 def test_from_a_route_to_an_endpoint(broker: KafkaBroker) -> None:  # noqa: F811
-    """What the engine makes of a record for a URL goes into the topic, and is posted once, signed, under one id."""
+    """The engine's message for a URL is written to the topic, and is posted once, signed, under one id."""
 
     async def work(hooks: KafkaHooks, receiver: Receiver) -> None:
         async with opened_queue(hooks.route):

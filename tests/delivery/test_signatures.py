@@ -52,7 +52,7 @@ def test_asymmetric(with_public_key: bool) -> None:
 
 @pytest.mark.parametrize("secret", ["hidden", "whsec_hidden!", "whsec_aGlkZGVu", "whsk_aGlkZGVu", ""])
 def test_bad_secrets(secret: str) -> None:
-    """What is no secret is refused, and the error does not show it."""
+    """An invalid secret is refused, and the error does not show it."""
     with pytest.raises(ValueError, match="expected") as raised:
         secret_bytes(secret)
 

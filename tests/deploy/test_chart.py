@@ -99,7 +99,7 @@ def of_kind(objects: Objects, kind: str, name: str = "") -> dict[str, Any]:
 
 
 def settings(objects: Objects) -> dict[str, Any]:
-    """What turnout.yaml says."""
+    """Return the settings in turnout.yaml."""
     (text,) = [
         one["data"]["turnout.yaml"] for one in objects if one["kind"] == "ConfigMap" and "turnout.yaml" in one["data"]
     ]

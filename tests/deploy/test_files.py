@@ -193,7 +193,7 @@ def test_the_route_in_a_container(origin, turnout_options) -> None:
 
 
 def test_what_the_containers_mount_is_there() -> None:
-    """But for what one puts there oneself: the folder of routes and the token."""
+    """Only the user's own files are missing: the folder of routes and the token."""
     services = yaml.safe_load(COMPOSE["deploy"])["services"].values()
     mounted = {volume.split(":")[0] for service in services for volume in service["volumes"] if volume[0] == "."}
 

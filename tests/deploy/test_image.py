@@ -68,7 +68,7 @@ def in_image(image, tmp_path, monkeypatch) -> Callable[..., subprocess.Popen[str
 
 
 def printed_by(process: subprocess.Popen[str]) -> str:
-    """What a process that ends has said; it has to have done its work."""
+    """Return the output of a process that must end with success."""
     text, _ = process.communicate(timeout=300)
     assert process.returncode == 0, text
     return text

@@ -117,7 +117,7 @@ def query(address: str, expression: str) -> list[dict[str, Any]]:
 
 
 def scrapes(address: str) -> int:
-    """How many samples there are of the build's information."""
+    """Return the number of samples of the build's information."""
     try:
         counted = query(address, "count_over_time(turnout_build_info[1m])")
     except OSError:

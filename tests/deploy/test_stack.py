@@ -200,7 +200,7 @@ def test_who_has_no_token_is_sent_away(stack: Stack) -> None:
 
 
 def test_records_are_routed_and_counted(stack: Stack) -> None:
-    """What is published arrives in the other stream, and Prometheus has the count through its own configuration."""
+    """Published records arrive in the other stream, and Prometheus scrapes the count with its own configuration."""
     with Publisher(stack.connection) as publisher:
         for number in range(100):
             publisher.publish(f"orders.{number}", b"{}", ())

@@ -120,7 +120,7 @@ def test_whatever_looks_like_one(value: dict[str, Any]) -> None:
 
 
 def test_masked() -> None:
-    """What the route masks is in no row of the change either."""
+    """Fields that the route masks are in no row of the change."""
     engine = program(SINK, text=ROUTE)
     rows = {"before": {"card": "4929"}, "after": {"card": "4930"}}
     explanation = explained(engine, topic="a", value={**rows, "source": POSTGRES, "op": "u"})

@@ -247,7 +247,7 @@ def test_what_is_passed_on_obeys_the_same_rules() -> None:
 
 
 def test_a_record_that_fails_is_one_dead_letter() -> None:
-    """What cannot be written at all has no deliveries to tell of."""
+    """A record that cannot be written has no deliveries."""
     index = Index.of([to("out.a", "a b", id="s")])
     records = batch([{"value": OULU, "headers": [("bad name", "x")]}])
 
@@ -316,7 +316,7 @@ def test_refused_messages_without_a_dead_letter_topic() -> None:
 
 
 def test_a_refusal_that_stops_the_run() -> None:
-    """Where nothing is tolerated, and where a dead letter is refused: it has nowhere else to go."""
+    """If nothing is tolerated, or a dead letter is refused, the run stops."""
     index = Index.of([to("out.a", id="s")])
     strict = program(SINK, WANTED).run(batch([{"value": OULU}]), index)
     tolerant = program(SINK, DEAD, WANTED).run(batch([{"value": OULU}, {"value": b"{"}]), index)

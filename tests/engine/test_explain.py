@@ -89,7 +89,7 @@ def test_a_dead_letter_comes_with_its_headers() -> None:
 
 
 def test_the_mapping_with_its_share_and_draw() -> None:
-    """What was chosen, how often it is, and the number that chose it; a lost record likewise."""
+    """The chosen destination, its share, and the draw that chose it; a lost record likewise."""
     engine = program()
     explanation = {offset: explained(engine, topic="half.x", offset=offset, value={}).mapped for offset in range(1, 21)}
     plain = explained(engine, topic="in.a.b", value={}).mapped

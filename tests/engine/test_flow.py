@@ -1,4 +1,4 @@
-"""How records went through a route, stage by stage."""
+"""Counts of records by stage of a route."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_what_nobody_wants_fails_where_that_makes_a_dead_letter() -> None:
 
 
 def test_a_refused_record_failed_at_the_sink() -> None:
-    """What a server refuses is counted there, and in the dead letters, as soon as it is known."""
+    """Records that a server refuses are counted there, and in the dead letters, when the refusal is known."""
     result = program(SINK, DEAD, WANTED, text=_CHAIN).run(batch([record()]), towns("Oulu"))
 
     flow = (result.counts + result.refused({0: "no stream takes it"}).counts).flow
@@ -112,7 +112,7 @@ def test_a_refused_record_failed_at_the_sink() -> None:
 def test_stages_add_up_to_the_outcomes(
     records: list[dict[str, Any]], subscribed_towns: set[str], policy: str, has_topic: bool, refuse: bool
 ) -> None:
-    """What failed anywhere is what is set aside; what is lost on the way, filters, weights and matching dropped."""
+    """Failures of all stages equal the dead letters; the losses equal filters, weights and unmatched records."""
     if policy == "deadLetter" and not has_topic:
         policy = "drop"
     engine = program(SINK, DEAD if has_topic else _TOLERANT, WANTED, f"unmatched: {policy}\n", text=_CHAIN)

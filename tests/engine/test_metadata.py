@@ -1,4 +1,4 @@
-"""What a subscription's condition sees of a record is what a predicate's condition sees of it."""
+"""Metadata of a record are the same for conditions of subscriptions and of predicates."""
 
 from __future__ import annotations
 

@@ -22,6 +22,6 @@ def test_few_and_many_records_have_the_same_origins(count: int) -> None:
 
 
 def test_suffixes_of_different_parts_differ() -> None:
-    """Also where the parts joined are the same text, and between a delivery and its dead letter."""
+    """This holds even if the joined parts are the same text, and between a delivery and its dead letter."""
     assert len({suffix("ab", "c"), suffix("a", "bc"), suffix("abc"), dead_suffix("ab", "c"), dead_suffix("ab")}) == 5
     assert suffix("ab", "c") == suffix("ab", "c")

@@ -20,7 +20,7 @@ def test_rejected_records_go_to_dead_letters_where_there_are_any() -> None:
 
 
 def test_labels_are_words() -> None:
-    """As counts spell them; explain says dropped where tap says filtered."""
+    """Labels follow the names of counts; explain says dropped where tap says filtered."""
     assert [outcome.label for outcome in Outcome][:3] == ["delivered", "filtered", "lost_by_weight"]
     assert (StageResult.FILTERED.value, StageResult.FILTERED.explained) == ("filtered", "dropped")
     assert StageResult.FAILED.explained == "failed"

@@ -86,7 +86,7 @@ def test_tolerance_none_stops_with_place_and_reason() -> None:
 
 
 def test_weights_may_lose_records() -> None:
-    """As many as the draw of each record's place says, the same ones whenever it is done again."""
+    """The draw of each record decides, identically in every repetition."""
     records = [{"topic": "half.x", "value": OULU} for _ in range(1000)]
 
     first = program().run(batch(records)).counts

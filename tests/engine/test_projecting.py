@@ -123,7 +123,7 @@ def test_errors_are_undeliverable_messages(lineage: bool) -> None:
 
 
 def test_what_is_too_much_is_an_error() -> None:
-    """As of any expression: what it may look at is bounded before it is evaluated."""
+    """The limits of any expression apply: its inputs are bounded before it is evaluated."""
     loops = "value.many.all(a, value.many.all(b, value.many.all(c, a + b + c > 0)))"
     record = SampleRecord.of({"topic": "t", "value": {"city": "Oulu", "many": list(range(2_000))}})
     result = Program.of(Route.parse(TEXT)).run(record_batch([record]), Index.of([_one(loops)]))

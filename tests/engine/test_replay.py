@@ -1,4 +1,4 @@
-"""What a replay changes in a program."""
+"""Changes that a replay makes to a program."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_records_that_do_not_meet_the_condition() -> None:
 
 @pytest.mark.parametrize("weight", [0, 50, 100])
 def test_a_condition_beside_what_weights_lose(weight) -> None:
-    """What the weights lose is lost by them and not by the condition: every record ends in one way."""
+    """Records lost by weight are counted as such and not as unmatched: every record has one outcome."""
     text = f"{ROUTE}{SINK}{WANTED}".replace('"half.x", weight: 50%', f'"half.x", weight: {weight}%')
     route = Route.parse(text, {})
     some = batch([{"topic": "half.x", "value": {"n": n, "city": "Oulu"}} for n in range(50)])

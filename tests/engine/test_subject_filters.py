@@ -1,4 +1,4 @@
-"""What a replay need not read."""
+"""Subjects that a replay can skip."""
 
 from __future__ import annotations
 

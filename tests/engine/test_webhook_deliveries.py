@@ -58,7 +58,7 @@ def test_one_delivery_each(sinks: str, block: str, sink: int) -> None:
     ],
 )
 def test_refused(destination: str, block: str, reason: str) -> None:
-    """What is no webhook is a dead letter, and so is a destination that would pass for another one's delivery."""
+    """An invalid webhook is a dead letter, and so is a destination that imitates another one's delivery."""
     result = program(STORE, TOLERANT, ONE, block).run(batch([RECORD]), Index.of([to(destination)]))
     ((topic, _, _, headers),) = sent(result.messages)
 

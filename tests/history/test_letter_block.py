@@ -77,7 +77,7 @@ def offset_of(letter: DeadLetter) -> int:
 
 
 def told(letter: DeadLetter) -> tuple[Any, ...]:
-    """What is believed of a letter."""
+    """Return the parts of a letter that are accepted as the route's."""
     return (replace(letter.record, timestamp=None), letter.tries, letter.done, letter.stage, letter.reason,
             letter.subscription, letter.destination, letter.verified, letter.whole)  # fmt: skip
 

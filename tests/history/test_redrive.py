@@ -19,7 +19,7 @@ from turnout.routes import Route
 from turnout.subscriptions import Subscription
 
 LENIENT = ("n:int32", "n:string")
-"""What is changed in the route so that a text is no failure."""
+"""Change of the route that makes it accept a text."""
 
 
 def test_letters_are_read_and_grouped(scene) -> None:

@@ -24,7 +24,7 @@ _FROZEN_SECONDS = 5.0
 _POISONED_AT_ONCE = 3
 _UP_SECONDS = 120.0
 _STEPS_SECONDS = (120.0, 3600.0, 6 * 3600.0)
-"""How far the clock is set forwards or back from where the machine's stands."""
+"""Offsets by which the clock is set forwards or back from the machine's."""
 
 
 @dataclass
@@ -206,7 +206,7 @@ FAULTS: dict[str, Callable[[Scene], bool]] = {
     "poison subscription": _poison,
     "asked to stop": _asked,
 }
-"""What can happen; each says whether there was anything for it to happen to. A fault is a line here."""
+"""Faults, one per line; each returns whether it had a target."""
 
 
 @contextlib.contextmanager

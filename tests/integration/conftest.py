@@ -1,4 +1,4 @@
-"""What the tests of whole routes share."""
+"""Shared fixtures for tests of whole routes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tests of whole routes share: a server's streams, a route file over them, and the books afterwards."""
+"""Shared helpers for tests of whole routes: a server's streams, a route file over them, and counts afterwards."""
 
 from __future__ import annotations
 

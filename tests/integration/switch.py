@@ -79,7 +79,7 @@ class Switch:
         return [self.process, *self._family()]
 
     def signal_group(self, number: int) -> None:
-        """As a terminal or a supervisor does."""
+        """Signal the process group, as a terminal or a supervisor does."""
         assert self._process is not None
         os.killpg(self._process.pid, number)
 
@@ -98,7 +98,7 @@ class Switch:
         self._process.wait(30)
 
     def said(self) -> str:
-        """What it has printed since its last start."""
+        """Return the output since the last start."""
         with self.log.open("rb") as log:
             log.seek(self._began_at)
             return log.read().decode(errors="replace")

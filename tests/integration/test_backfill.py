@@ -81,7 +81,7 @@ class Scene:
             self.stop.set()
 
     def got(self, id_: str) -> Counter[int]:
-        """How often each record came to a subscription."""
+        """Return how often each record was delivered to a subscription."""
         return Counter(json.loads(row["value"])["n"] for row in self.streams.delivered() if row["rest"] == id_)
 
     def late(self, id_: str) -> int:
@@ -143,7 +143,7 @@ def test_a_starting_point_before_any_record_comes(scene: Scene) -> None:
 
 
 def test_a_kept_pause(scene: Scene) -> None:
-    """What passes meanwhile comes when the pause ends, and not when it was not to be kept."""
+    """Records published meanwhile are delivered when the pause ends, unless it does not keep them."""
     for name in ("kept", "given up", "lost"):
         scene.create(name.replace(" ", "-"))
     scene.publish(10)

@@ -28,7 +28,7 @@ from turnout.subscriptions import open_store
 _SUBSCRIPTIONS = 1000
 _PER_SECOND = 300
 _QUIET_SECONDS = 240.0
-"""How long the last of it may take once nothing disturbs any more."""
+"""Time limit for the remaining records after the last fault."""
 
 ROUTE = """
 name: chaos

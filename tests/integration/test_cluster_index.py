@@ -68,7 +68,7 @@ class Setting:
     work: Path
 
     def command(self, *, count: int, batch: int) -> list[str]:
-        """What submits the job, with everything that it needs in place."""
+        """Return the command that submits the job, with all files in place."""
         archive = shutil.make_archive(str(self.work / "turnout"), "zip", SOURCE, "turnout")
         (self.work / "job.py").write_text(JOB, encoding="utf-8")
         store = f"sqlite:///{self.work / 'subscriptions.db'}"
@@ -94,7 +94,7 @@ class Setting:
 
 
 def result_of(printed: str) -> dict[str, Any]:
-    """What the job says at its end."""
+    """Return the job's final output."""
     done = next(line for line in printed.splitlines() if line.startswith("DONE "))
     return json.loads(done.split(" ", 1)[1])
 

@@ -90,7 +90,7 @@ def stored(connection: Connection) -> int:
 
 
 def _first_error(log: str) -> str:
-    """Where the first error of a log stands, and what follows."""
+    """Return the first error of a log, and the lines after it."""
     at = max(0, min((place for word in ("Error", "Exception") if (place := log.find(word)) >= 0), default=0) - 500)
     return log[at : at + 4000]
 

@@ -47,7 +47,7 @@ def connect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def test_batch_and_stream_over_connect(connect: str, tmp_path: Path) -> None:
-    """Where the server has turnout, a client reads, streams and writes by the format's name alone."""
+    """If the server has turnout, a client reads, streams and writes by the format's name alone."""
     count = 20_000
     with NatsServer() as server, Connection.open(server.url) as connection:
         for name in ("IN", "OUT", "MORE"):

@@ -114,7 +114,7 @@ def test_one_bad_delivery_of_each_kind(spark: SparkSession, streams: Streams, tm
 
 
 def test_a_refused_delivery_stops_a_strict_run(spark: SparkSession, streams: Streams, tmp_path: Path) -> None:
-    """Also where only the server knows; the error names subscription, destination and record."""
+    """This includes refusals by the server; the error names subscription, destination and record."""
     store = store_of(tmp_path, streams, [streams.out("good"), f"nowhere-{streams.name}.x"])
     streams.publish([("one", b"first", [])])
     names = {"url": streams.url, "source": streams.source, "name": streams.name}

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.heavy
 
 DRAWN = 1000
-"""So many records of the year at random; those that are cut off come besides."""
+"""Number of random records of the year; truncated records are added."""
 
 
 def publish_drawn(demo: Demo) -> None:

@@ -84,7 +84,7 @@ def make_route(streams: Streams, folder: Path, more: str = "trigger: {availableN
 
 
 def delivered(streams: Streams, *rests: str) -> list[tuple[Any, ...]]:
-    """What the destinations got: topic, id, value, headers."""
+    """Return the deliveries to the destinations: topic, id, value, headers."""
     return sorted(
         (row["topic"], row["key"].decode(), row["value"], _headers(row["headers"].items()))
         for row in streams.delivered()

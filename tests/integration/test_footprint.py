@@ -1,4 +1,4 @@
-"""What a route leaves for others to see on its machine: listening sockets, files and their modes."""
+"""Traces of a route that others on its machine can see: listening sockets, files and their modes."""
 
 from __future__ import annotations
 

@@ -66,13 +66,13 @@ def fill_nats(url: str, count: int) -> None:
 
 
 def done(switch: Switch) -> int:
-    """How many records are committed in the checkpoint."""
+    """Return the number of records committed in the checkpoint."""
     position = committed(switch.checkpoint).next
     return sum(sum(at.values()) if isinstance(at, dict) else int(str(at)) for at in position.values())
 
 
 def delivered(options: KafkaOptions) -> Counter[int]:
-    """What a consumer with read_committed finds."""
+    """Return the messages that a consumer with read_committed reads."""
     books: Counter[int] = Counter()
     with KafkaAdmin(options) as admin:
         places = [("out", number) for number in admin.describe(["out"])["out"].partitions]

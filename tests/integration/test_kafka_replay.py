@@ -83,7 +83,7 @@ class Scene:
         return plan_replay(Route.load(self.file), **options)  # type: ignore[arg-type]
 
     def offsets(self) -> int:
-        """How many offsets the topic of the sink has: records, and the ends of transactions."""
+        """Return the number of offsets in the sink's topic: records, and the ends of transactions."""
         with KafkaAdmin(self.options) as admin:
             ends = admin.ends([(f"out.{self.name}", number) for number in range(3)])
         return sum(end.next - end.first for end in ends.values())

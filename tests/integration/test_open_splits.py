@@ -327,7 +327,7 @@ def _is_worker(process: psutil.Process) -> bool:
 
 @pytest.mark.heavy
 def test_spark_starts_a_task_again(streams: Streams, nats_server: NatsServer, tmp_path: Path) -> None:
-    """Where it may, as on a cluster: the run goes on, and its counts are those of one attempt."""
+    """If Spark may repeat tasks, as on a cluster, the run continues, and its counts are those of one attempt."""
     path = write_route(tmp_path, text(streams))
     publish(streams, 0, 300)
     with running(tmp_path, path, "--master", "local[2,4]", "--json-lines") as switch:

@@ -66,7 +66,7 @@ def want(streams: Streams, store: Store, condition: str, to: str) -> None:
 
 
 def books(streams: Streams) -> Counter[tuple[str, int]]:
-    """How often each record was stored for each destination."""
+    """Return how often each record was stored for each destination."""
     return Counter((row["rest"], json.loads(row["value"])["n"]) for row in streams.delivered())
 
 

@@ -77,7 +77,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], None], int]] = {
     "checksums": (spoil_checksums, 0),
     "all of the last": (empty("offsets/2", "commits/2", "metadata", "offsets/.2.crc", ".metadata.crc"), 50),
 }
-"""What a power cut leaves, and how many of the records that were done are then done again."""
+"""Damage files as a power cut does; return the number of finished records that are then repeated."""
 
 
 def test_a_torn_checkpoint(spark: SparkSession, streams: Streams, tmp_path: Path) -> None:
@@ -281,7 +281,7 @@ def test_the_jvm_is_killed(streams: Streams, tmp_path: Path) -> None:
 
 @pytest.mark.heavy
 def test_sigterm_to_all_processes(spark: SparkSession, streams: Streams, tmp_path: Path) -> None:
-    """As a supervisor stops a service: the run ends after its micro-batch, with its counts and 0."""
+    """Stopped like a service by its supervisor, the run ends after its micro-batch, with its counts and 0."""
     publish(streams, 0, 2000)
     route = write_route(tmp_path, text(streams))
     with running(tmp_path, route, "--json") as switch:

@@ -103,7 +103,7 @@ def run_route(route: Route, spark: SparkSession, folder: Path) -> RunResult:
 
 
 def run_command(path: Path, folder: Path) -> list[str]:
-    """What runs the route once in a process of its own, with the checkpoint that `run_route` goes on from."""
+    """Return a command that runs the route once in a separate process, with the checkpoint of `run_route`."""
     return command(
         "run", str(path), "--once", "--json-lines", "--master", "local[2]", "--checkpoint", f"{folder}/checkpoint"
     )
@@ -118,7 +118,7 @@ def new_store(folder: Path, streams: Streams) -> str:
 
 
 def books(streams: Streams) -> Counter[tuple[int, str]]:
-    """What came out, dead letters aside: (number, destination) and how often."""
+    """Return the delivered messages without dead letters: (number, destination) and how often."""
     return Counter((json.loads(row["value"])["n"], row["rest"]) for row in streams.delivered() if row["rest"] != "dead")
 
 
@@ -258,7 +258,7 @@ sink: {{format: nats, servers: "{url}", stream: {sink}}}
 def test_a_new_subscription_takes_effect_without_a_restart(
     spark: SparkSession, streams: Streams, tmp_path: Path
 ) -> None:
-    """What is created while the route runs is matched from the next micro-batch on."""
+    """A subscription created while the route runs is matched from the next micro-batch on."""
     from turnout.spark.running.job import run
 
     url = new_store(tmp_path, streams)

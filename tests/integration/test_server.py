@@ -82,7 +82,7 @@ def test_a_poisoned_file_stops_nothing(served: Served) -> None:
 
 
 def test_a_paused_route_goes_on_where_it_stopped(served: Served) -> None:
-    """What is published during a pause is read after it, once; the other route does not wait."""
+    """Records published during a pause are read after it, once; the other route does not wait."""
     read, other = (served.route(name)["counts"]["read"] for name in ("first", "second"))
     assert served.ask("/v1/routes/first/pause", "POST")[0] == 202
     served.wait_state("first", "paused")

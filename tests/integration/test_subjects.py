@@ -62,7 +62,7 @@ def _stored_as(client: NatsSocket, transform: dict[str, str], subject: str) -> s
 
 
 def _ours(source: str, destination: str, subject: str) -> str:
-    """What a stream stores: the subject itself where the transform does not match."""
+    """Return the subject that a stream stores: the subject itself if the transform does not match."""
     try:
         return SubjectTransform.parse(source, destination).apply(subject)
     except LookupError:

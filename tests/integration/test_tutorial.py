@@ -31,7 +31,7 @@ OTHERS = (
     (re.compile(r"(seconds|records/s) +│ +[\d.,]+ │"), r"\1 │ N │"),
     (re.compile(r"[─┬┼┴]+| +(?=\n|│)|(?<=│) +"), ""),
 )
-"""What is another one each time or on each machine, and how wide a table is for it."""
+"""Parts of the output that differ between runs or machines, and so the width of a table."""
 
 
 def shown(text: str) -> str:
@@ -52,7 +52,7 @@ class Terminal:
         (self.folder / name).write_text(text.replace(ADDRESS, self.address), encoding="utf-8")
 
     def type(self, command: str) -> str:
-        """What a command prints, on both of its outputs."""
+        """Return the output of a command, standard output and standard error."""
         program, *words = shlex.split(command)
         if (program, words[0]) == ("turnout", "run") or program == "python":
             start = [sys.executable, *(["-m", "turnout"] if program == "turnout" else []), *words]

@@ -227,7 +227,7 @@ def _without_revisions(subscriptions: Iterable[Subscription]) -> list[str]:
 
 
 def _state(folder: Path) -> dict[str, Any]:
-    """What the present version reads in a state folder that `STATE` was written to."""
+    """Return the contents that the present version reads from a state folder written to `STATE`."""
     state = State(folder)
     try:
         return {

@@ -29,7 +29,7 @@ _BLOCK = 100
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What is published, and what conditions see of it; None where it is to be a dead letter."""
+    """Published record, with its metadata for conditions; None if it becomes a dead letter."""
 
     subject: str
     payload: bytes
@@ -166,7 +166,7 @@ class Feed:
         self._thread.start()
 
     def finish(self) -> int:
-        """How many there are; no more come."""
+        """Return the number of published records, and publish no more."""
         self._stop.set()
         self._thread.join(120)
         assert not self._thread.is_alive()
@@ -221,7 +221,7 @@ Delivery = tuple[int, str]
 
 
 def expected(wishes: list[Subscription], count: int) -> Counter[Delivery]:
-    """What has to be in OUT of so many records: worked out without Spark, one record at a time."""
+    """Return the expected contents of OUT for this many records, computed without Spark, one record at a time."""
     matcher = Matcher(wishes)
     deliveries: Counter[Delivery] = Counter()
     for n in range(count):
@@ -235,7 +235,7 @@ def expected(wishes: list[Subscription], count: int) -> Counter[Delivery]:
 
 
 def delivered(server: NatsServer) -> tuple[Counter[Delivery], Counter[Delivery]]:
-    """What is in OUT; and, apart, which deliveries of bad subscriptions are dead letters."""
+    """Return the contents of OUT; and, separately, the dead letters of bad subscriptions."""
     deliveries: Counter[Delivery] = Counter()
     refused: Counter[Delivery] = Counter()
     with Connection.open(server.url) as connection:

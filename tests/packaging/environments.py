@@ -22,7 +22,7 @@ ROOT: Final = Path(__file__).parents[2]
 INSTALL_SECONDS: Final = 900
 """The first time some hundred megabytes are fetched; afterwards they are in uv's cache."""
 RUN_SECONDS: Final = 300
-"""How long a command of turnout may take: the longest, a demo, takes some 30 on two idle cores."""
+"""Time limit of a turnout command in seconds; the longest, a demo, takes some 30 on two idle cores."""
 
 _INDEX = """
 [[index]]

@@ -35,7 +35,7 @@ BLOCKS: dict[str, type[BaseModel]] = {
 DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 SCHEMA = Draft202012Validator(route_schema())
 ALSO = {"type", "name", "predicate", "negate"}
-"""What stands beside the options of a stage."""
+"""Keys beside the options of a stage."""
 
 
 def typos(name: str) -> Iterator[str]:

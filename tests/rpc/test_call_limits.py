@@ -1,4 +1,4 @@
-"""How much one call may ask for, and that a large one does not hold up the small ones."""
+"""Limits of one call; a large call does not block small ones."""
 
 from __future__ import annotations
 

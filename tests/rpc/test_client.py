@@ -71,7 +71,7 @@ def test_lists_are_bounded(server):
 
 
 def test_an_older_service_tells_nothing_of_its_past():
-    """Who asks hears that the past is not known, as of a store that keeps none."""
+    """The error is that of a store without history."""
     server = grpc.server(ThreadPoolExecutor(1))
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
@@ -97,7 +97,7 @@ def test_a_moment_has_to_be_named(channel):
 
 
 def test_match_sees_own_changes_at_once(store, client):
-    """What was created or deleted through the server counts for the very next message."""
+    """A subscription created or deleted through the server applies to the next message."""
     message = {"subject": "orders 17", "location": "Oulu"}
     for _ in range(20):
         created = store.create(subscription())
@@ -107,7 +107,7 @@ def test_match_sees_own_changes_at_once(store, client):
 
 
 def test_match_sees_changes_of_others(backing, client):
-    """What another process stores counts soon."""
+    """Changes by another process apply after a short time."""
     backing.create(subscription(id="theirs"))
     deadline = time.monotonic() + 5
     while not client.match({"subject": "orders"}) and time.monotonic() < deadline:
@@ -262,7 +262,7 @@ def test_shutdown_lets_calls_end(backing, settings):
 
 
 def test_shutdown_ends_watching(backing, settings):
-    """Who watches is told that the server goes, and where to go on."""
+    """A watcher is told that the server stops, and from which revision to continue."""
     server = subscriptions_server(backing, settings).start()
     client = MatchingClient(Channel(f"127.0.0.1:{server.port}"))
     backing.create(subscription())

@@ -1,4 +1,4 @@
-"""What a connection of the gRPC service may take: time for its handshake, room among others, and long texts."""
+"""Limits of a connection of the gRPC service: time for its handshake, number of connections, and long texts."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ def test_a_clients_token_in_the_clear(tmp_path):
     ["grpc://ann:pa55word@h:1", "grpc://ann:pa55word@", "grpc://h:1?password=pa55word", "gprc://ann:pa55word@h:1"],
 )
 def test_passwords_are_not_repeated(url):
-    """What is wrong with a URL is said without the password in it."""
+    """Errors about a URL do not contain its password."""
     with pytest.raises(ConfigError) as refused:
         open_store(url)
 

@@ -1,4 +1,4 @@
-"""What surrounds the services: health, reflection, tokens, TLS, limits, metrics and logs."""
+"""Health, reflection, tokens, TLS, limits, metrics and logs of the services."""
 
 from __future__ import annotations
 

@@ -205,7 +205,7 @@ def group(*children, **more) -> dict:
     ],
 )
 def test_refused(grpcurl, route, words):
-    """What breaks a rule is INVALID_ARGUMENT, with the place and the reason."""
+    """A violated rule is INVALID_ARGUMENT, with the path and the reason."""
     code, details = status(grpcurl, "Create", json.dumps({"route": route}))
 
     assert code == "INVALID_ARGUMENT"

@@ -182,7 +182,7 @@ WORKING = {
 )
 @pytest.mark.parametrize("work", WORKING)
 def test_rights(as_, name, rights, work):
-    """What a token has no right to is PERMISSION_DENIED, and what it has one to is done."""
+    """Calls without the token's right are PERMISSION_DENIED, calls with it succeed."""
     as_("acme")[0].create(subscription(id="x"))
     if work in rights:
         WORKING[work](*as_(name))

@@ -51,7 +51,7 @@ def test_a_token_stands_for_a_tenant(file):
 
 
 def test_a_new_token_is_let_in_by_its_entry(file):
-    """What the command prints for the file recognises the token, and does not contain it."""
+    """The printed entry recognises the token, and does not contain it."""
     written, token = new_token()
     entry = entry_of(token, "acme", [Right.MATCH], ["acme.>"])
     caller = Tokens(read_tokens(file(text=entry))).caller(written)
@@ -107,7 +107,7 @@ def test_a_file_that_is_not_yaml(file, tmp_path):
 
 
 def test_a_wrong_token_is_computed_once(file, monkeypatch):
-    """Who sends the same wrong token again and again pays for scrypt alone; a new one is computed as ever."""
+    """A repeated wrong token is computed by scrypt once; a new one is computed as usual."""
     token, accepted = new_token()
     tokens = Tokens(read_tokens(file(text=entry_of(accepted, "*", list(Right), []))))
     computed = []

@@ -34,7 +34,7 @@ tokens = st.lists(st.sampled_from(PIECES), min_size=1, max_size=6).map("".join)
 """A subject's token: not empty, and by its pieces never a wildcard."""
 
 keys = st.binary(max_size=40)
-"""What ``partition`` hashes, UTF-8 or not."""
+"""Inputs of ``partition``'s hash, UTF-8 or not."""
 
 sources = st.tuples(
     st.lists(st.sampled_from(("*", "*", *LITERALS)) | st.just("*"), min_size=1, max_size=5),

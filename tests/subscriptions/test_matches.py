@@ -13,7 +13,7 @@ from turnout.subscriptions import Match, Matcher, Subscription
 from turnout.subscriptions.matches import _BATCH_MESSAGES
 
 _LAYERS = 17
-"""So many subscriptions that come later get a layer of their own; the next ones are in none yet."""
+"""Number of later subscriptions that form a layer; further ones are in none yet."""
 
 
 def _grown(stored_conditions):

@@ -1,4 +1,4 @@
-"""What hypothesis draws for the comparison with Kafka's classes: schemas, records, configurations, predicates."""
+"""Strategies for the comparison with Kafka's classes: schemas, records, configurations, predicates."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ def test_what_cannot_be_cast_is_an_error(schema: Schema | None, value: Any, targ
 
 
 def test_schemaless_values_tell_their_width() -> None:
-    """As no schema does."""
+    """Their width is that of the value, because there is no schema."""
     converted = [
         cast(None, value, target) for value, target in ((300, "int8"), ("0.1", "float32"), (Int32(5), "int64"))
     ]
@@ -124,7 +124,7 @@ def test_schemaless_values_tell_their_width() -> None:
     ],
 )
 def test_some_casts_leave_the_column_alone(schema: Schema, target: str, kept: bool) -> None:
-    """Where every value is its own cast."""
+    """This is the case if every value already has the target type."""
     assert kept == keeps(schema, target)
 
 

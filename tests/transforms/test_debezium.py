@@ -185,7 +185,7 @@ def test_payloads_that_no_schema_describes_stay_texts(payload: str, caplog: pyte
 
 
 def test_views_hide_a_masked_payload_in_the_event() -> None:
-    """Where a later stage masks a part of the envelope."""
+    """The payload is hidden if a later stage masks a part of the envelope."""
     stage = {"type": "EventRouter", "table.fields.additional.placement": "card:envelope"}
     chain = Chain.from_route([stage, {"type": "MaskField$Value", "fields": "card"}])
 

@@ -25,7 +25,7 @@ def test_masks_under_a_predicate_stay_in_their_place() -> None:
 
 
 def test_a_mask_that_fails_fails_only_where_it_applies() -> None:
-    """What the predicate leaves out cannot fail."""
+    """Records that the predicate excludes cannot fail."""
     records = [Record(topic, {"a": b"x"}) for topic in ("foo", "bar")]
 
     outcomes = chain("MaskField$Value", fields="a", predicate=FOO).apply(records)

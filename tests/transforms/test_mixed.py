@@ -194,7 +194,7 @@ def test_work_by_shape_does_not_grow_with_the_shapes(count: int) -> None:
 
 
 def test_whole_objects_are_copies() -> None:
-    """Who looks at records between two stages keeps what was there: stages change the objects of a mixed block."""
+    """A copy taken between two stages does not change: stages change the objects of a mixed block in place."""
     batch = batch_of(of_own_shapes(3))
     before = batch.record(1).value
 

@@ -95,7 +95,7 @@ def test_a_struct_with_a_default_cannot_change_inside() -> None:
 
 
 def test_a_predicate_leaves_the_others_as_they_are() -> None:
-    """Also where their schema changes."""
+    """This holds even if the schema of the others changes."""
     chain = Chain.from_route(
         [
             {

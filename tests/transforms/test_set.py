@@ -47,7 +47,7 @@ def test_expressions_see_the_record_as_it_was() -> None:
 
 
 def test_a_predicate_leaves_the_others_as_they_are() -> None:
-    """Also keys, which it sets too."""
+    """This includes keys, which it sets too."""
     chain = chain_of({"key": "value.a"}, predicate={"type": "TopicNameMatches", "pattern": "yes"})
     outcomes = chain.apply([Record(topic, {"a": topic}, key="k") for topic in ("yes", "no", "yes")])
 

@@ -28,7 +28,7 @@ VECTORS = vectors()
 
 @pytest.mark.parametrize("vector", VECTORS)
 def test_kafkas_answer_is_the_chains(vector: dict[str, Any]) -> None:
-    """What Kafka's own classes answered is what the chain answers, for a record alone and for one among others."""
+    """The chain returns the results of Kafka's own classes, for a single record and for one among others."""
     actual = outcome(vector)
 
     assert (actual.status, actual.reason) == ("passed", "")

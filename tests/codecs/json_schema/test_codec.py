@@ -193,7 +193,7 @@ def test_schemas_that_cannot_be_used(registry: StandIn) -> None:
 
 
 def test_a_changed_schema_needs_a_registry(tmp_path: Path) -> None:
-    """As readers have the file's."""
+    """Readers have only the file's schema."""
     own = of_file(tmp_path, CITY)
     notation = notation_of(Format("jsonSchema", schema=str(tmp_path / "schema.json")))
     assert (notation.encode({"name": "Rio"}), notation.decode(b'{"name":"Rio"}')) == (

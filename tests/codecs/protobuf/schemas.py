@@ -1,4 +1,4 @@
-"""What the tests of Protobuf share: schemas, and a codec of their messages."""
+"""Shared helpers for tests of Protobuf: schemas, and a codec of their messages."""
 
 from __future__ import annotations
 

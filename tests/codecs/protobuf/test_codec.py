@@ -72,7 +72,7 @@ def test_values_are_those_of_connect() -> None:
 
 
 def test_bytes_of_unchanged_values_stay_as_they_are() -> None:
-    """Also fields that the schema does not know, and an order that no serializer writes."""
+    """This includes fields that the schema does not know, and an order that no serializer writes."""
     texts = [b"\x10\x02\x08\x01", Order(i32=1).SerializeToString() + b"\xf8\x7f\x05", None]
     (block, null), errors = blocks_of(ORDER, *texts)
 
@@ -181,7 +181,7 @@ def test_a_wrapper_message_is_a_value_alone() -> None:
 
 
 def test_a_route_names_a_file(tmp_path: Any) -> None:
-    """And perhaps a message of it; what cannot be used is a mistake of the route."""
+    """It may also name a message of the file; an unusable file is a mistake of the route."""
     (tmp_path / "shop.proto").write_text(OLD + "message Last {optional int64 at = 1;}")
     config = {"format": "protobuf", "schema": str(tmp_path / "shop.proto"), "message": "old.Last"}
 
@@ -321,7 +321,7 @@ def test_hostile_bytes_are_an_error(content: bytes) -> None:
 
 
 def test_an_empty_message_has_no_columns() -> None:
-    """And is written as no bytes."""
+    """It is written as no bytes."""
     codec = codec_of_text('syntax = "proto3"; message Empty {}')
 
     assert decoded(codec, b"", b"\x08\x01") == [{}, {}]

@@ -32,7 +32,7 @@ def test_a_file_and_its_descriptor_set_say_the_same(tmp_path: Path) -> None:
 
 
 def test_indexes_lead_to_messages() -> None:
-    """As Confluent's serializers count them: the entries of maps are no messages."""
+    """They are counted as by Confluent's serializers: the entries of maps are not messages."""
     file = text_of_registry(WIDE)
 
     assert list(message_names(file)) == [
@@ -70,7 +70,7 @@ def test_a_text_that_is_no_schema_is_refused(text: str, references: tuple[tuple[
 
 
 def test_references_are_found_by_the_names_of_their_imports() -> None:
-    """Whatever folders the names have."""
+    """The names may have any folders."""
     reference = ("a/b/city.proto", 'syntax = "proto3"; message City {string name = 1;}')
 
     file = text_of_registry('syntax = "proto3"; import "a/b/city.proto"; message Trip {City to = 1;}', (reference,))

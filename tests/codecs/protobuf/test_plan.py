@@ -156,5 +156,5 @@ def test_proto2_knows_absent_values() -> None:
 
 
 def test_a_version_is_the_schemas() -> None:
-    """As a registry counts them."""
+    """Versions are counted as by a registry."""
     assert plan_of(text_of_registry(WIDE).message(), version=3).schema.version == 3

@@ -72,7 +72,7 @@ def test_indexes_say_which_message_a_value_is(registry: StandIn) -> None:
 
 
 def test_a_changed_schema_is_written_as_the_last_version(registry: StandIn) -> None:
-    """As the message of its name; a field that it does not have is named."""
+    """It is written as the message of its name; a field that this does not have is reported."""
     registry.add("b-value", FIRST, "PROTOBUF")
     last = registry.add("b-value", SECOND + " ", "PROTOBUF")
     own = codec(registry, topic="b")

@@ -225,7 +225,7 @@ def test_properties_of_converters() -> None:
 
 
 def test_a_schema_is_registered_with_its_references(registry: StandIn) -> None:
-    """As the original is; the registry would not understand it without them."""
+    """The references are those of the original; the registry needs them."""
     registry.add("money", json.dumps({"type": "record", "name": "shop.Money", "fields": []}))
     text = json.dumps({**ORDER, "fields": [{"name": "total", "type": "shop.Money"}]})
     number = registry.add("s", text, references=(("shop.Money", "money", 1),))

@@ -14,7 +14,7 @@ from turnout.transforms.java.regex import JavaRegex
 @settings(max_examples=400)
 @given(regexes, topics)
 def test_a_regex_is_within_its_bound(regex: str, topic: str) -> None:
-    """What the whole of a Java expression matches, one of its patterns does."""
+    """Every text that a Java expression matches as a whole matches one of its patterns."""
     if JavaRegex.of(regex).matches(topic):
         glob = regex_globs(regex)
         assert any(narrowed(SubjectForm.of(topic.split(".")), one) for one in glob)

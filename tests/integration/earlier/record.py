@@ -40,7 +40,7 @@ state.add_pace("orders", MinutePace(4_000_000_020, 4, 1.5, 100, 2.5))
 state.add_event("paused", "orders", {"who": "ann"})
 state.close()
 """
-"""What a server of the version with the engine writes down; the one before had none."""
+"""Files that a server of the version with the engine writes; the version before had none."""
 
 
 def main() -> None:

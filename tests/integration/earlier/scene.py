@@ -70,10 +70,10 @@ def _value(number: int) -> bytes:
 
 
 def books(streams: Streams) -> Counter[tuple[str, str, str]]:
-    """How often each message is in the outgoing stream: the rest of its subject, its id, its value."""
+    """Return how often each message is in the outgoing stream: the rest of its subject, its id, its value."""
     return Counter((row["rest"], row["key"].decode(), row["value"].decode()) for row in streams.delivered())
 
 
 def subscription_lines(text: str) -> list[dict[str, Any]]:
-    """What ``turnout subscriptions export`` has written, in the order of ids."""
+    """Return the output of ``turnout subscriptions export``, in the order of ids."""
     return sorted((json.loads(line) for line in text.splitlines()), key=lambda one: str(one["id"]))

@@ -1,4 +1,4 @@
-"""What the JetStream tests share: running coroutines, collecting errors, and a proxy that can misbehave."""
+"""Shared helpers for JetStream tests: running coroutines, collecting errors, and a proxy with faults."""
 
 from __future__ import annotations
 

@@ -98,6 +98,6 @@ def test_what_becomes_of_them(failure: Exception, kind: type[Exception], builtin
 
 @pytest.mark.parametrize("foreign", [KeyError("x"), asyncio.CancelledError()])
 def test_others_pass(foreign: BaseException) -> None:
-    """What is not the connection's is not touched; a cancellation above all."""
+    """Exceptions that are not the connection's are passed on unchanged, above all a cancellation."""
     with pytest.raises(type(foreign)), translated():
         raise foreign

@@ -77,7 +77,7 @@ async def test_a_server_that_wants_tls(pems: Path, tls_server: NatsServer) -> No
 
 @asynchronous
 async def test_mutual_tls(pems: Path, mutual_server: NatsServer) -> None:
-    """Where clients must show a certificate, one of the authority is let in, and none other."""
+    """If client certificates are required, only one of the authority is accepted."""
     url = f"tls://localhost:{mutual_server.port}"
     async with connect(url, tls=trust(pems, own="client")) as js:
         assert await use(js) == 300
@@ -145,7 +145,7 @@ async def test_no_password_crosses_in_the_clear(nats_server: NatsServer, way: st
 
 @asynchronous
 async def test_a_server_that_only_offers_tls(pems: Path) -> None:
-    """Where the server takes both, one who asks for TLS gets it, and one who does not stays in the clear."""
+    """If the server accepts both, TLS is used when requested, and otherwise plain text."""
     config = f"{secured(pems)}\nallow_non_tls: true"
     with NatsServer(config=config) as server, CuttingProxy(server.port) as proxy:
         async with connect(f"tls://localhost:{proxy.port}", tls=trust(pems)) as js:

@@ -1,4 +1,4 @@
-"""What the package offers is what it says it offers."""
+"""Public names of the package."""
 
 from __future__ import annotations
 

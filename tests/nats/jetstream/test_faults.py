@@ -347,7 +347,7 @@ async def test_statuses_for_the_user(nats_server: NatsServer) -> None:
 
 @asynchronous
 async def test_a_callback_that_fails(nats_server: NatsServer) -> None:
-    """What a callback raises goes to the error callback; the next message is handed over; so with consume."""
+    """Exceptions of a callback go to the error callback, and the next message is delivered; `consume` does the same."""
     errors, received = Errors(), []
 
     def odd(message: Message) -> None:

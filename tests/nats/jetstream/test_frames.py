@@ -97,7 +97,7 @@ def test_same_as_nats_py(sent: list[bytes], cuts: list[int]) -> None:
 
 @pytest.mark.parametrize("bad", [b"MSG a\r\n", b"MSG a 1 x\r\n", b"HMSG a 1 2 y\r\n", b"NONSENSE\r\n", b"x" * 70000])
 def test_malformed(bad: bytes) -> None:
-    """What is no frame is a protocol error, as with nats-py, and ends the connection, not the program."""
+    """An invalid frame is a protocol error, as in nats-py, and ends the connection, not the program."""
     with pytest.raises(ProtocolError):
         asyncio.run(FrameParser(Recorder(), {}).parse(bad))
 

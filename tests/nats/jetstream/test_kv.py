@@ -187,7 +187,7 @@ async def test_local_mirror(nats_server: NatsServer) -> None:
 @pytest.mark.parametrize("key", ["", ".a", "a.", "a..b", "a b", "a*", ">", "é"])
 @asynchronous
 async def test_bad_keys(nats_server: NatsServer, key: str) -> None:
-    """What cannot be a key is refused before it is sent."""
+    """An invalid key is refused before it is sent."""
     async with bucket(nats_server) as (_, kv):
         for call in (kv.put(key, "x"), kv.get(key), kv.create(key, "x"), kv.delete(key), kv.purge(key)):
             with pytest.raises(ConfigError):

@@ -182,7 +182,7 @@ async def test_a_failed_put_leaves_nothing(nats_server: NatsServer) -> None:
 
 @asynchronous
 async def test_bad_requests(nats_server: NatsServer) -> None:
-    """What cannot be stored is refused before it is sent."""
+    """An invalid request is refused before it is sent."""
     async with store(nats_server) as (js, objects):
         for meta in (ObjectMeta(name=""), ObjectMeta(name="a", options=ObjectMetaOptions(max_chunk_size=1 << 30))):
             with pytest.raises(ConfigError):

@@ -193,7 +193,7 @@ async def test_seed_large_watch_goes_on_without_flow_control(seed_server: NatsSe
 
 @asynchronous
 async def test_seed_what_is_not_imported(seed_server: NatsServer) -> None:
-    """What the seed's configuration does not import fails clearly: plain publishes, acks, objects."""
+    """Subjects that the seed's configuration does not import fail clearly: plain publishes, acks, objects."""
     async with in_a(seed_server) as a, in_i(seed_server, timeout=0.7) as js:
         stream, subject = await stream_of_messages(a, 3)
         with pytest.raises(NoRespondersError):

@@ -39,7 +39,7 @@ async def test_ack_and_duplicate(nats_server: NatsServer) -> None:
 )
 @asynchronous
 async def test_expectations(nats_server: NatsServer, expect: Expect) -> None:
-    """What is expected must be so, or nothing is stored; the server's code is kept."""
+    """If an expectation does not hold, nothing is stored; the server's code is kept."""
     async with connect(nats_server.url) as js:
         stream, subject = await stream_of_messages(js, 1)
         with pytest.raises(StreamError) as failure:
@@ -153,7 +153,7 @@ async def test_timeouts(nats_server: NatsServer) -> None:
 
 @asynchronous
 async def test_too_large(nats_server: NatsServer) -> None:
-    """What the server would cut the connection for is refused before it is sent."""
+    """A message for which the server would close the connection is refused before it is sent."""
     async with connect(nats_server.url) as js:
         with pytest.raises(StreamError, match="larger than"):
             await js.publish("a", b"x" * 2_000_000)
@@ -214,7 +214,7 @@ async def test_stream_management(nats_server: NatsServer) -> None:
 
 @asynchronous
 async def test_reads_of_a_stream_without_direct_get(nats_server: NatsServer) -> None:
-    """Where the stream allows no direct gets, the stored message is read, with its headers."""
+    """If the stream allows no direct gets, the stored message is read, with its headers."""
     async with connect(nats_server.url) as js:
         stream, subject = await stream_of_messages(js)
         await js.publish(f"{subject}.a", b"\x00\xff", headers={"H": "v"})

@@ -30,7 +30,7 @@ def test_message_lines() -> None:
     ],
 )
 def test_broken_lines(line: bytes) -> None:
-    """Also a message above the limit: nothing is waited for."""
+    """This includes a message above the limit: the parser does not wait for its bytes."""
     with pytest.raises(BrokenFrameError):
         MessageLine.parse(line, 100)
 

@@ -23,7 +23,7 @@ def test_what_is_encoded_is_parsed_again(pairs: list[tuple[str, bytes]]) -> None
 
 @given(st.binary(max_size=80))
 def test_any_bytes_are_a_block(raw: bytes) -> None:
-    """What is no header is left out; nothing fails."""
+    """Invalid header lines are left out; nothing fails."""
     assert all(name for name, _ in headers.parse(raw))
     assert headers.parse_table(b"NATS/1.0" + raw) is not None
     assert read_status(raw) is None or raw.startswith(b"NATS/1.0")

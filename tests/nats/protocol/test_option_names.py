@@ -69,7 +69,7 @@ def test_what_is_read_from_a_route_is_known_to_spark() -> None:
 @pytest.mark.parametrize("seconds", ["timeout", "connectTimeout", "reconnectTimeout"])
 @pytest.mark.parametrize("kind", [NatsSource, NatsSink])
 def test_a_time_is_above_0(kind: type[NatsSource | NatsSink], seconds: str) -> None:
-    """Also where the list of options says only that it is a number."""
+    """This holds even if the list of options only requires a number."""
     with pytest.raises(ValueError, match="greater than 0"):
         kind.model_validate(END | {seconds: 0})
 

@@ -33,7 +33,7 @@ def test_there_are_vectors() -> None:
 
 @given(st.sampled_from([1, 2]), NAMES, NAMES, NAMES, st.tuples(NUMBERS, NUMBERS, NUMBERS, NUMBERS, NUMBERS))
 def test_round_trip(version: int, stream: str, consumer: str, domain: str, numbers: tuple[int, ...]) -> None:
-    """What is written is read again, whatever the names and numbers."""
+    """A formatted position is parsed unchanged, for any names and numbers."""
     given_domain = "" if version == 1 or domain == "_" else domain
     ack = JSAck(version, given_domain, None if version == 1 else "hash", stream, consumer, *numbers)
 
@@ -42,7 +42,7 @@ def test_round_trip(version: int, stream: str, consumer: str, domain: str, numbe
 
 @given(st.text())
 def test_anything_else_is_an_error_of_ours(text: str) -> None:
-    """Whatever a reply is, it is a JSAck or NotJetStreamMessageError: never another exception."""
+    """Any other reply raises NotJetStreamMessageError, never another exception."""
     for reply in (text, f"$JS.ACK.{text}", f"$JS.ACK.S.C.1.2.3.4.{text}"):
         with contextlib.suppress(NotJetStreamMessageError):
             assert isinstance(JSAck.parse(reply), JSAck)

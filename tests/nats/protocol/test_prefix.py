@@ -20,6 +20,6 @@ def test_a_domain_is_a_prefix() -> None:
 
 
 def test_a_prefix_and_a_domain_exclude_each_other() -> None:
-    """As in every client."""
+    """The rule is the same in every client."""
     with pytest.raises(ConfigError):
         Prefix.of(prefix="fromA", domain="HUB")

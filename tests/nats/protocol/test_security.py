@@ -19,7 +19,7 @@ from turnout.nats.protocol.security import begins_tls
     ],
 )
 def test_when_a_handshake_follows(greeting: dict[str, object], required: bool, expected: bool) -> None:
-    """Where the server requires it, and where both want it."""
+    """A handshake follows if the server requires it, or if both sides want it."""
     assert begins_tls(greeting, requested=required, server="a:1") is expected
 
 

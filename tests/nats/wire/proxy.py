@@ -23,7 +23,7 @@ class CuttingProxy:
         self._closed = False
         self.cuts = 0
         self.sent = bytearray()
-        """What clients sent, of all connections together."""
+        """Bytes sent by clients, of all connections together."""
         threading.Thread(target=self._accept, daemon=True).start()
 
     @property

@@ -32,7 +32,7 @@ def test_what_is_acknowledged_goes_and_nothing_else(
 
 
 def left(connection: Connection, queue: str, expected: int) -> int:
-    """What the stream holds: the server confirms an acknowledgement of many before it has taken all of them off."""
+    """Return the messages left in the stream: the server confirms an acknowledgement before it has removed them all."""
     deadline = time.monotonic() + 10
     while (left := stream_info(connection, queue)["state"]["messages"]) != expected and time.monotonic() < deadline:
         time.sleep(0.02)

@@ -1,4 +1,4 @@
-"""Whatever a server sends: a result, or an error of turnout's tree, soon, and never anything else."""
+"""Any bytes of a server lead to a result, or to an error of turnout's tree, within a short time."""
 
 from __future__ import annotations
 
@@ -270,7 +270,7 @@ def test_broken_buffers(changes: list[tuple[str, int, bytes]], large: bool) -> N
     ],
 )
 def test_the_error_names_the_kind_and_the_head(answer: bytes, kind: str, head: bytes) -> None:
-    """What kind of frame it was, how it begins, which server sent it; the connection is closed."""
+    """The error has the kind of frame, its beginning, and the server; the connection is closed."""
     with FalseServer([lambda request: answer.replace(b"{reply}", request.reply.encode())]) as server:
         connection = opened(server)
         with pytest.raises(BrokenFrameError) as broken:

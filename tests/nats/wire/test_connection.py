@@ -108,7 +108,7 @@ def guarded() -> Iterator[tuple[NatsServer, bytes]]:
 
 
 def test_user_and_password(guarded: tuple[NatsServer, bytes]) -> None:
-    """As options and as part of the address."""
+    """They may be options or part of the address."""
     server, _ = guarded
     for options in (
         {"servers": server.url, "user": "me", "password": "pa ss"},
@@ -150,7 +150,7 @@ def test_a_seed_that_is_none(guarded: tuple[NatsServer, bytes]) -> None:
 
 
 def test_a_token() -> None:
-    """As an option and as part of the address."""
+    """It may be an option or part of the address."""
     with NatsServer(config='authorization { token: "t0k" }') as server:
         for options in ({"servers": server.url, "token": "t0k"}, {"servers": server.url.replace("//", "//t0k@")}):
             with Connection.open(ConnectionOptions.from_mapping(options)) as connection:

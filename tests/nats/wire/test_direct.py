@@ -103,7 +103,7 @@ def test_who_looks_is_no_consumer(nats_server: NatsServer, connection: Connectio
 
 
 def test_other_streams_have_no_such_consumers(connection: Connection) -> None:
-    """What a stream keeps by its limits may be read by consumers."""
+    """Consumers may read streams with limits retention."""
     name = f"LIMITS{secrets.token_hex(4)}"
     create_stream(connection, {"name": name, "subjects": [name], "storage": "memory"})
 

@@ -63,7 +63,7 @@ def test_each_way_gives_the_same(connection: Connection, stream: str, bounds: tu
 
 @pytest.mark.jetstream
 def test_many_filters_in_the_order_of_the_stream(connection: Connection, stream: str) -> None:
-    """As many consumers as there are filters, one after the other, and nothing of one in another."""
+    """There is one consumer per filter, one after the other, and no message of one in another."""
     filters = tuple(f"{stream}.{letter}.{n}" for letter in "abcd" for n in range(10))
 
     rows = read(connection, Range(stream, 1, 6001, filters), ReadStrategy("per_filter", (), 3000, 6002))
@@ -74,7 +74,7 @@ def test_many_filters_in_the_order_of_the_stream(connection: Connection, stream:
 
 @pytest.mark.jetstream
 def test_large_messages_behind_the_range(connection: Connection) -> None:
-    """What was requested beyond the end, in part received, does not disturb the consumers that follow."""
+    """Partly received messages beyond the end do not affect the next consumers."""
     name = f"WAYS{secrets.token_hex(4)}"
     create_stream(connection, {"name": name, "subjects": [f"{name}.>"], "storage": "memory"})
     try:

@@ -68,5 +68,5 @@ def test_places_as_sequences(stream) -> None:
     ],
 )
 def test_places_as_text(text, place) -> None:
-    """What a person or an option names; a time without a zone is UTC."""
+    """Positions in options and commands; a time without a zone is UTC."""
     assert parse_position(text) == place

@@ -174,7 +174,7 @@ def test_a_permission_that_is_missing() -> None:
 
 
 def test_a_full_stream_refuses() -> None:
-    """What the stream has no room for is an error, not a loss."""
+    """A message that does not fit into the stream is an error, not a loss."""
     with NatsServer() as server, Connection.open(server.url) as connection:
         create_stream(
             connection,

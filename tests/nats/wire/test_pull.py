@@ -78,7 +78,7 @@ def test_filters(connection: Connection, stream: str, filters: tuple[str, ...]) 
 
 
 def test_a_purged_stream_gives_what_is_left(connection: Connection, stream: str) -> None:
-    """And an empty one nothing, without waiting."""
+    """An empty stream returns nothing, without waiting."""
     fill(connection, stream, [b"x"] * 20)
     purge_stream(connection, stream, keep=5)
 

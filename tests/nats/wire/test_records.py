@@ -53,7 +53,7 @@ def outcome(memory: bytearray, few: int) -> Received | str:
 
 @given(st.booleans().flatmap(lambda usual: st.lists(frames(usual), min_size=1, max_size=6)))
 def test_few_frames_are_decoded_as_many_are(sent: list[bytes]) -> None:
-    """Whatever they hold: columns, sequences, sizes, statuses and errors are the same."""
+    """For any contents, columns, sequences, sizes, statuses and errors are the same."""
     memory = bytearray(b"".join(sent))
 
     many, few = outcome(memory, 0), outcome(memory, 64)

@@ -75,7 +75,7 @@ def test_refusals_are_taken_note_of(nats_server: NatsServer, connection: Connect
 
 
 def test_known_messages_beside_a_refused_one(nats_server: NatsServer, stream: str) -> None:
-    """What is sent again because of it is known to the stream, which makes no duplicate of it; the others are some."""
+    """Messages that are sent again are known to the stream, which stores no duplicates; the others are counted."""
     subjects = [f"{stream}.{n}" for n in range(10)]
     with Connection.open(nats_server.url) as opened:
         publisher = Publisher(opened)

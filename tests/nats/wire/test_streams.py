@@ -55,7 +55,7 @@ def test_sequences_are_spread_evenly(connection: Connection, stream: str) -> Non
 
 
 def test_all_there_is_if_it_is_few(connection: Connection, stream: str) -> None:
-    """Whatever was deleted meanwhile."""
+    """This is independent of deleted messages."""
     assert sample(connection, stream, 5000).num_rows == 900
 
 
