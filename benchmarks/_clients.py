@@ -36,7 +36,7 @@ class Attempts:
 
 @contextmanager
 def half_open(url: str, clients: int) -> Iterator[Attempts]:
-    """Keep so many clients busy until the block ends: each sends half of its headers, waits, and comes back."""
+    """Keep this many clients busy until the block ends: each sends half of its headers, waits, and reconnects."""
     attempts, ending = Attempts(), threading.Event()
     address = urlsplit(url)
     thread = threading.Thread(target=_keep, args=((address.hostname, address.port), clients, attempts, ending))

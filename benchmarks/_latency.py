@@ -189,7 +189,7 @@ def _measure(query: Any, server: NatsServer, scene: _Scene, rate: int, seconds: 
 
 
 def _beside_bento(spark: Any, server: NatsServer, folder: Path, seconds: int) -> Iterator[Result]:
-    """The route that only maps and Bento, which have the traffic by turns, each half of the time in two parts."""
+    """Measure the mapping-only route and Bento in alternation, each for half of the time in two parts."""
     program = bento()
     scene = _Scene(_BESIDE, _route, "plain", "out.>", ())
     peer = replace(scene, kind="peer", subject="peer_out.>")

@@ -46,7 +46,7 @@ class Options:
         return self.size or (quick if self.quick else usual)
 
     def wants(self, case: str) -> bool:
-        """Return whether a case of this name was asked for."""
+        """Return whether a case of this name was requested."""
         return not self.cases or any(part in case for part in self.cases)
 
 

@@ -42,7 +42,7 @@ class Taken:
 
 
 def cases(options: Options) -> Iterator[Case]:
-    """One case: its rounds do all three by turns."""
+    """One case: each round measures all three, in alternation."""
     records = options.rows(RECORDS, 10_000)
     yield Case("history", partial(_measure, records, 1 if options.quick else ROUNDS, quick=options.quick))
 

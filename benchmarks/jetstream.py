@@ -60,7 +60,7 @@ class Bench:
         return b"%012d%s" % (next(self._numbers), b"x" * (SIZE - 12))
 
     def begin_round(self) -> None:
-        """Fill the stream that both read anew, and have both write to new keys."""
+        """Fill the stream that both read again, and make both write to new keys."""
         self._round += 1
         with Connection.open(self.url) as connection:
             purge_stream(connection, "BENCH")
@@ -254,7 +254,7 @@ async def _timed(work: Timed) -> tuple[float, float]:
 
 
 async def _measure(bench: Bench, case: Pair, rounds: int) -> Result:
-    """Both clients by turns."""
+    """Measure both clients in alternation."""
     ours, theirs = [], []
     for _ in range(rounds):
         bench.begin_round()

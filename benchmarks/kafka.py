@@ -22,7 +22,7 @@ SIZES = ((60, 1.0), (1024, 0.2), (65_536, 0.01))
 
 
 def cases(options: Options) -> Iterator[Case]:
-    """Each size with one partition and with two, out and in again; then routes, by turns with what they compare to."""
+    """Each size with one partition and with two, in and out; then routes, in alternation with their baselines."""
     rows = options.rows(100_000, 10_000)
     # A session stays for all cases, once there is a broker for one.
     with ExitStack() as stack:
@@ -108,7 +108,7 @@ def _refuse(index: int, reason: Exception) -> None:
 
 
 def _sources(started: Callable[[], tuple[Any, Any]], count: int) -> Iterator[Result]:
-    """Records to where the engine would take them: read by the stage, and through Spark's connector, by turns."""
+    """Records up to the engine: read by the stage, and through Spark's connector, in alternation."""
     import pyarrow as pa
 
     from turnout.routes.endpoints import KafkaSource
@@ -152,7 +152,7 @@ def _counted_once(frame: Any, count: int) -> None:
 
 
 def _routes(started: Callable[[], tuple[Any, Any]], count: int) -> Iterator[Result]:
-    """Routes from Kafka to Kafka, at least once and exactly once by turns."""
+    """Routes from Kafka to Kafka, at least once and exactly once, in alternation."""
     from turnout.routes import Route
     from turnout.spark.running.job import run
 

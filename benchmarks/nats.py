@@ -65,7 +65,7 @@ def _config(name: str) -> dict[str, Any]:
 
 
 def _anew(connection: Connection) -> None:
-    """Make OUT anew: a purged stream would still know all ids."""
+    """Create OUT again: a purged stream would still know all ids."""
     delete_stream(connection, "OUT")
     create_stream(connection, _config("OUT"))
 

@@ -87,7 +87,7 @@ _NOTHING = Flow()
 
 
 def _counted(route: Route, server: NatsServer, flights: Supply[FlightMessage], pairs: int) -> Result:
-    """The engine over batches that follow one another, with counts and without by turns."""
+    """The engine over successive batches, with and without counts, in alternation."""
     assert route.subscriptions is not None
     with open_store(route.subscriptions.store) as store:
         index = Index.of(store)

@@ -30,7 +30,7 @@ ROUNDS = 2
 
 
 def cases(options: Options) -> Iterator[Case]:
-    """One case: with and without by turns."""
+    """One case: with and without, in alternation."""
     yield Case("push down", partial(_measure, options.rows(RECORDS, 10_000), 1 if options.quick else ROUNDS))
 
 
@@ -80,7 +80,7 @@ class Taken(NamedTuple):
 
 
 def _measured(name: str, route: Route, spark: SparkSession, work: Path, server: NatsServer) -> Taken:
-    """One run over the whole stream, whose outputs are made anew."""
+    """One run over the whole stream, with new output streams."""
     empty_outputs(server)
     begun, served = cpu_seconds(), cpu_seconds(server.pid)
     done = job.run(route, spark, once=True, checkpoint=work / f"checkpoint {name}")

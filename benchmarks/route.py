@@ -62,7 +62,7 @@ def flights_server(subscriptions: int) -> Iterator[tuple[NatsServer, dict[str, s
 
 
 def empty_outputs(server: NatsServer) -> None:
-    """Make the streams that are delivered to anew: a purged one would still know all ids."""
+    """Create the output streams again: a purged one would still know all ids."""
     with Connection.open(server.url) as connection:
         for config in streams()[1:]:
             with suppress(StreamError):

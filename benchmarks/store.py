@@ -103,7 +103,7 @@ def _sqlite(folder: Path, size: int, operations: int) -> Iterator[Result]:
 
 
 def _bulk(folder: Path, size: int, operations: int) -> Iterator[Result]:
-    """Creation and deletion of many as one change, beside the same one at a time, by turns in one file."""
+    """Measure creation and deletion of many as one change and one at a time, in alternation in one file."""
     rolls = random.Random(13)
     rates: dict[str, list[float]] = {"create": [], "delete": []}
     singles: dict[str, list[float]] = {"create": [], "delete": []}

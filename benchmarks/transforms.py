@@ -73,7 +73,7 @@ _REPEATS = 5
 
 
 def cases(options: Options) -> Iterator[Case]:
-    """A case for each form of values, whose chains are measured by turns, and one for the steps of each peer chain."""
+    """Yield a case for each form of values, its chains in alternation, and one for the steps of each peer chain."""
     flights, records = supply(), options.rows(20_000, 2_000)
     for form, value in FORMATS.items():
         base = f"{form}: parse and serialise"

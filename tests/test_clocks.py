@@ -34,7 +34,7 @@ def test_time_that_passes_is_believed() -> None:
 
 
 def test_a_jump_forward_is_believed_once_it_has_lasted() -> None:
-    """A jump forward is not followed for an hour: the time before it goes on."""
+    """A jump forward is ignored for an hour: time continues from the previous reading."""
     clocks = Clocks()
     before = clocks.trusted.now()
     clocks.wall += DAY
@@ -79,6 +79,6 @@ def test_small_corrections_are_followed() -> None:
 
 
 def test_a_process_begins_with_what_was_written_before() -> None:
-    """The first reading is not later than the last time that was written; one that lies in the future is not used."""
+    """The first reading is not before the last recorded time; a recorded time in the future is not used."""
     assert Clocks().trusted.now(1e9 - DAY) == 1e9 - DAY
     assert Clocks().trusted.now(1e9 + DAY) == 1e9

@@ -54,7 +54,7 @@ def drawn(imported: dict[str, set[str]]) -> Iterator[tuple[str, str]]:
 
 
 def _reached(room: str, imported: dict[str, set[str]]) -> set[str]:
-    """Every room that one stands on."""
+    """Return every package on which one depends."""
     reached: set[str] = set()
     ahead = list(imported[room])
     while ahead:

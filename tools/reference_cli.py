@@ -32,7 +32,7 @@ def reference() -> str:
 
 
 def _commands(command: Any, path: str) -> Iterator[str]:
-    """A command, or the commands of a group, by name; hidden ones are left out."""
+    """Return a command, or the commands of a group, by name, except hidden ones."""
     children = getattr(command, "commands", None)
     if children is None:
         yield from _command(command, path)

@@ -80,7 +80,7 @@ def _service() -> Iterable[Metric]:
 
 
 def _process() -> Iterator[Metric]:
-    """The build, and what the library tells of a process."""
+    """Return the build, and the process metrics of the library."""
     yield from (one for one in Metrics().registry.collect() if one.name == "turnout_build")
     registry = CollectorRegistry()
     for collector in (PROCESS_COLLECTOR, PLATFORM_COLLECTOR, GC_COLLECTOR):

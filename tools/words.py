@@ -136,7 +136,7 @@ def check_subject(subject: str) -> str:
 
 
 def _commit_findings() -> Iterator[Finding]:
-    """Yield the faults of the commits since the newest tag, or of the last 40 where there is no tag."""
+    """Yield the faults of the commits since the newest tag, or of the last 40 if there is no tag."""
     git = ["git", "-C", str(ROOT)]
     tag = subprocess.run([*git, "describe", "--tags", "--abbrev=0"], capture_output=True, text=True, check=False)
     span = ["-40"] if tag.returncode else [f"{tag.stdout.strip()}..HEAD"]
@@ -150,7 +150,7 @@ def _commit_findings() -> Iterator[Finding]:
 
 
 def findings(rules: Rules, sources: Path = _SOURCES) -> Iterator[Finding]:
-    """Yield every finding in the modules below *sources*, generated code left out, and in the documentation."""
+    """Yield every finding in the modules below *sources*, except generated code, and in the documentation."""
     for file in sorted(sources.rglob("*.py")):
         if "_pb2" not in file.name and file.name != "_built.py":
             path = file.relative_to(sources.parent).as_posix()

@@ -53,7 +53,7 @@ class BinaryChain(chains.Chain):
         return reads, write(list(_described(schema)))
 
     def records(self, sent: Sequence[FlightMessage]) -> Sequence[FlightMessage]:
-        """The same flights in the format; those that were cut off stay as they are, and are none."""
+        """The same flights in the format; truncated ones are unchanged, and invalid."""
         return self._encoded(sent, self._schemas[0])
 
     def _encoded(self, sent: Sequence[FlightMessage], schema: str) -> list[FlightMessage]:
@@ -151,7 +151,7 @@ def _proto(schema: str) -> Any:
 
 
 def _descriptor_set(schema: str) -> str:
-    """The file and its imports as protoc tells them, in base64."""
+    """Return the file and its imports as a descriptor set of protoc, in base64."""
     from google.protobuf.descriptor_pb2 import FileDescriptorSet
 
     described, file = FileDescriptorSet(), _proto(schema).descriptor

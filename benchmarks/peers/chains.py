@@ -89,7 +89,7 @@ class Chain:
         return [(name, _moment(item)) for name, item in json.loads(value, object_pairs_hook=list)]
 
     def plan(self) -> dict[str, Any]:
-        """What Kafka's side is told."""
+        """Return the plan for Kafka's side."""
         fields = self.typed_fields()
         connect = {
             "type": "struct",
@@ -136,7 +136,7 @@ def cases(options: Options, measured: Iterable[Chain] | None = None) -> Iterator
 
 
 def measure(chain: Chain, records: int, *, quick: bool) -> Iterator[Result]:
-    """Answers compared, then rounds by turns, each over records of its own."""
+    """Compare results, then measure rounds in alternation, each over new records."""
     command = java_program("kafka/Chain.java", PACKAGES, "-Xmx2g", "-XX:+UseSerialGC")
     ours, flights = chain.batch_chain(), supply()
     with tempfile.TemporaryDirectory(prefix="turnout-peers-") as name, kafka(chain, command, Path(name)) as peer:

@@ -75,7 +75,7 @@ class Written(NamedTuple):
 
 @dataclass(frozen=True)
 class Books:
-    """What lies in the output streams, by the sequence that a record had in the source."""
+    """Contents of the output streams, by the sequence of the source record."""
 
     records: dict[int, Written] = field(default_factory=dict)
     dead: set[int] = field(default_factory=set)
@@ -254,7 +254,7 @@ def compare(ours: Books, theirs: Books) -> None:
 
 
 def _undrawn(written: Written) -> Written:
-    """A record as if no lot had been drawn for its mapping."""
+    """Return a record as without a draw for its mapping."""
     topic = written.topic
     for most, rest, _ in _SHARES:
         topic = topic.replace(rest, most)

@@ -107,7 +107,7 @@ def cases(options: Options) -> Iterator[Case]:
 
 
 def measure(workload: Workload, size: int, *, quick: bool) -> Iterator[Result]:
-    """Answers compared, then rounds by turns, each over messages of its own."""
+    """Compare results, then measure rounds in alternation, each over new messages."""
     command = java_program("ruler/Rules.java", PACKAGES, "-Xmx4g", "-XX:+UseParallelGC")
     supply = Supply(workload.messages(size))
     sample = [message.metadata() for message in supply.take(1_000)]

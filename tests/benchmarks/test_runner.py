@@ -93,7 +93,7 @@ def test_dead_process_is_a_failure() -> None:
 
 
 def test_child_process_measures() -> None:
-    """A benchmark runs in a process of its own, and its rows come back."""
+    """A benchmark runs in a separate process, and its rows are returned."""
     (row,) = rows("match", Options(size=100, quick=True, cases=("alerts: micro-batch",)), 100.0)
 
     assert (row["status"], row["size"]) == ("measured", 100)

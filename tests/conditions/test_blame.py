@@ -112,7 +112,7 @@ def test_leaves_that_are_repeated_count_once(condition: Condition, metadata: dic
 
 
 def test_beyond_the_bound_the_answer_is_right_though_not_known_to_be_the_smallest() -> None:
-    """Twice a dozen tests: each is decided for what is cheaper, and the answer says so."""
+    """Twice a dozen tests: each is decided by cost, and the result says so."""
     keys = [f"k{number}" for number in range(MAX_REPEATED + 2)]
     condition = parse(" AND ".join(f"({key}:x AND ({key}:x OR other:y))" for key in keys))
 

@@ -42,6 +42,6 @@ def test_between_includes_both_bounds() -> None:
 
 
 def test_an_operator_that_is_none() -> None:
-    """It is refused with those that there are."""
+    """It is refused with a list of the known operators."""
     with pytest.raises(ConditionError, match="<="):
         compare("n", "<>", 1)

@@ -1,4 +1,4 @@
-"""Conditions become JSON and come back; JSON that is none is refused with its place."""
+"""Conditions are encoded as JSON and decoded; invalid JSON is refused with its path."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SEED_BODY = """{"groupCondition": {"not": false, "logic": 0, "group": [
 
 
 def test_seed_body():
-    """The seed's grpcurl body is a condition as it stands."""
+    """The seed's grpcurl body is a valid condition."""
     expected = all_of(kiwi("key0", "pattern?"), not_(kiwi("key1", "pattern1", partial=True)))
     condition = decode(json.loads(SEED_BODY))
 

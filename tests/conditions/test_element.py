@@ -44,7 +44,7 @@ def test_what_is_no_object_has_no_fields(value: str) -> None:
 
 
 def test_scalars_are_any_value() -> None:
-    """An element without fields is looked at under the key that stands for all."""
+    """An element without fields is tested under the key for all values."""
     assert evaluate(any_element("n", "*>2 AND *<5"), {"n": "[1, 3, 9]"})
     assert not evaluate(any_element("n", "*>2 AND *<5"), {"n": "[1, 9]"})
 

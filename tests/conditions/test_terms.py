@@ -66,7 +66,7 @@ def test_lookups_are_needed(leaf, message):
     ],
 )
 def test_runs_inside_of_what_is_looked_up_tell_nothing_more(pattern, lookups):
-    """Beginnings and ends come in some lengths: only runs that reach beyond them are looked up besides."""
+    """Prefixes and suffixes have some lengths: only runs that reach beyond them are looked up in addition."""
     check = check_of(kiwi("k", pattern))
 
     assert [str(Anchor("k", kind, text)) for kind, texts in lookups_of(check) for text in texts] == lookups

@@ -149,7 +149,7 @@ def test_says_where(text, position, says):
     "text", ["a:1 )", "a:1 AND " * 500 + ")", "a:1\nAND )\nOR b:2", "b:2 AND\n" * 50 + ")" + " x" * 500]
 )
 def test_shows_where(text):
-    """The mark stands under the place, also in a long text and in one of several lines."""
+    """The mark is under the position, also in a long text and in one of several lines."""
     with pytest.raises(ConditionError) as caught:
         parse(text)
     _, shown, mark = str(caught.value).split("\n")

@@ -81,7 +81,7 @@ def driver_of(profile: Path, width: int = 1280, height: int = 900) -> Iterator[w
 
 
 def requests_of(driver: webdriver.Chrome) -> list[str]:
-    """The addresses that pages have asked for since the last call."""
+    """Return the addresses that pages have requested since the last call."""
     messages: list[dict[str, Any]] = [
         json.loads(entry["message"])["message"] for entry in driver.get_log("performance")
     ]

@@ -45,7 +45,7 @@ def server(nats_server: NatsServer, tmp_path_factory: pytest.TempPathFactory) ->
 
 @pytest.fixture(scope="package")
 def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chrome]:
-    """A browser; its tests are skipped where there is none."""
+    """Browser; its tests are skipped without one."""
     from tests.console.browser import driver_of
 
     with driver_of(tmp_path_factory.mktemp("profile")) as driver:

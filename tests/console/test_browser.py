@@ -169,7 +169,7 @@ def test_the_description_of_the_interface_leads_back(server: RouteServer, driver
 
 
 def test_the_list_follows_what_happens(server: RouteServer, driver: webdriver.Chrome) -> None:
-    """Pause and resume by the buttons; the list of another visitor tells it without being loaded again."""
+    """Pause and resume by the buttons; another visitor's list is updated without a reload."""
     driver.get(server.url)
     state = "tr:has(#route-archive) .state"
     until(driver, lambda _: text_of(driver, state) == "running")
@@ -186,7 +186,7 @@ def test_the_list_follows_what_happens(server: RouteServer, driver: webdriver.Ch
 def test_a_thousand_routes_that_tell_of_their_counts_do_not_have_the_page_asked_for_all_the_time(
     server: RouteServer, driver: webdriver.Chrome
 ) -> None:
-    """The list is asked for, but not once for each of them, nor for each moment in which some came."""
+    """The list is requested, but not once per route, nor per event."""
     driver.get(server.url)
     driver.execute_script(
         "window.asked = 0; window.told = 0; const ask = window.fetch;"
@@ -207,7 +207,7 @@ def test_a_thousand_routes_that_tell_of_their_counts_do_not_have_the_page_asked_
 
 
 def test_a_record_is_tried_in_the_sandbox(server: RouteServer, driver: webdriver.Chrome) -> None:
-    """Typed, sent by the keyboard, and explained below; a mistake is told there as well."""
+    """Typed, sent by the keyboard, and explained below; a mistake is shown there as well."""
     driver.get(f"{server.url}/sandbox?route=orders")
     fill(driver, "#record", '{"topic": "orders.3", "value": {"city": "Oulu", "amount": "1"}}')
     fill(driver, "#subscription", "large-in-oulu")
@@ -222,7 +222,7 @@ def test_a_record_is_tried_in_the_sandbox(server: RouteServer, driver: webdriver
 
 
 def test_a_subscription_is_written_tried_and_deleted(server: RouteServer, driver: webdriver.Chrome) -> None:
-    """The condition is read while it is typed; a mistake stands under its place."""
+    """The condition is parsed while it is typed; a mistake is shown under its position."""
     driver.get(f"{server.url}/subscriptions")
     fill(driver, "#condition_text", "town:Oulu AND AND")
     until(driver, lambda _: "^" in text_of(driver, "#read .caret"))

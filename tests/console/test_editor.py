@@ -59,7 +59,7 @@ def test_the_bundle_is_that_of_the_pinned_versions() -> None:
 def test_a_route_is_written_with_completion_and_its_mistakes_stand_in_their_lines(
     server: RouteServer, driver: webdriver.Chrome
 ) -> None:
-    """Typed, completed, marked where it is wrong, mended and saved; nothing offends the policy of the page."""
+    """Typed, completed, marked, corrected and saved; nothing violates the policy of the page."""
     with quiet(driver, server.url):
         driver.get(f"{server.url}/new-route")
         write(driver, "name: typed")

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(chromium() is None, reason=MISSING)
 
 
 def test_a_feed_is_followed_live(fed: FedRoute, driver: webdriver.Chrome, tmp_path: Path) -> None:
-    """From shortly before the route's position on; what is matched later comes by itself, hostile values as text."""
+    """From shortly before the route's position; later matches are added automatically, hostile values as text."""
     folder = tmp_path / "routes"
     folder.mkdir()
     (folder / "orders.yaml").write_text(fed.text)

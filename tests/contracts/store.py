@@ -88,7 +88,7 @@ class OwnerContract:
         assert isinstance(store, MultiTenantStore)
 
     def test_reads_what_was_created(self, store):
-        """A subscription comes back equal, with every kind of leaf, in its order."""
+        """A subscription is read back equal, with every kind of leaf, in its order."""
         condition = any_of(
             all_of(kiwi("a", "x\\*?*", ignore_case=True), not_(kiwi("ключ", "знач*", partial=True))),
             compare("price", ">=", 12.5),
@@ -145,7 +145,7 @@ class OwnerContract:
         assert revision == store.revision()
 
     def test_create_many_in_order(self, store):
-        """The ids come back in the order of what was given."""
+        """The ids are returned in the order of the input."""
         ids = store.create_many(subscription(f"p{n}") for n in range(300))
         patterns = {subscription.id: first_pattern(subscription) for subscription in store.snapshot()}
 
@@ -221,7 +221,7 @@ class OwnerContract:
         assert [item.revision for item in store.snapshot()] == [revision]
 
     def test_keeps_settings(self, store):
-        """Whether it is enabled, when it expires, how and as what it is delivered come back, by every way of asking."""
+        """The state, the expiry and the delivery settings are returned by every query."""
         expires = Expiry(datetime(2030, 1, 2, 3, 4, 5, 678901, UTC), "wall")
         delivery = DeliverySettings(retry=(1.5, 60.0), ordered=True, concurrency=3, headers={"X-Desk": "7"})
         start = Start.from_plain("2030-01-02T03:04:05.678901+00:00")
@@ -433,7 +433,7 @@ class OwnerContract:
         assert not store.changes(changes.revision)
 
     def test_a_name_used_again(self, store):
-        """An id that is deleted and created anew is both, so that a follower replaces it."""
+        """An id that is deleted and created again is reported as both, so that a follower replaces it."""
         store.create(subscription("old", id="x"))
         revision = store.snapshot().revision
         store.delete("x")
@@ -466,7 +466,7 @@ class OwnerContract:
         assert snapshot.revision == last.revision
 
     def test_changes_from_an_unknown_revision(self, store):
-        """A revision that the store never had means: start again from everything."""
+        """For an unknown revision the reader must reload everything."""
         store.create(subscription(id="x"))
         for unknown in (-1, store.snapshot().revision + 1000):
             changes = store.changes(unknown)

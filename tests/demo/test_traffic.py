@@ -27,7 +27,7 @@ def server() -> Iterator[NatsServer]:
 
 
 def test_messages_have_the_time_at_which_they_are_sent(server: NatsServer) -> None:
-    """Beside the headers and the payload that they had, one step after the other."""
+    """The time is added to their headers and payload, in steps."""
     with PacedMessages() as paced, Connection.open(server.url) as connection, Connection.open(server.url) as listener:
         for number in range(30):
             paced.add("pace.x", [("Number", str(number))], b"Sent: 1")

@@ -1,4 +1,4 @@
-"""CONTRIBUTING.md names files and targets that there are."""
+"""Files and targets named in CONTRIBUTING.md exist."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _FOLDERS = ("", "src/turnout", "src/turnout/conditions", "src/turnout/codecs", "
 
 
 def test_every_file_is_there() -> None:
-    """From the root, or from the room that the section is about; capitals stand for a name of one's own."""
+    """Paths are relative to the root, or to the package of the section; capitals are placeholders."""
     named = {path for path in _PATH.findall(TEXT) if "NAME" not in path and path != "dist/"}
     lost = [path for path in sorted(named) if not any((ROOT / folder / path).exists() for folder in _FOLDERS)]
 

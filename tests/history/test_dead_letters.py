@@ -70,7 +70,7 @@ def test_an_earlier_version_has_written_such_a_letter(scene) -> None:
 
 
 def test_a_number_of_thousands_of_digits_is_no_number(scene) -> None:
-    """Places and tries that do not fit are left out, and the letters are listed and redriven."""
+    """Positions and tries that do not fit are left out, and the letters are listed and redriven."""
     scene.publish({"n": "x"}, headers=((TRIES, "9" * 5000), ("__connect.errors.offset", "9" * 5000)))
     scene.run()
     huge = "9" * 5000
@@ -96,7 +96,7 @@ def test_a_record_chooses_no_subscription(scene) -> None:
 
 
 def test_without_the_secret_nobody_writes_letters_or_notes(scene, sealed) -> None:
-    """A forged note marks nothing; a forged letter is listed as unverified, and redriven only if that is asked for."""
+    """A forged note marks nothing; a forged letter is listed as unverified, and redriven only with --unverified."""
     scene.publish({"n": "x"}, {"n": "y"})
     scene.run(sealed)
     first, second = dead_letters.read(sealed)
@@ -130,7 +130,7 @@ def scene_headers(scene, sequence: int) -> list[tuple[str, str]]:
 
 
 def test_a_letter_stays_verified(scene, sealed) -> None:
-    """One that failed again is sealed anew, and one that was never verified is not."""
+    """One that failed again is sealed again, and one that was never verified is not."""
     scene.publish(b"{", headers=(("Kind", " web"),))
     scene.run(sealed)
     (genuine,) = dead_letters.read(sealed)
@@ -173,7 +173,7 @@ def test_a_copied_note_says_nothing_of_later_letters(scene, sealed) -> None:
 
 
 def test_a_rewritten_letter_takes_nobodys_id(scene) -> None:
-    """A letter that is written anew is stored, whatever ids are known to its stream: it would be lost otherwise."""
+    """A rewritten letter is stored, for any ids known to its stream; otherwise it would be lost."""
     scene.publish(b"{")
     scene.run()
     (letter,) = scene.letters()

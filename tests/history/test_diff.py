@@ -206,7 +206,7 @@ def test_one_record_in_ten_thousand() -> None:
 
 
 def test_who_filtered_a_record() -> None:
-    """The matrix tells the stage: another one is told, and is no other outcome."""
+    """The matrix has the stage: a different stage is reported, but is not a different outcome."""
     rows = batch([{"topic": "in.a", "value": {}, "headers": [("Old", "yes")]}, {"topic": "in.a", "value": b"{"}])
 
     compared = differences("same", "filters by another name", rows)
@@ -289,7 +289,7 @@ def test_no_examples() -> None:
 
 
 def test_examples_are_bounded_and_the_first() -> None:
-    """Of each kind as many as were asked for, by sequence, whatever order the records come in."""
+    """Of each kind as many as requested, by sequence, for any order of the records."""
     rows = batch([{"topic": "in.a", "value": {"city": "Oulu"}, "offset": 100 - n} for n in range(50)])
     diff = Diff(Route.parse(TEXT, {}), Route.parse(ROUTES["maps"], {}), examples=3)
 

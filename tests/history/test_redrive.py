@@ -1,4 +1,4 @@
-"""Dead letters: read, grouped, and put through the route once more."""
+"""Dead letters: read, grouped, and redriven."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def test_a_record_that_is_gone_from_its_stream(scene) -> None:
 
 
 def test_what_others_publish_among_the_letters(scene) -> None:
-    """A note that is none, and a letter that does not know its place, disturb nothing: the others are redriven."""
+    """An invalid note, and a letter without its position, are ignored: the others are redriven."""
     scene.publish(b"{")
     scene.run()
     name = ("__connect.errors.connector.name", "redriven")
@@ -189,7 +189,7 @@ def test_what_others_publish_among_the_letters(scene) -> None:
     ],
 )
 def test_letters_that_cannot_be_read(scene, change, problem) -> None:
-    """The route has none, or they do not say what they are: told with what would help."""
+    """The route has none, or they lack their headers: the error has the remedy."""
     if problem is None:
         lines = [line for line in scene.text.splitlines() if not line.startswith("deadLetter")]
         with pytest.raises(ConfigError, match="it sets nothing aside"):

@@ -117,7 +117,7 @@ def test_subscriptions_have_to_be_said() -> None:
 
 
 def test_what_is_no_yaml() -> None:
-    """It is said so."""
+    """It is reported as invalid YAML."""
     ((_, problem, _),) = mistakes("cases: [")
 
     assert problem.startswith("not YAML")

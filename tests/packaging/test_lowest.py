@@ -104,7 +104,7 @@ def test_every_extra_is_tried() -> None:
 
 
 def test_fast_is_what_make_calls_so() -> None:
-    """The marks that are left out stand in the Makefile too."""
+    """The excluded marks are those in the Makefile."""
     assert f'-m "{FAST}"' in (ROOT / "Makefile").read_text(encoding="utf-8")
 
 
@@ -190,7 +190,7 @@ def test_extra_jetstream(lowest: Make, tmp_path: Path) -> None:
 
 
 def test_extra_nkeys(lowest: Make, tmp_path: Path) -> None:
-    """A server that lets one nkey in says which streams it has not; another nkey is told that it may not come in."""
+    """A server that accepts one nkey reports a missing stream; another nkey is refused."""
     turnout = lowest("nkeys")
     seeds = [nkeys.encode_seed(os.urandom(32), nkeys.PREFIX_BYTE_USER) for _ in range(2)]
     config = f"authorization {{ users: [{{ nkey: {nkeys.from_seed(seeds[0]).public_key.decode()} }}] }}\n"
@@ -240,7 +240,7 @@ def test_extra_server(lowest: Make, tmp_path: Path) -> None:
 
 @pytest.mark.spark
 def test_extra_otlp(lowest: Make, tmp_path: Path) -> None:
-    """A server pushes its metrics to a collector, once more at its end at the latest."""
+    """A server pushes its metrics to a collector, and again at its end."""
     (tmp_path / "routes").mkdir()
     collector = Collector()
     variables = {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url, **java()}

@@ -1,4 +1,4 @@
-"""A process that does not do what is waited for is told with what it printed, and is gone with what it started."""
+"""A process that fails a wait is reported with its output, and is ended with its children."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_one_that_goes_on() -> None:
 
 
 def test_a_line_that_is_not_said() -> None:
-    """Of an ended process the code is told, of another one how long it was waited for."""
+    """For an ended process the error has its exit code, for another one the waiting time."""
     with (
         python("import sys; sys.exit('no port')") as process,
         pytest.raises(AssertionError, match=r"(?s)ended with 1 and did not say 'serving on '\nstderr: no port"),

@@ -45,7 +45,7 @@ def is_python(program: Path, version: str) -> bool:
 
 
 def python_of(version: str) -> Path:
-    """A program that is this Python; the test is skipped where there is none."""
+    """Return a program that is this Python; skip the test if there is none."""
     for path in candidates(version):
         if is_python(path, version):
             return path
@@ -53,7 +53,7 @@ def python_of(version: str) -> Path:
 
 
 def test_what_is_declared() -> None:
-    """The oldest is the one that the package requires, and there is no gap."""
+    """The oldest is the package's minimum, and no version is missing."""
     minors = [int(name.split(".")[1]) for name in PYTHONS]
 
     assert re.search(rf'requires-python = ">={PYTHONS[0]}"', (ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -99,7 +99,7 @@ def warnings_of_turnout(stderr: str) -> list[str]:
 
 
 def test_warnings_are_seen() -> None:
-    """One of ours is told from one of a library."""
+    """A warning of turnout is distinguished from one of a library."""
     ours = "/venv/lib/python3.14/site-packages/turnout/cli/run.py:7: DeprecationWarning: that is old"
     theirs = "/venv/lib/python3.14/site-packages/typer/__init__.py:24: DeprecationWarning: that is old"
 

@@ -40,7 +40,7 @@ def test_null_is_looked_for_where_there_may_be_one() -> None:
 
 
 def test_block_takes_it_unread() -> None:
-    """Records that are left out are never read; what was read is not read again."""
+    """Unselected records are never read; values that were read are not read again."""
     letters = Letters("abcdef")
     block = Block(rows_of(6), None, columns={"letter": letters.column})
 

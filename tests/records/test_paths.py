@@ -74,7 +74,7 @@ def elements(path: str, *values: tuple[Schema | None, Any]) -> list[Any]:
      ("nothing[].sku", None, None), ("items[].sku[].more", None, None)],
 )  # fmt: skip
 def test_elements_are_several_values(path: str, typed: Any, plain: Any) -> None:
-    """Nulls are none, equal ones are one, and what is no array is its own only element."""
+    """Nulls are left out, equal values count once, and a value that is not an array is its own only element."""
     wanted = [typed, None, plain, None]
     found = elements(path, (ITEMS, TYPED_ITEMS), (ITEMS, {"items": None}), (None, PLAIN_ITEMS), (None, {"items": []}))
     assert wanted == found
@@ -93,7 +93,7 @@ def test_elements_of_a_name_in_backticks() -> None:
 
 
 def test_brackets_in_backticks_are_a_name() -> None:
-    """Without backticks they stand for each element, also twice."""
+    """Without backticks they select each element, also twice."""
     assert parse_elements("a[][].`b[]`.`[]`.c[]") == ("a", EACH, EACH, "b[]", "[]", "c", EACH)
     assert [has_elements(parse_elements(path)) for path in ("a.b", "`a[]`.`[]`", "a[].b")] == [False, False, True]
 
@@ -127,7 +127,7 @@ def test_a_schemaless_value_is_seen_by_its_types(path: str, text: str | None) ->
 
 
 def test_every_row_gets_its_own_text() -> None:
-    """Rows of several shapes, of plain values and of nulls stand where they stood."""
+    """Rows of several shapes, of plain values and of nulls keep their positions."""
     values = [(None, {"a": "1"}), (None, None), (None, {"b": 2, "a": "2"}), (None, "plain"), (SCHEMA, TYPED)]
 
     assert seen("a", *values) == ["1", None, "2", None, None]

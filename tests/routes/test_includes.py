@@ -132,7 +132,7 @@ def test_the_mappings_of_one_account(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_configurations_without_mappings(tmp_path: Path, more: str, expected: str) -> None:
-    """No mappings where some are asked for is a mistake, and says where there are some."""
+    """Missing mappings are a mistake that lists the accounts with mappings."""
     (tmp_path / "server.conf").write_text(ACCOUNTS)
     (tmp_path / "empty.conf").write_text("port: 4222\n")
     (tmp_path / "broken.conf").write_text("mappings {")

@@ -52,7 +52,7 @@ def names_of(model: type[BaseModel]) -> list[str]:
 
 
 def wrong(names: list[str], more: set[str] | frozenset[str] = frozenset()) -> Iterator[tuple[str, str]]:
-    """Each typo of each name that is none of the others, with the name."""
+    """Return each typo of each name that is not another name, with the name."""
     for name in names:
         yield from ((typo, name) for typo in set(typos(name)) if typo and typo not in {*names, *more})
 
@@ -79,7 +79,7 @@ def _all(errors: Iterable[ValidationError]) -> Iterator[ValidationError]:
 
 
 def _names(error: ValidationError, path: str) -> bool:
-    """Whether an error is about the name that a path ends with, or about the word that stands there."""
+    """Return whether an error is about the last name of a path, or about the word there."""
     place = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in error.absolute_path)
     if error.validator == "additionalProperties":
         instance: Any = error.instance

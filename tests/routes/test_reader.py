@@ -112,7 +112,7 @@ def test_a_value_of_another_type_is_a_route_error(value: Any, tmp_path: Path) ->
 @settings(max_examples=200)
 @given(place=st.sampled_from(PLACES), value=st.sampled_from(WRONG))
 def test_a_value_beyond_all_sizes_is_a_route_error(place: tuple[dict[str, Any], tuple[Any, ...]], value: Any) -> None:
-    """Brackets without end, names of files that are none, numbers of thousands of digits: said shortly."""
+    """Endless brackets, invalid file names, numbers of thousands of digits: each has a short error."""
     route, path = place
     problems = problems_of(with_value(route, path, value), Path("/nowhere"))
 

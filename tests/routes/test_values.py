@@ -89,7 +89,7 @@ def test_sources_that_are_right(source: str) -> None:
     ],
 )
 def test_stores(store: str, problem: str) -> None:
-    """A store that there is not is a mistake of the route, and no password is repeated."""
+    """A missing store is a mistake of the route, and no password is repeated."""
     problems = mistakes(route(more=f"subscriptions: {{store: {store}}}"))["subscriptions.store"]
 
     assert problem in problems

@@ -107,7 +107,7 @@ def test_aliases_and_merge_keys_are_fine() -> None:
 
 @pytest.mark.parametrize("day", ["2020-99-99", "2020-01-01T25:00:00Z"])
 def test_a_date_that_is_none(day: str) -> None:
-    """A time is a text until the option that it stands in reads it."""
+    """A time is a text until its option parses it."""
     path, problem, line = only(SMALL.replace("stream: S", f"stream: S, start: {day}"))
 
     assert (path, line) == ("source.start", 2)
@@ -115,7 +115,7 @@ def test_a_date_that_is_none(day: str) -> None:
 
 
 def test_a_date_that_is_one() -> None:
-    """Quoted or not, it is handed on as it was written."""
+    """Quoted or not, its text is unchanged."""
     route = Route.parse(SMALL.replace("stream: S", "stream: S, start: 2020-01-31T12:00:00Z"), {})
 
     assert route.source.options()["startingOffsets"] == "2020-01-31T12:00:00Z"

@@ -74,7 +74,7 @@ def test_a_torn_commit(checkpoint: Path, content: bytes) -> None:
 
 @pytest.mark.parametrize("content", [EMPTY, ZEROS, CUT])
 def test_a_torn_offset(checkpoint: Path, content: bytes) -> None:
-    """The micro-batch is planned anew from where the one before it ended, so its commit goes, too."""
+    """The micro-batch is planned again from the end of the previous one, so its commit is removed too."""
     tear(checkpoint, "offsets/3", content=content)
 
     assert repair_torn_entries(checkpoint, from_the_beginning=True) == ["offsets/3 (torn)", "commits/3"]
@@ -106,7 +106,7 @@ def only_one(checkpoint: Path) -> None:
 
 
 def test_the_very_first_offset(checkpoint: Path) -> None:
-    """A run that has just begun begins once more, where its source lets it find the same records."""
+    """A run that has just begun starts again, if its source can return the same records."""
     only_one(checkpoint)
     (checkpoint / "commits" / "0").unlink()
     tear(checkpoint, "offsets/0")
@@ -119,7 +119,7 @@ def test_the_very_first_offset(checkpoint: Path) -> None:
 
 
 def test_no_offset_is_left(checkpoint: Path) -> None:
-    """A run that has done something and does not know what says so in a sentence, and touches no entry."""
+    """A run with lost positions fails with one sentence, and changes no entry."""
     tear(checkpoint, *(f"offsets/{number}" for number in range(4)))
 
     with pytest.raises(RunError, match=r"no longer has the position of the run: offsets/0 is torn.*remove the folder"):
@@ -183,7 +183,7 @@ def compact(checkpoint: Path) -> None:
 
 @pytest.mark.parametrize("damage", [lambda checkpoint: tear(checkpoint, "sources/0/0"), compact])
 def test_what_a_source_alone_knows(with_files: Path, damage: Callable[[Path], None]) -> None:
-    """A source's first entry may hold where it began, and a compact one stands for all before it."""
+    """A source's first entry may hold its start, and a compact one replaces all before it."""
     damage(with_files)
 
     with pytest.raises(RunError, match=r"sources/0/\S+ is torn"):

@@ -20,7 +20,7 @@ def checkpoint(folder: Path, *places: str, done: int | None = None) -> Path:
 
 
 def test_the_last_committed_micro_batch_says_how_far_it_is(tmp_path: Path) -> None:
-    """One that is only planned does not count; what stands beside the streams is no stream."""
+    """A planned one does not count; other entries beside the streams are ignored."""
     written = checkpoint(
         tmp_path / "c", '{"A": 3, "A.from": 1}', '{"A": 10, "subscriptions.revision": 4}', '{"A": 20}', done=2
     )
@@ -42,7 +42,7 @@ def test_no_checkpoint_and_a_broken_one_say_nothing(tmp_path: Path) -> None:
 
 
 def test_an_open_split_says_how_far_it_is(tmp_path: Path) -> None:
-    """Every second, also while its micro-batch is not committed; where that is lost, its beginning stands."""
+    """It is recorded every second, also before the commit; if it is lost, the beginning is used."""
     written = checkpoint(tmp_path / "c", '{"A": 1, "A.open": 1}', '{"A": 40, "A.open": 2}', done=1)
     assert committed(written) == Offsets(0, {"A": 1})
     folder = ProgressFolder(written)

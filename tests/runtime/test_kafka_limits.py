@@ -72,7 +72,7 @@ def test_a_dead_letter_that_is_too_large_by_its_key_keeps_only_the_reason() -> N
 
 
 def test_without_tolerance_the_run_stops_and_names_the_record() -> None:
-    """Topic, partition and offset stand in the message."""
+    """The message has topic, partition and offset."""
     with pytest.raises(RunError, match=r"topic t, partition 0, offset 1: TASK_PUT: .*found up to 5,086"):
         fitting(run(SINK, value=b"a" * 5000), LIMITS)
 

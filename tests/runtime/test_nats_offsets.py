@@ -6,7 +6,7 @@ from turnout.runtime.nats_offsets import Backlog, closed, number_in, opened
 
 
 def test_an_open_offset_has_a_beginning_and_a_number() -> None:
-    """By stream, where that is asked for; other names beside a stream are none."""
+    """Numbers are kept by stream if requested; other names beside a stream are ignored."""
     offset = opened({"S": 17}, 4)
 
     assert offset == {"S": 17, "S.open": 4}

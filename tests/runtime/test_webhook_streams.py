@@ -51,6 +51,6 @@ def test_nothing_is_made_without_webhooks() -> None:
 
 
 def test_a_server_that_does_not_answer() -> None:
-    """One sentence says so."""
+    """The error is one sentence."""
     with pytest.raises(ConnectionLostError, match="refused"):
         make_webhook_streams(route(f"nats://127.0.0.1:{free_port()}"))

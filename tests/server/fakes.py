@@ -1,4 +1,4 @@
-"""A runner without Spark that behaves: it delivers what it is given, and stops or fails when it is told to."""
+"""Runner without Spark: it delivers the given records, and stops or fails on request."""
 
 from __future__ import annotations
 

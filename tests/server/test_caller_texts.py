@@ -102,7 +102,7 @@ def test_no_caller_reads_the_environment_or_files(opened: Bench, more: str) -> N
 
 
 def test_a_writer_names_allowed_variables_and_files_of_the_folder(opened: Bench) -> None:
-    """A reader names none; who has no token is not answered."""
+    """A reader may name none; a caller without a token is refused."""
     client = client_of(opened, authenticator=Tokens())
     text = route_text("new", more="cluster: ${ALLOWED}\ncheckpoint: kept")
 
@@ -123,7 +123,7 @@ def test_without_tokens_everybody_is_a_writer_with_the_same_limits(opened: Bench
 
 
 def test_a_written_text_stays_a_callers_when_the_server_starts_again(opened: Bench) -> None:
-    """A variable that is allowed no more is not filled in; an operator's own edit is the operator's again."""
+    """A variable that is no longer allowed is not replaced; after an operator's edit the text is the operator's."""
     client = client_of(opened)
     client.put("/v1/routes/new", json={"text": route_text("new", more="cluster: ${ALLOWED}")})
     opened.run_of("new")

@@ -110,7 +110,7 @@ def test_credentials_in_an_address_are_not_the_address(tmp_path: Path) -> None:
 
 
 def test_a_file_in_another_folder_has_another_checkpoint(tmp_path: Path) -> None:
-    """The checkpoint lies beside the file, unless the route says where."""
+    """The checkpoint is beside the file, unless the route sets it."""
     old, new = route(NATS, tmp_path / "a" / "r.yaml"), route(NATS, tmp_path / "b" / "r.yaml")
 
     assert [change.change for change in compatibility(old, new)] == ["checkpoint"]
@@ -138,7 +138,7 @@ GUESSES: list[Document] = [
 
 @pytest.mark.parametrize("guess", GUESSES)
 def test_masked_secrets_are_not_compared(guess: Document) -> None:
-    """A difference in a secret alone is none for a caller that is not to see it."""
+    """A difference in a secret alone is not shown to a caller without permission."""
     assert compatibility(route(SECRET), route(SECRET, **guess)) != []
     assert compatibility(route(SECRET), route(SECRET, **guess), masked=True) == []
 

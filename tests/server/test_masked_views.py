@@ -79,7 +79,7 @@ STATUS = (
 """Every request whose answer says why a route failed, which may quote a record."""
 
 DELIVERIES = {"GET /v1/feeds/{id:id}", "POST /v1/feeds/{id:id}"}
-"""Messages as a subscription's destinations get them, for who may read the subscription."""
+"""Messages of a subscription's destinations, for callers that may read the subscription."""
 
 JUDGED = {"POST /fragments/routes/{name}/effect"}
 """Examples of records that a changed route treats otherwise."""
@@ -332,7 +332,7 @@ def test_why_a_route_failed_does_not_quote_a_record(bench: Bench, caplog: pytest
 
 
 def test_examples_of_a_change_are_for_those_who_may_see_them(scene: Scene) -> None:
-    """Reasons of new failures quote values, for those alone who may see them; others have the counts."""
+    """Reasons of new failures quote values only for callers with the right; others have the counts."""
     text = scene.ask("seer", "GET /v1/routes/{name}").json()["text"]
     failing = text.replace(", predicate: {type: HasHeaderKey, name: Small}", "")
     (request,) = JUDGED

@@ -55,7 +55,7 @@ def test_what_is_no_place_of_the_source_is_refused(document: dict[str, Any], sta
 
 
 def test_a_route_begins_where_it_is_told(tmp_path: Path) -> None:
-    """A place by name, or a time; nothing told is what the route says."""
+    """A position by name, or a time; without one the route's setting applies."""
     assert begun_at(route(NATS), {"A": 5, "B": 6}).source.options()["startingOffsets"] == '{"A": 5, "B": 6}'
     assert begun_at(route(KAFKA), "1970-01-01T00:00:02+00:00").source.start == "1970-01-01T00:00:02+00:00"  # type: ignore[attr-defined]
     assert begun_at(route(NATS), None) == route(NATS)

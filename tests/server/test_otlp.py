@@ -171,7 +171,7 @@ def test_a_collector_that_is_away_holds_nothing_up(
 
 
 def test_what_has_not_been_observed_is_not_pushed(tmp_path: Path, collector: Collector) -> None:
-    """Without a route there is nothing to distribute: a metric of OTLP without data is none, and is left out."""
+    """Without a route there is no distribution: an OTLP metric without data is left out."""
     config = ServerConfig.model_validate({"listen": "127.0.0.1:0"})
     with RouteServer(config, [tmp_path], environment={ENDPOINT: collector.url}, runner_of=lambda *_: FakeRunner()):
         pass
@@ -191,7 +191,7 @@ def test_nothing_is_pushed_unless_it_is_asked_for(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_is_told_in_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A protocol that is not spoken, an interval that is none, and a package that is not installed, with the cure."""
+    """An unsupported protocol, an invalid interval, and a missing package, each with the remedy."""
     at = {ENDPOINT: "http://127.0.0.1:1"}
     with (
         pytest.raises(ConfigError, match=r"OTEL_EXPORTER_OTLP_PROTOCOL: found 'grpc', expected 'http/protobuf'"),

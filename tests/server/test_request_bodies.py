@@ -1,4 +1,4 @@
-"""Bodies of requests: lengths that are none, bodies beyond the limit, and all of them together."""
+"""Bodies of requests: invalid lengths, bodies beyond the limit, and the limit of all together."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_an_origin_that_is_no_address_is_not_ours(bench: Bench, origin: str) -> 
 
 
 class Reading:
-    """A request whose body comes in parts, as they are given."""
+    """Request whose body arrives in these parts."""
 
     def __init__(self, bodies: Bodies) -> None:
         self._bodies = bodies

@@ -26,7 +26,7 @@ def test_pauses_double_up_to_the_longest_and_then_it_ends() -> None:
 
 
 def test_a_draw_shortens_a_pause_to_no_less_than_half() -> None:
-    """Routes that fail together do not come back together."""
+    """Routes that fail together do not restart together."""
     assert restarts(Clock(), 0.0).after_failure() == 0.5
     assert restarts(Clock(), 0.5).after_failure() == 0.75
 
@@ -52,7 +52,7 @@ def test_an_outage_never_ends_the_attempts_and_is_over_with_the_first_progress()
 
 
 def test_somebody_who_asks_for_the_route_gives_it_all_attempts_again() -> None:
-    """Failures are counted anew."""
+    """Failures are counted from zero again."""
     schedule = restarts(Clock())
     while schedule.after_failure() is not None:
         pass

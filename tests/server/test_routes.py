@@ -1,4 +1,4 @@
-"""Routes that follow their files, fail, are started again, and do what they are told; without Spark."""
+"""Routes that follow their files, fail, restart, and obey requests; without Spark."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from turnout.server.supervisor import Phase
 
 
 def test_added_changed_and_removed_files_are_started_restarted_and_stopped(bench: Bench) -> None:
-    """A change goes on at the checkpoint; words around the route change nothing that runs."""
+    """A changed route continues from its checkpoint; changed comments have no effect."""
     bench.start("a", "b")
     bench.write("a", route_text("a", more="mappings: {x: y}"))
     bench.write("b", route_text("b") + "# a comment\n")
@@ -112,7 +112,7 @@ def test_what_the_runner_cannot_run_is_a_mistake(bench: Bench) -> None:
 
 
 def test_an_unsafe_change_of_a_file_is_parked_until_somebody_confirms(bench: Bench) -> None:
-    """The version before goes on, also after a restart of the server; then the checkpoint is set aside."""
+    """The previous version continues, also after a restart of the server; then the checkpoint is renamed."""
     bench.start("a")
     bench.write("a", route_text("a", stream="OTHER"))
     bench.routes.look()
@@ -166,7 +166,7 @@ def test_an_outage_does_not_park_a_route(bench: Bench) -> None:
 
 
 def test_a_failure_that_nobody_foresaw_is_one_of_its_route_alone(bench: Bench) -> None:
-    """A bug in one route's path is told by its kind where it says nothing."""
+    """An exception without a message is reported by its type."""
     bench.start("a", "b")
     for number in (1, 2, 3):
         bench.run_of("a", number).fail(ZeroDivisionError())
@@ -223,7 +223,7 @@ def test_a_pause_outlives_the_server(bench: Bench) -> None:
 
 
 def test_offsets_are_reset_while_paused_and_hold_for_the_next_checkpoint(bench: Bench) -> None:
-    """The checkpoint is set aside; the run begins where it was told, as does one of a server that is started later."""
+    """The checkpoint is renamed; the run begins at the new position, also after a restart of the server."""
     bench.start("a")
     folder = bench.routes.entry("a").checkpoint
     assert folder is not None

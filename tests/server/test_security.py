@@ -36,7 +36,7 @@ def tokens(tmp_path: Path) -> TokenFile:
 
 
 def test_a_token_opens_everything_but_probes_which_are_open(bench: Bench, tokens: TokenFile) -> None:
-    """Wrong ones, none, and other schemes are told what is needed."""
+    """Wrong and missing tokens, and other schemes, get an error with the expected scheme."""
     client = client_of(bench, authenticator=tokens)
     for header in (None, "Bearer wrong", "Bearer ", "Basic sesame", "sesame"):
         refused = client.get("/v1/routes", headers={"Authorization": header} if header else {})
@@ -57,7 +57,7 @@ def test_a_token_file_without_tokens_is_no_open_door(tmp_path: Path) -> None:
 
 
 def test_who_may_read_may_not_write_and_sees_no_secrets(bench: Bench) -> None:
-    """The text of a route is whole for those alone who may write it."""
+    """Only callers with write permission see the complete text of a route."""
     client = client_of(bench, authenticator=Readers())
     bench.write("a", route_text("a").replace("stream: IN", "stream: IN, user: ann, password: hunter2"))
     bench.routes.look()

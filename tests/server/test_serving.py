@@ -137,7 +137,7 @@ def test_a_locked_store_keeps_no_other_endpoint_waiting(tmp_path: Path) -> None:
 
 
 def test_writers_beyond_those_that_may_wait_are_refused_at_once(tmp_path: Path) -> None:
-    """Over REST with 503 and when to try again, over gRPC with RESOURCE_EXHAUSTED; the others give up in their time."""
+    """Over REST with 503 and a time to retry, over gRPC with RESOURCE_EXHAUSTED; the others time out."""
     store = tmp_path / "s.db"
     config = {"listen": "127.0.0.1:0", "store": f"sqlite:///{store}", "grpc": {"listen": "127.0.0.1:0"}}
     routes = RouteServer(ServerConfig.model_validate(config), [tmp_path], runner_of=lambda *_: FakeRunner())

@@ -15,7 +15,7 @@ ROUTE = "name: a\n"
 
 
 def test_a_folder_has_routes_and_other_things(tmp_path: Path) -> None:
-    """Routes are YAML files; the configuration, hidden files and other formats are none."""
+    """Routes are YAML files; the configuration, hidden files and other formats are not."""
     for name in ("a.yaml", "b.yml", "turnout.yaml", ".hidden.yaml", "c.json", "mine.yaml"):
         (tmp_path / name).write_text(ROUTE)
     (tmp_path / "folder.d").mkdir()

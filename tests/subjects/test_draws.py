@@ -15,7 +15,7 @@ def test_a_draw_outside_its_range_is_refused(draw: float) -> None:
 
 
 def test_random_spreads_over_its_buckets() -> None:
-    """Without a draw each call draws anew."""
+    """Without a draw each call makes a new one."""
     transform = SubjectTransform.parse("a", "b.{{random(3)}}")
 
     assert {transform.apply("a") for _ in range(200)} == {"b.0", "b.1", "b.2"}

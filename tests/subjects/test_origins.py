@@ -32,7 +32,7 @@ def test_an_account_claim_gives_its_mappings() -> None:
 
 
 def test_a_stream_gives_its_transforms() -> None:
-    """From the JSON of a stream's configuration, with every wrong part told at once."""
+    """Read from the JSON of a stream's configuration, with all errors reported together."""
     transforms = stream_transforms(
         {
             "config": {
@@ -91,7 +91,7 @@ def test_a_source_stream_may_be_filtered_and_named_twice() -> None:
     ],
 )
 def test_a_stream_of_another_form_is_refused_with_its_path(config: dict[str, Any], path: str) -> None:
-    """JSON that is no stream configuration is told from one that the server would refuse."""
+    """JSON that is not a stream configuration has another error than one that the server would refuse."""
     with pytest.raises(ConfigError) as failure:
         stream_transforms(config)
 

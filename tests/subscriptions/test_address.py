@@ -43,7 +43,7 @@ def test_who_reads_makes_no_store(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("url", ["sqlit:///x.db", "x.db", "", "sqlite:x.db", "postgres://u:hunter2@h/db"])
 def test_what_names_no_store(url: str) -> None:
-    """The schemes that there are are named, passwords are not."""
+    """The supported schemes are listed, passwords are not shown."""
     problem = url_problem(url)
 
     assert problem is not None

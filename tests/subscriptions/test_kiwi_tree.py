@@ -9,7 +9,7 @@ from turnout.subscriptions.kiwi_tree import LOCK_SECONDS, KiwiTree, PairNotFound
 
 
 def test_kiwi_tree(tmp_path):
-    """Pairs are kept in a file; creating twice is once; deleting what is not there says so."""
+    """Pairs are kept in a file; creating twice has no effect; deleting a missing pair is an error."""
     tree = KiwiTree(tmp_path / "pairs.db")
     tree.create("k", "p*")
     tree.create("k", "p*")

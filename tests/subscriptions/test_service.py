@@ -214,7 +214,7 @@ def test_live_matcher_asks_no_more_than_it_must(store):
 
 
 def test_optional_parts_stay_out():
-    """Using subscriptions loads neither grpc nor pymongo, and a missing one is told with its cure."""
+    """Using subscriptions loads neither grpc nor pymongo, and a missing one is reported with the remedy."""
     program = """
 import sys
 import turnout.subscriptions.service, turnout.subscriptions.lines, turnout.subscriptions.live_matcher

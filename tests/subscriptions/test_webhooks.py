@@ -53,5 +53,5 @@ def test_subjects_restore(destination: str, subscription: str) -> None:
 
 @pytest.mark.parametrize("subject", ["deliver.a", "deliver.a.b.c", "other.YQ.YQ", "deliver.a$.YQ", "deliver._w.YQ"])
 def test_other_subjects(subject: str) -> None:
-    """A subject that is none of a delivery has no address."""
+    """A subject that is not a delivery's has no address."""
     assert delivery_address("deliver", subject) is None

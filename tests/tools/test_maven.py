@@ -9,7 +9,7 @@ from turnout.errors import TurnoutError
 
 
 def test_what_maven_cannot_fetch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without Maven Spark is asked to fetch the connector; with it, its reason is told."""
+    """Without Maven Spark fetches the connector; with it, Maven's error is reported."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     tools = tmp_path / "bin"
     tools.mkdir()

@@ -12,7 +12,7 @@ from tools import run_tests
 
 
 def test_a_run_knows_what_failed_last(tmp_path: Path) -> None:
-    """From pytest's own cache; nothing where there is none."""
+    """Read from pytest's own cache; empty if there is none."""
     run = Run("not soak", tmp_path)
     assert run.failed() == set()
 

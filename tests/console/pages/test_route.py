@@ -25,7 +25,7 @@ from turnout.server.state import MinutePace
 
 
 def test_the_picture_has_each_step_and_what_leaves_it() -> None:
-    """Counts are those of the stages; what fails at the sink leaves in front of it, and the others go on."""
+    """Counts are those of the stages; failures at the sink branch off before it, the others continue."""
     route = Route.parse(orders_text("nats://127.0.0.1:1", "memory://"))
     taken = {
         "source": 100, "key": 100, "value": 98, "no-tests": 97, "town": 86, "amount": 86, "mapping": 83, "match": 78,
@@ -62,7 +62,7 @@ def test_the_picture_has_each_step_and_what_leaves_it() -> None:
 
 
 def test_a_stage_that_was_added_has_counted_nothing_before() -> None:
-    """Over a time in which the route was another one the picture stands, with what is known."""
+    """For a time with another version of the route the picture shows the known counts."""
     route = Route.parse(orders_text("nats://127.0.0.1:1", "memory://"))
     total = Counts(read=10, delivered=10, flow=Flow({"source": 10, "key": 10, "value": 10, "sink": 10}))
 
@@ -173,7 +173,7 @@ def test_a_change_that_waits_is_shown_with_its_meaning_and_a_button(bench: Bench
 
 
 def test_a_text_is_checked_before_it_is_saved(bench: Bench, console: TestClient) -> None:
-    """Mistakes with their lines; what is safe is saved, what is not is said so, and nothing is written by the check."""
+    """Mistakes with their lines; safe changes are saved, others are reported, and the check writes nothing."""
     bench.start("a")
     digest = bench.routes.entry("a").file.digest
     check = lambda text: console.post("/fragments/routes/a/check", json={"text": text, "digest": digest}).text  # noqa: E731
@@ -233,7 +233,7 @@ def test_a_route_that_never_ran_says_so(shown: TestClient) -> None:
 
 
 def test_a_route_that_never_ran_leads_nowhere_where_it_would_be_refused(shown: TestClient) -> None:
-    """Neither into the sandbox nor to the tap; what was wrong is told in sentences."""
+    """Neither to the sandbox nor to the tap; the mistakes are shown in sentences."""
     page = shown.get("/routes/stock").text
     events = page.partition('<ul class="events">')[2].partition("</ul>")[0]
 
@@ -243,7 +243,7 @@ def test_a_route_that_never_ran_leads_nowhere_where_it_would_be_refused(shown: T
 
 
 def test_an_address_that_is_none_is_a_page_for_people(shown: TestClient) -> None:
-    """Programs are told as before."""
+    """API clients get the same error as before."""
     browser = shown.get("/rutes", headers={"Accept": "text/html,application/xhtml+xml"})
     program = shown.get("/rutes", headers={"Accept": "application/json"})
 

@@ -105,7 +105,7 @@ def test_names_are_text_and_never_markup(bench: Bench, console: TestClient) -> N
 
 
 def test_nothing_is_inline_and_nothing_is_from_elsewhere(bench: Bench, console: TestClient) -> None:
-    """The policy allows scripts and styles of the server alone, and the pages need no more."""
+    """The policy allows only the server's own scripts and styles, and the pages need no others."""
     bench.start("a")
     for path in ("/", "/routes/a", "/sandbox", "/subscriptions", "/dead-letters", "/tap?route=a"):
         page = console.get(path)

@@ -21,7 +21,7 @@ def stages(html: str) -> dict[str, str]:
 
 
 def test_a_record_is_shown_stage_by_stage(shown: TestClient) -> None:
-    """Before and after, predicates, mapping, who wants it, and what goes out."""
+    """Before and after, predicates, mapping, matching subscriptions, and messages."""
     record = {"topic": "orders.3", "value": {"city": "Oulu", "amount": "17.5"}}
     html = try_it(shown, record=json.dumps(record))
 
@@ -33,7 +33,7 @@ def test_a_record_is_shown_stage_by_stage(shown: TestClient) -> None:
 
 
 def test_a_record_of_the_source_is_tried_by_its_sequence(shown: TestClient) -> None:
-    """The stream may be left out where there is one; the page can be linked to."""
+    """A single stream may be left out; the page can be linked to."""
     assert stages(try_it(shown, at="1")) == {"no-tests": "dropped", "town": "skipped", "amount": "skipped"}
     assert "Outcome:" in shown.get("/sandbox?route=orders&at=ORDERS:2").text
     assert "holds no message 9999" in shown.get("/sandbox?route=orders&at=ORDERS:9999").text

@@ -119,7 +119,7 @@ def test_the_index_tells_what_is_hot_and_what_is_always_verified(bench: Bench, c
 
 
 def test_a_subscription_is_changed_on_its_page(bench: Bench, console: TestClient) -> None:
-    """The form has the revision that was read, and the history has each change and who made it."""
+    """The form has the revision that was read, and the history has each change and its actor."""
     create(bench, a1="town:Oulu")
     form = console.get("/subscriptions/a1").text
     headers = {"If-Match": '"1"'}

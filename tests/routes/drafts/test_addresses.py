@@ -27,7 +27,7 @@ def test_addresses_that_are_none(address, expected) -> None:
 
 
 def test_sinks() -> None:
-    """A stream that is named is the one that has to take the messages; brokers stand alone."""
+    """A named stream must take the messages; brokers have no topic."""
     assert sink_of("nats://h:1/OUT") == {"format": "nats", "servers": "nats://h:1", "stream": "OUT"}
     assert sink_of("csv:out") == {"format": "csv", "path": "out"}
     with pytest.raises(ConfigError, match="expected brokers alone"):

@@ -199,7 +199,7 @@ def _configurations() -> Iterator[dict[str, Any]]:
 
 
 def test_imported_chains_mean_what_they_meant(tmp_path) -> None:
-    """Every chain of the vectors is the same from the route that it becomes, in whichever spelling it stands."""
+    """Every chain of the vectors is unchanged in the converted route, in every spelling."""
     compared = 0
     for config in _configurations():
         draft = draft_of_connector(connector(tmp_path, {"connector.class": "C", **config}))

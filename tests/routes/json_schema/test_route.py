@@ -135,7 +135,7 @@ def test_what_is_refused(document, place) -> None:
     ],
 )
 def test_tests_are_valid(document) -> None:
-    """A file of tests is a block or a list; both also stand under ``tests`` in a route."""
+    """A file of tests is a block or a list; both are also valid under ``tests`` in a route."""
     assert list(TESTS.iter_errors(document)) == []
     assert list(ROUTES.iter_errors(route(tests=document))) == []
 
@@ -150,6 +150,6 @@ def test_tests_are_valid(document) -> None:
     ],
 )
 def test_tests_that_are_refused(case) -> None:
-    """A part that is missing, and names and words that there are not."""
+    """A missing part, and unknown names and words."""
     assert not TESTS.is_valid({"cases": [case]})
     assert not ROUTES.is_valid(route(tests=[case]))

@@ -81,7 +81,7 @@ def test_a_starting_point_is_noted_once(run: Follower) -> None:
 
 
 def test_a_kept_pause_lasts_until_it_is_enabled(run: Follower) -> None:
-    """It waits as soon as its beginning is known, over updates and restarts; one without is given up."""
+    """It waits once its beginning is known, over updates and restarts; one without a beginning is dropped."""
     run.create("a", keep=True)
     run.create("b", keep=True)
     for name in ("a", "b"):
@@ -111,7 +111,7 @@ def test_a_pause_between_two_looks_misses_nothing(run: Follower) -> None:
 
 
 def test_changes_seen_twice(run: Follower) -> None:
-    """An index that is built again sees the past once more."""
+    """A rebuilt index processes past changes again."""
     run.create("a", "earliest", keep=True)
     run.change("a", enabled=False)
     run.refresh()

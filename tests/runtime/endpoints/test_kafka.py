@@ -58,7 +58,7 @@ def test_lag(broker: KafkaBroker, options: KafkaOptions) -> None:  # noqa: F811
 
 
 def test_checks(broker: KafkaBroker) -> None:  # noqa: F811
-    """A cluster that answers, a topic that is not there, and a cluster that is away are told apart."""
+    """An available cluster, a missing topic, and an unavailable cluster have different results."""
     adapter_of(source(broker.servers, "any")).ping()
     with pytest.raises(StreamError, match="there is no topic 'absent'"):
         adapter_of(source(broker.servers, "absent")).source_streams()

@@ -53,7 +53,7 @@ values = st.recursive(
 
 @given(values.filter(lambda value: "\ud800" not in repr(value)))
 def test_what_is_written_is_read_again(value: Any) -> None:
-    """Any JSON comes back as it was."""
+    """Any JSON is read back unchanged."""
     try:
         written = encode(value)
     except RecordError:
@@ -143,6 +143,6 @@ def test_what_a_variant_cannot_hold_is_refused(value: Any) -> None:
 
 @pytest.mark.parametrize("value", [b"", b"\x18\x01", bytes([63 << 2]), b"\x02\x01\x07\x00\x01\x00", b"\x05\xff"])
 def test_what_is_no_variant_is_refused(value: bytes) -> None:
-    """Cut off, of an unknown type, with a name that there is not, and text that is not UTF-8."""
+    """Truncated, of an unknown type, with an unknown name, and text that is not UTF-8."""
     with pytest.raises(RecordError):
         decode(value, encode(None)[1])

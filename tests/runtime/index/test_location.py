@@ -61,7 +61,7 @@ def files_of(place: IndexLocation, revision: int) -> set[str]:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: Any) -> Folder:
-    """The driver's folder; what is opened is the folder's path and what lies in it."""
+    """Return the driver's folder: its path, and its contents."""
 
     def opened(path: Path, revision: int) -> Any:
         files = {file.name: file.read_text() for file in path.iterdir() if not file.name.startswith(".")}
@@ -112,7 +112,7 @@ def test_two_revisions_stay_open(folder: Folder) -> None:
 
 
 def test_another_run_is_another_place(folder: Folder) -> None:
-    """A folder that was made anew is not taken for what was opened before."""
+    """A recreated folder is not mistaken for the one opened before."""
     folder.put(1, a="one")
 
     assert IndexLocation.at(folder.path).open(1) is not IndexLocation.at(folder.path).open(1)
@@ -177,7 +177,7 @@ def test_a_driver_that_does_not_answer(folder: Folder, elsewhere: IndexLocation,
 
 
 def test_the_source_asks_for_revisions(folder: Folder, server: IndexServer) -> None:
-    """The newest, one that is kept, and for one that is not kept the one to go on with."""
+    """The newest, one that is kept, and for one that is not kept its replacement."""
     folder.put(4, a="one")
     folder.put(9, a="")
     asked = AskedRevisions(server.url)

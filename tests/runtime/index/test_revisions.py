@@ -73,7 +73,7 @@ def test_a_store_that_is_away(revisions: Revisions, store: Shaky, caplog: Any) -
 
 
 def test_a_revision_that_is_gone(revisions: Revisions, store: Shaky, caplog: Any) -> None:
-    """The nearest later one stands for it, which is said in one line; one that is kept is used as it is."""
+    """The nearest later one replaces it, which is logged in one line; one that is kept is used unchanged."""
     kept = revisions.newest()
     add(store)
     newest = revisions.newest()
@@ -87,7 +87,7 @@ def test_a_revision_that_is_gone(revisions: Revisions, store: Shaky, caplog: Any
 
 
 def test_learning_changes_no_revision(revisions: Revisions) -> None:
-    """Typical messages are asked for under the keys of conditions; the index is the same subscriptions."""
+    """Typical messages are read for the keys of conditions; the index has the same subscriptions."""
     requested: list[Any] = []
 
     def metadata(keys: Any) -> list[dict[str, str]]:

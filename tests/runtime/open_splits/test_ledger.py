@@ -117,7 +117,7 @@ def test_progress_is_marked_with_the_process(tmp_path: Path) -> None:
 
 
 def test_splits_stay_open_by_what_a_gap_costs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first one for half a minute; then so long that no more than a five-hundredth of the time is lost."""
+    """The first one for half a minute; then so long that at most a five-hundredth of the time is lost."""
     now = 100.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
     splits = OpenSplits(tmp_path)

@@ -34,7 +34,7 @@ def address(splits: OpenSplits) -> Iterator[str]:
 
 
 def wait_for(session: OpenSession, condition: Callable[[], bool]) -> None:
-    """Listen until *condition* holds; the socket says when there is something to hear."""
+    """Listen until *condition* is true; the socket signals new messages."""
     end = time.monotonic() + 30
     while not condition():
         assert time.monotonic() < end, "it was not said within 30 s"
@@ -73,7 +73,7 @@ def test_the_next_attempt_ends_the_one_before(address: str) -> None:
 
 
 def test_a_driver_that_ends(splits: OpenSplits) -> None:
-    """Its tasks hear of it at once, and can report nothing any more."""
+    """Its tasks are notified immediately, and can no longer report."""
     with OpenSplitServer(splits) as server:
         address = server.address
         session = OpenSession(address)

@@ -75,7 +75,7 @@ class Scene:
 
 
 def test_stored_before_the_answer(bench: Bench, nats_server: NatsServer) -> None:
-    """A request is answered when its message is in the stream; the same id again is stored once, and said so."""
+    """A request is answered when its message is in the stream; the same id again is stored once and reported."""
     scene = Scene(bench, nats_server.url)
     scene.make_stream()
     with scene.serving() as client:
@@ -107,7 +107,7 @@ def test_batch_in_order(bench: Bench, nats_server: NatsServer) -> None:
 
 
 def test_signed_request_needs_no_token_of_the_server(bench: Bench, nats_server: NatsServer, tmp_path: Path) -> None:
-    """The signature stands in for a token, whatever the content type; everything else still asks for a token."""
+    """The signature replaces a token, for any content type; all other paths still need a token."""
     secret = "a-secret-of-the-hook"
     scene = Scene(bench, nats_server.url, kind="github", secrets=["another-old-secret", secret])
     scene.make_stream()
@@ -157,7 +157,7 @@ def test_refusals(bench: Bench, nats_server: NatsServer, caplog: pytest.LogCaptu
 
 
 def test_rate(bench: Bench, nats_server: NatsServer) -> None:
-    """Requests beyond the rate are told when to come again; refused ones do not count."""
+    """Requests beyond the rate get a time to retry; refused ones do not count."""
     scene = Scene(bench, nats_server.url, rate=0.5)
     scene.make_stream()
     with scene.serving() as client:
@@ -196,7 +196,7 @@ def test_absent_server(bench: Bench, tmp_path: Path) -> None:
 
 
 def test_frozen_server(bench: Bench, tmp_path: Path) -> None:
-    """A server that hangs confirms nothing: 503. Once it goes on, the message that is sent again is stored once."""
+    """A frozen server confirms nothing: 503. When it continues, the repeated message is stored once."""
     with NatsServer(tmp_path) as server:
         scene = Scene(bench, server.url)
         scene.make_stream()

@@ -21,7 +21,7 @@ BATCHED = {"content-type": "application/cloudevents-batch+json"}
 
 
 def test_signed_kinds() -> None:
-    """The body is stored as it came, with the id of its sender and what tells its kind."""
+    """The body is stored unchanged, with the sender's id and its kind."""
     (standard,) = messages_of("standard-webhooks", {"webhook-id": "msg_1", "content-type": "a/b"}, b"\xff")
     (github,) = messages_of("github", {"x-github-delivery": "d", "x-github-event": "push", "cookie": "x"}, b"{}")
     (stripe,) = messages_of("stripe", {}, b'{"id": "evt_1", "big": 1e999}')
@@ -65,7 +65,7 @@ def test_cloudevents_have_one_form() -> None:
     ],
 )
 def test_data(more: dict[str, object], body: bytes) -> None:
-    """Data is what the event says: JSON as it stands, a text of another type itself, or bytes in base64."""
+    """Data is the event's: JSON unchanged, a text of another type itself, or bytes in base64."""
     (message,) = messages_of("cloudevents", STRUCTURED, json.dumps({**EVENT, **more}).encode())
 
     assert message.body == body

@@ -49,7 +49,7 @@ def test_the_running_version_goes_on_and_the_file_is_told(bench: Bench, client: 
 
 
 def test_to_confirm_begins_a_new_checkpoint(bench: Bench, client: TestClient, waiting: str) -> None:
-    """The version of that digest runs, the old checkpoint lies beside the new one, and nothing waits any more."""
+    """The version of that digest runs, the old checkpoint is kept beside the new one, and nothing is pending."""
     checkpoint = bench.routes.entry("a").checkpoint
     assert checkpoint is not None
 

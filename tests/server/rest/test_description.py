@@ -68,7 +68,7 @@ Answers = dict[str, set[int]]
 
 @contextmanager
 def restored(server: RouteServer) -> Iterator[None]:
-    """Routes, subscriptions and pauses come back a moment after a request has removed them."""
+    """Create routes, subscriptions and pauses again shortly after a request has removed them."""
     files = {entry.file.path: entry.file.text for entry in server.routes.entries()}
     assert server.parts.subscriptions is not None
     service = server.parts.subscriptions.service(Caller())
@@ -139,7 +139,7 @@ def attacked(nats_url: str, folder: Path, level: str, examples: int, phases: str
 
 
 def check_answers(level: str, answers: Answers) -> None:
-    """Each operation was done at least once by who may, and never by who may not."""
+    """Each operation succeeded at least once with permission, and never without."""
     done = {operation for operation, statuses in answers.items() if any(status < 300 for status in statuses)}
     probes = {"GET /live", "GET /ready"}
     if level == "nobody":
@@ -224,7 +224,7 @@ def test_a_method_that_is_not_there_is_refused_with_those_that_are(
 
 
 def test_who_asks_comes_before_what_is_sent(bench: Bench, tmp_path: Path) -> None:
-    """A stranger hears 401, whatever he sends; 415 is for those who may ask."""
+    """A caller without a token gets 401 for every request; 415 is for authorised callers."""
     from turnout.server.security import TokenFile
 
     tokens = tmp_path / "tokens.txt"
@@ -238,7 +238,7 @@ def test_who_asks_comes_before_what_is_sent(bench: Bench, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize(("level", "status"), [("nobody", 401), ("read", 403), ("match", 403)])
 def test_who_may_not_is_refused(bench: Bench, tmp_path: Path, level: str, status: int) -> None:
-    """Each operation that changes something refuses who may not, before it looks at what is sent."""
+    """Each operation that changes something refuses unauthorised callers before it reads the body."""
     from turnout.server.security import TokenFile
 
     tokens = tmp_path / "tokens.yaml"

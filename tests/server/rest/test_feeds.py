@@ -1,4 +1,4 @@
-"""Feeds over REST: pages, named readers, events, and who may read what."""
+"""Feeds over REST: pages, named readers, events, and permissions."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_requests_that_cannot_be_answered(reads: TestClient, bench: Bench) -> No
 
 
 def test_without_a_route_with_feeds_one_has_to_be_named(client: TestClient) -> None:
-    """The answer says so."""
+    """The response asks for the route's name."""
     answer = client.get("/v1/feeds/oulu")
 
     assert answer.status_code == 409

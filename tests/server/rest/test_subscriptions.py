@@ -12,7 +12,7 @@ from turnout.subscriptions.lines import subscription_from_json, subscription_to_
 
 
 def test_subscriptions_are_made_found_matched_and_deleted(client: TestClient) -> None:
-    """Conditions go in and come out as JSON and as text."""
+    """Conditions are accepted and returned as JSON and as text."""
     by_text = client.post(
         "/v1/subscriptions",
         json={
@@ -94,7 +94,7 @@ def test_a_server_without_a_store_says_so(bench: Bench) -> None:
 
 
 def test_a_subscription_is_replaced_and_changed_in_place(client: TestClient) -> None:
-    """Its id stays, its ETag moves on, and who has read an older version is refused with both revisions."""
+    """Its id is kept, its ETag changes, and an update based on an older version is refused with both revisions."""
     client.post("/v1/subscriptions", json={"id": "a", "destinations": ["d"], "condition_text": "k:1"})
     read = client.get("/v1/subscriptions/a")
     put = client.put(
@@ -135,7 +135,7 @@ def test_a_change_that_cannot_be_made(
 
 
 def test_the_history_of_a_subscription(client: TestClient) -> None:
-    """Tells each change, who made it, and both versions; also of one that is deleted."""
+    """It has each change, its actor, and both versions, also for a deleted subscription."""
     client.post("/v1/subscriptions", json={"id": "a", "destinations": ["d"], "condition_text": "k:1"})
     client.patch("/v1/subscriptions/a", json={"condition_text": "k:2"})
     client.delete("/v1/subscriptions/a")

@@ -98,7 +98,7 @@ def test_values_as_plain_json(spark: SparkSession, files: Path) -> None:
 
 
 def test_damaged_files(spark: SparkSession, files: Path) -> None:
-    """A file that is cut off, or is none, is one dead letter with its name; other files pass."""
+    """A file that is truncated, or not Avro, is one dead letter with its name; other files are not affected."""
     whole = (files / "in" / "a.avro").read_bytes()
     (files / "in" / "c.avro").write_bytes(whole[:-7])
     (files / "in" / "d.avro").write_bytes(b"PAR1")

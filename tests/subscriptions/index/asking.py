@@ -38,7 +38,7 @@ def all_rows_together():
 
 @contextmanager
 def few_rows_given_up():
-    """A small batch begins with its rows one after another and goes on with all of them together."""
+    """Match a small batch row by row at first, then all rows together."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(index_module, "_VERY_FEW_ROWS", -1)
         patch.setattr(index_module, "_CANDIDATES_OF_FEW", -1)
@@ -53,7 +53,7 @@ def as_read(index):
 
 
 def pairs(index, messages):
-    """(message, subscription id) of all matches, sorted: the same one row after another, all together and given up."""
+    """Return (message, subscription id) of all matches, sorted; equal row by row, together and mixed."""
     with all_rows_together():
         together = _pairs(index, messages)
         assert together == _pairs(as_read(index), messages)

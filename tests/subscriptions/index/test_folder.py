@@ -1,4 +1,4 @@
-"""A folder of an index follows its store; readers open any of the latest revisions, and are told what is wrong."""
+"""An index folder follows its store; readers open any of the latest revisions, and get errors for damage."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_any_history_ends_in_the_same_index(tmp_path_factory, data):
 
 
 def test_layers_are_merged(store, index_folder):
-    """Many small changes become one layer in the background, and a reader of the layers goes on."""
+    """Many small changes become one layer in the background, and a reader of the layers continues."""
     ids = []
     for n in range(folder.LAYERS + 1):
         ids.append(store.create(wanting(f"v{n}")))
@@ -157,7 +157,7 @@ class Forgetful:
 
 
 def test_a_store_that_is_away(store, index_folder, monkeypatch):
-    """While the store is away a refresh says so, and the revision from before can still be opened."""
+    """While the store is unavailable a refresh reports this, and the previous revision can be opened."""
     created = store.create(wanting("a"))
     revision = index_folder.refresh()
 
@@ -235,7 +235,7 @@ def test_leftovers_of_a_killed_writer_go(tmp_path, store):
 
 
 def test_one_writer(store, index_folder):
-    """A second writer of a folder is refused, and the first one goes on."""
+    """A second writer of a folder is refused, and the first one continues."""
     with pytest.raises(IndexFileError, match="another process writes this index"):
         IndexFolder(index_folder.folder, store)
 

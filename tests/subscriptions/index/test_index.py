@@ -297,7 +297,7 @@ def test_lone_surrogates():
 
 
 def test_hot_anchors():
-    """Subscriptions that share their rarest text are told apart by a second one, and by members of sets."""
+    """Subscriptions that share their rarest text are distinguished by a second one, and by members of sets."""
     conditions = [all_of(kiwi("a", "x"), kiwi("b", f"b{n % 40}"), kiwi("c", f"c{n % 7}")) for n in range(2_000)]
     conditions += [all_of(kiwi("a", "x"), any_of(kiwi("b", f"b{n % 40}"), kiwi("b", "b1"))) for n in range(200)]
     conditions += [all_of(kiwi("a", "x"), kiwi("t", f"t{n % 40}", partial=True)) for n in range(200)]

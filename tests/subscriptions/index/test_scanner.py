@@ -85,7 +85,7 @@ def test_memory_is_bounded_where_texts_repeat(value):
 
 @pytest.mark.parametrize("value", [b"a" * 8_000_000, b"abcdefgh" * 1_000_000], ids=["one letter", "a text"])
 def test_memory_is_bounded_for_a_long_value(value):
-    """A value of eight megabytes is searched in pieces, and what lies across two of them is found."""
+    """A value of eight megabytes is searched in pieces, and texts across two of them are found."""
     texts = [b"~aaaa", b"~hab", b"=" + value[:100], b"$" + value[-100:], b"^" + value[:100], b"~no"]
     search = scanner.Scanner(texts, np.arange(len(texts), dtype=np.int32))
     tracemalloc.start()

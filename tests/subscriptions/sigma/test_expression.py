@@ -27,7 +27,7 @@ SEARCHES = {name: kiwi(name, "1") for name in ("sel_a", "sel_b", "filter", "_own
     ],
 )
 def test_an_expression(expression: str, text: str) -> None:
-    """Negations bind strongest, then 'and'; names that begin with _ are none of 'them'."""
+    """Negations bind strongest, then 'and'; 'them' excludes names that begin with _."""
     condition = parse_expression(expression, SEARCHES)
 
     flattened = format_condition(condition).replace("(sel_a:1 AND sel_b:1) AND NOT", "sel_a:1 AND sel_b:1 AND NOT")

@@ -49,7 +49,7 @@ def test_a_rule() -> None:
 
 
 def test_a_subscription() -> None:
-    """The rule's level chooses the destination; its source can be asked for."""
+    """The rule's level chooses the destination; its log source is optional."""
     (rule,) = rules(RULE)
     assert isinstance(rule, SigmaRule)
 

@@ -48,7 +48,7 @@ from turnout.subscriptions.sigma.values import field_condition, pieces_of
     ],
 )
 def test_a_field(field: str, value: object, text: str) -> None:
-    """Texts ignore case unless they are cased; several values are alternatives unless all are asked for."""
+    """Texts ignore case unless they are cased; several values are alternatives unless all are required."""
     assert format_condition(field_condition("s", field, value)) == text
 
 

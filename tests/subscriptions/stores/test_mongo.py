@@ -327,7 +327,7 @@ def test_an_update_that_was_begun(url, store, monkeypatch):
 
 
 def test_a_writer_that_was_too_slow(url, store, monkeypatch):
-    """A writer whose turn another one took stores nothing, and says so."""
+    """A writer whose turn was taken stores nothing, and reports this."""
 
     def many():
         for number in range(1_500):

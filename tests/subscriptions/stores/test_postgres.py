@@ -174,7 +174,7 @@ def test_a_writer_is_waited_for_until_the_deadline(url, store):
 
 
 def test_keys_and_patterns_of_any_length_and_letter(store):
-    """Keys as long as a subscription may be, NUL and every plane of Unicode come back and are found."""
+    """Keys of maximal length, NUL and every plane of Unicode are read back and found."""
     condition = all_of(kiwi("k" * 60_000, "v" * 1_000), kiwi("nul\0", "\0\U0001f682"))
     store.create(Subscription(["d"], condition, {"\0": "née", "long": "x" * 3_000}, id="a"))
 

@@ -103,7 +103,7 @@ def test_read_only(path):
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write to files that are read-only")
 def test_file_that_may_not_be_written(path):
-    """A file without write permission is read; changing it says so."""
+    """A file without write permission can be read; changing it is an error that says so."""
     opened(path).close()
     path.chmod(0o444)
     with opened(path, mode="ro") as store:
@@ -158,7 +158,7 @@ def test_of_a_newer_turnout(path):
 
 
 def test_damaged(path):
-    """A file with damaged pages is an error that says so."""
+    """A file with damaged pages is reported as damaged."""
     with opened(path) as store:
         store.create_many(subscription(f"p{n}") for n in range(2_000))
     for beside in (path.with_name("s.db-wal"), path.with_name("s.db-shm")):
@@ -186,7 +186,7 @@ def test_disk_full(path):
 
 
 def test_closed(path):
-    """A closed store says so."""
+    """Calls on a closed store fail with that reason."""
     store = opened(path)
     store.close()
 
@@ -615,7 +615,7 @@ def test_a_file_that_is_replaced_in_the_middle_of_a_write(path):
 
 
 def test_a_file_that_is_replaced_for_a_reader_only(path):
-    """A store that may not write refuses to go on, as it cannot tell its followers to begin again."""
+    """A read-only store refuses to continue, as it cannot tell its followers to begin again."""
     opened(path).close()
     with opened(path, mode="ro") as store:
         replaced(path, "new")
@@ -624,7 +624,7 @@ def test_a_file_that_is_replaced_for_a_reader_only(path):
 
 
 def test_a_callers_deadline_is_for_all_waits_together(path):
-    """Threads that wait for each other and then for the file's lock give up at the caller's deadline, all of them."""
+    """Threads that wait for each other and then for the file's lock all stop at the caller's deadline."""
     with opened(path, timeout=60) as store:
         other = sqlite3.connect(path, isolation_level=None)
         other.execute("BEGIN EXCLUSIVE")

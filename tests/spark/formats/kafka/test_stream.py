@@ -88,7 +88,7 @@ def test_a_checkpoint_of_sparks_connector(client: KafkaOptions) -> None:
 
 
 def test_a_topic_that_is_made_anew(client: KafkaOptions, caplog: pytest.LogCaptureFixture) -> None:
-    """Its offsets fit, and its first records would be passed over: it is told by its id, and read as a whole."""
+    """Its offsets fit, and its first records would be skipped: it is detected by its id, and read completely."""
     fill(client, "anew", 5)
     reader = KafkaStreamReader(KafkaSourceOptions(client, ("anew",)))
     done = reader.latestOffset(reader.initialOffset(), ALL)
@@ -124,7 +124,7 @@ def test_a_topic_that_is_made_anew_while_it_is_read(client: KafkaOptions) -> Non
 
 
 def test_records_that_are_gone(client: KafkaOptions) -> None:
-    """Records that limits have removed before they were read are told before the micro-batch, or stepped over."""
+    """Records removed by limits before they were read are reported before the micro-batch, or skipped."""
     fill(client, "cut", 10)
     reader = KafkaStreamReader(KafkaSourceOptions(client, ("cut",)))
     start = reader.initialOffset()
