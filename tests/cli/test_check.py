@@ -146,7 +146,7 @@ def test_what_a_run_would_leave_unread(
         assert checked(turnout, route)[1]["push-down"] == (True, f"read are {source}.1")
         store.create(Subscription([f"{out}.oulu"], kiwi("town", "Oulu")))
         assert checked(turnout, route)[1]["push-down"][1].startswith(
-            "all is read: some subscription can want any subject"
+            "all is read: a subscription can match any subject"
         )
 
 

@@ -18,7 +18,7 @@ def records_between(route: Route, begin: str, end: str | None, option: str = "--
     Args:
         route: whose source is read.
         begin: a sequence, an ISO time, or ``earliest``.
-        end: likewise; None for what the stream holds now.
+        end: likewise; None for the current end of the stream.
         option: what to name where the route has no such source.
 
     Raises:

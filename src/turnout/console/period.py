@@ -96,4 +96,4 @@ def _period(
 
 
 PeriodDep = Annotated[Period, Depends(_period)]
-"""The period that a request asks for: ``range`` (one hour if not given) and ``until``."""
+"""The requested period: ``range`` (one hour if not given) and ``until``."""

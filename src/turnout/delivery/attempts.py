@@ -20,7 +20,7 @@ class Attempt(msgspec.Struct, frozen=True):
     Attributes:
         at: its time.
         status: of the response; None without one.
-        error: what went wrong.
+        error: the failure.
     """
 
     at: datetime

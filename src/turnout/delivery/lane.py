@@ -107,7 +107,7 @@ class Lane:
         heapq.heappush(chain, (delivery.sequence, delivery))
 
     def wait(self, now: float) -> float | None:
-        """Return the seconds until something may be sent; None if another event has to come first."""
+        """Return the seconds until something may be sent; None if another event has to happen first."""
         if not self._ready or self.under_way >= self.settings.concurrency:
             return None
         start = self.not_before if self.is_ordered else 0.0

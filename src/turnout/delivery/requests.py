@@ -1,4 +1,4 @@
-"""Requests of deliveries: headers and body in the form that the settings ask for."""
+"""Requests of deliveries: headers and body in the form of the settings."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from turnout.routes.webhooks import SYMMETRIC, secret_bytes
 
 _SEED = 32
-"""Bytes of an Ed25519 private key, behind which the public key may stand."""
+"""Bytes of an Ed25519 private key, which the public key may follow."""
 
 
 class Signer:

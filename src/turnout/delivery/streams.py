@@ -1,4 +1,4 @@
-"""Streams of a route's deliveries: of those that wait, and of those that were given up."""
+"""Streams of a route's deliveries: pending ones, and those given up."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ class Showing:
         while not (self._watched.ended.is_set() and self._at_rest()):
             stop.wait(_LOOK_SECONDS)
             check_stop(stop)
-        # The console is to show the whole run, not what was written some seconds ago.
+        # The console is to show the whole run, not a state of some seconds ago.
         self._server.recorder.flush()
         if self._watched.failure is not None:
             raise self._watched.failure
@@ -89,7 +89,7 @@ def showing(
         store: of the subscriptions.
         work: the folder for everything.
         master: Spark's.
-        on_progress: is told each micro-batch.
+        on_progress: called for each micro-batch.
         runner_of: makes what runs the route.
     """
     routes = work / "routes"

@@ -1,4 +1,4 @@
-"""Publisher and listener in processes of their own, so that nothing of what is measured delays their clocks."""
+"""Publisher and listener in processes of their own, so that the measured system does not delay their clocks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Traffic:
     Args:
         publisher: the arguments of Python for a program that does what `turnout.demo.pace.serve` does.
         url: of the server.
-        subject: of what is delivered.
+        subject: subject of the delivered messages.
         folder: where the programs are started; None for the current one.
     """
 

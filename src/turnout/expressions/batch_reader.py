@@ -17,7 +17,7 @@ class BatchReader:
 
     Args:
         batch: the batch.
-        paths: what the expressions name.
+        paths: paths in the expressions.
         rows: of the records; None for all.
     """
 
@@ -44,7 +44,7 @@ class BatchReader:
         self.headers = {name: batch.headers.last(name) for name in names}
 
     def inputs(self, row: int) -> Inputs:
-        """Return what the expressions see of a row.
+        """Return the inputs of the expressions for a row.
 
         Raises:
             RecordError: they cannot see it.

@@ -34,7 +34,7 @@ class TopicInfo:
 
     Attributes:
         name: of the topic.
-        id: that tells it from an earlier topic of the same name (KIP-516); None where the brokers are older than that.
+        id: distinguishes it from an earlier topic of the same name (KIP-516); None for older brokers.
         partitions: numbers of its partitions, in order.
         writable: whether this user may write to it; None where brokers do not say.
     """
@@ -78,7 +78,7 @@ class KafkaAdmin:
     Args:
         options: of the client.
 
-    Every method raises `StreamError` for what a broker refuses, with the code 404 for a topic or partition that does
+    Every method raises `StreamError` for a broker's refusal, with the code 404 for a topic or partition that does
     not exist, and `ConnectionLostError` where no broker answers.
     """
 
@@ -181,7 +181,7 @@ class KafkaAdmin:
         return RecordLimits(own, min(others, default=None))
 
     def creates_topics(self) -> bool | None:
-        """Return True if brokers create a topic for its first record; None if they may not be asked."""
+        """Return True if brokers create a topic for its first record; None if access is denied."""
         from confluent_kafka.admin import ConfigResource, ResourceType
 
         asked = ConfigResource(ResourceType.BROKER, self._brokers()[0])
@@ -221,7 +221,7 @@ class KafkaAdmin:
     # -- requests
 
     def _brokers(self) -> list[str]:
-        """Return the numbers of the brokers, as their settings are asked for."""
+        """Return the numbers of the brokers, as needed to request their settings."""
         cluster = self._answer("the cluster cannot be described", self._client.describe_cluster(**self._times))
         return [str(node.id) for node in cluster.nodes]
 
@@ -255,7 +255,7 @@ class KafkaAdmin:
         return found
 
     def _asked(self, ask: Callable[[], Mapping[Any, Future[Any]]]) -> Mapping[Any, Future[Any]]:
-        with self._errors("the cluster cannot be asked"):
+        with self._errors("the cluster cannot be queried"):
             return ask()
 
     @contextmanager
@@ -271,7 +271,7 @@ class KafkaAdmin:
                 raise
 
     def _answer(self, what: str, future: Future[Any], *, missing: object = ...) -> Any:
-        """Wait for an answer; *missing*, if given, stands for what does not exist."""
+        """Wait for an answer; *missing*, if given, is returned for an unknown resource."""
         from confluent_kafka import KafkaException
 
         try:

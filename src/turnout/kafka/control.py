@@ -1,8 +1,8 @@
 """Notes of finished splits in a compacted control topic, written in the transactions that hold their messages.
 
-A note has the key of a task's slot in its query, and replaces the one of the micro-batch before. What was committed
-under a slot's transactional id is in the topic before the next producer with that id begins its transaction, so that a
-repeated split sees it.
+A note has the key of a task's slot in its query, and replaces the one of the micro-batch before. The state that was
+committed under a slot's transactional id is in the topic before the next producer with that id begins its transaction,
+so that a repeated split sees it.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Note:
 
     Attributes:
         batch: number of its micro-batch.
-        split: what was read, as text.
+        split: the split, as text.
         counts: of its records.
     """
 
@@ -94,7 +94,7 @@ class _Read:
 
 
 _known = LruCache[tuple[tuple[str, ...], str, int], _Read](64)
-"""A worker reads a partition once, and later only what has come since."""
+"""A worker reads a partition once, and later only new records."""
 
 
 def find_note(options: KafkaOptions, topic: str, slot: Slot, split: str) -> Note | None:
