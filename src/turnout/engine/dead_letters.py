@@ -58,7 +58,7 @@ def context_headers(
         "partition": partition,
         "offset": offset,
         "connector.name": name or None,
-        # A route is one task to Connect, however many Spark makes of it.
+        # A route is one task to Connect, whatever the number of Spark's tasks.
         "task.id": 0,
     }
     if failure is not None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from turnout.codecs.plain_json import SchemalessJson
-from turnout.engine.deliveries import NOBODY, OutgoingDeliveries
+from turnout.engine.deliveries import NO_SUBSCRIPTION, OutgoingDeliveries
 from turnout.engine.writing import encode_block
 from turnout.errors import RecordError
 from turnout.expressions import BatchReader, Expression, ExpressionError
@@ -50,7 +50,7 @@ def project(
     """
     if index is None or not index.projects or not len(deliveries):
         return deliveries, Projections()
-    own = np.flatnonzero(deliveries.subscriptions != NOBODY)
+    own = np.flatnonzero(deliveries.subscriptions != NO_SUBSCRIPTION)
     own = own[[number not in deliveries.problems for number in own.tolist()]]
     numbers = np.full(len(deliveries), -1, np.int64)
     rows: list[int] = []

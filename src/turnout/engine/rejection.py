@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from turnout.engine.deliveries import NOBODY, OutgoingDeliveries
+from turnout.engine.deliveries import NO_SUBSCRIPTION, OutgoingDeliveries
 from turnout.records import Failure
 from turnout.routes import Route
 from turnout.subscriptions.destinations import describe_destination
@@ -78,7 +78,7 @@ def rejected_deliveries(
         return []
     indices = np.array(sorted(reasons), np.int64)
     subscriptions = deliveries.subscriptions[indices]
-    of_index = np.flatnonzero(subscriptions != NOBODY)
+    of_index = np.flatnonzero(subscriptions != NO_SUBSCRIPTION)
     ids: list[str | None] = [None] * len(indices)
     destinations: list[str | None] = [topics[row] for row in deliveries.rows[indices].tolist()]
     if index is not None and len(of_index):

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from turnout.engine.counts import Counts
-from turnout.engine.deliveries import NOBODY, OutgoingDeliveries
+from turnout.engine.deliveries import NO_SUBSCRIPTION, OutgoingDeliveries
 from turnout.engine.messages import Messages
 from turnout.engine.outcome import Outcome, Outcomes
 from turnout.engine.reading import Consumed
@@ -148,7 +148,7 @@ def _addressed(ended: BatchOutcome, index: Index | None) -> tuple[list[str | Non
     sent = ended.deliveries
     ids: list[str | None] = [None] * len(sent)
     destinations: list[str | None] = [ended.records.topics[row] for row in sent.rows.tolist()]
-    of_index = np.flatnonzero(sent.subscriptions != NOBODY)
+    of_index = np.flatnonzero(sent.subscriptions != NO_SUBSCRIPTION)
     if index is None or not len(of_index):
         return ids, destinations
     known = index.subscription_ids(sent.subscriptions[of_index]).to_pylist()

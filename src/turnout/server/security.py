@@ -79,7 +79,7 @@ class Principal:
     caller: Caller = field(default_factory=Caller)
 
 
-EVERYBODY = Principal("anybody")
+ANONYMOUS = Principal("anonymous")
 """Principal of every request to a server without tokens."""
 
 
@@ -243,7 +243,7 @@ class Gate:
 
     async def _principal(self, scope: Scope, headers: Headers) -> Principal | None:
         if self._authenticator is None or scope["path"] in self._inputs or _is_under(scope["path"], self._public):
-            return EVERYBODY if self._authenticator is None else Principal("anybody", Caller(rights=frozenset()))
+            return ANONYMOUS if self._authenticator is None else Principal("anonymous", Caller(rights=frozenset()))
         scheme, _, token = headers.get("authorization", "").partition(" ")
         if not scheme and self._entrance.cookie:
             return await self._bearer(_cookie(headers.get("cookie", ""), self._entrance.cookie))

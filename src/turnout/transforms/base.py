@@ -69,10 +69,10 @@ class Step:
     """Operation of a transform on the blocks of one shape; planned once for each shape, and cached.
 
     Attributes:
-        run: returns the block with its new values, or several where their shapes differ. The same records stand in
-            the same order in it. A value that cannot be handled gets any value, and an entry in the errors under its
-            place in the block; a `RecordError` that is raised concerns every record of the block. Where the transform
-            applies is None unless *in_place* is set.
+        run: returns the block with its new values, or several where their shapes differ. The records and their order
+            are the same. A value that cannot be handled gets any value, and an entry in the errors under its place in
+            the block; a `RecordError` that is raised concerns every record of the block. Where the transform applies is
+            None unless *in_place* is set.
         in_place: the schema and the names stay as they are, so that it can be applied to some values of a block only.
     """
 
