@@ -103,7 +103,7 @@ class SubjectError(TurnoutError, ValueError):
 
     Attributes:
         text: the whole text that was given.
-        position: where in the text the trouble starts, in characters from 0; None if it is the text as a whole.
+        position: position of the error in the text, in characters from 0; None if it is the text as a whole.
 
     >>> from turnout.subjects import SubjectTransform
     >>> try:
@@ -125,7 +125,7 @@ class ConditionError(TurnoutError, ValueError):
 
     Attributes:
         text: the pattern or the condition's text.
-        position: where the trouble starts, in characters from 0; None if it is the text as a whole.
+        position: position of the error, in characters from 0; None if it is the text as a whole.
 
     >>> from turnout.conditions import parse
     >>> try:

@@ -20,7 +20,7 @@ def new_file(path: Path, *, mode: int = 0o600, fsync: bool = True) -> Iterator[B
 
     Args:
         path: replaced atomically; a link of this name is replaced itself, not the file that it points to.
-        mode: of a new file, less the umask; an existing file keeps its mode.
+        mode: mode of a new file, less the umask; an existing file keeps its mode.
         fsync: False saves a wait for the disk, for reproducible files: after a power cut the new file may be cut
             off.
     """
@@ -62,7 +62,7 @@ class FileLock:
     The kernel releases it when the process ends, kill -9 included: a leftover file blocks no other process.
 
     Args:
-        path: of the file or folder.
+        path: path of the file or folder.
         create: False if a missing file is an error.
 
     Raises:

@@ -58,7 +58,7 @@ def probe(route: Route, records: int) -> Iterator[Probed]:
     """Yield the result of every check, in the order of a record's path through the route; nothing is published.
 
     Args:
-        route: what to check.
+        route: route to check.
         records: how many of the latest records of each stream go through the route; nothing is delivered.
     """
     yield from _Probing(route, records).checks()

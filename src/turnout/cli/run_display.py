@@ -38,7 +38,7 @@ class RunDisplay:
     """Display of a run's startup and of each micro-batch.
 
     Args:
-        screen: where to.
+        screen: terminal or file for the output.
         name: the route's.
         lag: returns the number of unread records; None if unknown.
     """

@@ -39,7 +39,7 @@ class Trial:
         gone: number of records that were filtered, lost or failed before they were matched.
         matched: number of records that match.
         hits: the last of them.
-        times: of the tested records that have one, in seconds since the epoch.
+        times: times of the tested records that have one, in seconds since the epoch.
         matched_times: likewise of those that match.
     """
 

@@ -28,7 +28,7 @@ class Period:
     """Period of time, in seconds since the epoch.
 
     Attributes:
-        length: which of `LENGTHS`.
+        length: one of `LENGTHS`.
         until: its end; None for the present.
         now: time of the request.
     """

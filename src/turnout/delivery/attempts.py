@@ -19,7 +19,7 @@ class Attempt(msgspec.Struct, frozen=True):
 
     Attributes:
         at: its time.
-        status: of the response; None without one.
+        status: status of the response; None without one.
         error: the failure.
     """
 
@@ -32,7 +32,7 @@ class AttemptLog:
     """Failed attempts by the delivery's sequence, and endpoints that said 410.
 
     Args:
-        bucket: that has them.
+        bucket: bucket that has them.
         disabled: destinations that are disabled.
     """
 

@@ -92,7 +92,7 @@ class Client:
         """Send a request; *done* gets its response, or a failure if there is none.
 
         Args:
-            target: where to.
+            target: target of the request.
             headers: all of them but those of the connection.
             body: as it is sent.
             timeout: seconds for everything, from the connection to the last byte that is read.

@@ -22,7 +22,7 @@ class Endpoint:
 
     Attributes:
         destination: as the subscription has it.
-        target: of its requests; None for a name that no endpoint of the route has.
+        target: target of its requests; None for a name that no endpoint of the route has.
         signer: signs requests.
     """
 
@@ -57,8 +57,8 @@ class Lane:
     Of an order key one delivery is under way at a time, the one with the lowest sequence first.
 
     Attributes:
-        endpoint: where they go.
-        settings: of the requests.
+        endpoint: endpoint of the requests.
+        settings: settings of the requests.
         not_before: time until which nothing with an order is sent, as earlier messages may still be redelivered.
         parked: sequences that the server holds back until their time.
         under_way: number of requests.

@@ -19,7 +19,7 @@ class Response:
     """Outcome of one request.
 
     Attributes:
-        status: of the response; None without one.
+        status: status of the response; None without one.
         retry_after: value of Retry-After.
         error: the failure; the beginning of the body of a response that is no success.
     """

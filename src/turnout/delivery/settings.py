@@ -26,8 +26,8 @@ class Lanes:
     Deliveries of subscriptions without settings share their endpoint's lane, and its limits.
 
     Args:
-        webhooks: of the route.
-        store: of its subscriptions.
+        webhooks: webhooks of the route.
+        store: store of its subscriptions.
     """
 
     def __init__(self, webhooks: WebhooksPart, store: Store) -> None:

@@ -35,7 +35,7 @@ class Signer:
         Args:
             message_id: the value of ``webhook-id``.
             timestamp: the value of ``webhook-timestamp``, in seconds since 1970.
-            body: of the request.
+            body: body of the request.
         """
         if not self._signers:
             return ""

@@ -40,7 +40,7 @@ class Showing:
     """Server that runs the demo's route, and shows it until it is stopped.
 
     Attributes:
-        url: of the console.
+        url: URL of the console.
     """
 
     def __init__(self, server: RouteServer, watched: _Watched) -> None:
@@ -85,8 +85,8 @@ def showing(
     """The server at work, on a free port of this machine.
 
     Args:
-        text: of the route's file.
-        store: of the subscriptions.
+        text: text of the route's file.
+        store: store of the subscriptions.
         work: the folder for everything.
         master: Spark's.
         on_progress: called for each micro-batch.

@@ -95,7 +95,7 @@ def generated(count: int, *, seed: int = SEED, limit: int | None = None) -> Iter
 
     Args:
         count: how many.
-        seed: where the draws start.
+        seed: seed of the draws.
         limit: take values from the first *limit* flights only; from all if not given.
     """
     draw = random.Random(seed)  # noqa: S311 - reproducible on purpose

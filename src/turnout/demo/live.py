@@ -42,7 +42,7 @@ class LiveDemo:
     """Live part of a demo that has its server, its streams and its subscriptions.
 
     Args:
-        demo: that demo.
+        demo: the demo.
         seconds: publish for so long; None for the whole year.
     """
 

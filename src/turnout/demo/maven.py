@@ -30,7 +30,7 @@ def resolve_jars(coordinates: Sequence[str], without: Sequence[str] = ()) -> lis
     Results are cached as long as the jars exist.
 
     Args:
-        coordinates: what to fetch.
+        coordinates: artifacts to fetch.
         without: group ids whose artifacts are left out; ``*`` leaves out all dependencies.
 
     Raises:

@@ -20,7 +20,7 @@ class DemoRegistry:
     """Schemas by id: it accepts every schema, without a check of compatibility.
 
     Attributes:
-        url: of the registry.
+        url: URL of the registry.
         schemas: the texts in the order of their ids, which begin with 1.
     """
 

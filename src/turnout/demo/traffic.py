@@ -23,9 +23,9 @@ class Traffic:
 
     Args:
         publisher: the arguments of Python for a program that does what `turnout.demo.pace.serve` does.
-        url: of the server.
+        url: URL of the server.
         subject: subject of the delivered messages.
-        folder: where the programs are started; None for the current one.
+        folder: working folder of the programs; None for the current one.
     """
 
     def __init__(self, publisher: Sequence[str], url: str, subject: str, folder: Path | None = None) -> None:

@@ -40,7 +40,7 @@ class WebhookResult:
     Attributes:
         expected: ids of the messages that the route has stored for the endpoint.
         receiver: receiver with its requests.
-        counts: of the dispatcher.
+        counts: counts of the dispatcher.
     """
 
     expected: frozenset[str]

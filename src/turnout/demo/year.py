@@ -95,7 +95,7 @@ class DemoResult:
         published: messages that the server took before the run.
         publish_seconds: how long that took.
         subscriptions: how many were stored.
-        work: where everything is kept, if it is.
+        work: folder to keep everything in, if given.
     """
 
     run: RunResult

@@ -114,8 +114,8 @@ class Fanout:
 
     Args:
         route: the route's name.
-        index: whose numbers are used.
-        addresses: where destinations lead.
+        index: index of the subscriptions' numbers.
+        addresses: addresses of destinations.
     """
 
     def __init__(self, route: str, index: Index, addresses: Addresses) -> None:
@@ -132,7 +132,7 @@ class Fanout:
         """The deliveries of some matches.
 
         Args:
-            sent: of the index.
+            sent: deliveries of the index.
             rows: the batch's row of each of the index's.
         """
         pairs = (sent.subscriptions << 32) | sent.destinations

@@ -17,7 +17,7 @@ class FeedMatches:
     """Parallel columns of matches, with the index that they are of.
 
     Attributes:
-        offsets: of the records in their stream.
+        offsets: offsets of the records in their stream.
         subscriptions: numbers of the index.
         index: the subscriptions.
     """

@@ -33,7 +33,7 @@ class Stages:
     Attributes:
         transforms: of the chain's stages, in order: their own names, with ``transforms.`` before those that another
             part of the route has.
-        others: of the parts that this route has, in order, as far as they are behind the chain.
+        others: counts of the parts that this route has, in order, as far as they are behind the chain.
     """
 
     transforms: tuple[str, ...]

@@ -25,8 +25,8 @@ class Projections:
     """Bodies of a batch that are not the values of their records.
 
     Attributes:
-        rows: of the record of each.
-        values: of each; None is a tombstone.
+        rows: rows of the record of each.
+        values: values of each; None is a tombstone.
     """
 
     rows: Sequence[int] = ()
@@ -41,8 +41,8 @@ def project(
     Without projections the deliveries are unchanged.
 
     Args:
-        records: of the batch, as transformed and mapped.
-        deliveries: of the batch.
+        records: records of the batch, as transformed and mapped.
+        deliveries: deliveries of the batch.
         index: the subscriptions that they were matched with.
 
     Raises:

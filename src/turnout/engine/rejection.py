@@ -25,10 +25,10 @@ class Rejection:
     """Record, or single delivery of one, that is not sent: a dead letter, or discarded.
 
     Attributes:
-        row: of the record.
+        row: row of the record.
         failure: the reason; None for an unmatched record.
         subscription: id of the subscription of a single delivery; None for a record under its own topic.
-        destination: of a single delivery, as the subscription has it; None for a whole record.
+        destination: destination of a single delivery, as the subscription has it; None for a whole record.
     """
 
     row: int
@@ -69,9 +69,9 @@ def rejected_deliveries(
 
     Args:
         route: whose sinks they are for.
-        topics: of the batch's records, as mapped.
+        topics: topics of the batch's records, as mapped.
         index: the subscriptions that they were matched with.
-        deliveries: of the batch.
+        deliveries: deliveries of the batch.
         reasons: index of a delivery → why it is rejected.
     """
     if not reasons:

@@ -68,14 +68,14 @@ class Trace:
         topics: by row, as transformed and mapped; None where the weights lose the record.
         rows: the row of each message; messages are in the order of `Messages`, dead letters last.
         subscriptions: of each message, the id of the subscription that it is for, as Arrow text; null for none.
-        destinations: of each message, as the subscription names it (``sink:topic`` where it names a sink).
+        destinations: destinations of each message, as the subscription names it (``sink:topic`` where it names a sink).
         messages: messages to send: topics, ids, encoded values. A record that stops the run has its dead letter among
             them if the route has a topic for it, although a run does not send it.
         letters: how many of the messages are dead letters.
         projected: indices of the messages with a body of their own.
         failures: row → why it failed.
         records: keys, values and headers after the transforms, of the remaining records.
-        counts: of the batch.
+        counts: counts of the batch.
     """
 
     outcomes: Outcomes
@@ -112,7 +112,7 @@ def traced(route: Route, ended: BatchOutcome, counts: Counts, messages: Messages
     Args:
         route: the route.
         ended: the outcomes.
-        counts: of the batch.
+        counts: counts of the batch.
         messages: messages to send.
         index: the subscriptions that the batch was matched with.
     """

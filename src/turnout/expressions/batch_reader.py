@@ -18,7 +18,7 @@ class BatchReader:
     Args:
         batch: the batch.
         paths: paths in the expressions.
-        rows: of the records; None for all.
+        rows: rows of the records; None for all.
     """
 
     def __init__(self, batch: Batch, paths: Iterable[tuple[str, ...]], rows: NDArray[np.int64] | None = None) -> None:

@@ -134,7 +134,7 @@ def redrive(
         delete: delete letters that are delivered in place of noting that they are, see `turnout.history.letter_marks`.
         unverified: also redrive letters that lack the seal of the route's secret: what they hold, under ids of their
             own, as the position that they name is only a claim and may be another record's.
-        subscriptions: to match with; those of the route's store if not given.
+        subscriptions: subscriptions to match with; those of the route's store if not given.
         index: existing index of the subscriptions, so that a store of millions need not be read.
 
     Raises:

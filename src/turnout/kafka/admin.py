@@ -33,7 +33,7 @@ class TopicInfo:
     """A topic as its cluster has it.
 
     Attributes:
-        name: of the topic.
+        name: name of the topic.
         id: distinguishes it from an earlier topic of the same name (KIP-516); None for older brokers.
         partitions: numbers of its partitions, in order.
         writable: whether this user may write to it; None where brokers do not say.
@@ -65,7 +65,7 @@ class RecordLimits:
 
     Attributes:
         topics: of topics with a setting of their own.
-        others: of all other topics; None if unknown.
+        others: those of all other topics; None if unknown.
     """
 
     topics: Mapping[str, int] = field(default_factory=dict)
@@ -76,7 +76,7 @@ class KafkaAdmin:
     """Connection for questions; each answer is awaited for ``options.timeout`` seconds.
 
     Args:
-        options: of the client.
+        options: options of the client.
 
     Every method raises `StreamError` for a broker's refusal, with the code 404 for a topic or partition that does
     not exist, and `ConnectionLostError` where no broker answers.
@@ -153,7 +153,7 @@ class KafkaAdmin:
         A partition without one has its next offset.
 
         Args:
-            partitions: to look into.
+            partitions: partitions to query.
             milliseconds: since 1970.
         """
         from confluent_kafka.admin import OffsetSpec
@@ -196,10 +196,10 @@ class KafkaAdmin:
         """Create a topic and wait until it can be seen; return False if it exists.
 
         Args:
-            name: of the topic.
+            name: name of the topic.
             partitions: their number.
             config: its settings.
-            replicas: of each partition; -1 for the brokers' default.
+            replicas: replicas of each partition; -1 for the brokers' default.
         """
         from confluent_kafka import KafkaException
         from confluent_kafka.admin import NewTopic

@@ -177,8 +177,8 @@ def kafka_errors(what: str, options: KafkaOptions, watch: ErrorWatch) -> Iterato
 
     Args:
         what: was to be done, as in "the topic 'orders' cannot be read".
-        options: of the client.
-        watch: of the client.
+        options: options of the client.
+        watch: watch of the client.
 
     Raises:
         StreamError: a broker refused it.

@@ -38,7 +38,7 @@ class Slot:
         query: id of the streaming query, which is that of its checkpoint.
         batch: number of the micro-batch.
         number: index of the task's split in it.
-        part: of a replay, which part the batch is and how it is split; "" in a streaming query.
+        part: part of a replay and its splits; "" in a streaming query.
     """
 
     query: str
@@ -59,7 +59,7 @@ class Note:
     Attributes:
         batch: number of its micro-batch.
         split: the split, as text.
-        counts: of its records.
+        counts: counts of its records.
     """
 
     batch: int
@@ -103,10 +103,10 @@ def find_note(options: KafkaOptions, topic: str, slot: Slot, split: str) -> Note
     To be called after the slot's producer has begun its transaction.
 
     Args:
-        options: of the client.
+        options: options of the client.
         topic: control topic.
-        slot: whose note.
-        split: that the slot has now.
+        slot: slot of the note.
+        split: current split of the slot.
 
     Raises:
         StreamError: the notes say that the checkpoint is an older one, or that the slot had another split.

@@ -50,10 +50,10 @@ class KafkaMessages(NamedTuple):
     """Messages to send, as parallel sequences of one length.
 
     Attributes:
-        topics: of the messages.
-        values: of the messages.
-        keys: of the messages.
-        headers: of the messages; None where no message has any.
+        topics: topics of the messages.
+        values: values of the messages.
+        keys: keys of the messages.
+        headers: headers of the messages; None where no message has any.
         timestamps: milliseconds since 1970, None for now; None where no message has one.
         partitions: numbers, or -1 for the partitioner's choice; None where it chooses for all.
     """
@@ -83,7 +83,7 @@ class KafkaProducer:
     """Publishes messages; a message with a key goes to the partition that Java's client would choose (murmur2).
 
     Args:
-        options: of the client.
+        options: options of the client.
         transactional_id: for transactions; every other producer with it is fenced by `begin`. None for none.
     """
 
@@ -125,7 +125,7 @@ class KafkaProducer:
         """Send messages; wait where too many are in flight.
 
         Args:
-            messages: to send.
+            messages: messages to send.
             refuse: called, now or in a later call, with the index of a message that will never be stored.
 
         Raises:

@@ -63,7 +63,7 @@ class Translated(NamedTuple):
     Attributes:
         properties: names and values.
         ignored: names that only Java's client has.
-        mistakes: what cannot be used, each with its replacement; no value that may be secret is repeated.
+        mistakes: unusable properties, each with its replacement; no value that may be secret is repeated.
     """
 
     properties: dict[str, str]
@@ -76,7 +76,7 @@ def translated(given: Mapping[str, object], path: str = "") -> Translated:
 
     Args:
         given: names and values.
-        path: of the block in the route file, for mistakes.
+        path: path of the block in the route file, for mistakes.
 
     >>> jaas = 'org.apache.kafka.common.security.scram.ScramLoginModule required username="ann" password="x";'
     >>> translated({"sasl.mechanism": "SCRAM-SHA-512", "sasl.jaas.config": jaas, "max.poll.records": 500}).properties

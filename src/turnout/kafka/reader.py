@@ -65,7 +65,7 @@ class PartitionRange:
         partition: number of the partition.
         start: first offset.
         end: offset behind the last.
-        topic_id: that the topic must have; None for any.
+        topic_id: required id of the topic; None for any.
     """
 
     topic: str
@@ -86,10 +86,10 @@ class RangeReader:
     `check_topic`, before or after the read.
 
     Args:
-        options: of the client.
-        span: to read.
+        options: options of the client.
+        span: span to read.
         fail_on_data_loss: raise for a loss; if not, warn and continue behind it.
-        most_bytes: of keys and values in a batch, as far as one record has no more.
+        most_bytes: maximum bytes of keys and values in a batch, unless one record has more.
 
     Attributes:
         next: the offset behind all that was read or stepped over.

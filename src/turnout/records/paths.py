@@ -146,7 +146,7 @@ class ListedPath(NamedTuple):
     Attributes:
         root: ``value``, ``key``, or a part of the record's address.
         steps: those inside, with `EACH` for each element of an array.
-        kind: of the values that count, one of `turnout.multivalued.KINDS`; empty for all.
+        kind: kind of the values that count, one of `turnout.multivalued.KINDS`; empty for all.
     """
 
     root: str

@@ -306,8 +306,8 @@ def _unacceptable(scope: Scope, headers: Headers, *, verified_later: bool) -> tu
     """Return the problem of a changing request's body, from its headers alone.
 
     Args:
-        scope: of the request.
-        headers: of the request.
+        scope: scope of the request.
+        headers: headers of the request.
         verified_later: True if the page of another site could not have signed it.
     """
     if scope["method"] in _SAFE:

@@ -26,8 +26,8 @@ class PatternError(ValueError):
     """Raised for a pattern that is none, or that no condition expresses.
 
     Attributes:
-        path: of the part.
-        reason: what about it is wrong.
+        path: path of the part.
+        reason: its fault.
     """
 
     def __init__(self, path: str, reason: str) -> None:

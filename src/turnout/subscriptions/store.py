@@ -95,7 +95,7 @@ class Store(Closeable, Protocol):
         Followers of the store see one change: the old version before it, the new one from it on.
 
         Args:
-            id: of the subscription.
+            id: id of the subscription.
             subscription: the new version; ids of its condition's nodes stay, and are made where there are none.
             expected_revision: the `Subscription.revision` that the caller has read; None replaces any version.
 

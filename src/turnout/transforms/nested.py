@@ -212,7 +212,7 @@ class _NestedRun:
 
         Args:
             block: the block that has the column.
-            schema: of the column; None in schemaless objects.
+            schema: schema of the column; None in schemaless objects.
             column: the objects, some of them null.
             batch: the batch.
             errors: by index in the block.

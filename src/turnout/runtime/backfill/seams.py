@@ -40,7 +40,7 @@ def seam_of(checkpoint: Path, revision: int, turns: Mapping[int, int]) -> Positi
 
     Args:
         checkpoint: its folder.
-        revision: of the subscriptions.
+        revision: revision of the subscriptions.
         turns: the position at which an open split took a revision.
     """
     before: Positions = {}

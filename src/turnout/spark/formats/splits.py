@@ -22,7 +22,7 @@ class RecordReader(Protocol):
     """Reader of one split, to be used once.
 
     Attributes:
-        revision: of the subscriptions that its records are matched with; None where there are none.
+        revision: revision of the subscriptions that its records are matched with; None where there are none.
         not_read: once all is read, how many records of the range, counted here, were left unread.
     """
 

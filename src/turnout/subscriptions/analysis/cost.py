@@ -85,7 +85,7 @@ class AnchorTraffic(AnchorCounter):
     """Counts, over the messages of a range, how often an anchor was there and how often that led to a match.
 
     Args:
-        terms: of all subscriptions.
+        terms: terms of all subscriptions.
 
     Attributes:
         size: how many terms are under each anchor.

@@ -190,8 +190,8 @@ def analysis_of(
     """Return the complete analysis of a catalogue.
 
     Args:
-        catalogue: of the subscriptions.
-        revision: of the store, for the report.
+        catalogue: catalogue of the subscriptions.
+        revision: revision of the store, for the report.
         hottest: how many anchors are named.
         anchors: counts over a range of records.
         traffic: likewise.

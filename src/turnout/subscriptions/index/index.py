@@ -88,7 +88,7 @@ class Index:
     """All subscriptions of one revision. It is never changed, and safe to use from several threads.
 
     Attributes:
-        revision: of the store.
+        revision: revision of the store.
         keys: those of leaves: metadata keys that some condition tests, and `turnout.multivalued.ANY_KEY`.
         expires: whether some subscription expires: only then times are checked.
         projects: whether some subscription has a projection.

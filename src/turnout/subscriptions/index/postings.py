@@ -66,7 +66,7 @@ class Plan:
         """Choose the literals that find the condition.
 
         Args:
-            costs: of the clauses.
+            costs: costs of the clauses.
             forerunner: clauses that spare others, see `Prices.forerunners`.
         """
         spared = [forerunner[row >> 1] * 2 for row in self.rows if not row & 1 and row >> 1 in forerunner]
@@ -169,13 +169,13 @@ class Entries:
     """Entries as parallel arrays.
 
     Attributes:
-        subscription: whose.
+        subscription: number of its subscription.
         literal: literal that finds each; `NOTHING` for those that are always checked.
         first: the first of its rows.
         count: how many rows.
         row: row that finds each; `NOTHING` if it is always checked, or found by a term's anchor.
         decided: True where that row need not be checked because of the literal.
-        rows: of all entries.
+        rows: rows of all entries.
     """
 
     subscription: Indices

@@ -24,7 +24,7 @@ class Remaining(NamedTuple):
     """Entries of which no numeric check evaluated here is false.
 
     Attributes:
-        subscriptions: of each entry.
+        subscriptions: subscriptions of each entry.
         programs: checks of each entry.
         decided: True for entries that have no further checks.
     """
@@ -38,7 +38,7 @@ class NumericPrefilter:
     """Limits of each program's first numeric checks, side by side.
 
     Args:
-        segment: whose programs they are.
+        segment: segment with the programs.
 
     Attributes:
         is_useful: False if the segment has no numeric checks, or those of so many keys that a loop takes less time.

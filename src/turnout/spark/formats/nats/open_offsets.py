@@ -36,7 +36,7 @@ def closed(offset: dict[str, int], starts: Mapping[str, int]) -> dict[str, int]:
 
     Args:
         offset: the last one.
-        starts: where the next micro-batch begins, by stream.
+        starts: start of the next micro-batch, by stream.
     """
     if number_in(offset) is None:
         return offset
