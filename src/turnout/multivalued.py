@@ -38,7 +38,7 @@ def split_kind(name: str) -> tuple[str, str]:
 
 
 class Multivalued(dict[str, Texts]):
-    """Metadata of which at least one key has several values.
+    """Metadata with several values of at least one key.
 
     >>> Multivalued({"sku": ("A1", "B2"), "city": "Oulu"})["sku"]
     ('A1', 'B2')

@@ -251,7 +251,7 @@ def check_topic(admin: KafkaAdmin, span: PartitionRange) -> None:
     """Check that the topic of a range is the one that it was planned for: after the read, none else was read.
 
     Raises:
-        StreamError: it was deleted, and perhaps made anew under its name (code 404).
+        StreamError: it was deleted, and possibly recreated (code 404).
     """
     if span.topic_id is None:
         return

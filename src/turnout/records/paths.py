@@ -15,7 +15,7 @@ from turnout.records.types import Column, DynamicValue, NewColumn, Value
 from turnout.suggestions import did_you_mean
 
 _REPEATING = {int, bool, bytes, Moment}
-"""Types of which values that are equal have equal texts; 0.0 and -0.0, or 1.0 and 1.00 as decimals, have not."""
+"""Types whose equal values have equal texts, unlike 0.0 and -0.0, or 1.0 and 1.00 as decimals."""
 
 
 _AFTER_QUOTED = re.compile(r"`((?:\[\])+)(?=\.|$)")

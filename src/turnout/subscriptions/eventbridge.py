@@ -129,7 +129,7 @@ def _value(key: str, value: object, path: str) -> Condition:
 
 def _equal(key: str, value: object, path: str) -> Condition:
     if value is None:
-        raise PatternError(path, 'null cannot be told from a field that is missing: ask for {"exists": false}')
+        raise PatternError(path, 'null cannot be distinguished from a missing field: use {"exists": false}')
     if isinstance(value, bool):
         return kiwi(f"{key}:boolean", "true" if value else "false")
     if isinstance(value, (int, float)):

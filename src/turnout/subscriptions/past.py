@@ -52,7 +52,7 @@ def due_before(clock: TrustedClock, retention: float, recorded: int | None) -> i
     Args:
         clock: clock of the process, so that one wrong reading of it deletes nothing.
         retention: in seconds.
-        recorded: the time of the revision before, of which another clock may have been read.
+        recorded: the time of the previous revision, possibly of another clock.
     """
     believed = clock.now(None if recorded is None else recorded / 1e6)
     return int((believed - min(retention, 1e9)) * 1e6)

@@ -255,7 +255,7 @@ def history_of(store: Store, id: str) -> tuple[AuditEntry, ...]:  # noqa: A002 -
 
 
 class Editable(Protocol):
-    """Store, or the service over it, of which one subscription is edited."""
+    """Store, or the service over it, with the subscription to edit."""
 
     def read(self, id: str) -> Subscription:  # noqa: A002 - the field's own name
         """See `Store.read`."""

@@ -96,7 +96,7 @@ class Transform:
         side: side of a transform that has ``$Key`` and ``$Value``; the others take the whole record.
         kafka: Kafka ships it; the others are turnout's own, or a package's.
         java_names: the classes, without a side, by which connectors name one that others have released.
-        keeps_topic: the topic stays as it is, so that filters on topics behind it hold before it as well.
+        keeps_topic: the topic is unchanged, so that filters on topics behind it hold before it as well.
         keeps_paths: content stays at its path; a transform that moves it declares so by `moves`.
         schemas_by_topic: the schemas that it gives depend on the topic, so that they are not known before the run.
         ignores_values: ignores values of a transform without a side: it neither reads nor writes values.

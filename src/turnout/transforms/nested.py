@@ -55,7 +55,7 @@ def parse_fields(option: str, texts: Iterable[str], version: str) -> tuple[Field
     for outer, inner in pairwise(ordered):
         if inner[: len(outer)] == outer:
             shown = f"{'.'.join(inner)!r} is inside of {'.'.join(outer)!r}"
-            raise mistake(option, f"expected fields of which none is inside another, and {shown}")
+            raise mistake(option, f"expected fields that are not nested in each other, and {shown}")
     return paths
 
 

@@ -128,7 +128,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Union:
-    """A ``oneof`` as a struct, of which one field is set.
+    """A ``oneof`` as a struct with one field set.
 
     Attributes:
         name: name of the struct's field.

@@ -35,7 +35,7 @@ class _Planned:
 def seam_of(checkpoint: Path, revision: int, turns: Mapping[int, int]) -> Positions | None:
     """Return the position from which on a revision, or a later one, is in use; None if it is not yet.
 
-    The checkpoint has the last hundred micro-batches. Of a revision that came into use before them, it is the end of
+    The checkpoint has the last hundred micro-batches. For a revision in use before them, it is the end of
     the first of these: later than the actual one, so that records up to it may be delivered twice, and none is lost.
 
     Args:

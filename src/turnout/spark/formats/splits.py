@@ -1,6 +1,6 @@
 """Splits as rows: which records a task has, to be read by the next stage.
 
-The JVM then carries the ranges of a task, not their records: a record goes from the socket
+The JVM then carries the ranges of a task, not their records: a record passes from the socket
 through the engine in one process. Carried through the JVM, it was copied five times between four processes.
 """
 

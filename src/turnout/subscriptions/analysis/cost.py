@@ -74,7 +74,7 @@ class AnchorCounter:
                     self.messages[anchor] += times
 
     def match(self, subscription: str, message: Metadata) -> None:
-        """Count a match of a subscription with several terms, of which exactly one is true; not of others."""
+        """Count a match of a subscription with several terms if exactly one is true."""
         for term in self._several.get(subscription, ()):
             if _is_true(term, message):
                 self.matched[term.access] += 1

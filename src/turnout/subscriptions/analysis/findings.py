@@ -134,7 +134,7 @@ class Analysis:
         forms: how many different normal forms there are.
         equal: groups of equivalent subscriptions, the largest first.
         subsumed: by another of the same tenant; proven.
-        undecided: pairs (id, by) of which neither was proven.
+        undecided: pairs (id, by) without a proof.
         impossible: subscriptions that no message can match; proven.
         always_true: subscriptions that every message matches; proven.
         too_large: conditions that were compared by their words alone.

@@ -62,7 +62,7 @@ class Answer:
             self.match = self._match_of({})
 
     def of(self, metadata: Metadata) -> Match:
-        """The match for a message of which the condition is true."""
+        """The match for a message that satisfies the condition."""
         if self.match is not None:
             return self.match
         if not self._varies:

@@ -17,11 +17,11 @@ _CHECKS = 2
 """Numeric checks of a program that are evaluated here; further ones are left."""
 
 _MOST_KEYS = 64
-"""Keys of which the numbers of a message are collected."""
+"""Keys whose numbers are collected from a message."""
 
 
 class Remaining(NamedTuple):
-    """Entries of which no numeric check evaluated here is false.
+    """Entries without a false numeric check of those evaluated here.
 
     Attributes:
         subscriptions: subscriptions of each entry.

@@ -196,7 +196,7 @@ def _expression(written: object) -> str:
 
 
 def _search(path: str, body: object) -> Condition:
-    """Return the condition of a search: a map of fields, of which all have to match, or a list of alternatives."""
+    """Return the condition of a search: a map of fields that all have to match, or a list of alternatives."""
     if isinstance(body, list):
         if not body:
             raise InexpressibleError(path, "has no alternatives")
