@@ -197,7 +197,7 @@ def test_a_login_on_the_command_line(guarded: NatsServer, turnout_command: Calla
     quiet = turnout_command("kv", "buckets", NATS_URL=url)
 
     assert (warned.code, quiet.code) == (0, 0)
-    assert "everybody on this machine can read the login in --server" in warned.text
+    assert "all users of this machine can read the login in --server" in warned.text
     assert "everybody" not in quiet.text
 
 

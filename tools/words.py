@@ -1,4 +1,4 @@
-"""Check the words of the sources: docstring openers, headings, banned identifiers and commit subjects.
+"""Check the words of the sources: docstring openers, headings, phrases, banned identifiers and commit subjects.
 
 ``python -m tools.words`` prints one line per finding and exits with 1 if there are any. The rules and their
 exceptions, each with its reason, are in ``tools/words.toml``.
@@ -12,14 +12,20 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
+
+from tools.phrases import PhraseFinding, Phrases
 
 ROOT = Path(__file__).parents[1]
 RULES = ROOT / "tools" / "words.toml"
 _SOURCES = ROOT / "src" / "turnout"
 _PAGES = (*(ROOT / "docs").glob("*.md"), *ROOT.glob("*.md"))
+_TEXTS = ("*.html", "*.js", "*.proto")
+"""Files below the sources, beside the modules, that are checked for phrases."""
+_PHRASED_PAGES: tuple[Path, ...] = ()
+"""Pages that are checked for phrases: `_PAGES`, once the documentation has none of them."""
 _KINDS = "feat|fix|docs|test|refactor|perf|build|ci|bench|style|chore|revert"
 _SUBJECT = re.compile(rf"(?:{_KINDS})(?:\([\w,/ -]+\))?!?: \S")
 _MAX_SUBJECT_LETTERS = 72
@@ -34,11 +40,13 @@ class Rules:
         openers: words that no docstring and no heading of the documentation begins with.
         identifiers: banned name → the word to use instead.
         exceptions: ``path:name`` → the reason for the exception.
+        phrases: phrases that no text has, with their own exceptions.
     """
 
     openers: frozenset[str]
     identifiers: dict[str, str]
     exceptions: dict[str, str]
+    phrases: Phrases = field(default_factory=lambda: Phrases({}, {}))
 
     @classmethod
     def read(cls, file: Path = RULES) -> Rules:
@@ -48,7 +56,8 @@ class Rules:
             KeyError: a section is missing.
         """
         table = tomllib.loads(file.read_text(encoding="utf-8"))
-        return cls(frozenset(table["openers"]), table["identifiers"], table["exceptions"])
+        phrases = Phrases(table["phrases"], table["phrase_exceptions"])
+        return cls(frozenset(table["openers"]), table["identifiers"], table["exceptions"], phrases)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +84,11 @@ def check_source(path: str, source: str, rules: Rules) -> Iterator[Finding]:
             for name, line in _names(node)
             if name in rules.identifiers and f"{path}:{name}" not in rules.exceptions
         )
+    yield from _phrases(path, rules.phrases.in_source(path, source))
+
+
+def _phrases(path: str, found: Iterator[PhraseFinding]) -> Iterator[Finding]:
+    yield from (Finding(path, line, f"{text!r}: write {instead}") for line, text, instead in found)
 
 
 def _docstring(path: str, node: _Documented, rules: Rules) -> Iterator[Finding]:
@@ -155,6 +169,12 @@ def findings(rules: Rules, sources: Path = _SOURCES) -> Iterator[Finding]:
         if "_pb2" not in file.name and file.name != "_built.py":
             path = file.relative_to(sources.parent).as_posix()
             yield from check_source(path, file.read_text(encoding="utf-8"), rules)
+    for file in sorted(file for pattern in _TEXTS for file in sources.rglob(pattern)):
+        path = file.relative_to(sources.parent).as_posix()
+        yield from _phrases(path, rules.phrases.in_text(path, file.read_text(encoding="utf-8")))
+    for page in _PHRASED_PAGES:
+        path = page.relative_to(ROOT).as_posix()
+        yield from _phrases(path, rules.phrases.in_text(path, page.read_text(encoding="utf-8")))
     for page in _PAGES:
         yield from check_page(page.relative_to(ROOT).as_posix(), page.read_text(encoding="utf-8"), rules)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 def bundled(name: str) -> Path:
     """Return the folder ``examples`` or ``benchmarks``.
 
-    A checkout goes before the copy in a wheel, so that whoever edits an example runs the edited one.
+    A checkout has precedence over the copy in a wheel, so that edited examples are run.
     """
     checkout = Path(__file__).resolve().parents[2]
     is_checkout = (checkout / "pyproject.toml").exists() and (checkout / name).is_dir()

@@ -30,8 +30,8 @@ class TrustedClock:
     """Time used for the age of entries: never later than the wall clock, and not moved forward by one reading.
 
     A clock that is set back is followed at once, as less is old then. One that is set forward is followed after
-    `LASTING_SECONDS`; until then the time before goes on by the monotonic clock. A process that begins cannot tell a
-    jump from the time that it did not run: it begins with the latest time that was written down before.
+    `LASTING_SECONDS`; until then the previous time continues by the monotonic clock. A process that begins cannot tell
+    a jump from the time that it did not run: it begins with the latest time that was written down before.
 
     Not safe to use from several threads at once.
 

@@ -27,7 +27,7 @@ class DeferredModule:
 
 
 class DeferredClasses(Mapping[str, type[_Class]]):
-    """Classes by name, each imported when it is first asked for.
+    """Classes by name, each imported at its first use.
 
     >>> DeferredClasses({"Decimal": "decimal", "int": int})["Decimal"]
     <class 'decimal.Decimal'>

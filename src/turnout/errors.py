@@ -72,7 +72,7 @@ def shortened(text: str, most: int = _MAX_VALUE_CHARACTERS) -> str:
     """
     if len(text) <= most:
         return text
-    # Half a login could not be found any more.
+    # Half a login could not be found again.
     text = masked_url(text)
     mark = " [...] "
     end = most // 3 - len(mark) + 3
@@ -103,7 +103,7 @@ class SubjectError(TurnoutError, ValueError):
 
     Attributes:
         text: the whole text that was given.
-        position: where in the text the trouble starts, in characters from 0; None if it is the text as a whole.
+        position: position of the error in the text, in characters from 0; None if it is the text as a whole.
 
     >>> from turnout.subjects import SubjectTransform
     >>> try:
@@ -125,7 +125,7 @@ class ConditionError(TurnoutError, ValueError):
 
     Attributes:
         text: the pattern or the condition's text.
-        position: where the trouble starts, in characters from 0; None if it is the text as a whole.
+        position: position of the error, in characters from 0; None if it is the text as a whole.
 
     >>> from turnout.conditions import parse
     >>> try:
@@ -148,7 +148,7 @@ class Mistake:
 
     Attributes:
         path: the place, as its author would name it: ``transforms.late.type`` or ``sink.servers[0]``.
-        problem: what is wrong there, with the value found and what was expected.
+        problem: the fault, with the value found and the expected form.
         line: the line of the file, from 1, where one is known.
 
     >>> str(Mistake("sink.servers[0]", "found 'nats', expected a URL", line=7))
@@ -249,7 +249,7 @@ class SubscriptionError(TurnoutError):
 
     >>> from turnout.subscriptions import open_store
     >>> try:
-    ...     open_store("memory://none").delete("nobody")
+    ...     open_store("memory://none").delete("unknown")
     ... except SubscriptionError as error:
     ...     type(error).__name__
     ...
@@ -261,10 +261,10 @@ class SubscriptionNotFoundError(SubscriptionError, LookupError):
     """Raised when no subscription has the requested id.
 
     >>> from turnout.subscriptions import open_store
-    >>> open_store("memory://empty").read("nobody")
+    >>> open_store("memory://empty").read("unknown")
     Traceback (most recent call last):
         ...
-    turnout.errors.SubscriptionNotFoundError: no subscription has the id 'nobody'
+    turnout.errors.SubscriptionNotFoundError: no subscription has the id 'unknown'
     """
 
     def __init__(self, id: str) -> None:  # noqa: A002 - the field's own name
@@ -330,7 +330,7 @@ class QuotaExceededError(SubscriptionError):
     Attributes:
         quota: its name.
         limit: its value.
-        used: what the tenant would use.
+        used: the tenant's use after the change.
 
     >>> str(QuotaExceededError("leaves", 100, 103))
     'the quota of leaves is 100, and 103 would be used'
@@ -389,7 +389,7 @@ class ConnectionLostError(TurnoutError, ConnectionError):
 
 
 class RunError(TurnoutError):
-    """Raised when a running route stops because of a failure; what was delivered stays delivered.
+    """Raised when a running route stops because of a failure; delivered messages stay delivered.
 
     >>> from turnout.engine import Program
     >>> from turnout.engine.sample_records import SampleRecord, record_batch

@@ -34,7 +34,7 @@ def read_file(path: Path, *, max_bytes: int = MAX_BYTES) -> bytes:
         OSError: it is no regular file, too large, or cannot be read.
     """
     try:
-        # Without O_NONBLOCK, to open a pipe would wait for somebody who writes to it.
+        # Without O_NONBLOCK, opening a pipe would wait for a writer.
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except ValueError as failure:
         raise _not_a_name(path) from failure

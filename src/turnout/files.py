@@ -16,12 +16,12 @@ def new_file(path: Path, *, mode: int = 0o600, fsync: bool = True) -> Iterator[B
     """Open a file that takes its name at the end of this block, in place of the one that had it.
 
     At every moment, also after a kill or a power cut, the name is that of the old or of the new file, whole. After an
-    exception the old one stays. A kill in the middle leaves ``NAME.NUMBER.tmp`` beside it.
+    exception the old one is kept. A kill in the middle leaves ``NAME.NUMBER.tmp`` beside it.
 
     Args:
         path: replaced atomically; a link of this name is replaced itself, not the file that it points to.
-        mode: of a new file, less the umask; an existing file keeps its mode.
-        fsync: False saves a wait for the disk, for what can be made again: after a power cut the new file may be cut
+        mode: mode of a new file, less the umask; an existing file keeps its mode.
+        fsync: False saves a wait for the disk, for reproducible files: after a power cut the new file may be cut
             off.
     """
     part = path.with_name(f"{path.name}.{secrets.randbelow(1 << 32)}.tmp")
@@ -59,10 +59,10 @@ def replace_file(path: Path, content: str | bytes, *, mode: int = 0o600, fsync: 
 class FileLock:
     """Advisory lock on a file, which is created for its owner only if it is missing, or on an existing folder.
 
-    The kernel releases it when the process ends, kill -9 included: a file that is left behind locks nobody out.
+    The kernel releases it when the process ends, kill -9 included: a leftover file blocks no other process.
 
     Args:
-        path: of the file or folder.
+        path: path of the file or folder.
         create: False if a missing file is an error.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Metadata of a message, of which keys may have several values."""
+"""Metadata of a message whose keys may have several values."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from itertools import chain, islice
 from typing import Final, TypeAlias
 
 MAX_VALUES: Final = 1_000
-"""Most different values of a key: two keys with many values cost the product of those that subscriptions name."""
+"""Maximum number of distinct values of a key: two keys with many values cost the product of those that subscriptions
+name."""
 
 ANY_KEY: Final = "*"
-"""Key of leaves that look at all values of a message."""
+"""Key of leaves that test all values of a message."""
 
 KINDS: Final = ("boolean", "number", "text")
-"""Kinds of values that the end of a key asks for, as in ``total:number``."""
+"""Kinds of values that a key's suffix selects, as in ``total:number``."""
 
 _STARRED: Final = re.compile(r"\\*\*")
 _ESCAPED: Final = re.compile(r"\\+\*")
@@ -37,7 +38,7 @@ def split_kind(name: str) -> tuple[str, str]:
 
 
 class Multivalued(dict[str, Texts]):
-    """Metadata of which at least one key has several values.
+    """Metadata with several values of at least one key.
 
     >>> Multivalued({"sku": ("A1", "B2"), "city": "Oulu"})["sku"]
     ('A1', 'B2')
@@ -49,7 +50,7 @@ class Expanded(Multivalued):
 
 
 def leaf_key(name: str) -> str:
-    r"""Return the key by which leaves look at a metadata key: itself, but ``\*`` for one that is called ``*``.
+    r"""Return the key of leaves for a metadata key: itself, but ``\*`` for one that is called ``*``.
 
     >>> leaf_key("city"), leaf_key("*"), leaf_key(r"\*")
     ('city', '\\*', '\\\\*')
@@ -58,7 +59,7 @@ def leaf_key(name: str) -> str:
 
 
 def metadata_key(key: str) -> str:
-    r"""Return the metadata key that a leaf with a key other than `ANY_KEY` looks at; `leaf_key` is the inverse.
+    r"""Return the metadata key that a leaf with a key other than `ANY_KEY` tests; `leaf_key` is the inverse.
 
     >>> metadata_key("city"), metadata_key(r"\*")
     ('city', '*')
@@ -67,12 +68,12 @@ def metadata_key(key: str) -> str:
 
 
 def is_plain_key(key: str) -> bool:
-    """Return True if a leaf's key is the metadata key that it looks at."""
+    """Return True if a leaf's key is the metadata key that it tests."""
     return not key.endswith(ANY_KEY) or not _STARRED.fullmatch(key)
 
 
 def seen_texts(metadata: Metadata, key: str) -> Texts | None:
-    r"""Return what a leaf with this key sees of a message; None for nothing.
+    r"""Return a message's value for a leaf with this key; None for no value.
 
     >>> message = {"sku": ("A1", "B2"), "city": "Oulu", "*": "x"}
     >>> seen_texts(message, "sku"), seen_texts(message, "*"), seen_texts(message, r"\*"), seen_texts({}, "*")

@@ -1,7 +1,7 @@
 """Folders and files that only their owner can read: temporary ones, removed after the run, and permanent ones.
 
-A temporary folder is in use as long as a process holds a lock on the file ``.owner`` in it. The lock goes with the
-process, however it ends, so whoever makes the next folder removes those of processes that were killed.
+A temporary folder is in use as long as a process holds a lock on the file ``.owner`` in it. The lock ends with the
+process, so the creator of the next folder removes those of killed processes.
 """
 
 from __future__ import annotations
@@ -94,15 +94,15 @@ def _sweep(folder: Path) -> None:
 
 
 def private_folder(folder: Path) -> Path:
-    """The folder, made for its owner only where it is missing; one that is there keeps its mode."""
+    """Create the folder for its owner only if it is missing; an existing one keeps its mode."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     return folder
 
 
 def private_file(file: Path) -> Path:
-    """The file, made empty and for its owner only where it is missing; one that is there keeps its mode."""
+    """Create the file, empty and for its owner only, if it is missing; an existing one keeps its mode."""
     with suppress(OSError):
-        # What cannot be made is reported by whoever opens it, in its own words.
+        # A failure is reported when the file is opened.
         os.close(os.open(file, os.O_WRONLY | os.O_CREAT, 0o600))
     return file
 

@@ -6,7 +6,7 @@ import re
 
 _MASK = "***"
 _SCHEME = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+.-")
-# User info behind "://" goes up to the last "@", as passwords hold "/" and "@" that nobody encoded. An empty authority
+# User info behind "://" goes up to the last "@", as passwords may contain unencoded "/" and "@". An empty authority
 # (sqlite:///…) has none.
 _USER_INFO = re.compile(r"(?!/)\S*@")
 _WORD = re.compile(r"\S+")

@@ -17,16 +17,16 @@ class _PandasBlocker:
         """Refuse pandas, and leave other modules to other finders."""
         del path, target
         if name == "pandas":
-            raise ModuleNotFoundError("pandas is not wanted here", name=name)
+            raise ModuleNotFoundError("pandas is not used here", name=name)
         return None
 
 
 def block_pandas_import() -> None:
     """Make Arrow treat pandas as not installed, in this process and in processes forked from it.
 
-    To make an array of a list Arrow asks whether the list is one of pandas's, and imports pandas for the question: half
-    a second of processor time in each process. It asks once. For processes of our own alone: what Arrow makes of it is
-    final, and frames of pandas cannot be made any more.
+    To make an array of a list Arrow checks whether the list is one of pandas's, and imports pandas for the question:
+    half a second of processor time in each process. It checks once. For processes of our own alone: Arrow's result is
+    final, and frames of pandas can no longer be made.
     """
     import pyarrow as pa
 

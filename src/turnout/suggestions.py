@@ -15,8 +15,8 @@ _MOST_GUESSES: Final = 50
 def nearest(word: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
     """Return the known name most similar to *word*, ignoring case; None if no name is similar.
 
-    A name that one slip of the fingers makes the word of comes before all others. For a word of more than
-    64 characters there is no guess, and of the names the first 500 are looked at: both may come from anybody.
+    Names with a single typing error precede all others. Words of more than 64 characters get no guess, and only the
+    first 500 names are compared: both may be untrusted.
 
     >>> nearest("exlude", ["include", "exclude", "renames"])
     'exclude'

@@ -1,6 +1,6 @@
 """YAML text as plain values, within bounds of size, depth, aliases and tags.
 
-Every YAML text that turnout reads comes through here. PyYAML's own loaders are not enough: the one in C composes nodes
+Every YAML text that turnout reads is parsed here. PyYAML's own loaders are not enough: the one in C composes nodes
 recursively and ends the process on a text of 60,000 brackets, both expand merge keys without a limit, and both let
 exceptions of other kinds through.
 """
@@ -16,7 +16,7 @@ _MAX_DEPTH = 50
 """Blocks inside one another; a route needs some ten."""
 
 _MAX_ALIASED = 10_000
-"""Values that come from aliases, each counted as often as it is used."""
+"""Values of aliases, each counted as often as it is used."""
 
 _MAX_CHARACTERS = 4 << 20
 """Characters of a text: fifty thousand mappings."""
@@ -56,7 +56,7 @@ def compose(text: str, *, max_depth: int = _MAX_DEPTH) -> yaml.Node | None:
     try:
         return _loader(text, max_depth).get_single_node()
     except RecursionError as failure:
-        raise yaml.MarkedYAMLError(problem="too many blocks stand inside one another") from failure
+        raise yaml.MarkedYAMLError(problem="too many nested blocks") from failure
 
 
 def construct(node: yaml.Node | None) -> Any:
@@ -161,7 +161,7 @@ class _Loader(yaml.composer.Composer, _Parser, yaml.constructor.SafeConstructor,
             problem = f"the tag {event.tag[:60]!r} is not understood here; write the value without it"
             raise _error(event.start_mark, problem)
         if self._depth == self._max_depth:
-            raise _error(event.start_mark, f"more than {self._max_depth} blocks stand inside one another")
+            raise _error(event.start_mark, f"more than {self._max_depth} nested blocks")
         if self._nodes == _MAX_NODES:
             raise _error(event.start_mark, f"found more than {_MAX_NODES:,} values")
         # An escape in quotes can stand for half of a character, which no output can encode.
@@ -174,7 +174,7 @@ class _Loader(yaml.composer.Composer, _Parser, yaml.constructor.SafeConstructor,
         if event.anchor not in self.anchors:
             raise _error(event.start_mark, f"found undefined alias {event.anchor!r}")
         if event.anchor not in self._sizes:
-            raise _error(event.start_mark, f"the alias *{event.anchor} stands inside what it names")
+            raise _error(event.start_mark, f"the alias *{event.anchor} is inside its own anchor")
         self._aliased += self._sizes[event.anchor]
         if self._aliased > _MAX_ALIASED:
             raise _error(event.start_mark, f"aliases stand for more than {_MAX_ALIASED:,} values")

@@ -146,7 +146,7 @@ def test_what_a_run_would_leave_unread(
         assert checked(turnout, route)[1]["push-down"] == (True, f"read are {source}.1")
         store.create(Subscription([f"{out}.oulu"], kiwi("town", "Oulu")))
         assert checked(turnout, route)[1]["push-down"][1].startswith(
-            "all is read: some subscription can want any subject"
+            "all is read: a subscription can match any subject"
         )
 
 
@@ -166,7 +166,7 @@ def test_what_would_stop_the_run(
     assert code == 1
     assert {name for name, (ok, _) in checks.items() if not ok} == {"sample", "conditions", "sink, streams"}
     assert checks["sample"][1].endswith("would stop the run (errors: tolerance: none)")
-    assert "look at 'twon'; did you mean \"town\"?; under metadata are listed: town" in checks["conditions"][1]
+    assert "test 'twon'; did you mean \"town\"?; under metadata are listed: town" in checks["conditions"][1]
     assert checks["sink, streams"][1] == "nowhere.at.all: no stream takes messages there"
     shown = turnout("check", str(route), "--connect", "--records", "4")[1]
     assert "\nfailed  sink, streams: nowhere.at.all: no stream takes messages there\n" in shown

@@ -89,7 +89,7 @@ def test_as_text(turnout, delivered) -> None:
 
     assert code == 0
     assert [line.split()[0] for line in out.splitlines() if line[0] != " "] == ["message", "wanted", "route", "record"]
-    assert "wanted   by oulu at revision 2, there as it was" in out
+    assert "wanted   by oulu at revision 2, unchanged" in out
     assert "    route.yaml is as it was" in out
 
 

@@ -89,7 +89,7 @@ def test_a_stream_that_cannot_be_looked_at(turnout, tmp_path) -> None:
     code, _, err = turnout("new", "a", "--from", f"{AWAY}/ORDERS", "--to", AWAY, "--yes", "--folder", "x")
 
     assert code == 0
-    assert "note: the stream ORDERS was not looked at" in err
+    assert "note: the stream ORDERS was not read" in err
     assert turnout("test", "x/a.yaml")[0] == 0
 
 
@@ -189,7 +189,7 @@ def test_a_second_route_in_the_folder(turnout, tmp_path) -> None:
 
     assert (first[0], code) == (0, 0)
     assert out.splitlines()[:-1] == ["second.yaml", "second.test.yaml"]
-    assert "note: compose.yaml is there already and stays as it is: it does not run second yet" in err
+    assert "note: compose.yaml exists already and is unchanged: it does not run second yet" in err
     assert (tmp_path / "compose.yaml").read_text() == before
     assert "compose.yaml" in turnout("new", "second", "--from", f"{AWAY}/B", "--yes", "--sample", "0", "--force")[1]
     assert "/routes/second.yaml" in (tmp_path / "compose.yaml").read_text()

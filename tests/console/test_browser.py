@@ -353,7 +353,7 @@ def test_a_file_is_changed_on_its_page(server: RouteServer, driver: webdriver.Ch
     selected = driver.execute_script("return document.activeElement.shadowRoot.getSelection().toString()")
     write(driver, text + "errors: {tolerance: all}\n")
     driver.find_element(By.CSS_SELECTOR, "form[action$='/check'] button").click()
-    until(driver, lambda _: "goes on from its checkpoint" in text_of(driver, "#checked"))
+    until(driver, lambda _: "continues from its checkpoint" in text_of(driver, "#checked"))
     until(driver, lambda _: "0 of the last" in text_of(driver, "#effect"))
     assert "+errors: {tolerance: all}" in text_of(driver, "#checked .difference")
     driver.find_element(By.CSS_SELECTOR, "#checked form[data-json] button").click()

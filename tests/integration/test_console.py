@@ -95,7 +95,7 @@ def test_a_poisoned_record_is_found_explained_mended_redriven_and_delivered(
     assert text is not None
     fill(driver, "#text", text.replace("amount:int32", "amount:float64"))
     press(driver, "form[action$='/check'] button")
-    until(driver, lambda _: "goes on from its checkpoint" in text_of(driver, "#checked"))
+    until(driver, lambda _: "continues from its checkpoint" in text_of(driver, "#checked"))
     press(driver, "#checked form[data-json] button")
     until(driver, lambda _: "amount:float64" in text_of(driver, ".code"))
     until(driver, lambda _: text_of(driver, STATE) == "running", SECONDS)

@@ -274,7 +274,7 @@ def test_killed_in_the_middle(streams: Streams, text: str, tmp_path: Path) -> No
     ended = turnout(*arguments)
 
     assert ended.returncode == 0, ended.stderr
-    assert f"goes on: {done:,} records are done, {streams.source} before {COUNT + 1 + done:,}" in ended.stderr
+    assert f"continues: {done:,} records are done, {streams.source} before {COUNT + 1 + done:,}" in ended.stderr
     assert noted() == COUNT + 1 + MANY
     ids = Counter(row["headers"]["Nats-Msg-Id"] for row in streams.delivered())
     assert (len(ids), set(ids.values())) == (MANY, {1})

@@ -32,9 +32,9 @@ def only(text: str) -> tuple[str, str, int | None]:
     ("text", "problem", "line"),
     [
         pytest.param(LAUGHS, "aliases stand for more than 10,000 values", 4, id="a billion laughs"),
-        pytest.param("a: &a [*a]", "the alias *a stands inside what it names", 1, id="an alias of itself"),
-        pytest.param("a: " + "[" * 5000, "more than 50 blocks stand inside one another", 1, id="5,000 lists"),
-        pytest.param("a: " + "{b: " * 5000, "more than 50 blocks stand inside one another", 1, id="5,000 blocks"),
+        pytest.param("a: &a [*a]", "the alias *a is inside its own anchor", 1, id="an alias of itself"),
+        pytest.param("a: " + "[" * 5000, "more than 50 nested blocks", 1, id="5,000 lists"),
+        pytest.param("a: " + "{b: " * 5000, "more than 50 nested blocks", 1, id="5,000 blocks"),
         pytest.param(SMALL + "spark: {a: !!python/object:os.system x}", "the tag 'tag:yaml.org,2002:py", 4, id="tag"),
         pytest.param(SMALL + "cluster: !mine x", "the tag '!mine' is not understood", 4, id="a tag of one's own"),
         pytest.param(SMALL + "spark: {a: !!int x}", "found 'x', which is no int", 4, id="a tag that does not fit"),

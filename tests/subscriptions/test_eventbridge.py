@@ -41,7 +41,7 @@ def test_published_comparisons(case: dict[str, Any]) -> None:
         ([], "expected an object of fields, found []"),
         ({}, "expected an object of fields, found {}"),
         ({"a": "b"}, 'a: expected a list of values, or an object of fields, found "b"'),
-        ({"a": {"b": [None]}}, "a.b[0]: null cannot be told from a field that is missing"),
+        ({"a": {"b": [None]}}, "a.b[0]: null cannot be distinguished from a missing field"),
         ({"a": [{"like": "b"}]}, "a[0]: the comparison 'like' is not known; there are prefix, suffix"),
         ({"a": [{"prefix": 1}]}, "a[0]: expected a text, found 1"),
         ({"a": [{"numeric": ["!", 1]}]}, "a[0]: expected one of < <= = > >= and a number"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tools.phrases import Phrases
 from tools.words import Rules, check_page, check_source, check_subject, findings
 
 RULES = Rules(frozenset({"What"}), {"shelf": "cache"}, {"turnout/a.py:shelf": "a piece of furniture"})
@@ -22,6 +23,36 @@ def test_texts_of_constants_and_headings_are_found() -> None:
 
     assert [finding.line for finding in check_source("turnout/b.py", source, RULES)] == [2]
     assert [finding.line for finding in check_page("docs/a.md", page, RULES)] == [5]
+
+
+PHRASES = Phrases({"nobody": "no client", "goes? on": "continues"}, {"turnout/a.py:goes on": "a title"})
+
+
+@pytest.mark.parametrize(
+    ("source", "line"),
+    [
+        ('"""Noun.\n\nNobody reads it.\n"""', 3),
+        ("a = 1  # it goes on", 1),
+        ("# The run\n# goes\n# on from here.", 2),
+        ("raise ValueError(f'{1} goes on')", 1),
+        ("def a():\n    b = 'x', 'nobody'", 2),
+    ],
+)
+def test_phrases_are_found_in_comments_and_strings(source: str, line: int) -> None:
+    """With the text to write instead; also across lines."""
+    rules = Rules(frozenset(), {}, {}, PHRASES)
+    (finding,) = check_source("turnout/b.py", source, rules)
+
+    assert finding.line == line
+    assert "write " in str(finding)
+
+
+def test_names_and_exceptions_have_no_phrases() -> None:
+    """Identifiers have rules of their own; an exception is for one phrase of one file."""
+    assert not list(PHRASES.in_source("turnout/b.py", "nobody = goes_on = 'mongoes onto'"))
+    assert not list(PHRASES.in_source("turnout/a.py", "'It Goes on'"))
+    assert list(PHRASES.in_source("turnout/a.py", "'nobody'"))
+    assert [found.line for found in PHRASES.in_text("turnout/a.html", "<p>\n</p>Nobody.")] == [2]
 
 
 @pytest.mark.parametrize("source", ["shelf = 1", "def shelf(): ...", "class shelf: ...", "def a(shelf): ..."])

@@ -117,7 +117,7 @@ def test_a_predicate_leaves_the_others_as_they_are() -> None:
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({"type": "MaskField$Value", "fields": "a.b,a"}, "expected fields of which none is inside another"),
+        ({"type": "MaskField$Value", "fields": "a.b,a"}, "expected fields that are not nested"),
         ({"type": "MaskField$Value", "fields": "a.`b"}, "the backtick opened at position 2 of 'a.`b' is never closed"),
         ({"type": "ReplaceField$Value", "renames": "a.b:c.d"}, "expected a new name for 'a.b' in the same object"),
         ({"type": "ValueToKey", "fields": "a.x,b.x"}, "two are named 'x'"),

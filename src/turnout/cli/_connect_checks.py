@@ -33,9 +33,9 @@ class Probed:
     """Result of one check.
 
     Attributes:
-        name: what was asked.
-        ok: whether the route can do its work as far as this goes.
-        detail: what was found, or why it cannot.
+        name: name of the check.
+        ok: whether the check passed.
+        detail: the result, or the failure.
     """
 
     name: str
@@ -58,7 +58,7 @@ def probe(route: Route, records: int) -> Iterator[Probed]:
     """Yield the result of every check, in the order of a record's path through the route; nothing is published.
 
     Args:
-        route: what to check.
+        route: route to check.
         records: how many of the latest records of each stream go through the route; nothing is delivered.
     """
     yield from _Probing(route, records).checks()
@@ -152,8 +152,8 @@ class _Probing:
         with closing(open_store(existing(self.route.subscriptions.store))) as store:
             chosen = filters.of(filters.asked(subscription.condition) for subscription in store.snapshot())
         if chosen is None:
-            return "all is read: some subscription can want any subject, or they ask for too many"
-        return f"read are {', '.join(chosen)}" if chosen else "nothing is read: no subscription can want any subject"
+            return "all is read: a subscription can match any subject, or the filters are too many"
+        return f"read are {', '.join(chosen)}" if chosen else "nothing is read: no subscription can match any subject"
 
     def _sample(self) -> str:
         """Describe the outcomes of the latest records."""
@@ -189,12 +189,10 @@ class _Probing:
         if wrong:
             suspects = [f"{key!r}{did_you_mean(key.rpartition('.')[2], listed)}" for key in wrong[:_MAX_NAMES]]
             names = ", ".join(listed) or "none"
-            raise _FailedError(f"subscriptions look at {', '.join(suspects)}; under metadata are listed: {names}")
+            raise _FailedError(f"subscriptions test {', '.join(suspects)}; under metadata are listed: {names}")
         if unseen:
-            return (
-                f"no record of the sample has the headers {', '.join(unseen[:_MAX_NAMES])}, which subscriptions look at"
-            )
-        return f"all {len(self.index.keys)} names that subscriptions look at are listed or in the sample"
+            return f"no record of the sample has the headers {', '.join(unseen[:_MAX_NAMES])}, which subscriptions test"
+        return f"all {len(self.index.keys)} names that subscriptions test are listed or in the sample"
 
     def _headers(self) -> set[str]:
         names: set[str] = set()

@@ -18,7 +18,7 @@ def register(app: typer.Typer) -> None:
         tokens: Annotated[list[str], typer.Argument(help="Reply subjects, whole or as tokens after $JS.ACK.")],
         as_json: Annotated[bool, typer.Option("--json", help="Print a JSON line for each.")] = False,
     ) -> None:
-        """Explain JSAck reply subjects of version 1 and 2 (ADR-15); 2 is the exit code for what is none."""
+        """Explain JSAck reply subjects of version 1 and 2 (ADR-15); 2 is the exit code for other subjects."""
         from turnout.errors import ConfigError, Mistake
         from turnout.nats.jetstream.errors import NotJetStreamMessageError
         from turnout.nats.protocol.positions import JSAck

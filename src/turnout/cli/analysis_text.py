@@ -69,7 +69,7 @@ def _access(access: Access) -> Iterator[str]:
         traffic = (
             ""
             if anchor.messages is None
-            else f"; {anchor.messages:,} records had it, {anchor.in_vain:,} verified in vain"
+            else f"; {anchor.messages:,} records had it, {anchor.in_vain:,} verified without a match"
         )
         yield f"    {anchor.anchor}: {_count(anchor.terms, 'term')}{traffic}"
     yield from _part("verified for every record", access.always, len(access.always))

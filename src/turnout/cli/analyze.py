@@ -29,7 +29,7 @@ def analyze(
     begin: Annotated[str, typer.Option("--from", help="Where to begin: a sequence or a time.")] = "earliest",
     end: Annotated[str | None, typer.Option("--to", help="Where to end, not included; default: the end.")] = None,
     server: Annotated[
-        str | None, typer.Option(metavar="URL", help="A nats-server to ask which destinations no stream takes.")
+        str | None, typer.Option(metavar="URL", help="A nats-server, to list destinations that no stream accepts.")
     ] = None,
     spark: Annotated[
         bool, typer.Option("--spark", help="Match the records in Spark's tasks, not in this process.")

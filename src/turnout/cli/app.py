@@ -1,6 +1,6 @@
 """The command line's front: which module serves which command, and how errors end it.
 
-A command module offers ``register(app)``. It is imported when its command is used, and imports what it needs inside
+A command module offers ``register(app)``. It is imported when its command is used, and has its imports inside
 its functions, so that ``turnout map`` does not wait for Spark.
 """
 
@@ -23,14 +23,14 @@ COMMANDS: Final[Mapping[str, CommandEntry]] = {
     name: CommandEntry(module, help_)
     for name, module, help_ in (
         ("ack-format", "ack_format",
-         "Explain JSAck reply subjects of version 1 and 2 (ADR-15); 2 is the exit code for what is none."),
+         "Explain JSAck reply subjects of version 1 and 2 (ADR-15); 2 is the exit code for other subjects."),
         ("bench", "bench", "Measure turnout on this machine, and a baseline in the same minutes."),
         ("check", "check", "Read a route and report all its mistakes, without running it."),
         ("ctl", "ctl", "List, pause and watch the routes of a running server."),
         ("deliver", "deliver", "Post the messages for webhooks, signed and with retries, until interrupted."),
         ("demo", "demo", "Run the main job on real servers and real data: 336,776 flights past 10,000 subscriptions."),
         ("diff", "diff", "Compare two versions of a route over the same stored records; nothing is published."),
-        ("explain", "explain", "Show what a route does with one record: stages, mapping, subscriptions, deliveries."),
+        ("explain", "explain", "Show one record's way through a route: stages, mapping, subscriptions, deliveries."),
         ("feed", "feed", "Read the messages of a subscription; nothing is delivered, and no copy of them is stored."),
         ("import", "import_", "Make a route, or subscriptions, of what you have already."),
         ("kiwi-tree", "kiwi_tree", "Serve the kiwi-tree registry of patterns."),
@@ -39,7 +39,7 @@ COMMANDS: Final[Mapping[str, CommandEntry]] = {
         ("map", "map", "Show the subjects that a subject is mapped to, and the reasons."),
         ("new", "new", "Write NAME.yaml with a word to each part, NAME.test.yaml and compose.yaml."),
         ("redrive", "redrive", "Deliver dead letters that the route can take by now."),
-        ("replay", "replay", "Deliver a route's history once more; go on where the same replay was interrupted."),
+        ("replay", "replay", "Deliver a route's history again; continue an interrupted replay."),
         ("run", "run", "Run a route against its servers, continuing from its checkpoint."),
         ("schema", "schema",
          "Print the JSON Schema of route files, of their tests or of a server's settings, with installed plug-ins."),
@@ -89,7 +89,7 @@ def _root(
 
 
 def _written() -> bool:
-    """Flush standard output; return False if its reader is gone, which Python would report at exit."""
+    """Flush standard output; return False if its reader has ended, which Python would report at exit."""
     try:
         sys.stdout.flush()
     except BrokenPipeError:

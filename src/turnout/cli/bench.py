@@ -116,7 +116,7 @@ class _Run:
         return (self.budget or 0) * (shares[name] / total if total else 1 / len(self.names))
 
     def _told(self, name: str, row: JsonObject) -> JsonObject:
-        """Say at once what was measured: the whole takes minutes."""
+        """Print each result immediately: the whole takes minutes."""
         what = (
             f"{row['rows_per_second']:,.0f}/s" if row["status"] == "measured" else f"{row['status']}: {row['reason']}"
         )

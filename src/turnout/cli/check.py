@@ -26,10 +26,10 @@ def register(app: typer.Typer) -> None:
     def check(
         route: RouteFile,
         connect: Annotated[
-            bool, typer.Option("--connect", help="Ask servers and store, and try the route on the latest records.")
+            bool, typer.Option("--connect", help="Query servers and store, and try the route on the latest records.")
         ] = False,
         records: Annotated[
-            int, typer.Option(min=0, help="With --connect: how many records of each stream to look at.")
+            int, typer.Option(min=0, help="With --connect: number of records of each stream to sample.")
         ] = 100,
         timeout: StoreTimeout = None,
         as_json: AsJson = False,

@@ -75,7 +75,7 @@ def list_(
     state: Annotated[str | None, typer.Option(help="Only routes in this state: running, paused, failed …")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print the routes with state, lag and counts, and the reasons of what is wrong."""
+    """Print the routes with state, lag and counts, and the reasons of failures."""
     client = context.obj.client()
     routes = list(_routes(client, state))
     if as_json:
@@ -181,7 +181,7 @@ def tap(
     context: typer.Context,
     route: Route,
     stage: Annotated[str, typer.Option(help="source, the name of a transform, mapped or delivered.")] = "delivered",
-    where: Annotated[str, typer.Option(metavar="CONDITION", help="Only records that meet this condition there.")] = "",
+    where: Annotated[str, typer.Option(metavar="CONDITION", help="Only records that match this condition.")] = "",
     rate: Annotated[float, typer.Option(min=0.01, max=50, help="Records a second at most.")] = 5.0,
     start: Annotated[
         int | None, typer.Option("--from", min=1, metavar="SEQUENCE", help="Where to begin; now if not given.")
@@ -205,7 +205,7 @@ def tap(
 
 
 def _tapped(record: JsonObject) -> Iterator[str]:
-    """Yield the lines of a record: its place, and what came in and went out."""
+    """Yield the lines of a record: its position, and the record before and after."""
     yield f"{record['stream']}:{record['sequence']} {record['before']['topic']}  {record['stage']}: {record['outcome']}"
     if record.get("reason"):
         yield f"    {record['reason']}"

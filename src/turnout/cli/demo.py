@@ -56,13 +56,13 @@ def register(app: typer.Typer) -> None:
     ) -> None:
         """Run the main job on real servers and real data: 336,776 flights past 10,000 subscriptions."""
         if seconds is not None and not live:
-            raise typer.BadParameter("it goes with --live", param_hint="--seconds")
+            raise typer.BadParameter("it needs --live", param_hint="--seconds")
         if kafka and (live or console or webhooks):
-            raise typer.BadParameter("it goes with none of --live, --console, --webhooks", param_hint="--kafka")
+            raise typer.BadParameter("it excludes --live, --console and --webhooks", param_hint="--kafka")
         if live and console:
             raise typer.BadParameter("it shows no console", param_hint="--live")
         if webhooks and (live or console):
-            raise typer.BadParameter("it goes with neither --live nor --console", param_hint="--webhooks")
+            raise typer.BadParameter("it excludes --live and --console", param_hint="--webhooks")
         shown = "webhooks" if webhooks else "console" if console else "live" if live else ""
         try:
             if kafka:
@@ -123,7 +123,7 @@ def _demo(
 
 
 def _deliver(demo: WebhookDemo, result: DemoResult, stop: threading.Event, screen: Console, *, as_json: bool) -> bool:
-    """Deliver what the run has stored, and compare it with what the endpoint received."""
+    """Deliver the messages stored by the run, and compare them with those of the endpoint."""
     screen.print(f"delivering {result.ledger.messages:,} messages; the endpoint fails one request in ten")
     hooks = demo.deliver(stop)
     _tell(screen, result, as_json=as_json, more={"webhooks": hooks.as_dict()})

@@ -1,4 +1,4 @@
-"""``turnout diff OLD NEW``: what a new version of a route does otherwise with the records that are stored."""
+"""``turnout diff OLD NEW``: effects of a new version of a route on stored records."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def diff(
         typer.Option(
             "--subscriptions-as-of",
             metavar="MOMENT[..MOMENT]",
-            help="Match with what the stores held at a time or revision; two: the old version's and the new one's.",
+            help="Match with the stores' subscriptions at a time or revision; two: for the old and the new version.",
         ),
     ] = "now",
     fail_on: Annotated[

@@ -1,4 +1,4 @@
-"""Exit codes: what a script that calls turnout can rely on."""
+"""Exit codes, a stable interface for scripts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from turnout.errors import (
 DONE = 0
 FAILED = 1
 WRONG_REQUEST = 2
-# Ctrl-C cut the work off: 128 and the number of SIGINT. What is ended by Ctrl-C in order (run, serve, tail …) is done.
+# Ctrl-C cut the work off: 128 and the number of SIGINT. Commands that end normally by Ctrl-C (run, serve, tail …) are
+# done.
 INTERRUPTED = 130
 # What reads the output has ended (`turnout tail … | head`): 128 and the number of SIGPIPE.
 OUTPUT_CLOSED = 141

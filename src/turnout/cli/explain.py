@@ -40,7 +40,7 @@ def register(app: typer.Typer) -> None:
         timeout: StoreTimeout = None,
         as_json: AsJson = False,
     ) -> None:
-        """Show what a route does with one record: stages, mapping, subscriptions, deliveries."""
+        """Show one record's way through a route: stages, mapping, subscriptions, deliveries."""
         from turnout.startup import block_pandas_import
 
         block_pandas_import()

@@ -107,7 +107,7 @@ def _leaf(leaf: LeafReport) -> str:
 def _answer_lines(answer: Asked) -> Iterator[str]:
     name = answer.subscription
     if answer.wants is None:
-        yield f"asked   {name}: the record did not come as far as to be matched"
+        yield f"asked   {name}: the record did not reach the matching"
         return
     if answer.wants:
         yield f"asked   {name} wants it"

@@ -25,14 +25,14 @@ _MAX_RULES = 4 << 20
 """Bytes of a file of rules."""
 
 File = Annotated[Path, typer.Argument(help="The file to read.", dir_okay=False)]
-Name = Annotated[str | None, typer.Option(help="What the route is called.")]
-From = Annotated[str | None, typer.Option("--from", metavar="ADDRESS", help="Where records come from.")]
+Name = Annotated[str | None, typer.Option(help="Name of the route.")]
+From = Annotated[str | None, typer.Option("--from", metavar="ADDRESS", help="Source of the records.")]
 To = Annotated[str | None, typer.Option(metavar="ADDRESS", help="Where messages go.")]
 Output = Annotated[Path | None, typer.Option(metavar="FILE", help="Write the route here.", dir_okay=False)]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON: the route, what was taken, what was left.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON: the route, converted and omitted parts.")]
 Written = Annotated[Path | None, typer.Option(metavar="FILE", help="Write the subscriptions here.", dir_okay=False)]
-ListedAsJson = Annotated[bool, typer.Option("--json", help="Print JSON: subscriptions, their keys, what was left.")]
+ListedAsJson = Annotated[bool, typer.Option("--json", help="Print JSON: subscriptions, their keys, omitted parts.")]
 
 
 def connect(
@@ -76,11 +76,9 @@ def nats(
 
 def sigma(
     paths: Annotated[list[Path], typer.Argument(help="Rule files, and folders with such.", exists=True)],
-    to: Annotated[
-        list[str] | None, typer.Option(help="A destination, in which {level} stands for the rule's; several times.")
-    ] = None,
+    to: Annotated[list[str] | None, typer.Option(help="A destination, with the rule's {level}; repeatable.")] = None,
     logsource: Annotated[
-        bool, typer.Option("--logsource", help="Ask for product, category and service, as keys of these names.")
+        bool, typer.Option("--logsource", help="Require product, category and service, as keys of these names.")
     ] = False,
     output: Written = None,
     force: Force = False,
@@ -98,9 +96,7 @@ def eventbridge(
     paths: Annotated[
         list[Path], typer.Argument(help="Files of JSON: patterns, rules, answers of list-rules.", exists=True)
     ],
-    to: Annotated[
-        list[str] | None, typer.Option(help="A destination, in which {name} stands for the rule's; several times.")
-    ] = None,
+    to: Annotated[list[str] | None, typer.Option(help="A destination, with the rule's {name}; repeatable.")] = None,
     output: Written = None,
     force: Force = False,
     as_json: ListedAsJson = False,
@@ -114,7 +110,7 @@ def eventbridge(
 
 
 def _event_subscriptions(paths: list[Path], destinations: list[str]) -> tuple[list[Subscription], list[LeftRule]]:
-    """Return the rules as subscriptions, named after them or their file, and those that are left."""
+    """Return the rules as subscriptions, named after them or their file, and the omitted ones."""
     from turnout.file_reading import read_file
     from turnout.subscriptions.eventbridge import PatternError, rules_of
     from turnout.subscriptions.sigma import LeftRule
@@ -181,7 +177,7 @@ def _event_subscription(
 def _write_subscriptions(
     taken: list[Subscription], left: list[LeftRule], output: Path | None, *, force: bool, as_json: bool
 ) -> int:
-    """Write subscriptions, and tell what was left; return 1 if nothing was taken, else 0."""
+    """Write subscriptions, and report the omitted ones; return 1 if none was converted, else 0."""
     from turnout.conditions import leaves
     from turnout.subscriptions.lines import subscription_to_json
 
@@ -208,7 +204,7 @@ def _write_subscriptions(
 def _sigma_subscriptions(
     paths: list[Path], destinations: list[str], *, logsource: bool
 ) -> tuple[list[Subscription], list[LeftRule]]:
-    """Return the rules as subscriptions, and those that are left; of several rules with one id the first is taken."""
+    """Return the rules as subscriptions, and the omitted ones; of several rules with one id the first is converted."""
     from turnout.errors import SubscriptionInvalidError
     from turnout.subscriptions.sigma import LeftRule, read_file, rule_files
 

@@ -1,6 +1,6 @@
 """Shared parts of the JetStream commands: their options, and running a coroutine with a clear end.
 
-No option takes a secret: what stands on a command line can be read by everybody on the machine. Passwords, tokens and
+No option takes a secret: all users of a machine can read its command lines. Passwords, tokens and
 seeds come from the environment or from files.
 """
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 Server = Annotated[str, typer.Option("--server", "-s", envvar="NATS_URL", help="Where the server is.")]
 Prefix = Annotated[str | None, typer.Option(help="API prefix of another account's JetStream (ADR-19).")]
 Domain = Annotated[str | None, typer.Option(help="Domain of the JetStream, behind a leaf node.")]
-InboxPrefix = Annotated[str, typer.Option(help="Where answers come; an account import needs one that it exports.")]
+InboxPrefix = Annotated[str, typer.Option(help="Prefix of reply subjects; an account import needs an exported one.")]
 Creds = Annotated[
     Path | None, typer.Option("--credentials", "--creds", envvar="NATS_CREDS", help="Credentials file (.creds).")
 ]
@@ -51,7 +51,7 @@ SECRETS: Mapping[str, str] = {
     "TURNOUT_NATS_TOKEN": "token",
     "TURNOUT_NATS_NKEY_SEED": "nkeySeed",
 }
-"""Environment variables that hold secrets, and the option that each stands for."""
+"""Environment variables that hold secrets, and the corresponding options."""
 
 _FLAGS = {"servers": "--server", "apiPrefix": "--prefix", **{option: variable for variable, option in SECRETS.items()}}
 """Options that are not given by a flag of the same name."""
@@ -158,7 +158,7 @@ def _warn_of_user_info(server: str) -> None:
     """Warn if a login in the server URL was given on the command line; from the environment it is private."""
     if "@" in server and any(server in argument for argument in sys.argv[1:]):
         show(
-            "everybody on this machine can read the login in --server while this runs: use --user and "
+            "all users of this machine can read the login in --server while this runs: use --user and "
             f"{', '.join(SECRETS)}, --credentials, or NATS_URL"
         )
 

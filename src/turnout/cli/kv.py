@@ -174,7 +174,7 @@ def get(context: typer.Context, bucket: Bucket, key: Key, revision: Revision = N
 
 
 def delete(context: typer.Context, bucket: Bucket, key: Key, revision: Revision = None) -> None:
-    """Delete a key; its history stays."""
+    """Delete a key; its history is kept."""
 
     async def work(kv: KeyValue) -> None:
         await kv.delete(key, revision=revision)
@@ -208,7 +208,7 @@ def keys(
 
 
 def history(context: typer.Context, bucket: Bucket, key: Key) -> None:
-    """List what is kept of a key, oldest first."""
+    """List the history of a key, oldest first."""
 
     async def work(kv: KeyValue) -> None:
         for entry in await kv.history(key):

@@ -1,4 +1,4 @@
-"""Lag of the route that a command runs, asked for beside the run."""
+"""Lag of the route that a command runs, polled during the run."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def _lines(walked: Lineage) -> Iterator[str]:
     yield f"message  {message.place}, {message.topic}, {message.timestamp}"
     if walked.subscription is not None:
         subscription = walked.subscription
-        state = "there as it was" if subscription.still else "gone or another one since"
+        state = "unchanged" if subscription.still else "deleted or changed since"
         yield f"wanted   by {subscription.id} at revision {origin.revision}, {state}"
         yield f"    {subscription.condition} → {', '.join(subscription.destinations)}"
     yield f"route    {origin.route}, digest {origin.digest}"

@@ -211,7 +211,7 @@ def _explain_table(
 def _show(explanation: MappingExplanation) -> None:
     """Print an explanation as text."""
     if explanation.mapping is None:
-        _say(f"{explanation.subject}: no mapping matches, the subject stays what it is")
+        _say(f"{explanation.subject}: no mapping matches, the subject is unchanged")
     else:
         where = (
             f"the destinations for cluster {explanation.group!r}" if explanation.group else "the default destinations"

@@ -29,21 +29,21 @@ def register(app: typer.Typer) -> None:
 
     @app.command("new")
     def new(
-        name: Annotated[str | None, typer.Argument(help="What the route is called.")] = None,
+        name: Annotated[str | None, typer.Argument(help="Name of the route.")] = None,
         named: Annotated[str | None, typer.Option("--name", help="The same as an option.")] = None,
         source: Annotated[
-            str | None, typer.Option("--from", metavar="ADDRESS", help=f"Where records come from: {_FROM}.")
+            str | None, typer.Option("--from", metavar="ADDRESS", help=f"Source of the records: {_FROM}.")
         ] = None,
         to: Annotated[str | None, typer.Option(metavar="ADDRESS", help="Where messages go.")] = None,
         folder: Annotated[Path, typer.Option(metavar="DIR", help="Where the files go.")] = Path(),
-        sample: Annotated[int, typer.Option(min=0, help="How many records of a stream or topic to look at.")] = 100,
-        yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing: take what would be proposed.")] = False,
+        sample: Annotated[int, typer.Option(min=0, help="Number of records of a stream or topic to sample.")] = 100,
+        yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing: accept all proposals.")] = False,
         force: Annotated[bool, typer.Option("--force", help="Overwrite existing files.")] = False,
         as_json: Annotated[bool, typer.Option("--json", help="Ask nothing, and print JSON.")] = False,
     ) -> None:
         """Write NAME.yaml with a word to each part, NAME.test.yaml and compose.yaml.
 
-        Of a stream of NATS, and of topics of Kafka, the latest records say what the values are.
+        Of a stream of NATS, and of topics of Kafka, the latest records show the format of the values.
 
         turnout new orders --from nats://127.0.0.1:4222/ORDERS --to nats://127.0.0.1:4222 --yes
         """
@@ -57,7 +57,7 @@ def register(app: typer.Typer) -> None:
         if force or not compose.exists():
             files[compose] = starter.compose()
         else:
-            answers.note(f"{compose} is there already and stays as it is: it does not run {starter.name} yet")
+            answers.note(f"{compose} exists already and is unchanged: it does not run {starter.name} yet")
         write_new(files, force=force)
         report = _tried(folder / f"{starter.name}.yaml", starter)
         passed = len(report.results) - len(report.failed)
@@ -74,7 +74,7 @@ class _Answers:
     """Answers of the author and of the servers.
 
     Attributes:
-        notes: what could not be looked at, for people.
+        notes: sources that could not be read, for people.
     """
 
     def __init__(self, *, silent: bool) -> None:
@@ -99,7 +99,7 @@ class _Answers:
         return Starter(called, reading, writing, sampled, taken)
 
     def note(self, text: str) -> None:
-        """Tell something that is no mistake."""
+        """Add a note, not a mistake."""
         self.notes.append(text)
         typer.echo(printable_lines([f"note: {text}"]), err=True)
 
@@ -126,7 +126,7 @@ class _Answers:
                 subjects = tuple(subject for name in streams for subject in probe.subjects(name))
         except TurnoutError as failure:
             what = "the stream" if end["format"] == "nats" else "the topic"
-            self.note(f"{what} {names} was not looked at: {failure}")
+            self.note(f"{what} {names} was not read: {failure}")
             return SampledStream()
         rows = [row for batch in batches for row in batch.select(["topic", "value"]).to_pylist()]
         return SampledStream(subjects, tuple(SampledMessage(row["topic"], row["value"] or b"") for row in rows))

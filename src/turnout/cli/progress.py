@@ -28,7 +28,7 @@ class Advance(Protocol):
 def console(*, quiet: bool = False) -> Console:
     """Return the console on standard error, with colours only on a terminal.
 
-    It has a descriptor of its own: that of the process is the log's while the JVM is started.
+    It has a descriptor of its own: that of the process belongs to the log while the JVM starts.
     """
     try:
         own = os.fdopen(os.dup(sys.stderr.fileno()), "w", encoding="utf-8", errors="replace")

@@ -19,7 +19,7 @@ _DID = {
     "delivered": "delivered",
     "failed": "failed again",
     "filtered": "filtered by now",
-    "unmatched": "wanted by nobody now",
+    "unmatched": "matched by no subscription now",
     "lost_by_weight": "lost by weight",
     "unverified": "not verified: --unverified redrives these too",
 }
@@ -27,7 +27,7 @@ _WOULD = {
     "delivered": "would be delivered",
     "failed": "would fail again",
     "filtered": "would be filtered",
-    "unmatched": "would be wanted by nobody",
+    "unmatched": "would match no subscription",
     "lost_by_weight": "would be lost by weight",
     "unverified": "not verified: --unverified redrives these too",
 }
@@ -50,9 +50,9 @@ def register(app: typer.Typer) -> None:
             str, typer.Option("--from", metavar="PLACE", help="Where to begin among the letters: a sequence or a time.")
         ] = "earliest",
         end: Annotated[str, typer.Option("--to", metavar="PLACE", help="The place after the last letter.")] = "latest",
-        dry_run: Annotated[bool, typer.Option("--dry-run", help="Deliver nothing, and say what would pass.")] = False,
+        dry_run: Annotated[bool, typer.Option("--dry-run", help="Deliver nothing, only report the outcomes.")] = False,
         delete: Annotated[
-            bool, typer.Option("--delete", help="Delete what is delivered, instead of noting that it is.")
+            bool, typer.Option("--delete", help="Delete delivered letters, instead of marking them.")
         ] = False,
         unverified: Annotated[
             bool, typer.Option("--unverified", help="Also letters that lack the seal of the route's secret.")
@@ -82,7 +82,7 @@ def _lines(report: RedriveReport) -> Iterator[str]:
     words = _WOULD if report.dry_run else _DID
     groups = report.groups()
     for stage, reason, outcomes in groups[:_SHOWN_REASONS]:
-        why = "wanted by nobody" if stage is None else f"{stage}: {reason}"
+        why = "matched by no subscription" if stage is None else f"{stage}: {reason}"
         ends = ", ".join(f"{count:,} {words[outcome]}" for outcome, count in outcomes.items())
         yield f"{outcomes.total():>8,}  {why}"
         yield f"          {ends}"

@@ -1,4 +1,4 @@
-"""``turnout replay ROUTE``: history, delivered once more through the route as it is now."""
+"""``turnout replay ROUTE``: history, delivered again through the current route."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def replay(
     ] = None,
     as_of: AsOf = "now",
     where: Annotated[
-        str | None, typer.Option(metavar="CONDITION", help="Deliver only records that meet this condition.")
+        str | None, typer.Option(metavar="CONDITION", help="Deliver only records that match this condition.")
     ] = None,
     sink: Annotated[
         str | None, typer.Option(help="Deliver to this sink: a name of the route's, or a block in YAML.")
@@ -50,7 +50,7 @@ def replay(
         str | None,
         typer.Option(metavar="NAME", help="The replay's name; made from the others if not given."),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Deliver nothing, and count what would be.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Deliver nothing, only count the messages.")] = False,
     part: Annotated[
         int, typer.Option(min=1, metavar="N", help="How many sequences to deliver before progress is noted.")
     ] = 500_000,
@@ -58,7 +58,7 @@ def replay(
     timeout: StoreTimeout = None,
     as_json: AsJson = False,
 ) -> None:
-    """Deliver a route's history once more; go on where the same replay was interrupted."""
+    """Deliver a route's history again; continue an interrupted replay."""
     loaded = loaded_route(route, timeout)
     moment = moment_of(as_of, "--subscriptions-as-of")
     selection: JsonObject = {"start": start, "end": end, "where": where, "sink": sink, "id": id}
@@ -89,7 +89,7 @@ def _begun(plan: ReplayPlan) -> Iterator[str]:
     yield from replace(plan, ranges=state.ranges).lines()
     if state.begun:
         positions = ", ".join(f"{stream} before {sequence:,}" for stream, sequence in state.next.items())
-        yield f"goes on: {state.counts.read:,} records are done, {positions}"
+        yield f"continues: {state.counts.read:,} records are done, {positions}"
 
 
 def _carried_out(plan: ReplayPlan, master: str, part: int, *, dry_run: bool, quiet: bool) -> ReplayResult:
@@ -133,7 +133,7 @@ def _show(result: ReplayResult) -> None:
         for note in result.notes:
             typer.echo(printable_lines([f"note: {note}"]))
     elif result.stopped:
-        typer.echo(f"stopped: the same command goes on, as does --id {result.plan.replay.id}", err=True)
+        typer.echo(f"stopped: the same command continues it, as does --id {result.plan.replay.id}", err=True)
 
 
 def _would(by_subscription: Mapping[str | None, int]) -> Iterator[str]:

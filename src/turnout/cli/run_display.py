@@ -1,4 +1,4 @@
-"""Display of a run: one line of what it waits for, then its progress; redrawn on a terminal, plain lines elsewhere."""
+"""Display of a run: one line with its phase, then its progress; redrawn on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ class RunDisplay:
     """Display of a run's startup and of each micro-batch.
 
     Args:
-        screen: where to.
+        screen: terminal or file for the output.
         name: the route's.
-        lag: returns what the route has yet to read; None if it is not known.
+        lag: returns the number of unread records; None if unknown.
     """
 
     def __init__(self, screen: Console, name: str, lag: Callable[[], Lag | None] | None = None) -> None:
@@ -53,7 +53,7 @@ class RunDisplay:
         self._reads: deque[tuple[float, int]] = deque()
 
     def waits_for(self, step: StartupStep) -> None:
-        """Show what the run does before its first micro-batch."""
+        """Show the phase of the run before its first micro-batch."""
         self._step = (step, time.monotonic())
         if self._screen.is_terminal:
             self._show(Spinner("dots"))

@@ -41,7 +41,7 @@ def serve(
         typer.Option(help="Subjects that destinations may be; give it several times. [API_ALLOW_DESTINATIONS]"),
     ] = None,
     retention: Annotated[
-        str | None, typer.Option(help="How long the store remembers what was deleted: 12h, 30d, 0, forever.")
+        str | None, typer.Option(help="Retention of deleted subscriptions: 12h, 30d, 0, forever.")
     ] = None,
     log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error. [LOG_LEVEL]")] = None,
 ) -> None:

@@ -17,12 +17,12 @@ _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 def stop_on_signals() -> Iterator[threading.Event]:
     """Yield an event that SIGINT and SIGTERM set, so that the work stops at a point where it can be resumed.
 
-    A second signal does what it always did: a person who presses Ctrl-C twice does not want to wait.
+    A second signal has its default effect: pressing Ctrl-C twice does not wait.
 
     Python runs handlers in the main thread, when that thread runs. It may wait for the event just then: a handler that
     set it would wait for its lock for ever. If the system gives the signal to another thread, of which gRPC has some,
     the main thread does not even wake up. So a thread of its own hears of signals by the descriptor that Python's C
-    code writes to, whichever thread they come to.
+    code writes to, whichever thread gets them.
     """
     stop = threading.Event()
     usual: dict[int, Callable[[int, FrameType | None], object] | int | None] = {}

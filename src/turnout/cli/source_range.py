@@ -16,10 +16,10 @@ def records_between(route: Route, begin: str, end: str | None, option: str = "--
     """The record batches from one place up to, not including, another, of each of the source's streams or partitions.
 
     Args:
-        route: whose source is read.
+        route: route with the source.
         begin: a sequence, an ISO time, or ``earliest``.
-        end: likewise; None for what the stream holds now.
-        option: what to name where the route has no such source.
+        end: likewise; None for the current end of the stream.
+        option: option to name in the error if the route has no such source.
 
     Raises:
         ConfigError: for a place that is none, and for a source that keeps no history.

@@ -83,7 +83,7 @@ def opened_store(option: str | None, timeout: float | None = None, *, create: bo
 
 
 def _user() -> str:
-    """Return the name of the user who runs the command; "" in a container that has none."""
+    """Return the name of the user who runs the command; "" in a container without users."""
     try:
         return getpass.getuser()
     except (OSError, KeyError):

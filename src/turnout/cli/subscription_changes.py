@@ -51,9 +51,9 @@ ExpectedRevision = Annotated[
 def update(
     id: str,  # noqa: A002 - the argument's name on the command line
     condition: Annotated[str | None, typer.Argument(help="What to look for from now on, as text.")] = None,
-    to: Annotated[list[str] | None, typer.Option("--to", help="A destination, in place of all that were.")] = None,
+    to: Annotated[list[str] | None, typer.Option("--to", help="A destination; replaces all.")] = None,
     meta: Annotated[
-        list[str] | None, typer.Option(help="The subscription's own metadata, in place of all that was: name=value.")
+        list[str] | None, typer.Option(help="The subscription's own metadata, name=value; replaces all.")
     ] = None,
     body: Annotated[
         str | None,
@@ -69,7 +69,7 @@ def update(
     timeout: StoreTimeout = None,
     as_json: AsJson = False,
 ) -> None:
-    """Replace parts of a subscription, or all of it; its id stays, and a running route sees one change."""
+    """Replace parts of a subscription, or all of it, under the same id; a running route sees one change."""
     from turnout.conditions import parse
     from turnout.subscriptions.lines import subscription_from_json
     from turnout.subscriptions.rules import check
@@ -83,7 +83,7 @@ def update(
         parts["metadata"] = pairs_of(meta, "--meta")
     parts |= settings_of(expires, expires_by, delivery, start, project)
     if bool(parts) == (body is not None):
-        raise SubscriptionInvalidError("give what is to change, or the whole new version with --body: one of both")
+        raise SubscriptionInvalidError("give the changes, or the whole new version with --body, not both")
     if body is not None:
         new = subscription_from_json(json_of(body, "--body"))
         _edit(id, lambda _: new, expected_revision, store, timeout, as_json=as_json)
@@ -149,14 +149,14 @@ def pause(
     """Disable subscriptions: they match nothing from a route's next micro-batch on, and keep their ids."""
 
     def paused(found: Subscription) -> Subscription:
-        # A second pause does not give up what the first one keeps.
+        # A second pause does not drop the records that the first one keeps.
         return replace(found, enabled=False, keep=keep or (found.keep and not found.enabled))
 
     _change(ids, paused, "paused", store, timeout)
 
 
 def resume(ids: Ids, store: StoreUrl = None, timeout: StoreTimeout = None) -> None:
-    """Enable subscriptions that `pause` has disabled; what came meanwhile is delivered after a pause with --keep."""
+    """Enable subscriptions that `pause` has disabled; records since a pause with --keep are delivered."""
     _change(ids, lambda found: replace(found, enabled=True), "enabled", store, timeout)
 
 
@@ -184,7 +184,7 @@ def history(
     timeout: StoreTimeout = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print every change of a subscription that the store remembers: when, by whom, and what changed."""
+    """Print every change of a subscription that the store remembers: time, author and changes."""
     from turnout.subscriptions.lines import subscription_to_json
     from turnout.subscriptions.store import history_of
 
@@ -222,7 +222,7 @@ def _lines(entry: AuditEntry) -> list[str]:
 
 
 def _facts(subscription: Subscription | None) -> dict[str, str]:
-    """Return what a version says, by name, as texts for people."""
+    """Return the fields of a version by name, as texts for people."""
     if subscription is None:
         return {}
     from turnout.conditions import format_condition

@@ -44,7 +44,7 @@ Limit = Annotated[int, typer.Option(min=1, help="Results of one page.")]
 Cursor = Annotated[str, typer.Option(help="The last id of the page before.")]
 
 _BATCH = 100_000
-"""Ids that are deleted as one change: what the service takes at once."""
+"""Maximum number of ids deleted as one change: the service's limit."""
 
 
 def register(app: typer.Typer) -> None:
@@ -158,7 +158,7 @@ def delete(
 def search(
     key: Annotated[str | None, typer.Option(help="With --pattern: the leaf's key.")] = None,
     pattern: Annotated[str | None, typer.Option(help="The leaf's pattern, letter by letter.")] = None,
-    partial: Annotated[bool, typer.Option(help="The leaf looks at single words.")] = False,
+    partial: Annotated[bool, typer.Option(help="The leaf tests single words.")] = False,
     meta: Annotated[list[str] | None, typer.Option(help="The subscription's own metadata: name=value.")] = None,
     limit: Limit = 100,
     cursor: Cursor = "",

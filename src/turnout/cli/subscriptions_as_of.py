@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from turnout.subscriptions.past import Moment
 
 AsOf: TypeAlias = Annotated[
-    str, typer.Option("--subscriptions-as-of", metavar="TIME|REVISION", help="Match with what the store held then.")
+    str,
+    typer.Option("--subscriptions-as-of", metavar="TIME|REVISION", help="Match with the subscriptions of then."),
 ]
 """The option, for commands that match."""
 

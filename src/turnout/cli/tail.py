@@ -1,4 +1,4 @@
-"""``turnout tail SUBJECT``: what a stream holds and gets, in order, as text or JSON lines."""
+"""``turnout tail SUBJECT``: the messages of a stream, stored and new, as text or JSON lines."""
 
 from __future__ import annotations
 

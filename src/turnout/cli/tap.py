@@ -29,7 +29,7 @@ def register(app: typer.Typer) -> None:
         route: RouteFile,
         stage: Annotated[str, typer.Option(help="source, the name of a transform, mapped or delivered.")] = "delivered",
         where: Annotated[
-            str | None, typer.Option(metavar="CONDITION", help="Only records that meet this condition there.")
+            str | None, typer.Option(metavar="CONDITION", help="Only records that match this condition.")
         ] = None,
         start: Annotated[
             str | None, typer.Option("--from", metavar="PLACE", help=f"Where to begin: {_PLACE}; now if not given.")
@@ -39,10 +39,10 @@ def register(app: typer.Typer) -> None:
             typer.Option("--to", metavar="PLACE", help="The place after the last record; without it there is no end."),
         ] = None,
         rate: Annotated[
-            float | None, typer.Option(min=0.01, help=f"Records a second at most; {_RATE:.0f} of those that come live.")
+            float | None, typer.Option(min=0.01, help=f"Maximum records per second; {_RATE:.0f} for live ones.")
         ] = None,
         limit: Annotated[int | None, typer.Option(min=1, help="End after this many records.")] = None,
-        unmasked: Annotated[bool, typer.Option("--unmasked", help="Show what the route masks later.")] = False,
+        unmasked: Annotated[bool, typer.Option("--unmasked", help="Show parts that the route masks later.")] = False,
         timeout: StoreTimeout = None,
         as_json: Annotated[bool, typer.Option("--json", help="Print a line of JSON for each record.")] = False,
     ) -> None:

@@ -28,7 +28,7 @@ def register(app: typer.Typer) -> None:
         routes: Annotated[
             list[Path],
             typer.Argument(
-                help="Route files; their tests are in them, or beside them. NAME.test.yaml stands for its route."
+                help="Route files; their tests are in them, or beside them. NAME.test.yaml selects its route."
             ),
         ],
         matching: Annotated[

@@ -25,7 +25,7 @@ def unread_at(server: str, subscriptions: Iterable[Subscription]) -> Whose:
     """Return the destinations that no stream of this server captures; a sink's name before a subject is ignored.
 
     Raises:
-        TurnoutError: the server cannot be asked.
+        TurnoutError: the server cannot be queried.
     """
     with Connection.open(server) as connection:
         subjects = _split(stored_subjects(connection))
@@ -39,7 +39,7 @@ def unread_of(route: Route, subscriptions: Iterable[Subscription]) -> Whose:
     """Return the destinations that no stream captures at the route's NATS sinks; other sinks are not checked.
 
     Raises:
-        TurnoutError: a server cannot be asked.
+        TurnoutError: a server cannot be queried.
     """
     addresses = Addresses(_knowing(route))
     whose = _whose(subscriptions)

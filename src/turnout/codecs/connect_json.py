@@ -64,7 +64,7 @@ class ConnectJson:
         """A codec with JsonConverter's ``schemas.enable``, ``replace.null.with.default`` and ``decimal.format``.
 
         Args:
-            schema: what all values have, in JsonConverter's JSON.
+            schema: schema of all values, in JsonConverter's JSON.
             enable: whether schemas are read, and written.
             defaults: whether a null that has a default is read, and written, as that default.
             numeric: whether decimals are written as numbers (KIP-481); they are read from numbers in any case.

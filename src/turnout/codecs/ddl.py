@@ -54,7 +54,7 @@ class DdlError(ValueError):
     """Raised when a text is no list of columns.
 
     Attributes:
-        position: where the trouble starts, in characters from 0.
+        position: position of the error, in characters from 0.
 
     >>> parse_ddl("city STRNG")
     Traceback (most recent call last):
@@ -72,7 +72,7 @@ class Declared:
     """A declared type.
 
     Attributes:
-        schema: what Connect knows of it: a decimal has its scale there, and not its precision.
+        schema: its Connect schema: a decimal has its scale there, and not its precision.
         digits: the precision of a decimal.
         inner: the types of a struct's fields in their order, or of an array's or a map's values.
     """

@@ -51,7 +51,7 @@ class Format:
 
         Args:
             config: the route's configuration.
-            path: where it says so: ``key`` or ``value``.
+            path: path in the route: ``key`` or ``value``.
 
         Raises:
             ConfigError: when it cannot be read; lists every mistake.

@@ -24,7 +24,7 @@ class Setting:
         name: as Connect spells it, with dots; a route may also write it in camelCase.
         doc: a phrase for the JSON Schema of routes.
         read: converts the route's setting to its value; raises `ValueError` with the expected form.
-        default: what counts where the route says nothing; where it is None, null says nothing as well.
+        default: value if the route has none; if it is None, null counts as absent as well.
         json_schema: schema of the route's setting.
         file: whether a text is the name of a file: relative ones start at the route's folder, and callers of a server
             may not name any.

@@ -127,7 +127,7 @@ class Reader:
         """Of payloads as JsonConverter writes them.
 
         Args:
-            schema: of the payloads.
+            schema: schema of the payloads.
             defaults: whether a null that has a default is read as it.
 
         Raises:

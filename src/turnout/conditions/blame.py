@@ -122,7 +122,7 @@ class _Search:
     """Finds the fewest changes that give a node a truth.
 
     Args:
-        metadata: of the message.
+        metadata: metadata of the message.
         decided: tests whose outcome is settled, and whether they are turned around.
     """
 

@@ -22,13 +22,13 @@ class Check(NamedTuple):
     """Test of a key's value.
 
     Attributes:
-        key: whose value.
+        key: key of the value.
         op: ``=`` equals, ``^`` begins with, ``$`` ends with, ``~`` contains, ``glob``, ``has``, ``cidr``, ``re``,
             ``any`` (of elements), or a comparison: ``n<`` ``n<=`` ``n=`` ``n>=`` ``n>``.
-        text: what to compare with; the pattern for ``glob`` and ``re``, the condition for ``any``; the first address
+        text: text to compare with; the pattern for ``glob`` and ``re``, the condition for ``any``; the first address
             for ``cidr``.
         last: the last address for ``cidr``.
-        number: what to compare a number with.
+        number: number to compare with.
         partial: any lexeme will do.
         fold: fold the value first; *text* is folded already, but for a pattern.
         negated: the other way round, also for a missing key.

@@ -41,7 +41,7 @@ class LeafKind:
     """A row of the table.
 
     Attributes:
-        name: of the object in JSON, and of the message in protobuf's oneof.
+        name: name of the object in JSON, and of the message in protobuf's oneof.
         leaf: the class. Its fields are the key, *fields*, the negation, the implied ones, and the id.
         fields: its own.
         implied: attributes whose value is implied by the name.

@@ -60,7 +60,7 @@ class Kiwi:
 
     Attributes:
         key: the metadata key to test.
-        pattern: what its value has to look like, the whole of it.
+        pattern: pattern of its whole value.
         partial: let the pattern match any single lexeme of the value instead of the whole.
         ignore_case: compare without regard to case.
         negated: true where the rest is false, so also where the key is missing.
@@ -194,7 +194,7 @@ class Element:
     ``items[].sku`` and ``items[].n``, it is one element that has to satisfy all.
 
     Attributes:
-        key: of the array.
+        key: key of the array.
         where: the condition about the fields of an element, as text in the form of `format_condition`.
 
     >>> from turnout.conditions import evaluate

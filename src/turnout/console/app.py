@@ -21,7 +21,7 @@ def add_console(app: FastAPI, authenticator: Authenticator | None = None) -> Ent
 
     Args:
         app: the server's, not yet behind its gate.
-        authenticator: knows whose a token is; None where nobody needs one.
+        authenticator: authenticates tokens; None if none are needed.
     """
     for pages in _PAGES:
         app.include_router(pages.router)

@@ -21,7 +21,7 @@ def needs(entry: RouteEntry, parts: Parts) -> str:
     if entry.mistakes:
         return f"its file has mistakes: {entry.mistakes[0]}"
     if entry.pending is not None:
-        return "its file asks for a new checkpoint: confirm it on its page"
+        return "its file needs a new checkpoint: confirm it on its page"
     if (lost := parts.losses.report(entry.name).problems) and status.phase is not Phase.PAUSED:
         return lost[0]
     lag = parts.survey.lag(entry.name)

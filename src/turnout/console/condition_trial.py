@@ -39,7 +39,7 @@ class Trial:
         gone: number of records that were filtered, lost or failed before they were matched.
         matched: number of records that match.
         hits: the last of them.
-        times: of the tested records that have one, in seconds since the epoch.
+        times: times of the tested records that have one, in seconds since the epoch.
         matched_times: likewise of those that match.
     """
 
@@ -55,7 +55,7 @@ def trial_of(route: Route, condition: Condition, count: int, *, masked: bool = F
     """Try a condition on the last *count* sequences of each stream or partition of a route, after its transforms.
 
     Raises:
-        ConfigError: with *masked*, the condition looks at what the route masks.
+        ConfigError: with *masked*, the condition tests masked fields.
         ConflictError: the source keeps no history.
         StreamError: a stream is not there.
         ConnectionLostError: the server is away.

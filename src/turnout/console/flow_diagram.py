@@ -11,7 +11,7 @@ from turnout.console.flow_counts import RecentTraffic
 from turnout.engine.flow import KEY, MAPPING, MATCH, SINK, SOURCE, VALUE, Stages
 from turnout.routes import Route
 
-_DROPS = {MAPPING: ("lost", "lost by weight"), MATCH: ("unmatched", "wanted by none")}
+_DROPS = {MAPPING: ("lost", "lost by weight"), MATCH: ("unmatched", "unmatched")}
 """Records dropped by parts other than transforms: the kind of the branch, and its label."""
 
 
@@ -21,7 +21,7 @@ def picture_of(route: Route, traffic: RecentTraffic) -> Markup:
     outcomes = (
         f"{total.read:,} read, {total.filtered:,} filtered,"
         f" {total.dead_lettered:,} dead-lettered, {total.discarded:,} discarded,"
-        f" {total.lost_by_weight:,} lost by weight, {total.unmatched:,} wanted by nobody, {total.delivered:,} delivered"
+        f" {total.lost_by_weight:,} lost by weight, {total.unmatched:,} unmatched, {total.delivered:,} delivered"
     )
     if total.not_read:
         outcomes += f", {total.not_read:,} not read"

@@ -23,7 +23,7 @@ def effect_of(old: Route, new: Route, count: int, matchers: Matchers, *, masked:
         new: the version to judge.
         count: number of sequences.
         matchers: have the indexes of the subscriptions.
-        masked: leave examples out, which hold what the routes mask.
+        masked: leave examples out, which contain masked fields.
 
     Raises:
         ConflictError: the source keeps no history, or is another one.

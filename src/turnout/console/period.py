@@ -28,7 +28,7 @@ class Period:
     """Period of time, in seconds since the epoch.
 
     Attributes:
-        length: which of `LENGTHS`.
+        length: one of `LENGTHS`.
         until: its end; None for the present.
         now: time of the request.
     """
@@ -96,4 +96,4 @@ def _period(
 
 
 PeriodDep = Annotated[Period, Depends(_period)]
-"""The period that a request asks for: ``range`` (one hour if not given) and ``until``."""
+"""The requested period: ``range`` (one hour if not given) and ``until``."""

@@ -65,7 +65,7 @@ def answer_people_with_pages(app: FastAPI) -> None:
 
     async def answered(request: Request, failure: Exception) -> Response:
         assert isinstance(failure, StarletteHTTPException)
-        # What has a route has errors in the form of the route.
+        # Routes of the API have errors in their own form.
         unknown = failure.status_code == HTTPStatus.NOT_FOUND and "route" not in request.scope
         wants_page = "text/html" in request.headers.get("accept", "") and not is_for_programs(request.url.path)
         if unknown and wants_page:

@@ -18,8 +18,8 @@ class StreamReplay:
     """Effect of a reset on one stream.
 
     Attributes:
-        begin: the sequence that comes next then.
-        done: the one that comes next now.
+        begin: the next sequence then.
+        done: the next sequence now.
         end: the one behind the last message.
     """
 
@@ -55,7 +55,7 @@ def replay_of(routes: Routes, name: str, written: str) -> list[StreamReplay]:
 
     Raises:
         ConfigError: it is no place of the source.
-        ConflictError: the source cannot be told where to begin.
+        ConflictError: the position of the source cannot be set.
         ConnectionLostError: its server is away.
     """
     route = route_of(routes.entry(name))

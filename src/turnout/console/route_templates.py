@@ -7,7 +7,7 @@ from typing import Final
 _NATS: Final = 'source: {{format: nats, servers: "nats://127.0.0.1:4222", stream: {stream}}}'
 _HEAD: Final = f"name: orders\n{_NATS.format(stream='ORDERS')}\nvalue: {{format: json}}\n"
 _TAIL: Final = """sink: {format: nats, servers: "nats://127.0.0.1:4222"}
-# What fails goes here, with the reason in headers; a stream has to take this subject.
+# Failed records go here, with the reason in headers; a stream has to accept this subject.
 deadLetter: {topic: dead.orders}
 errors: {tolerance: all}
 """

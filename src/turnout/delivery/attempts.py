@@ -20,8 +20,8 @@ class Attempt(msgspec.Struct, frozen=True, omit_defaults=True):
 
     Attributes:
         at: its time.
-        status: of the response; None without one.
-        error: what went wrong.
+        status: status of the response; None without one.
+        error: the failure.
         next: time of the next attempt; None if there is none, or if it follows as soon as possible.
     """
 
@@ -80,7 +80,7 @@ class AttemptLog:
     """Failed attempts by the delivery's sequence, and endpoints that said 410.
 
     Args:
-        bucket: that has them.
+        bucket: bucket that has them.
         disabled: destinations that are disabled.
     """
 

@@ -89,10 +89,10 @@ class Client:
         max_response: int,
         done: Callable[[Response], None],
     ) -> None:
-        """Send a request; its response, which is a failure where none comes, goes to *done*.
+        """Send a request; *done* gets its response, or a failure if there is none.
 
         Args:
-            target: where to.
+            target: target of the request.
             headers: all of them but those of the connection.
             body: as it is sent.
             timeout: seconds for everything, from the connection to the last byte that is read.
@@ -156,7 +156,7 @@ class Client:
 
         Raises:
             ForbiddenAddressError: none of the host's may be reached.
-            OSError: the name cannot be resolved, nobody listens, or the certificate is not that of the host.
+            OSError: the name cannot be resolved, the connection is refused, or the certificate is not that of the host.
         """
         problem = self._guard.url_problem(target.url)
         if problem is not None:
@@ -174,14 +174,14 @@ class Client:
         return connection
 
     async def _addresses(self, target: Target) -> list[AddrInfoType]:
-        """Return the addresses of a host; those who ask at the same time share the answer."""
+        """Return the addresses of a host; concurrent callers share the answer."""
         now = self._loop.time()
         until, resolving = self._resolved.get(target.origin, (0.0, None))
         if resolving is None or until < now or (resolving.done() and (resolving.cancelled() or resolving.exception())):
             if len(self._resolved) >= _REMEMBERED:
                 self._resolved.clear()
             resolving = self._spawn(self._resolve(target))
-            # Who asked may have given up before it fails.
+            # The caller may have given up before it fails.
             resolving.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
             self._resolved[target.origin] = now + _RESOLVED_SECONDS, resolving
         return list(await asyncio.shield(resolving))

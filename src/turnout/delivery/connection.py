@@ -16,10 +16,10 @@ _CLOSED: Final = "the endpoint closed the connection before its response"
 
 @dataclass(slots=True, eq=False)
 class Exchange:
-    """One request, and who waits for its response.
+    """One request with the callback for its response.
 
     Attributes:
-        target: where it goes.
+        target: target of the request.
         request: its bytes.
         timeout: seconds for everything, from the connection to the last byte that is read.
         deadline: when they are over, by the loop's clock.
@@ -98,7 +98,7 @@ class Connection(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
-        """Read what the endpoint sends; without a request it is closed, as its next response could be another's."""
+        """Read the endpoint's bytes; without a request close, as the next response could be another's."""
         if self._exchange is None:
             self._drop()
             return

@@ -1,7 +1,7 @@
 """Dispatcher: takes deliveries from their queue, posts them, and acknowledges what an endpoint has taken.
 
 A message is acknowledged after its endpoint's 2xx, or when it is stored as a dead letter: at least once, with a
-``webhook-id`` that stays the same. A failed delivery without an order is given back to the queue until its next
+``webhook-id`` that does not change. A failed delivery without an order is given back to the queue until its next
 attempt; one with an order stays in memory, and blocks those behind it.
 """
 
@@ -37,7 +37,7 @@ REASON: Final = "Turnout-Reason"
 """Header of a dead letter: why it was given up."""
 
 WEBHOOK_ID: Final = "Turnout-Webhook-Id"
-"""Header of a dead letter, and of what is redriven: the ``webhook-id`` of its requests."""
+"""Header of a dead letter, and of redriven messages: the ``webhook-id`` of its requests."""
 
 _GONE: Final = 410
 _SERVER_SECONDS: Final = 1.0
@@ -102,10 +102,10 @@ class Dispatcher:
         return len(self._held)
 
     async def run(self) -> None:
-        """Deliver until cancelled; then give back what is not delivered.
+        """Deliver until cancelled; then return undelivered messages.
 
         Raises:
-            StreamError: the consumer is gone, or the server does not answer.
+            StreamError: the consumer was deleted, or the server does not answer.
         """
         self._ordered_from = self._loop.time() + await self._queue.settling_seconds()
         background = [asyncio.create_task(self._beat()), asyncio.create_task(self._refresh())]
@@ -209,7 +209,7 @@ class Dispatcher:
     # -- from lanes to endpoints
 
     def _pump(self, lane: Lane) -> None:
-        """Send what a lane may send, and look again when its limits allow more."""
+        """Send a lane's permitted requests, and check again when its limits allow more."""
         if self._is_stopped:
             return
         now = self._loop.time()
@@ -280,7 +280,7 @@ class Dispatcher:
             return
         try:
             self._settle_or_conclude(lane, delivery, response)
-        except Exception as failure:  # noqa: BLE001 - whoever called, the connection, can do nothing about it
+        except Exception as failure:  # noqa: BLE001 - the calling connection cannot handle it
             if not self._failure.done():
                 self._failure.set_exception(failure)
 
@@ -371,7 +371,7 @@ class Dispatcher:
         self._pump(lane)
 
     async def _overflow(self, lane: Lane, delivery: Delivery) -> None:
-        # Without an answer of the server the message comes again.
+        # Without an answer of the server the message is redelivered.
         with contextlib.suppress(TurnoutError, OSError):
             await self._discard(lane, delivery)
 
@@ -400,10 +400,10 @@ class Dispatcher:
     # -- in the background
 
     async def _beat(self) -> None:
-        """Tell the server that deliveries in memory are worked on."""
+        """Report to the server that deliveries in memory are in progress."""
         while True:
             await asyncio.sleep(_BEAT_SECONDS)
-            # Without a connection they come again, and are recognized.
+            # Without a connection they are redelivered, and recognized.
             with contextlib.suppress(TurnoutError, OSError):
                 for delivery in list(self._held.values()):
                     await delivery.message.in_progress()

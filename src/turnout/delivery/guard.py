@@ -73,7 +73,7 @@ class AddressGuard:
 
 
 def _is_address(host: str) -> bool:
-    # As wide as the client's own test, so that nothing which it takes for an address goes by unchecked.
+    # As wide as the client's own test, so that every text that it accepts as an address is checked.
     return ":" in host or host.replace(".", "").isdigit()
 
 
@@ -94,7 +94,7 @@ def _is_public(address: Address) -> bool:
 
 
 class GuardedResolver(AbstractResolver):
-    """Resolves names to the addresses that may be reached: what is connected to is what was checked.
+    """Resolves names to permitted addresses: the client connects to the checked ones.
 
     Args:
         guard: decides.

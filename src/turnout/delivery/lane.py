@@ -25,7 +25,7 @@ class Endpoint:
 
     Attributes:
         destination: as the subscription has it.
-        target: of its requests; None for a name that no endpoint of the route has.
+        target: target of its requests; None for a name that no endpoint of the route has.
         signer: signs requests.
     """
 
@@ -60,8 +60,8 @@ class Lane:
     Of an order key one delivery is under way at a time, the one with the lowest sequence first.
 
     Attributes:
-        endpoint: where they go.
-        settings: of the requests.
+        endpoint: endpoint of the requests.
+        settings: settings of the requests.
         not_before: time until which nothing with an order is sent, as earlier messages may still be redelivered.
         parked: sequence → time until which the queue holds a message back.
         under_way: number of requests.
@@ -119,7 +119,7 @@ class Lane:
         heapq.heappush(chain, (delivery.sequence, delivery))
 
     def wait(self, now: float) -> float | None:
-        """Return the seconds until something may be sent; None if another event has to come first."""
+        """Return the seconds until something may be sent; None if another event has to happen first."""
         if not self._ready or self.under_way >= self.settings.concurrency:
             return None
         start = self.not_before if self.is_ordered else 0.0

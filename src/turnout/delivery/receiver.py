@@ -19,8 +19,8 @@ class Receiver:
     Attributes:
         signer: has the secret that requests are signed with.
         fails_each: every so many requests fail with 503; 0 for none.
-        url: where it is, while it is `serving`.
-        ids: of the messages that it has taken.
+        url: its URL, while it is `serving`.
+        ids: ids of the messages that it has taken.
         requests: how many it had.
         refused: how many of them it has failed on purpose.
         unverified: how many of them had a wrong signature.

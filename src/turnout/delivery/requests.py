@@ -1,4 +1,4 @@
-"""Requests of deliveries: headers and body in the form that the settings ask for."""
+"""Requests of deliveries: headers and body in the form of the settings."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ def request_of(
     Args:
         settings: say the form.
         identity: the ``webhook-id``.
-        headers: of the stored message.
-        body: of the stored message.
+        headers: headers of the stored message.
+        body: body of the stored message.
         stored: returns the time of the delivery, which a CloudEvent has.
-        source: of a CloudEvent that has none: the subscription.
+        source: source of a CloudEvent that has none: the subscription.
     """
     content_type = next((value[0] for key, value in headers.items() if key.lower() == "content-type" and value), "")
     content_type = content_type or _guessed(body)

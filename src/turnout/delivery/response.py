@@ -1,4 +1,4 @@
-"""Response of an endpoint: what is read of it, within limits."""
+"""Response of an endpoint, read within limits."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class Response:
     """Outcome of one request.
 
     Attributes:
-        status: of the response; None without one.
+        status: status of the response; None without one.
         retry_after: value of Retry-After.
-        error: what went wrong; the beginning of the body of a response that is no success.
+        error: the failure; the beginning of the body of a response that is no success.
     """
 
     status: int | None
@@ -68,7 +68,7 @@ class ResponseReader:
         self.is_reusable = False
 
     def feed(self, data: bytes) -> Response | None:
-        """Read received bytes; return the response once enough of it has come.
+        """Read received bytes; return the response once enough of it has arrived.
 
         Afterwards, `is_reusable` says whether the connection may have another request.
         """
@@ -99,7 +99,7 @@ class ResponseReader:
     # -- called by the parser
 
     def on_message_begin(self) -> None:
-        """See whether more comes than was asked for: it could be taken for the answer to the next request."""
+        """Check for excess bytes: they could be taken for the answer to the next request."""
         if self._is_whole:
             self.is_reusable = False
 

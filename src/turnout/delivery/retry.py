@@ -15,7 +15,7 @@ def delay_of(settings: DeliverySettings, failures: int, retry_after: float | Non
     Args:
         settings: have the schedule.
         failures: number of attempts so far, from 1.
-        retry_after: seconds that the endpoint asks for; None for none.
+        retry_after: seconds requested by the endpoint; None for none.
         draw: random number from 0 to 1.
 
     >>> settings = DeliverySettings(retry=(5.0, 60.0), jitter=0.2)
@@ -31,7 +31,7 @@ def delay_of(settings: DeliverySettings, failures: int, retry_after: float | Non
 
 
 def seconds_of(retry_after: str, now: datetime) -> float | None:
-    """Return the seconds that a Retry-After asks for, as a number or as a date (RFC 9110, 10.2.3); None for neither.
+    """Return the seconds of a Retry-After, as a number or as a date (RFC 9110, 10.2.3); None for neither.
 
     >>> from datetime import UTC
     >>> now = datetime(2026, 1, 1, tzinfo=UTC)

@@ -70,7 +70,7 @@ async def deliver(
         route: the route.
         stop: ends it.
         drain: end when nothing waits, neither for a first attempt nor for a further one.
-        ready: called with the counts, which go on, before the first delivery.
+        ready: called with the counts, which continue to grow, before the first delivery.
 
     Raises:
         ConfigError: the route has no webhooks.

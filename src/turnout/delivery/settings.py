@@ -26,8 +26,8 @@ class Lanes:
     Deliveries of subscriptions without settings share their endpoint's lane, and its limits.
 
     Args:
-        webhooks: of the route.
-        store: of its subscriptions.
+        webhooks: webhooks of the route.
+        store: store of its subscriptions.
     """
 
     def __init__(self, webhooks: WebhooksPart, store: Store) -> None:
@@ -42,7 +42,7 @@ class Lanes:
         return len(self._lanes)
 
     def known(self, subject: str) -> tuple[Lane, str] | None:
-        """Return the lane and the subscription of a subject; None if the store has to be asked."""
+        """Return the lane and the subscription of a subject; None if the store has to be queried."""
         return self._by_subject.get(subject)
 
     async def open(self, subject: str, not_before: float) -> tuple[Lane, str] | None:
@@ -78,7 +78,7 @@ class Lanes:
         try:
             return self._store.read(subscription).delivery
         except SubscriptionNotFoundError:
-            # What it has matched is delivered all the same.
+            # Messages that it has matched are delivered nevertheless.
             return None
 
     def _prune(self) -> None:
@@ -90,7 +90,7 @@ class Lanes:
         self._subjects_of.clear()
 
     async def refresh(self) -> None:
-        """Ask the store for changes; the settings of changed subscriptions are read with their next message.
+        """Request changes from the store; the settings of changed subscriptions are read with their next message.
 
         Raises:
             SubscriptionError: the store does not answer.

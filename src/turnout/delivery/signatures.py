@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from turnout.routes.webhooks import SYMMETRIC, secret_bytes
 
 _SEED = 32
-"""Bytes of an Ed25519 private key, behind which the public key may stand."""
+"""Bytes of an Ed25519 private key, which the public key may follow."""
 
 
 class Signer:
@@ -35,7 +35,7 @@ class Signer:
         Args:
             message_id: the value of ``webhook-id``.
             timestamp: the value of ``webhook-timestamp``, in seconds since 1970.
-            body: of the request.
+            body: body of the request.
         """
         if not self._signers:
             return ""

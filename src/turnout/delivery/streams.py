@@ -38,8 +38,8 @@ class DeliveryStreams:
     Attributes:
         js: has them.
         webhooks: names them.
-        consumer: of the deliveries.
-        dead: of the letters.
+        consumer: consumer of the deliveries.
+        dead: stream of the dead letters.
     """
 
     js: JetStream

@@ -1,7 +1,7 @@
 """Ages of messages on arrival, by the time at which each was sent.
 
 ``python -m turnout.demo.ages URL SUBJECT`` listens in a process of its own: it prints ``ready``, the percentiles once a
-second as JSON, and at the end those of all messages. It ends when its input has ended and no message comes any more.
+second as JSON, and at the end those of all messages. It ends when its input has ended and no more messages arrive.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ class Showing:
     """Server that runs the demo's route, and shows it until it is stopped.
 
     Attributes:
-        url: of the console.
+        url: URL of the console.
     """
 
     def __init__(self, server: RouteServer, watched: _Watched) -> None:
@@ -57,7 +57,7 @@ class Showing:
         while not (self._watched.ended.is_set() and self._at_rest()):
             stop.wait(_LOOK_SECONDS)
             check_stop(stop)
-        # The console is to show the whole run, not what was written some seconds ago.
+        # The console is to show the whole run, not a state of some seconds ago.
         self._server.recorder.flush()
         if self._watched.failure is not None:
             raise self._watched.failure
@@ -85,11 +85,11 @@ def showing(
     """The server at work, on a free port of this machine.
 
     Args:
-        text: of the route's file.
-        store: of the subscriptions.
+        text: text of the route's file.
+        store: store of the subscriptions.
         work: the folder for everything.
         master: Spark's.
-        on_progress: is told each micro-batch.
+        on_progress: called for each micro-batch.
         runner_of: makes what runs the route.
     """
     routes = work / "routes"

@@ -45,7 +45,7 @@ def _folder() -> Path:
 def _read(file: Any) -> Any:
     from pyarrow import csv
 
-    # "NA" is R's null; pyarrow takes it as one for numbers, and for text only when told to.
+    # "NA" is R's null; pyarrow takes it as one for numbers, and for text only with the option.
     return csv.read_csv(file, convert_options=csv.ConvertOptions(strings_can_be_null=True))
 
 

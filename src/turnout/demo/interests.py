@@ -37,7 +37,7 @@ _HAND_WRITTEN: Final[tuple[tuple[str, str, Condition], ...]] = (
         "deliver.islands",
         one_of(kiwi("carrier", "HA"), all_of(kiwi("origin", "EWR"), kiwi("dest", "HNL"))),
     ),
-    ("Alaska Airlines, wherever it goes", "deliver.alaska", kiwi("subject", "ops.*.*.AS.*")),
+    ("Alaska Airlines, all destinations", "deliver.alaska", kiwi("subject", "ops.*.*.AS.*")),
     (
         "Christmas Day out of LaGuardia",
         "deliver.christmas",
@@ -61,7 +61,7 @@ _HAND_WRITTEN: Final[tuple[tuple[str, str, Condition], ...]] = (
         ),
     ),
     (
-        "flights whose aeroplane nobody noted, but which left",
+        "flights without a recorded aeroplane that departed",
         "deliver.unknown.plane",
         all_of(not_(exists("Tail-Number")), exists("departure_delay"), not_(kiwi("carrier", "B6"))),
     ),
@@ -95,11 +95,11 @@ def generated(count: int, *, seed: int = SEED, limit: int | None = None) -> Iter
 
     Args:
         count: how many.
-        seed: where the draws start.
+        seed: seed of the draws.
         limit: take values from the first *limit* flights only; from all if not given.
     """
     draw = random.Random(seed)  # noqa: S311 - reproducible on purpose
-    # A masked tail number has no header to match, so an interest in one would never be met.
+    # A masked tail number has no header to match, so an interest in one would never match.
     known = [flight for flight in flights(limit) if "tailnum" in flight and flight["carrier"] != "B6"]
     kinds = sorted(_KINDS)
     for number in range(count):

@@ -157,7 +157,7 @@ class KafkaDemo(YearDemo):
         return Route.load(bundled("examples") / "flights-kafka.yaml", self.variables)
 
     def ledger(self) -> Ledger:
-        """Count what the broker has."""
+        """Count the broker's records."""
         counts = count_records(self.options, [SOURCE, DEAD, *self.destinations])
         source, dead = counts.pop(SOURCE), counts.pop(DEAD)
         largest = sorted(counts.items(), key=lambda item: -item[1])[:_TOP]
@@ -174,7 +174,7 @@ def _batch(some: Sequence[FlightMessage], schema_id: int) -> KafkaMessages:
 
 
 def _values(some: Sequence[FlightMessage], schema_id: int) -> Iterator[bytes]:
-    """Yield the values of flights; what is cut off as JSON is cut off as Avro."""
+    """Yield the values of flights; truncated JSON becomes truncated Avro."""
     whole = b""
     for message in some:
         try:

@@ -30,7 +30,7 @@ class LiveResult:
     """Result of the live demo.
 
     Attributes:
-        demo: what the run and the server say.
+        demo: figures of the run and the server.
         ages: number of the messages that arrived, and percentiles of their ages in milliseconds.
     """
 
@@ -42,7 +42,7 @@ class LiveDemo:
     """Live part of a demo that has its server, its streams and its subscriptions.
 
     Args:
-        demo: that demo.
+        demo: the demo.
         seconds: publish for so long; None for the whole year.
     """
 
@@ -101,7 +101,7 @@ class LiveDemo:
 
 
 def _await(ready: threading.Event, running: Future[RunResult], stop: threading.Event) -> None:
-    """Wait until the run is ready; raise what it fails with."""
+    """Wait until the run is ready; raise its failure."""
     while not ready.wait(_LOOK_SECONDS):
         check_stop(stop)
         if running.done():

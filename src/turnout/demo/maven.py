@@ -25,13 +25,13 @@ _EXCLUSION = "<exclusion><groupId>{}</groupId><artifactId>*</artifactId></exclus
 
 
 def resolve_jars(coordinates: Sequence[str], without: Sequence[str] = ()) -> list[Path]:
-    """The jars of *coordinates* (``group:artifact:version``) and of all that they need, in the local repository.
+    """The jars of *coordinates* (``group:artifact:version``) and of their dependencies, in the local repository.
 
-    What was found is remembered, and found again as long as the jars are there.
+    Results are cached as long as the jars exist.
 
     Args:
-        coordinates: what to fetch.
-        without: group ids whose artifacts are left out; ``*`` leaves out all that is not named itself.
+        coordinates: artifacts to fetch.
+        without: group ids whose artifacts are left out; ``*`` leaves out all dependencies.
 
     Raises:
         TurnoutError: when there is no Maven, or it cannot fetch them.

@@ -1,7 +1,7 @@
 """Messages sent at a steady rate, each with the time at which it was sent.
 
 ``python -m turnout.demo.pace URL RATE COUNT`` sends flights, in a process of its own: it makes their frames, prints
-``ready``, and sends when a line comes on its input.
+``ready``, and sends when it reads a line.
 """
 
 from __future__ import annotations
@@ -79,13 +79,13 @@ class PacedMessages:
 
 
 def serve(url: str, rate: float, messages: Iterable[tuple[str, Iterable[tuple[str, str]], bytes]]) -> None:
-    """Make the frames, say so, and send them when a line comes on standard input."""
+    """Make the frames, report it, and send them after a line on standard input."""
     with PacedMessages() as paced:
         for subject, headers, payload in messages:
             paced.add(subject, headers, payload)
         sys.stdout.write("ready\n")
         sys.stdout.flush()
-        # Whoever started this has ended if its input ends.
+        # The parent process has ended if the input ends.
         if sys.stdin.readline() and len(paced):
             with Connection.open(url) as connection:
                 paced.send(connection, rate)

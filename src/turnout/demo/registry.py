@@ -17,10 +17,10 @@ _VERSIONS: Final = re.compile(r"/subjects/[^/]+/versions")
 
 
 class DemoRegistry:
-    """Schemas by id: it takes every schema, without a look at what it is compatible with.
+    """Schemas by id: it accepts every schema, without a check of compatibility.
 
     Attributes:
-        url: of the registry.
+        url: URL of the registry.
         schemas: the texts in the order of their ids, which begin with 1.
     """
 

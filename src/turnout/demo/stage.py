@@ -17,7 +17,7 @@ _REPORT_EVERY = 2_000
 
 def streams() -> list[dict[str, object]]:
     """Return the configurations of the three streams: input, deliveries, and dead letters."""
-    # A run that is killed and goes on is expected within the hour.
+    # A killed run is expected to continue within the hour.
     window = 3600 * 10**9
     return [
         {"name": "FLIGHTS", "subjects": ["flights.>"], "storage": "file", "duplicate_window": window},

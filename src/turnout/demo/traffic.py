@@ -1,4 +1,4 @@
-"""Publisher and listener in processes of their own, so that nothing of what is measured delays their clocks."""
+"""Publisher and listener in processes of their own, so that the measured system does not delay their clocks."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class Traffic:
 
     Args:
         publisher: the arguments of Python for a program that does what `turnout.demo.pace.serve` does.
-        url: of the server.
-        subject: of what is delivered.
-        folder: where the programs are started; None for the current one.
+        url: URL of the server.
+        subject: subject of the delivered messages.
+        folder: working folder of the programs; None for the current one.
     """
 
     def __init__(self, publisher: Sequence[str], url: str, subject: str, folder: Path | None = None) -> None:

@@ -39,8 +39,8 @@ class WebhookResult:
 
     Attributes:
         expected: ids of the messages that the route has stored for the endpoint.
-        receiver: with what it received.
-        counts: of the dispatcher.
+        receiver: receiver with its requests.
+        counts: counts of the dispatcher.
     """
 
     expected: frozenset[str]
@@ -76,7 +76,7 @@ class WebhookDemo(Demo):
         return f"{SYMMETRIC}{b64encode(secrets.token_bytes(32)).decode()}"
 
     def subscribe(self) -> None:
-        """Store the subscriptions; their retries are quick, as nobody waits for hours here."""
+        """Store the subscriptions; their retries are quick, as the demo is short."""
         quick = DeliverySettings(retry=(0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0), concurrency=32)
         store = open_store(self.store)
         try:

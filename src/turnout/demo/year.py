@@ -90,12 +90,12 @@ class DemoResult:
     """Result of the demo.
 
     Attributes:
-        run: what the route's run says of itself.
-        ledger: what the server says.
+        run: figures of the route's run.
+        ledger: figures of the server.
         published: messages that the server took before the run.
         publish_seconds: how long that took.
         subscriptions: how many were stored.
-        work: where everything is kept, if it is.
+        work: folder to keep everything in, if given.
     """
 
     run: RunResult
@@ -152,7 +152,7 @@ class YearDemo(ABC):
 
     @abstractmethod
     def ledger(self) -> Ledger:
-        """Count what the server has."""
+        """Count the server's messages."""
 
     def run(
         self, *, master: str, stop: threading.Event, on_progress: Callable[[Progress], None] | None = None
@@ -244,6 +244,6 @@ class Demo(YearDemo):
         return Route.load(route_file(), self.variables)
 
     def ledger(self) -> Ledger:
-        """Count what the server has."""
+        """Count the server's messages."""
         with Connection.open(self.server.url) as connection:
             return read_ledger(connection)

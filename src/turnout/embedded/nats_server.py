@@ -30,7 +30,7 @@ _TRIES = 100
 def free_port() -> int:
     """A loopback TCP port that was free a moment ago.
 
-    It lies below those that systems give to outgoing connections: none of them takes it while a server restarts.
+    It is below the ports of outgoing connections, so that none of them takes it while a server restarts.
     """
     for _ in range(_TRIES):
         port = _PORTS.start + secrets.randbelow(len(_PORTS))
@@ -56,7 +56,7 @@ def find_nats_server() -> Path:
     Raises:
         TurnoutError: when there is none; the message names the cure.
     """
-    # Not resolved: a venv's python is a link into the base installation, the wheel's script lies beside the link.
+    # Not resolved: a venv's python is a link into the base installation, the wheel's script is beside the link.
     beside = Path(sys.executable).parent / "nats-server"
     on_path = shutil.which("nats-server")
     candidates = {path for path in (beside, Path(on_path) if on_path else None) if path and path.exists()}
@@ -78,7 +78,7 @@ class NatsServer:
 
     Args:
         work: folder for its store, log and configuration; a temporary one, removed afterwards, if not given.
-        config: text of a configuration file; the listen address and the store folder go on the command line.
+        config: text of a configuration file; the listen address and the store folder are arguments.
         arguments: more command-line arguments.
         jetstream: switch JetStream on; leave it to *config* with False.
         port: the client port; a free one if 0.
@@ -205,7 +205,7 @@ class NatsServer:
         """Stop and start again on the same port with the same store.
 
         Raises:
-            ConnectionLostError: when it does not come back.
+            ConnectionLostError: it does not recover.
         """
         self.stop(kill=kill)
         try:
@@ -220,7 +220,7 @@ class NatsServer:
         os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def resume(self) -> None:
-        """Let a paused process go on."""
+        """Let a paused process continue."""
         os.kill(self.pid, signal.SIGCONT)
 
     def __enter__(self) -> Self:

@@ -21,7 +21,7 @@ class CountInfo:
     Attributes:
         label: in tables of ``turnout run``.
         meaning: a phrase.
-        unit: of the number.
+        unit: unit of the number.
         metric: name of its counter in Prometheus; "" without one, and for an outcome, which is a series of
             ``turnout_route_records_total``.
         shown_at_zero: False if tables omit it while it is zero.

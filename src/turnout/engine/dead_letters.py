@@ -48,7 +48,7 @@ def context_headers(
 
     Args:
         failure: why it is a dead letter; None for one that no subscription took.
-        topic: of the record as it was consumed.
+        topic: topic of the record as it was consumed.
         partition: likewise.
         offset: likewise.
         name: the connector's, here the route's, name.
@@ -58,7 +58,7 @@ def context_headers(
         "partition": partition,
         "offset": offset,
         "connector.name": name or None,
-        # A route is one task to Connect, however many Spark makes of it.
+        # A route is one task to Connect, whatever the number of Spark's tasks.
         "task.id": 0,
     }
     if failure is not None:
@@ -79,11 +79,11 @@ def dead_letters(
     """Return a dead letter for each rejection: the record as it was read, and the reason in headers.
 
     Args:
-        route: whose dead letters they are, and whether they give reasons.
-        addresses: of its sinks.
-        rules: which headers can be written.
+        route: route of the dead letters; decides whether they have reasons.
+        addresses: addresses of its sinks.
+        rules: rules for headers.
         consumed: the records as they were read.
-        rejections: of a batch.
+        rejections: rejections of a batch.
     """
     assert route.dead_letter is not None
     rows = [rejection.row for rejection in rejections]

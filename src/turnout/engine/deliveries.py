@@ -17,7 +17,7 @@ from turnout.subjects.draw_hash import chained
 from turnout.subscriptions import index as _index
 from turnout.subscriptions.index import Index
 
-NOBODY: Final = -1
+NO_SUBSCRIPTION: Final = -1
 """Instead of a subscription's number: the record keeps its own topic."""
 
 _REMEMBERED = 1_000_000
@@ -36,7 +36,7 @@ class OutgoingDeliveries:
         topics: destination topics in the message's sink.
         suffixes: suffixes of the message ids.
         sinks: index of each message's sink, `FEED_ALONE` for none; None where all go to the first.
-        subscriptions: numbers of the index; `NOBODY` for a record under its own topic.
+        subscriptions: numbers of the index; `NO_SUBSCRIPTION` for a record under its own topic.
         destinations: numbers of the index, likewise.
         problems: index → reason why it cannot be delivered.
         bodies: number of each message's own body among the batch's projections, -1 for the record's value; None where
@@ -114,8 +114,8 @@ class Fanout:
 
     Args:
         route: the route's name.
-        index: whose numbers are used.
-        addresses: where destinations lead.
+        index: index of the subscriptions' numbers.
+        addresses: addresses of destinations.
     """
 
     def __init__(self, route: str, index: Index, addresses: Addresses) -> None:
@@ -132,7 +132,7 @@ class Fanout:
         """The deliveries of some matches.
 
         Args:
-            sent: of the index.
+            sent: deliveries of the index.
             rows: the batch's row of each of the index's.
         """
         pairs = (sent.subscriptions << 32) | sent.destinations
@@ -225,7 +225,7 @@ class OwnTopics:
     def of(self, rows: RowIds, topics: Sequence[str | None]) -> OutgoingDeliveries:
         """A delivery for each of some records."""
         self._learn(set(topics))
-        nobody = np.full(len(rows), NOBODY, np.int64)
+        none = np.full(len(rows), NO_SUBSCRIPTION, np.int64)
         suffixes = [None if topic is None else self._suffixes[topic] for topic in topics]
         texts, sinks = topics, None
         if self._addresses.named:
@@ -236,7 +236,7 @@ class OwnTopics:
         if self._wrong:
             problems = {at: self._wrong[topic] for at, topic in enumerate(topics) if topic in self._wrong}
         return OutgoingDeliveries(
-            rows, pa.array(texts, pa.string()), pa.array(suffixes, pa.string()), sinks, nobody, nobody, problems
+            rows, pa.array(texts, pa.string()), pa.array(suffixes, pa.string()), sinks, none, none, problems
         )
 
     def _learn(self, topics: set[str | None]) -> None:

@@ -161,7 +161,7 @@ def explain(
         index: the subscriptions to match with; None for a route without any.
         subscriptions: the same by id.
         asked: id of the subscription to explain.
-        notes: of the preflight of the program's route.
+        notes: notes of the preflight of the program's route.
 
     Raises:
         SubscriptionNotFoundError: there is no subscription *asked*.
@@ -190,9 +190,9 @@ class _RecordWatch(StageWatch):
 
     Attributes:
         matched: whether the record reached the matching.
-        metadata: what conditions saw then.
+        metadata: metadata for conditions at that point.
         wanted: the ids of the subscriptions that match it.
-        time: of the record, in milliseconds since 1970; None where it has none.
+        time: time of the record, in milliseconds since 1970; None where it has none.
     """
 
     def __init__(

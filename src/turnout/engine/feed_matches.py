@@ -7,7 +7,7 @@ from typing import Self
 
 import numpy as np
 
-from turnout.engine.deliveries import NOBODY, OutgoingDeliveries
+from turnout.engine.deliveries import NO_SUBSCRIPTION, OutgoingDeliveries
 from turnout.records.types import ArrowBatch, RowIds
 from turnout.subscriptions.index import Index
 
@@ -17,7 +17,7 @@ class FeedMatches:
     """Parallel columns of matches, with the index that they are of.
 
     Attributes:
-        offsets: of the records in their stream.
+        offsets: offsets of the records in their stream.
         subscriptions: numbers of the index.
         index: the subscriptions.
     """
@@ -35,6 +35,6 @@ class FeedMatches:
             deliveries: of them.
             index: the subscriptions.
         """
-        matched = deliveries.subscriptions != NOBODY
+        matched = deliveries.subscriptions != NO_SUBSCRIPTION
         offsets = batch.column("offset").to_numpy(zero_copy_only=False).astype(np.int64)
         return cls(offsets[deliveries.rows[matched]], deliveries.subscriptions[matched], index)

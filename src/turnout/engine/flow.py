@@ -31,9 +31,9 @@ class Stages:
     """The names that the stages of a route are counted under.
 
     Attributes:
-        transforms: of the chain's stages, in order: their own names, with ``transforms.`` before those that another
-            part of the route has.
-        others: of the parts that this route has, in order, as far as they are behind the chain.
+        transforms: names of the chain's stages, in order, with the prefix ``transforms.`` if another part of the route
+            has the name.
+        others: names of the route's parts behind the chain, in order.
     """
 
     transforms: tuple[str, ...]

@@ -30,7 +30,7 @@ class LineageHeaders:
     """Adds the headers to the messages for sinks with ``lineage: true``; dead letters have their own.
 
     Args:
-        route: whose sinks.
+        route: route with the sinks.
     """
 
     def __init__(self, route: Route) -> None:
@@ -43,9 +43,9 @@ class LineageHeaders:
 
         Args:
             messages: that are delivered; the records that they carry are those of *rows*.
-            rows: of the records that are delivered.
+            rows: rows of the records that are delivered.
             consumed: the batch as it was read.
-            revision: of the subscriptions that it was matched with.
+            revision: revision of the subscriptions that it was matched with.
         """
         records = messages.records
         headers = RECORDS.get_field_index("headers")

@@ -38,7 +38,7 @@ class Mapped:
 
     Attributes:
         topic: before.
-        source: of the mapping that was taken; None where none matches.
+        source: source of the mapping that was taken; None where none matches.
         group: the cluster whose destinations apply, "" for the default ones.
         destination: the one that was chosen; None where the record is lost.
         share: how often it is chosen, in percent; of a lost record, how often that happens.

@@ -43,8 +43,8 @@ class Messages:
     """The messages of one batch: delivered ones in the order of their records, then the dead letters.
 
     Attributes:
-        topics: of each message, as text.
-        ids: of each message; null where the record's origin is unknown.
+        topics: topics of each message, as text.
+        ids: ids of each message; null where the record's origin is unknown.
         sinks: index of each message's sink among the route's.
         rows: index of each message's record in *records*.
         records: the columns of `RECORDS`.
@@ -99,7 +99,7 @@ class Messages:
         """Return the messages at *indices* without their values, which are too large; a header gives the size of each.
 
         Args:
-            indices: of the messages.
+            indices: indices of the messages.
             alone: leave out nothing but the values; if not, the keys and the records' own headers as well.
         """
         rows = pa.array(self.rows[indices])
@@ -141,7 +141,7 @@ def record_columns(
 
     Args:
         batch: the record batch as it was read, which has their positions.
-        rows: of the records.
+        rows: rows of the records.
         values: as they are sent, one for each of *rows*.
         headers: likewise.
         keys: likewise.

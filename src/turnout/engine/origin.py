@@ -34,8 +34,8 @@ def message_ids(batch: ArrowBatch, rows: RowIds, suffixes: Strings) -> Strings:
 
     Args:
         batch: the records as they were read.
-        rows: of the messages' records.
-        suffixes: of the messages.
+        rows: rows of the messages' records.
+        suffixes: suffixes of the messages.
     """
     if len(rows) > _MAX_JOINED_RECORDS:
         return pc.binary_join_element_wise(origins(batch).take(pa.array(rows)), suffixes, "")

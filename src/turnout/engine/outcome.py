@@ -73,7 +73,7 @@ def outcomes_of(
 
     Args:
         route: the route.
-        records: of the batch, after all stages.
+        records: records of the batch, after all stages.
         lost: rows that the weights of mappings drop.
         unmatched: rows that no subscription matches.
         rejected: rows without messages because of failures; takes precedence over *unmatched*.

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from turnout.codecs.plain_json import SchemalessJson
-from turnout.engine.deliveries import NOBODY, OutgoingDeliveries
+from turnout.engine.deliveries import NO_SUBSCRIPTION, OutgoingDeliveries
 from turnout.engine.writing import encode_block
 from turnout.errors import RecordError
 from turnout.expressions import BatchReader, Expression, ExpressionError
@@ -25,8 +25,8 @@ class Projections:
     """Bodies of a batch that are not the values of their records.
 
     Attributes:
-        rows: of the record of each.
-        values: of each; None is a tombstone.
+        rows: rows of the record of each.
+        values: values of each; None is a tombstone.
     """
 
     rows: Sequence[int] = ()
@@ -41,8 +41,8 @@ def project(
     Without projections the deliveries are unchanged.
 
     Args:
-        records: of the batch, as transformed and mapped.
-        deliveries: of the batch.
+        records: records of the batch, as transformed and mapped.
+        deliveries: deliveries of the batch.
         index: the subscriptions that they were matched with.
 
     Raises:
@@ -50,7 +50,7 @@ def project(
     """
     if index is None or not index.projects or not len(deliveries):
         return deliveries, Projections()
-    own = np.flatnonzero(deliveries.subscriptions != NOBODY)
+    own = np.flatnonzero(deliveries.subscriptions != NO_SUBSCRIPTION)
     own = own[[number not in deliveries.problems for number in own.tolist()]]
     numbers = np.full(len(deliveries), -1, np.int64)
     rows: list[int] = []

@@ -33,7 +33,7 @@ class Consumed:
 
     Attributes:
         batch: the record batch.
-        topics: of the records.
+        topics: topics of the records.
         keys: their bytes.
         values: their bytes.
         reserved_headers: how many headers with reserved names they brought; they are in none of the above.

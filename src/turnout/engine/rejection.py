@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from turnout.engine.deliveries import NOBODY, OutgoingDeliveries
+from turnout.engine.deliveries import NO_SUBSCRIPTION, OutgoingDeliveries
 from turnout.records import Failure
 from turnout.routes import Route
 from turnout.subscriptions.destinations import describe_destination
@@ -25,10 +25,10 @@ class Rejection:
     """Record, or single delivery of one, that is not sent: a dead letter, or discarded.
 
     Attributes:
-        row: of the record.
+        row: row of the record.
         failure: the reason; None for an unmatched record.
         subscription: id of the subscription of a single delivery; None for a record under its own topic.
-        destination: of a single delivery, as the subscription has it; None for a whole record.
+        destination: destination of a single delivery, as the subscription has it; None for a whole record.
     """
 
     row: int
@@ -69,16 +69,16 @@ def rejected_deliveries(
 
     Args:
         route: whose sinks they are for.
-        topics: of the batch's records, as mapped.
+        topics: topics of the batch's records, as mapped.
         index: the subscriptions that they were matched with.
-        deliveries: of the batch.
+        deliveries: deliveries of the batch.
         reasons: index of a delivery → why it is rejected.
     """
     if not reasons:
         return []
     indices = np.array(sorted(reasons), np.int64)
     subscriptions = deliveries.subscriptions[indices]
-    of_index = np.flatnonzero(subscriptions != NOBODY)
+    of_index = np.flatnonzero(subscriptions != NO_SUBSCRIPTION)
     ids: list[str | None] = [None] * len(indices)
     destinations: list[str | None] = [topics[row] for row in deliveries.rows[indices].tolist()]
     if index is not None and len(of_index):

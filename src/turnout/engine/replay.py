@@ -28,7 +28,7 @@ class Replay:
 
     Attributes:
         id: its name, which is part of its messages' ids and is in a header of each.
-        where: what records have to look like when they are matched; None for all.
+        where: condition on records when they are matched; None for all.
         as_first: whether its messages have the ids of a run, as they were not delivered before.
     """
 

@@ -30,13 +30,13 @@ class Sent:
     """Messages of one batch as handed to the sinks, kept to handle refusals by a server.
 
     Attributes:
-        route: whose they are.
-        addresses: of its sinks.
-        rules: which headers can be written.
+        route: route of the records.
+        addresses: addresses of its sinks.
+        rules: rules for headers.
         consumed: the records as they were read.
-        topics: of the records, as mapped.
+        topics: topics of the records, as mapped.
         index: the subscriptions that the records were matched with.
-        deliveries: of the first messages, in their order; those behind them are dead letters.
+        deliveries: deliveries of the first messages, in their order; those behind them are dead letters.
     """
 
     route: Route
@@ -105,7 +105,7 @@ class Result:
     """Result of one batch.
 
     Attributes:
-        counts: of its records.
+        counts: counts of its records.
         messages: messages to send.
         failures: failures in the form of the log; only if the route enables the log.
         sent: answers for messages that are refused; None where all of them are dead letters.

@@ -55,7 +55,7 @@ class SampleRecord:
                 JSON; ``keyBase64`` and ``valueBase64`` are for bytes that are not text. Headers are a block of
                 name → text, or → a list of texts, or a list of [name, text]. A timestamp is ISO 8601
                 or milliseconds since 1970.
-            stream: where it is from unless it says so itself.
+            stream: its stream, unless it names one itself.
             route: whose formats say how a key and a value that are no text become bytes; JSON if not given.
 
         Raises:

@@ -45,7 +45,7 @@ class SubjectFilters:
     """Subjects that a route can need for any subscriptions.
 
     Args:
-        route: what happens to topics before they are matched.
+        route: route with the chain and the mappings of topics.
         own: the filters of its source; none for the whole stream.
 
     Attributes:
@@ -112,7 +112,7 @@ def subject_filters(route: Route, conditions: Iterable[Condition], own: Sequence
     """Return filters for a consumer that miss no record for which one of *conditions* can be true.
 
     Args:
-        route: what happens to topics before they are matched.
+        route: route with the chain and the mappings of topics.
         conditions: conditions of the subscriptions.
         own: the filters of the route's source; none for the whole stream.
 

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from turnout.engine.counts import Counts
-from turnout.engine.deliveries import NOBODY, OutgoingDeliveries
+from turnout.engine.deliveries import NO_SUBSCRIPTION, OutgoingDeliveries
 from turnout.engine.messages import Messages
 from turnout.engine.outcome import Outcome, Outcomes
 from turnout.engine.reading import Consumed
@@ -68,14 +68,14 @@ class Trace:
         topics: by row, as transformed and mapped; None where the weights lose the record.
         rows: the row of each message; messages are in the order of `Messages`, dead letters last.
         subscriptions: of each message, the id of the subscription that it is for, as Arrow text; null for none.
-        destinations: of each message, as the subscription names it (``sink:topic`` where it names a sink).
+        destinations: destinations of each message, as the subscription names it (``sink:topic`` where it names a sink).
         messages: messages to send: topics, ids, encoded values. A record that stops the run has its dead letter among
             them if the route has a topic for it, although a run does not send it.
         letters: how many of the messages are dead letters.
         projected: indices of the messages with a body of their own.
         failures: row → why it failed.
         records: keys, values and headers after the transforms, of the remaining records.
-        counts: of the batch.
+        counts: counts of the batch.
     """
 
     outcomes: Outcomes
@@ -112,7 +112,7 @@ def traced(route: Route, ended: BatchOutcome, counts: Counts, messages: Messages
     Args:
         route: the route.
         ended: the outcomes.
-        counts: of the batch.
+        counts: counts of the batch.
         messages: messages to send.
         index: the subscriptions that the batch was matched with.
     """
@@ -148,7 +148,7 @@ def _addressed(ended: BatchOutcome, index: Index | None) -> tuple[list[str | Non
     sent = ended.deliveries
     ids: list[str | None] = [None] * len(sent)
     destinations: list[str | None] = [ended.records.topics[row] for row in sent.rows.tolist()]
-    of_index = np.flatnonzero(sent.subscriptions != NOBODY)
+    of_index = np.flatnonzero(sent.subscriptions != NO_SUBSCRIPTION)
     if index is None or not len(of_index):
         return ids, destinations
     known = index.subscription_ids(sent.subscriptions[of_index]).to_pylist()

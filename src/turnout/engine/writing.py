@@ -27,7 +27,7 @@ class Outgoing:
     """The records that are delivered, as they are sent.
 
     Attributes:
-        rows: of the records.
+        rows: rows of the records.
         values: by row.
         keys: by row; none where no sink has keys.
         headers: a list for each of *rows*.
@@ -46,7 +46,7 @@ class Writer:
 
     Args:
         route: has the policy for headers that cannot be written.
-        rules: which those are.
+        rules: rules for them.
         key: the codec of keys.
         value: the codec of values.
     """

@@ -17,8 +17,8 @@ class BatchReader:
 
     Args:
         batch: the batch.
-        paths: what the expressions name.
-        rows: of the records; None for all.
+        paths: paths in the expressions.
+        rows: rows of the records; None for all.
     """
 
     def __init__(self, batch: Batch, paths: Iterable[tuple[str, ...]], rows: NDArray[np.int64] | None = None) -> None:
@@ -44,7 +44,7 @@ class BatchReader:
         self.headers = {name: batch.headers.last(name) for name in names}
 
     def inputs(self, row: int) -> Inputs:
-        """Return what the expressions see of a row.
+        """Return the inputs of the expressions for a row.
 
         Raises:
             RecordError: they cannot see it.

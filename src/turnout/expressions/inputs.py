@@ -14,7 +14,7 @@ MAX_DEPTH: Final = 64
 """Lists and objects inside each other; the library converts them by recursion."""
 
 MAX_WORK: Final = 1 << 27
-"""Characters and nodes that one evaluation may look at or make, at most, by an estimate from above."""
+"""Maximum number of characters and nodes that one evaluation may read or create, by an upper estimate."""
 
 _NODE: Final = 8
 """Size of a value beside its characters."""
@@ -23,7 +23,7 @@ _INT64: Final = 1 << 63
 
 
 Wanted: TypeAlias = "Mapping[str, Wanted] | None"
-"""Fields of an object that are named, each with those that are named in it; `ALL` for everything."""
+"""Named fields of an object, each with its own named fields; `ALL` for everything."""
 
 ALL: Final = None
 
@@ -49,7 +49,7 @@ def _schema_of(schema: Schema | None, name: str) -> Schema | None:
 
 
 class Inputs:
-    """Values that expressions see of one record, and the size of what they name.
+    """Values of one record for expressions, and the size of the named parts.
 
     Attributes:
         size: characters and bytes, and some for each value.
@@ -73,7 +73,7 @@ class Inputs:
         Args:
             variable: its name.
             value: its value.
-            schema: that of the value.
+            schema: schema of the value.
             wanted: the fields that expressions name; the others are left out.
 
         Raises:

@@ -1,4 +1,4 @@
-"""Parts of a record that an expression names, and how much it can make of them, read from its text.
+"""Parts of a record that an expression names, and the maximum size of its result, read from its text.
 
 All of it errs on the side of more: a name inside of a loop counts although the loop's own variable hides it.
 """

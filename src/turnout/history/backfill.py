@@ -46,8 +46,8 @@ class BackfillPart:
 
     Attributes:
         rows: ranges of the ledger.
-        plan: of the replay that delivers it.
-        stream: whose records.
+        plan: plan of the replay that delivers it.
+        stream: stream of the records.
         end: position behind it.
     """
 

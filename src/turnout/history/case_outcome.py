@@ -25,7 +25,7 @@ class CaseOutcome:
 
     Attributes:
         outcome: the label of an `Outcome`.
-        stage: where it failed; None where it did not.
+        stage: stage that failed; None without a failure.
         reason: why.
         topic: as transformed and mapped; None where the weights lose it.
         key: as for a sink with keys; for a record without messages, the result of the transforms.
@@ -33,7 +33,7 @@ class CaseOutcome:
         plain_key: the key as tests write it.
         plain_value: the value as tests write it.
         headers: likewise.
-        deliveries: of its messages, sorted; a dead letter is none.
+        deliveries: deliveries of its messages, sorted; a dead letter is none.
         bodies: bodies of the messages that have a projection.
     """
 

@@ -26,7 +26,7 @@ class CaseResult:
 
     Attributes:
         case: the test.
-        ending: what became of its record.
+        ending: outcome of its record.
         differences: deviations from the expectation; one for a case without expectation.
     """
 

@@ -29,7 +29,7 @@ class Item:
 
     Attributes:
         kind: transform, predicate, mapping or subscription.
-        name: as a person would say it.
+        name: name for reports.
         reached: whether one did.
     """
 

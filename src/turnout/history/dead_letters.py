@@ -36,7 +36,7 @@ class DeadLetter:
         whole: whether the letter has the value and every header; some are too large, or cannot be written.
         stage: stage that failed, in Connect's terms; None for an unmatched record.
         reason: the first one.
-        subscription: of one delivery, whose it was.
+        subscription: for one delivery, its subscription.
         destination: for one delivery, its destination.
         tries: how often it has been redriven and failed again.
         done: whether it has been delivered since.
@@ -177,7 +177,7 @@ def of_messages(rows: Iterable[Fields], route: Route, box: LetterBox) -> list[De
     Args:
         rows: the messages as a history reads them, their timestamps as numbers; others may be among them.
         route: the route.
-        box: where the messages are.
+        box: location of the messages.
     """
     sources = route.source.streams
     letters, noted = [], _Noted(box)

@@ -31,8 +31,8 @@ class SentDeliveries:
     """The deliveries of a batch, without dead letters and without messages that a run would not reach.
 
     Attributes:
-        indices: of the messages in the trace.
-        rows: of their records.
+        indices: indices of the messages in the trace.
+        rows: rows of their records.
         subscriptions: their ids; null for a record under its own topic.
         addresses: the topics, with the sink's label before them where it has one.
     """
@@ -65,7 +65,7 @@ class Changed:
     """Deliveries that only one version makes, sorted by record, subscription and address.
 
     Attributes:
-        rows: of their records.
+        rows: rows of their records.
         subscriptions: their ids; None for a record under its own topic.
         old: the address with the old version; None where it is gained.
         new: the address with the new one; None where it is lost.

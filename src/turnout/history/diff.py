@@ -31,11 +31,11 @@ class Traced:
     """Result of one version for a batch.
 
     Attributes:
-        trace: of the batch.
+        trace: trace of the batch.
         watch: has watched it.
         labels: names of the version's sinks in addresses.
         letters_to: the topic of its dead letters; None where it has none.
-        cost: of the batch.
+        cost: cost of the batch.
     """
 
     trace: Trace
@@ -97,7 +97,7 @@ class _Version:
 
     Args:
         route: the version.
-        labels: of its sinks.
+        labels: labels of its sinks.
     """
 
     def __init__(self, route: Route, labels: tuple[str, ...]) -> None:

@@ -20,7 +20,7 @@ class Cost:
     """Processor time of a version, without reading and without publishing.
 
     Attributes:
-        nanoseconds: of all records.
+        nanoseconds: nanoseconds of all records.
     """
 
     nanoseconds: int = 0
@@ -51,14 +51,14 @@ class Differences:
         headers: likewise.
         failures: records that fail with both, for another reason or with a dead letter elsewhere; and those that end
             alike, of which one version has undeliverable messages.
-        fields: of the values: path → in how many records it is not the same.
+        fields: fields of the values: path → in how many records it is not the same.
         header_names: likewise of the headers.
         losers: subscription → deliveries lost.
         gainers: subscription → deliveries gained.
         movers: subscription → deliveries moved.
-        old_cost: of the old version.
-        new_cost: of the new one.
-        examples: of each kind the first by sequence.
+        old_cost: cost of the old version.
+        new_cost: cost of the new one.
+        examples: the first ones of each kind by sequence.
     """
 
     records: int = 0

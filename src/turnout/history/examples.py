@@ -37,7 +37,7 @@ class Example(NamedTuple):
     """Record that shows a difference.
 
     Attributes:
-        place: where it is stored.
+        place: its position.
         topic: topic of the record.
         old: the old version's side, as text; None for nothing.
         new: likewise.

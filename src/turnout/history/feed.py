@@ -59,13 +59,13 @@ class FeedMessage:
     """One message of a feed.
 
     Attributes:
-        sequence: of its record in the route's stream; the cursor behind this message.
+        sequence: sequence of its record in the route's stream; the cursor behind this message.
         topic: the destination; for a feed without destination the record's topic after the mappings.
-        id: of the message, as its destination's stream has it.
-        key: of the record.
+        id: id of the message, as its destination's stream has it.
+        key: key of the record.
         value: as the route encodes it.
         headers: names and values; the record's own message id is not among them.
-        timestamp: of the record, in microseconds since 1970.
+        timestamp: timestamp of the record, in microseconds since 1970.
     """
 
     sequence: int
@@ -129,7 +129,7 @@ class FeedReader:
 
     Args:
         route: a route with ``feeds: true``.
-        checkpoint: of its runs; the route's own if not given.
+        checkpoint: checkpoint of its runs; the route's own if not given.
 
     Raises:
         ConfigError: the route has no feeds, or its checkpoint is not on this machine.
@@ -182,7 +182,7 @@ class FeedReader:
         """Return the messages of the next records of a feed.
 
         Args:
-            subscription_id: whose feed.
+            subscription_id: id of the subscription.
             after: the cursor: a sequence.
             limit: number of records.
 

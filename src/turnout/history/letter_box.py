@@ -31,7 +31,7 @@ class LetterBox:
     Attributes:
         sink: index of the sink among the route's.
         endpoint: the sink.
-        topic: of the letters.
+        topic: topic of the letters.
         stream: that holds them; in Kafka the topic itself.
         secret: seals letters and notes; None for a route without one.
     """

@@ -32,7 +32,8 @@ def walk(message: str, route: Route | None = None, *, server: str | None = None,
     Args:
         message: ``STREAM:SEQUENCE``, or ``TOPIC:PARTITION:OFFSET``.
         route: that delivered it, as it is now.
-        server: where the message is; if not given, the servers of the route's sinks. One of Kafka begins with ``kafka://``.
+        server: server of the message; if not given, the servers of the route's sinks. One of Kafka begins with
+            ``kafka://``.
         git: look for the commit that had the route's file as it was.
 
     Raises:

@@ -50,8 +50,8 @@ class Made:
 
     Attributes:
         route: the route's name.
-        digest: of the route's file.
-        revision: of the subscriptions; None for a route without any.
+        digest: digest of the route's file.
+        revision: revision of the subscriptions; None for a route without any.
         source: the place of the record.
     """
 
@@ -112,7 +112,7 @@ class RouteThen:
     """The route as it was.
 
     Attributes:
-        file: where it is now; None without a file.
+        file: its current path; None without a file.
         same: whether the file is unchanged; None without a file.
         commit: commit with the former file, if git is requested and knows one.
     """
@@ -160,7 +160,7 @@ def cause_of(
     its topic: of several subscriptions with that destination it is the first.
 
     Args:
-        program: of the route as it was.
+        program: program of the route as it was.
         record: a record batch of one record.
         subscriptions: as they were.
         message: that was delivered.

@@ -29,7 +29,7 @@ class Hidden:
     """Hidden fields of a record. Rather too much is hidden: a name counts in key and value, at any depth.
 
     Attributes:
-        paths: of the content that is hidden, and of everything below.
+        paths: paths of the content that is hidden, and of everything below.
     """
 
     paths: frozenset[ContentPath] = frozenset()

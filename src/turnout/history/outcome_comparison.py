@@ -93,7 +93,7 @@ def compared(path: str, expected: object, actual: object, *, exact: bool) -> Ite
     """Yield the differences of a value from its expectation, path by path.
 
     Args:
-        path: of the value.
+        path: path of the value.
         expected: JSON.
         actual: likewise.
         exact: whether unexpected parts are differences.

@@ -36,7 +36,7 @@ class OutcomeWatch(Watch):
     """Notes the transform that ended each record of a batch.
 
     Attributes:
-        names: of the transforms, in order.
+        names: names of the transforms, in order.
         stages: by row, the index of a name; -1 where no transform ended the record.
     """
 
@@ -63,7 +63,7 @@ class EndNumbers:
     """Outcomes of a trace as integer codes; each code represents an `Ended`.
 
     Args:
-        trace: of a batch.
+        trace: trace of a batch.
         watch: has watched it.
 
     Attributes:

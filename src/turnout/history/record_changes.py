@@ -35,7 +35,7 @@ class Delivered:
     """Records that both versions deliver, with the messages of each.
 
     Attributes:
-        rows: of the batch.
+        rows: rows of the batch.
         old: their indices among the old version's outgoing records.
         new: their indices among the new one's.
     """

@@ -123,7 +123,7 @@ def redrive(
 
     Each record has its own position again, from its letter, so that its messages have the ids that they would
     have had: a second redrive stores nothing twice within the duplicate window of the sink's stream. Kafka has none: a
-    redrive that is killed before its note delivers again. The letter of a single delivery goes to its subscription
+    redrive that is killed before its note delivers again. The letter of a single delivery is sent to its subscription
     alone: to its destination if the subscription still has it, else to those
     that it has instead. A letter that fails again keeps its first reason.
 
@@ -134,7 +134,7 @@ def redrive(
         delete: delete letters that are delivered in place of noting that they are, see `turnout.history.letter_marks`.
         unverified: also redrive letters that lack the seal of the route's secret: what they hold, under ids of their
             own, as the position that they name is only a claim and may be another record's.
-        subscriptions: to match with; those of the route's store if not given.
+        subscriptions: subscriptions to match with; those of the route's store if not given.
         index: existing index of the subscriptions, so that a store of millions need not be read.
 
     Raises:

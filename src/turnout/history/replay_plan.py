@@ -42,7 +42,7 @@ class ReplayPlan:
         subscriptions: subscriptions to deliver to, with their store's revision; None for a route
             without.
         asked: the request, which identifies an interrupted replay.
-        folder: where its progress is kept.
+        folder: folder of its progress.
     """
 
     route: Route = field(repr=False)
@@ -116,9 +116,9 @@ def plan_replay(
         subscriptions_as_of: deliver to the subscriptions at this revision or time of their store; to the current ones
             if not given. An interrupted replay continues with its first ones.
         where: further condition on the records, over the metadata for subscriptions.
-        sink: where to deliver instead of the route's sinks, see `turnout.routes.other_sinks.with_sink`.
+        sink: sink that replaces the route's sinks, see `turnout.routes.other_sinks.with_sink`.
         id: the replay's name; derived from the request if not given, so that a repetition has the same one.
-        folder: where progress is kept; ``replays`` in the route's checkpoint if not given.
+        folder: folder of the progress; ``replays`` in the route's checkpoint if not given.
 
     Raises:
         ConfigError: the request is invalid; one of this id is not finished, and had another request or

@@ -51,9 +51,9 @@ class ReplayState:
         asked: the request.
         ranges: ranges to read, as first planned.
         next: stream → next sequence.
-        revision: of the subscriptions that it delivers to; None for a route without.
+        revision: revision of the subscriptions that it delivers to; None for a route without.
         counts: counts of exactly the records below *next*.
-        digest: of the route's file; "" for a route that was made in Python, which is not known again.
+        digest: digest of the route's file; "" for a route that was made in Python, which is not known again.
         parts: number of finished parts, continues to count if a finished exact replay is repeated.
         exact: how parts are split, which a repeated part must keep; None for a replay without transactions.
     """
@@ -139,9 +139,9 @@ class ReplayState:
         """The state of a replay that was interrupted; None if the folder has none, or one that is done.
 
         Args:
-            folder: of the replay.
+            folder: folder of the replay.
             asked: the current request.
-            digest: of the route's file as it is now; "" where there is none.
+            digest: digest of the route's file as it is now; "" where there is none.
 
         Raises:
             ConfigError: it was begun with another request, or with another version of the route.

@@ -32,7 +32,7 @@ class Case:
         name: name of the case.
         record: input record.
         expect: expected outcome; None if not yet written.
-        cluster: whose mappings apply.
+        cluster: cluster whose mappings apply.
         subscriptions: subscriptions to match with; None for those of the route's store.
         file: file of the case.
         line: likewise, from 1.
@@ -65,7 +65,7 @@ class Suite:
     Attributes:
         file: the file.
         cases: in its order.
-        prefix: where they are in it.
+        prefix: their path in it.
     """
 
     file: FilePath

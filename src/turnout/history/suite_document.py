@@ -16,8 +16,8 @@ class SubscriptionPart(Part):
     """A subscription that the tests are matched with.
 
     Attributes:
-        id: what expectations call it.
-        destinations: where its messages go.
+        id: id for expectations.
+        destinations: destinations of its messages.
         when: its condition, in the text syntax.
         project: expression of CEL that gives the body of its messages.
     """
@@ -52,7 +52,7 @@ class ExpectPart(Part):
 
     Attributes:
         outcome: how it ends; ``delivered`` unless a stage or a reason is named, then ``dead_lettered``.
-        stage: where it failed.
+        stage: stage that failed.
         reason: a part of why.
         topic: as transformed and mapped.
         key: as written.
@@ -91,7 +91,7 @@ class CasePart(Part):
         name: a sentence.
         record: topic, key, value, headers, timestamp, partition, offset.
         expect: expected outcome; ``--update`` writes the actual one if none is given.
-        cluster: whose mappings apply, where it is not the suite's.
+        cluster: cluster whose mappings apply, if not the suite's.
         subscriptions: those of this test alone.
     """
 
@@ -106,8 +106,8 @@ class SuiteDocument(Part):
     """Tests of a route: the ``tests`` in its file, or the file next to it.
 
     Attributes:
-        cluster: whose mappings apply; the route's if not given.
-        subscriptions: what all tests are matched with.
+        cluster: cluster whose mappings apply; the route's if not given.
+        subscriptions: subscriptions of all tests.
         cases: the tests.
     """
 

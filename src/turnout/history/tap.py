@@ -43,9 +43,9 @@ class TapMessage:
     """Outgoing message of a record.
 
     Attributes:
-        topic: where to, in its sink.
+        topic: topic in its sink.
         id: the message id.
-        subscription: whose it is; None for a record under its own topic.
+        subscription: its subscription; None for a record under its own topic.
         dead_letter: whether it is the unchanged record as a dead letter.
     """
 
@@ -60,7 +60,7 @@ class Tapped:
     """Record at one stage of a route.
 
     Attributes:
-        stream: where it was read; of Kafka ``topic:partition``.
+        stream: its stream; in Kafka ``topic:partition``.
         sequence: likewise.
         stage: ``source``, the name of a transform, ``mapped`` or ``delivered``.
         outcome: of a transform ``changed``, ``unchanged``, ``filtered`` or ``failed``; of the source ``read`` or
@@ -129,7 +129,7 @@ def taps(
     masks later are hidden. Subscriptions are those of the store at the start.
 
     Args:
-        route: whose way; its source is NATS or Kafka.
+        route: route to tap; its source is NATS or Kafka.
         stage: one of `stages_of`.
         where: only records that match this condition, over the metadata at that stage.
         start: first position; only new records if not given.

@@ -29,7 +29,7 @@ def parts(
     """Return an iterator of the parts of a route's streams from one position to another, or without end.
 
     Args:
-        route: whose source.
+        route: route with the source.
         start: the first position; None for new records only.
         end: the position after the last record; None for no end.
         stop: set it to end.

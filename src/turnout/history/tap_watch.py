@@ -39,12 +39,12 @@ class TapWatch(Watch):
 
     Args:
         stage: the stage, as `turnout.history.tap` names it.
-        choose: which of some rows of a batch to note.
+        choose: chooses the rows of a batch to record.
         before: hidden paths before the stage.
         after: hidden paths behind it.
 
     Attributes:
-        rows: of the records that were chosen.
+        rows: rows of the records that were chosen.
     """
 
     def __init__(self, stage: str, choose: Callable[[Batch, RowIds], RowIds], before: Hidden, after: Hidden) -> None:

@@ -26,7 +26,7 @@ def traffic_of(
         program: the route's.
         batches: record batches as a source gives them.
         index: the subscriptions.
-        ids: of all of them.
+        ids: ids of all of them.
         anchors: collects the look-ups and their matches.
     """
     watch = TrafficWatch(program, index, anchors)
@@ -49,7 +49,7 @@ def traffic_from(
         fired: subscription → number of records that it matched.
         deliveries: subscription and destination → how many deliveries it causes there.
         only: likewise, those that no other causes; zeros are left out.
-        ids: of all subscriptions.
+        ids: ids of all subscriptions.
     """
     never = sorted(id_ for id_ in ids if id_ not in fired)
     losses = (Loss(*whose, count, deliveries[whose]) for whose, count in only.items() if count)

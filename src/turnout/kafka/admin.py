@@ -33,8 +33,8 @@ class TopicInfo:
     """A topic as its cluster has it.
 
     Attributes:
-        name: of the topic.
-        id: that tells it from an earlier topic of the same name (KIP-516); None where the brokers are older than that.
+        name: name of the topic.
+        id: distinguishes it from an earlier topic of the same name (KIP-516); None for older brokers.
         partitions: numbers of its partitions, in order.
         writable: whether this user may write to it; None where brokers do not say.
     """
@@ -65,7 +65,7 @@ class RecordLimits:
 
     Attributes:
         topics: of topics with a setting of their own.
-        others: of all other topics; None if unknown.
+        others: those of all other topics; None if unknown.
     """
 
     topics: Mapping[str, int] = field(default_factory=dict)
@@ -76,9 +76,9 @@ class KafkaAdmin:
     """Connection for questions; each answer is awaited for ``options.timeout`` seconds.
 
     Args:
-        options: of the client.
+        options: options of the client.
 
-    Every method raises `StreamError` for what a broker refuses, with the code 404 for a topic or partition that does
+    Every method raises `StreamError` for a broker's refusal, with the code 404 for a topic or partition that does
     not exist, and `ConnectionLostError` where no broker answers.
     """
 
@@ -153,7 +153,7 @@ class KafkaAdmin:
         A partition without one has its next offset.
 
         Args:
-            partitions: to look into.
+            partitions: partitions to query.
             milliseconds: since 1970.
         """
         from confluent_kafka.admin import OffsetSpec
@@ -181,7 +181,7 @@ class KafkaAdmin:
         return RecordLimits(own, min(others, default=None))
 
     def creates_topics(self) -> bool | None:
-        """Return True if brokers create a topic for its first record; None if they may not be asked."""
+        """Return True if brokers create a topic for its first record; None if access is denied."""
         from confluent_kafka.admin import ConfigResource, ResourceType
 
         asked = ConfigResource(ResourceType.BROKER, self._brokers()[0])
@@ -196,10 +196,10 @@ class KafkaAdmin:
         """Create a topic and wait until it can be seen; return False if it exists.
 
         Args:
-            name: of the topic.
+            name: name of the topic.
             partitions: their number.
             config: its settings.
-            replicas: of each partition; -1 for the brokers' default.
+            replicas: replicas of each partition; -1 for the brokers' default.
         """
         from confluent_kafka import KafkaException
         from confluent_kafka.admin import NewTopic
@@ -221,7 +221,7 @@ class KafkaAdmin:
     # -- requests
 
     def _brokers(self) -> list[str]:
-        """Return the numbers of the brokers, as their settings are asked for."""
+        """Return the numbers of the brokers, as needed to request their settings."""
         cluster = self._answer("the cluster cannot be described", self._client.describe_cluster(**self._times))
         return [str(node.id) for node in cluster.nodes]
 
@@ -255,7 +255,7 @@ class KafkaAdmin:
         return found
 
     def _asked(self, ask: Callable[[], Mapping[Any, Future[Any]]]) -> Mapping[Any, Future[Any]]:
-        with self._errors("the cluster cannot be asked"):
+        with self._errors("the cluster cannot be queried"):
             return ask()
 
     @contextmanager
@@ -271,7 +271,7 @@ class KafkaAdmin:
                 raise
 
     def _answer(self, what: str, future: Future[Any], *, missing: object = ...) -> Any:
-        """Wait for an answer; *missing*, if given, stands for what does not exist."""
+        """Wait for an answer; *missing*, if given, is returned for an unknown resource."""
         from confluent_kafka import KafkaException
 
         try:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
 GROUP: Final = "turnout"
-"""Consumer group that clients name: librdkafka wants one, and nothing is committed to it."""
+"""Consumer group that clients name: librdkafka requires one, and nothing is committed to it."""
 
 NOT_FOUND: Final = 404
 """Code of a `StreamError` for a topic, a partition or offsets that do not exist."""
@@ -25,13 +25,13 @@ _AWAY: Final = ("_TRANSPORT", "_ALL_BROKERS_DOWN", "_RESOLVE", "_TIMED_OUT", "_M
 _DENIED: Final = ("_AUTHENTICATION", "_SSL", "SASL_AUTHENTICATION_FAILED", "UNSUPPORTED_SASL_MECHANISM")
 _MISSING: Final = ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION", "UNKNOWN_TOPIC_ID", "_NOENT")
 _PREFETCHED_KBYTES: Final = 32 << 10
-"""Most kilobytes of records that a consumer holds in advance; the last response to a fetch comes on top."""
+"""Most kilobytes of records that a consumer holds in advance; plus the last response to a fetch."""
 
 _STATE: Final = re.compile(r" \(after \d+ms in state \w+\)")
 """Part of librdkafka's texts that says nothing to a user."""
 
 _UNHEARD: Final = logging.Logger("librdkafka", logging.CRITICAL + 1)
-"""Logger for what librdkafka would write to the standard error: the `ErrorWatch` is told the same."""
+"""Logger for librdkafka's standard error; the `ErrorWatch` gets the same."""
 
 _TRANSACTION_MS: Final = 300_000
 """Milliseconds after which brokers abort a transaction by themselves: a task takes less for its split."""
@@ -46,7 +46,7 @@ _CONSUMER: Final[Mapping[str, object]] = {
     "queued.max.messages.kbytes": _PREFETCHED_KBYTES,
     "fetch.message.max.bytes": 4 << 20,
     "fetch.wait.max.ms": 100,
-    # A full queue is looked at again after so long; a second is librdkafka's own.
+    # Poll interval of a full queue; a second is librdkafka's own.
     "fetch.queue.backoff.ms": 5,
     "check.crcs": True,
 }
@@ -162,7 +162,7 @@ def _made(
 
 
 def _mistake(failure: Exception, options: KafkaOptions) -> Mistake:
-    """Return what librdkafka says of a property, without the values of secrets."""
+    """Return librdkafka's error about a property, without the values of secrets."""
     error = failure.args[0] if failure.args else failure
     text = error.str() if hasattr(error, "str") else str(error)
     for value in sorted(options.properties.values(), key=len, reverse=True):
@@ -177,8 +177,8 @@ def kafka_errors(what: str, options: KafkaOptions, watch: ErrorWatch) -> Iterato
 
     Args:
         what: was to be done, as in "the topic 'orders' cannot be read".
-        options: of the client.
-        watch: of the client.
+        options: options of the client.
+        watch: watch of the client.
 
     Raises:
         StreamError: a broker refused it.

@@ -1,8 +1,8 @@
 """Notes of finished splits in a compacted control topic, written in the transactions that hold their messages.
 
-A note has the key of a task's slot in its query, and replaces the one of the micro-batch before. What was committed
-under a slot's transactional id is in the topic before the next producer with that id begins its transaction, so that a
-repeated split sees it.
+A note has the key of a task's slot in its query, and replaces the one of the micro-batch before. The state that was
+committed under a slot's transactional id is in the topic before the next producer with that id begins its transaction,
+so that a repeated split sees it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Slot:
         query: id of the streaming query, which is that of its checkpoint.
         batch: number of the micro-batch.
         number: index of the task's split in it.
-        part: of a replay, which part the batch is and how it is split; "" in a streaming query.
+        part: part of a replay and its splits; "" in a streaming query.
     """
 
     query: str
@@ -58,8 +58,8 @@ class Note:
 
     Attributes:
         batch: number of its micro-batch.
-        split: what was read, as text.
-        counts: of its records.
+        split: the split, as text.
+        counts: counts of its records.
     """
 
     batch: int
@@ -94,7 +94,7 @@ class _Read:
 
 
 _known = LruCache[tuple[tuple[str, ...], str, int], _Read](64)
-"""A worker reads a partition once, and later only what has come since."""
+"""A worker reads a partition once, and later only new records."""
 
 
 def find_note(options: KafkaOptions, topic: str, slot: Slot, split: str) -> Note | None:
@@ -103,10 +103,10 @@ def find_note(options: KafkaOptions, topic: str, slot: Slot, split: str) -> Note
     To be called after the slot's producer has begun its transaction.
 
     Args:
-        options: of the client.
+        options: options of the client.
         topic: control topic.
-        slot: whose note.
-        split: that the slot has now.
+        slot: slot of the note.
+        split: current split of the slot.
 
     Raises:
         StreamError: the notes say that the checkpoint is an older one, or that the slot had another split.

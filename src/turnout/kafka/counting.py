@@ -16,7 +16,7 @@ _BATCH_RECORDS = 10_000
 def count_records(options: KafkaOptions, topics: Iterable[str]) -> dict[str, int]:
     """Read topics to their ends, and return the number of records in each; by default only committed ones.
 
-    Offsets do not tell it: transactions and compaction leave some without a record.
+    Offsets do not give it: transactions and compaction leave some without a record.
 
     Raises:
         StreamError: a topic does not exist, or may not be read.
@@ -50,7 +50,7 @@ def count_records(options: KafkaOptions, topics: Iterable[str]) -> dict[str, int
             if messages:
                 deadline = time.monotonic() + options.patience
             elif time.monotonic() > deadline:
-                raise ConnectionLostError(f"{what}: nothing came for {options.patience:g} s")
+                raise ConnectionLostError(f"{what}: nothing received for {options.patience:g} s")
     finally:
         consumer.close()
     return counts

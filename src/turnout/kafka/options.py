@@ -33,7 +33,7 @@ class KafkaOptions:
         properties: client properties.
         ignored: names of given properties that only Java's client has.
         timeout: seconds to wait for one answer.
-        patience: seconds to go on trying while no broker answers.
+        patience: seconds to retry while no broker answers.
 
     >>> KafkaOptions.of("a:9092, b:9092", {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN"})
     KafkaOptions(servers=('a:9092', 'b:9092'), ignored=(), timeout=10.0, patience=60.0)
@@ -65,7 +65,7 @@ class KafkaOptions:
             ConfigError: lists every mistake; no value that may be secret is repeated.
         """
         names = servers.split(",") if isinstance(servers, str) else servers
-        # Java's clients take a protocol before the host, and look at nothing but host and port.
+        # Java's clients accept a protocol before the host, and use only host and port.
         hosts = tuple(name.strip().rpartition("://")[2] for name in names if name.strip())
         secured, others = translated(security or {}, "security"), translated(client or {}, "options")
         mistakes = [*secured.mistakes, *others.mistakes, *security_mistakes(security or {})]
@@ -105,7 +105,7 @@ def security_mistakes(security: Mapping[str, object]) -> list[Mistake]:
 
 
 def _read(name: str, path: str) -> dict[str, str]:
-    """Return the property with a file's text; a folder of authorities stays a path."""
+    """Return the property with a file's text; a folder of authorities is kept as a path."""
     file = Path(path).expanduser()
     if file.is_dir() or path == "probe":
         return {name: path}

@@ -1,4 +1,4 @@
-"""Publishing to Kafka: idempotent, with a bounded number of messages in flight, in a transaction where asked for."""
+"""Publishing to Kafka: idempotent, with a bounded number of messages in flight, optionally in transactions."""
 
 from __future__ import annotations
 
@@ -36,24 +36,24 @@ _ABORT_SECONDS: Final = 2.0
 _CREATION_SECONDS: Final = 5.0
 _KNOWN_SECONDS: Final = 60.0
 _STEPS: Final = 1000
-"""Messages between two looks at the acknowledgements."""
+"""Number of messages between two checks of the acknowledgements."""
 
 
 _PURGED: Final = frozenset({"_PURGE_QUEUE", "_PURGE_INFLIGHT"})
 
 
 class FencedError(StreamError):
-    """Raised when another producer has taken over a transactional id: nothing of this one is committed any more."""
+    """Raised when another producer has taken over a transactional id: no transaction of this one can be committed."""
 
 
 class KafkaMessages(NamedTuple):
     """Messages to send, as parallel sequences of one length.
 
     Attributes:
-        topics: of the messages.
-        values: of the messages.
-        keys: of the messages.
-        headers: of the messages; None where no message has any.
+        topics: topics of the messages.
+        values: values of the messages.
+        keys: keys of the messages.
+        headers: headers of the messages; None where no message has any.
         timestamps: milliseconds since 1970, None for now; None where no message has one.
         partitions: numbers, or -1 for the partitioner's choice; None where it chooses for all.
     """
@@ -71,7 +71,7 @@ class KafkaMessages(NamedTuple):
 
 
 class _Message(NamedTuple):
-    """Message on its way, with whom to tell of its refusal."""
+    """Pending message, with the callback for its refusal."""
 
     topic: str
     arguments: dict[str, Any]
@@ -83,7 +83,7 @@ class KafkaProducer:
     """Publishes messages; a message with a key goes to the partition that Java's client would choose (murmur2).
 
     Args:
-        options: of the client.
+        options: options of the client.
         transactional_id: for transactions; every other producer with it is fenced by `begin`. None for none.
     """
 
@@ -115,7 +115,7 @@ class KafkaProducer:
             # A producer that is fenced, or has failed for good, refuses this too.
             self._producer.purge()
             if self._in_transaction:
-                # Until it has ended, consumers with read_committed wait; nobody waits long for brokers that are away.
+                # Until it has ended, consumers with read_committed wait; unreachable brokers get a short wait only.
                 self._producer.abort_transaction(_ABORT_SECONDS)
         del self._producer
 
@@ -125,7 +125,7 @@ class KafkaProducer:
         """Send messages; wait where too many are in flight.
 
         Args:
-            messages: to send.
+            messages: messages to send.
             refuse: called, now or in a later call, with the index of a message that will never be stored.
 
         Raises:
@@ -152,7 +152,7 @@ class KafkaProducer:
     def partition_count(self, topic: str) -> int:
         """Return the number of partitions of a topic, 0 if there is no such topic.
 
-        It is asked for once in a while; a topic that brokers make when it is asked for is waited for.
+        It is requested at intervals; a topic that brokers create on request is waited for.
 
         Raises:
             ConnectionLostError: no broker answers.
@@ -226,7 +226,7 @@ class KafkaProducer:
         """Take the report of a message that is not stored."""
         too_large = error.name() in _TOO_LARGE
         if too_large and not alone and self._transactional_id is None:
-            # A broker refuses a batch of messages as a whole: which of them is too large is seen when each goes alone.
+            # A broker refuses a batch of messages as a whole: sending each alone shows which is too large.
             self._to_repeat.append(message)
         elif error.name() in _PER_MESSAGE and not error.fatal():
             self._refused += 1

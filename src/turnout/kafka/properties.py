@@ -51,7 +51,7 @@ _JAVA_ONLY: Final = frozenset(
         "ssl.secure.random.implementation", "security.providers", "exclude.internal.topics",
     }
 )  # fmt: skip
-"""Properties that only Java's client has, and that change nothing of what is read or written."""
+"""Properties that only Java's client has, without effect on the records."""
 
 _OAUTH_HANDLER: Final = "OAuthBearerLoginCallbackHandler"
 _LARGEST_KBYTES: Final = 2_147_483_647
@@ -63,7 +63,7 @@ class Translated(NamedTuple):
     Attributes:
         properties: names and values.
         ignored: names that only Java's client has.
-        mistakes: what cannot be used, each with its replacement; no value that may be secret is repeated.
+        mistakes: unusable properties, each with its replacement; no value that may be secret is repeated.
     """
 
     properties: dict[str, str]
@@ -76,7 +76,7 @@ def translated(given: Mapping[str, object], path: str = "") -> Translated:
 
     Args:
         given: names and values.
-        path: of the block in the route file, for mistakes.
+        path: path of the block in the route file, for mistakes.
 
     >>> jaas = 'org.apache.kafka.common.security.scram.ScramLoginModule required username="ann" password="x";'
     >>> translated({"sasl.mechanism": "SCRAM-SHA-512", "sasl.jaas.config": jaas, "max.poll.records": 500}).properties
@@ -152,7 +152,7 @@ def _nothing(_text: str, _texts: Mapping[str, str]) -> dict[str, str]:
 
 
 def _trust_password(_text: str, texts: Mapping[str, str]) -> dict[str, str]:
-    # Of a PEM file nobody asks for one, and a Java store is a mistake already.
+    # A PEM file needs none, and a Java store is a mistake already.
     if "ssl.truststore.location" not in texts:
         raise ValueError("means nothing without ssl.truststore.location")
     return {}

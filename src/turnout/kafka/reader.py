@@ -48,7 +48,7 @@ _LAST_MILLI: Final = 253_402_300_799_999
 PASSING: Final = frozenset(
     {"_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT", "GROUP_AUTHORIZATION_FAILED", "COORDINATOR_NOT_AVAILABLE"}
 )
-"""Errors that end nothing: brokers may come back, and nothing is committed to the group."""
+"""Errors that are not fatal: brokers may recover, and nothing is committed to the group."""
 
 _MOST_RECORDS: Final = 10_000
 _MOST_BYTES: Final = 16 << 20
@@ -65,7 +65,7 @@ class PartitionRange:
         partition: number of the partition.
         start: first offset.
         end: offset behind the last.
-        topic_id: that the topic must have; None for any.
+        topic_id: required id of the topic; None for any.
     """
 
     topic: str
@@ -82,14 +82,14 @@ class RangeReader:
     """Reads one range, once, over its own connection.
 
     Offsets without a record (compacted ones, control records, aborted transactions under ``read_committed``) are
-    stepped over. Records that were removed before they were read are a loss. The topic's id is looked at by
+    stepped over. Records that were removed before they were read are a loss. The topic's id is checked by
     `check_topic`, before or after the read.
 
     Args:
-        options: of the client.
-        span: to read.
-        fail_on_data_loss: raise for a loss; if not, warn and go on behind it.
-        most_bytes: of keys and values in a batch, as far as one record has no more.
+        options: options of the client.
+        span: span to read.
+        fail_on_data_loss: raise for a loss; if not, warn and continue behind it.
+        most_bytes: maximum bytes of keys and values in a batch, unless one record has more.
 
     Attributes:
         next: the offset behind all that was read or stepped over.
@@ -116,8 +116,8 @@ class RangeReader:
         """Yield the records, of `SCHEMA`, in batches without an empty one.
 
         Raises:
-            StreamError: records of the range are gone and *fail_on_data_loss* is on (code 404), or the topic may not
-                be read.
+            StreamError: records of the range were deleted and *fail_on_data_loss* is on (code 404), or the topic may
+                not be read.
             ConnectionLostError: no broker answers for ``options.patience`` seconds.
         """
         if self.next >= self._span.end:
@@ -145,7 +145,7 @@ class RangeReader:
                 self._raise_silence()
 
     def _polled(self, consumer: Consumer) -> list[Message]:
-        """Return what has come, after a wait for the first."""
+        """Return the received records, after a wait for the first."""
         with self._errors():
             first: list[Message] = consumer.consume(1, _POLL_SECONDS)
             return first + consumer.consume(self._count - 1, 0) if first else first
@@ -160,7 +160,7 @@ class RangeReader:
                 if offset >= self._span.end:
                     self.next = self._span.end
                     break
-                # After a new assignment some may come that were read before.
+                # After a new assignment, records may be received again.
                 if offset >= self.next:
                     self.next = offset + 1
                     records.append(message)
@@ -173,7 +173,7 @@ class RangeReader:
         return records
 
     def _lose(self, consumer: Consumer) -> None:
-        """Step over records that are gone, to the first offset that is still there."""
+        """Step over deleted records, to the first remaining offset."""
         from confluent_kafka import TopicPartition
 
         with self._errors():
@@ -204,7 +204,7 @@ class RangeReader:
     def _raise_silence(self) -> None:
         if self._watch.last is not None:
             raise_error(self._what, self._watch.last, self._options)
-        waited = f"nothing came for {self._options.patience:g} s behind offset {self.next - 1}"
+        waited = f"nothing received for {self._options.patience:g} s behind offset {self.next - 1}"
         raise ConnectionLostError(f"{self._what}: {waited}, and the range ends at {self._span.end}")
 
     # -- columns
@@ -251,7 +251,7 @@ def check_topic(admin: KafkaAdmin, span: PartitionRange) -> None:
     """Check that the topic of a range is the one that it was planned for: after the read, none else was read.
 
     Raises:
-        StreamError: it was deleted, and perhaps made anew under its name (code 404).
+        StreamError: it was deleted, and possibly recreated (code 404).
     """
     if span.topic_id is None:
         return
@@ -261,10 +261,10 @@ def check_topic(admin: KafkaAdmin, span: PartitionRange) -> None:
 
 
 def recreated(topic: str, before: str, now: str | None) -> StreamError:
-    """Return the error for a topic that is not there any more, or another one of its name."""
+    """Return the error for a topic that was deleted or recreated."""
     what = "was deleted" if now is None else f"was deleted and made anew (its id was {before} and is {now})"
     return StreamError(
-        f"the topic {topic!r} {what}: records that were not read are lost; set failOnDataLoss=false to go on"
+        f"the topic {topic!r} {what}: unread records are lost; set failOnDataLoss=false to continue"
         f"{'' if now is None else ' with the new one from its beginning'}",
         code=NOT_FOUND,
     )
@@ -285,10 +285,10 @@ def headers_column(headers: list[KafkaHeaders]) -> ArrowArray:
 
 
 def lost_records(topic: str, partition: int, start: int, end: int, first: int, following: int) -> StreamError:
-    """Return the error for offsets that were to be read and are not there any more."""
+    """Return the error for unread offsets that were deleted."""
     return StreamError(
         f"partition {partition} of the topic {topic!r} no longer has the offsets {start:,} to {end - 1:,}: it has"
         f" {first:,} to {following - 1:,} now, as records were removed by its limits or it was truncated; set"
-        " failOnDataLoss=false to go on without them",
+        " failOnDataLoss=false to continue without them",
         code=NOT_FOUND,
     )

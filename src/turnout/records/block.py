@@ -34,8 +34,8 @@ class Shape(NamedTuple):
         kind: ``object`` (a struct, or a schemaless map), ``plain`` (any other value that is not null), ``null``, or
             ``mixed`` (schemaless maps of several shapes).
         schema: None for schemaless values.
-        names: of an object's fields, in their order.
-        types: of the names, where one of them is no text: Python finds an int64 7 and an int32 7 equal.
+        names: names of an object's fields, in their order.
+        types: types of the names, where one of them is no text: Python finds an int64 7 and an int32 7 equal.
 
     >>> from turnout.records import group
     >>> (block,) = group(np.arange(2), None, [{"city": "Oulu"}, {"city": "Turku"}])
@@ -152,8 +152,8 @@ class Block:
     """Values of one kind, and their rows in the batch.
 
     Args:
-        rows: of the values in the batch, ascending.
-        schema: of all values; None for schemaless ones.
+        rows: rows of the values in the batch, ascending.
+        schema: schema of all values; None for schemaless ones.
         columns: of objects: the fields by name.
         values: plain ones. Without *columns* and *values* the block is one of nulls.
         checked: whether the values are known to fit their schema. Values read by a codec always do.

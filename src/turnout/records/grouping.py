@@ -27,8 +27,8 @@ def group(
     """Return whole values as blocks: objects by their shape, nulls, and all others together.
 
     Args:
-        rows: of the values in the batch.
-        schema: of all values. With one, a dict is an object only where the schema is a struct.
+        rows: rows of the values in the batch.
+        schema: schema of all values. With one, a dict is an object only where the schema is a struct.
         values: the values.
         checked: whether they are known to fit the schema.
         mixes: whether schemaless objects of rare shapes, which must not be shared, go into one mixed block.

@@ -69,9 +69,9 @@ class Headers:
 
     Args:
         count: how many records there are.
-        names: of all headers off the wire, record by record; null names are kept.
+        names: names of all headers off the wire, record by record; null names are kept.
         values: their bytes.
-        offsets: where each record's headers begin, and behind them the end of the last: ``count + 1`` numbers.
+        offsets: start of each record's headers, then the end of the last: ``count + 1`` numbers.
 
     >>> import pyarrow as pa
     >>> headers = Headers(2, pa.array(["a", "b"]), pa.array([b"1", b"2"]), np.array([0, 0, 2]))

@@ -15,7 +15,7 @@ from turnout.records.types import Column, DynamicValue, NewColumn, Value
 from turnout.suggestions import did_you_mean
 
 _REPEATING = {int, bool, bytes, Moment}
-"""Types of which values that are equal have equal texts; 0.0 and -0.0, or 1.0 and 1.00 as decimals, have not."""
+"""Types whose equal values have equal texts, unlike 0.0 and -0.0, or 1.0 and 1.00 as decimals."""
 
 
 _AFTER_QUOTED = re.compile(r"`((?:\[\])+)(?=\.|$)")
@@ -146,7 +146,7 @@ class ListedPath(NamedTuple):
     Attributes:
         root: ``value``, ``key``, or a part of the record's address.
         steps: those inside, with `EACH` for each element of an array.
-        kind: of the values that count, one of `turnout.multivalued.KINDS`; empty for all.
+        kind: kind of the values that count, one of `turnout.multivalued.KINDS`; empty for all.
     """
 
     root: str

@@ -64,7 +64,7 @@ class Struct:
     """A struct inside schemaless data.
 
     Attributes:
-        schema: of the struct.
+        schema: schema of the struct.
         fields: every field by its name; a stored null is None.
 
     >>> from turnout.records import Field, Schema

@@ -72,9 +72,9 @@ class Schema:
         default: value that a reader sees instead of a stored null. Date objects are milliseconds, decimals `Decimal`,
             structs dicts.
         parameters: pairs, in their order.
-        fields: of a struct, in their order.
-        keys: of a map; None where the keys have no common schema.
-        values: of an array or a map; None where the elements have no common schema.
+        fields: fields of a struct, in their order.
+        keys: keys of a map; None where the keys have no common schema.
+        values: values of an array or a map; None where the elements have no common schema.
 
     >>> schema = Schema("struct", fields=(Field("city", Schema("string", optional=True)),))
     >>> schema.to_json()

@@ -56,7 +56,7 @@ class CallerLimits:
 
         Args:
             document: parsed text, its variables filled in.
-            folder: where relative names start from.
+            folder: base folder of relative names.
         """
         yield from self._includes(document, folder)
         yield from self._codecs(document, folder)

@@ -164,10 +164,10 @@ class RouteDocument(Part):
         subscriptions: the store of subscriptions; without it every record is sent under its own topic.
         unmatched: handling of a record that no subscription matches: ``drop`` (the default), ``pass`` or
             ``deadLetter``.
-        sink: where messages go.
+        sink: sink of the messages.
         sinks: name → sink; a destination ``name:topic`` chooses one, others go to the first.
         webhooks: how messages for HTTP endpoints are stored, and delivered by ``turnout deliver``.
-        dead_letter: where records go that fail.
+        dead_letter: destination of failed records.
         errors: effect of a failing record on the run.
         trigger: when micro-batches start; as soon as there are records if not given.
         health: shares of lost records above which the server shows the route as unhealthy.

@@ -54,7 +54,7 @@ class RouteReader:
     Args:
         document: parsed file, its variables filled in.
         lines: the line of each path.
-        folder: where relative file names start from.
+        folder: base folder of relative file names.
     """
 
     def __init__(self, document: Mapping[str, object], lines: dict[Path, int], folder: FilePath) -> None:

@@ -50,14 +50,14 @@ class Route:
         unmatched: handling of a record that no subscription matches: drop, pass or deadLetter.
         sinks: name → sink. The first is where destinations without a sink's name go.
         webhooks: how messages for HTTP endpoints are stored and delivered; None for no webhooks.
-        dead_letter: where failing records go; None drops them, counted.
+        dead_letter: destination of failed records; None drops them, counted.
         trigger: when micro-batches start.
         health: shares of lost records above which a server shows the route as unhealthy.
         checkpoint: the folder of the run's progress, absolute, or its URL; None is one beside the file.
         spark: more Spark properties for the session.
-        file: where the route was read from, None for text.
+        file: file of the route, None for text.
         notes: settings of a connector's file without effect here, a sentence for each.
-        digest: of the text that the route was read from; "" for one that was made in Python.
+        digest: digest of the text that the route was read from; "" for one that was made in Python.
         reads: sink name → patterns of the subjects there that the route itself reads; known after the preflight.
         stored: sink name → patterns of the topics that its servers store; absent where that is unknown, or where a run
             has to try.
@@ -138,7 +138,7 @@ class Route:
         Args:
             text: the YAML.
             variables: values of ``${NAME}``; the environment if not given.
-            file: where relative file names start from.
+            file: base of relative file names.
             limits: limits of a text from a caller of a server.
 
         Raises:

@@ -37,8 +37,8 @@ class Variables:
     """Fills in a route's variables, and collects mistakes and secrets.
 
     Args:
-        values: what names stand for.
-        folder: where the names of files start from.
+        values: values by name.
+        folder: base folder of file names.
         limits: limits of a text from a caller; None for an operator's own.
 
     Attributes:

@@ -65,7 +65,7 @@ class WebhookEndpoint(Part):
     """HTTP endpoint that destinations name as ``webhook:NAME``.
 
     Attributes:
-        url: where requests go.
+        url: URL of the requests.
         secrets: sign each request, each with its own signature: two while one is replaced by another.
         delivery: settings of requests for subscriptions without settings of their own.
     """

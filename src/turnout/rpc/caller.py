@@ -81,7 +81,7 @@ class Caller:
     """Identity behind a token. Without arguments: unrestricted.
 
     Attributes:
-        tenant: whose subscriptions are seen; None for the whole store.
+        tenant: tenant of the visible subscriptions; None for the whole store.
         rights: granted rights.
         destinations: patterns of the destinations that new subscriptions may have; None for any.
         name: recorded with changes.

@@ -46,8 +46,8 @@ class JwtSettings:
     """Issuer of tokens, and the claims that identify a caller.
 
     Attributes:
-        issuer: what ``iss`` has to be.
-        audience: what ``aud`` has to have.
+        issuer: required ``iss``.
+        audience: required member of ``aud``.
         jwks: URL of the issuer's keys (``https://``; ``http://`` on this machine, ``file://``).
         tenant_claim: claim with the tenant, ``*`` for the whole store.
         rights_claim: claim with the rights, a list or a text with blanks between them; other values are ignored.
@@ -97,7 +97,7 @@ class JwtVerifier:
     """Callers by the tokens of an issuer. Safe to use from several threads.
 
     Args:
-        settings: of the issuer.
+        settings: settings of the issuer.
         clock: seconds that only grow.
     """
 

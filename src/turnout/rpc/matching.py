@@ -27,7 +27,7 @@ class MatchingServicer(_Servicer):
     """Matches against indexes that keep up with the store.
 
     Args:
-        tenants: whose indexes they are.
+        tenants: tenants with their indexes.
         bounds: limits of a message.
         max_streams: streams that may be open at once; each holds a thread, and other calls need some too.
         max_large: large messages that may be matched at once, for the same reason.

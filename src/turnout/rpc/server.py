@@ -210,7 +210,7 @@ def subscriptions_server(
 ) -> RpcServer:
     """The subscriptions service over a store: the original's API, matching, and storage for clients.
 
-    It reads everything in the store first, to index it; unless it is given *tenants*, who have their indexes.
+    It reads everything in the store first, to index it; unless it is given *tenants*, which have their indexes.
     """
     server = RpcServer(settings, check=store.revision, threads=threads or StoreThreads())
     rights = Rights.of(settings.allow_destinations)

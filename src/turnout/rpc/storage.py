@@ -32,7 +32,7 @@ class StorageServicer(_Servicer):
     """Translates between the wire and the caller's view of the store.
 
     Args:
-        tenants: whose stores they are.
+        tenants: tenants with their stores.
         max_bulks: bulks that may be under way at once; each holds a thread, and other calls need some too.
     """
 

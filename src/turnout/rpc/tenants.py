@@ -23,7 +23,7 @@ class Tenants:
 
     Args:
         store: the subscriptions of all tenants.
-        residents: those whose indexes are built now and stay.
+        residents: tenants whose indexes are built now and kept.
         kiwi_trees: the registries to keep in step with the store.
         max_page: the largest page of a search.
         rights: the destinations that every caller may name.

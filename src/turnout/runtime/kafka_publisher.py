@@ -78,7 +78,7 @@ class KafkaSinkOptions:
         """Return a publisher.
 
         Args:
-            slot: of the task; needed for transactions.
+            slot: slot of the task; needed for transactions.
         """
         return KafkaPublisher(self, slot)
 
@@ -87,8 +87,8 @@ class KafkaPublisher:
     """Publishes a task's messages to one Kafka sink.
 
     Args:
-        options: of the sink.
-        slot: of the task; None without transactions.
+        options: options of the sink.
+        slot: slot of the task; None without transactions.
     """
 
     def __init__(self, options: KafkaSinkOptions, slot: Slot | None) -> None:

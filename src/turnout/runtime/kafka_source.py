@@ -37,11 +37,11 @@ class KafkaSourceOptions:
 
     Attributes:
         client: options of the client.
-        topics: to read; empty with a *pattern*.
+        topics: topics to read; empty with a *pattern*.
         pattern: Java regular expression of the topics; None with *topics*.
         only: the one partition of the only topic to read; None for all.
         start: of a query without a checkpoint, or of a bounded read.
-        end: of a run that does all there is, or of a bounded read.
+        end: end of a run that does all there is, or of a bounded read.
         max_records: the most offsets in one micro-batch; None for no limit.
         partitions: tasks that a micro-batch is read by, about; a small one has fewer.
         poll_wait: seconds that a poll without news waits.
@@ -131,7 +131,7 @@ class KafkaOffsets:
         ids: topic id by topic, which distinguishes it from others of its name.
         begins: where the micro-batch before this position begins, as far as no position before it says so.
         splits: number of tasks that the micro-batch was planned for; None where it is not written.
-        revision: of the subscriptions that the micro-batch is matched with; None without.
+        revision: revision of the subscriptions that the micro-batch is matched with; None without.
     """
 
     next: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
@@ -243,7 +243,7 @@ def planned(begins: Mapping[TopicPartition, int], end: KafkaOffsets, partitions:
 
     Args:
         begins: first offset of each partition.
-        end: of the micro-batch.
+        end: end of the micro-batch.
         partitions: tasks to plan for; every partition with records has a split of its own at least.
     """
     spans = {

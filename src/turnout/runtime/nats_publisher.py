@@ -20,7 +20,7 @@ class NatsPublisher:
     """Publishes a task's messages to one NATS sink, over a connection of its own.
 
     Args:
-        options: of the sink.
+        options: options of the sink.
     """
 
     def __init__(self, options: SinkOptions) -> None:

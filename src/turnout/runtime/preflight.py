@@ -39,8 +39,8 @@ def with_stored_topics(route: Route) -> tuple[Route, tuple[str, ...]]:
     Subject mappings of a server's accounts are not known here.
 
     Returns:
-        The route, of which a delivery that no stream stores is undeliverable; and a sentence for each server that gives
-        no answer, and for dead letters that no stream stores.
+        The route, for which a delivery that no stream stores is undeliverable; and a sentence for each server that
+        gives no answer, and for dead letters that no stream stores.
     """
     asking = _Asking()
     knowing = asking.stored(route)

@@ -25,8 +25,8 @@ class Progress:
         batch: the number of the micro-batch, as in the checkpoint.
         counts: everything since the run began.
         seconds: since the first micro-batch began.
-        batch_seconds: that the last micro-batch took, from the first record to the last acknowledgement.
-        revision: of the subscriptions that it was matched with; None without subscriptions.
+        batch_seconds: duration of the last micro-batch, from the first record to the last acknowledgement.
+        revision: revision of the subscriptions that it was matched with; None without subscriptions.
         subscriptions: how many there are; None without subscriptions.
     """
 
@@ -43,7 +43,7 @@ class RunResult:
     """Result of a run.
 
     Attributes:
-        counts: what became of the records.
+        counts: outcomes of the records.
         batches: how many micro-batches were run.
         seconds: from the first micro-batch's beginning to the end of the last.
         stopped: the run was stopped on request; it can continue from its checkpoint.

@@ -53,7 +53,7 @@ class Publishers:
 
     Args:
         sinks: how to publish to each of the route's sinks.
-        slot: of the task, for transactions; None without micro-batches, which have none.
+        slot: slot of the task, for transactions; None without micro-batches, which have none.
     """
 
     def __init__(self, sinks: tuple[PublishingOptions | None, ...], slot: Slot | None = None) -> None:

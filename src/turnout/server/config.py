@@ -84,7 +84,7 @@ class JwtPart(Part):
 
     Attributes:
         issuer: its name, as in the tokens.
-        audience: that tokens have to be for.
+        audience: required audience of tokens.
         jwks: URL of its keys.
         tenant_claim: claim with the tenant, ``*`` for the whole store.
         rights_claim: claim with the rights.
@@ -179,7 +179,7 @@ class LimitsPart(Part):
             headers; also for the TLS handshake.
         body_timeout: from the end of the headers to the end of the body.
         send_timeout: without anything read of a response that waits.
-        buffered_bytes: of the bodies of all requests that are under way; one more is answered with 503.
+        buffered_bytes: maximum bytes of the bodies of all current requests; one more is answered with 503.
     """
 
     connections: int = Field(default=512, ge=1)
@@ -197,7 +197,7 @@ class ServerConfig(Part):
         listen: address of HTTP.
         hosts: names by which browsers and proxies reach the server, beside the address.
         tls: certificates; without them HTTP is plain.
-        store: whose subscriptions are served over gRPC.
+        store: store of the subscriptions served over gRPC.
         grpc: the subscriptions service.
         spark: the one session of all routes.
         restarts: restarts of a route that fails.
@@ -207,7 +207,7 @@ class ServerConfig(Part):
         health: shares of lost records above which a route is shown as unhealthy, where it sets none itself: half of
             the records or deliveries, and all records unmatched.
         log_format: format of lines of the log.
-        log_level: which lines are.
+        log_level: minimum level of logged lines.
         route_variables: the environment variables that route texts from callers may name; those of files may name all.
         insecure: serve other machines without TLS or without tokens, knowingly.
         tokens: a file of bearer tokens; without one every caller may do everything.

@@ -23,7 +23,7 @@ def newest(route: Route, *, done: bool = False) -> list[DeadLetter]:
     """The dead letters among the last `REACH` messages of their stream, the newest first.
 
     Args:
-        route: whose.
+        route: route of the letters.
         done: also those that a redrive has delivered.
 
     Raises:
@@ -48,7 +48,7 @@ def visible(
     """Return the selected letters, with hidden fields masked if requested.
 
     Args:
-        route: whose letters they are.
+        route: route of the letters.
         letters: as they were read.
         masked: hide the fields that the route masks.
         stage: only those that failed there.
@@ -102,9 +102,9 @@ def letter_at(route: Route, sequence: int, stream: str | None = None) -> DeadLet
     """The dead letter of that sequence, also one that was delivered since.
 
     Args:
-        route: whose.
-        sequence: of the letter; in Kafka its offset.
-        stream: that holds it, in Kafka ``topic:partition``; None for any.
+        route: route of the letters.
+        sequence: sequence of the letter; in Kafka its offset.
+        stream: its stream, in Kafka ``topic:partition``; None for any.
 
     Raises:
         ConflictError: the route sets nothing aside, or several partitions of Kafka have one and *stream* is None.

@@ -30,7 +30,7 @@ def deliver_route(route: Route, stop: threading.Event, ready: Ready) -> None:
     """Deliver the messages for a route's webhooks until *stop* is set.
 
     Raises:
-        TurnoutError: what ended it before.
+        TurnoutError: its failure.
     """
     from turnout.delivery.service import deliver
 

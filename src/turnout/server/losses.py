@@ -17,7 +17,7 @@ WINDOW_SECONDS: Final = 15 * 60
 _PAST_SECONDS: Final = 24 * 3600
 _LOOK_SECONDS: Final = 15.0
 _PAST_LOOK_SECONDS: Final = 300.0
-"""Seconds between two sums over the day before, of which there are many minutes."""
+"""Seconds between two sums over the many minutes of the day before."""
 _MIN_RECORDS: Final = 100
 """Records, or deliveries, below which a share of the window says nothing."""
 _FEW_PAST: Final = 1000

@@ -32,7 +32,7 @@ class Measure:
         name: as queries have it; of a histogram without ``_bucket``, ``_sum`` and ``_count``.
         kind: ``counter``, ``gauge`` or ``histogram``.
         labels: labels of its series.
-        unit: of its values.
+        unit: unit of its values.
         text: its meaning, as a sentence; Prometheus gets it as well.
         counted: event that changes the number, and its start.
     """

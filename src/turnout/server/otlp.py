@@ -62,7 +62,7 @@ class Push:
     """Pusher of a registry at a fixed interval, and a last time at its end.
 
     Args:
-        registry: whose metrics; sums are counted since this was made.
+        registry: registry of the metrics; sums are counted since this was made.
         endpoint: URL of the collector.
         environment: `OTEL_METRIC_EXPORT_INTERVAL` and the service's name come from there, all else that the exporter
             knows from the process's own.

@@ -36,7 +36,7 @@ class Routes:
     """Routes that follow their files, and operations on single routes. Safe to use from several threads.
 
     Args:
-        files: which files there are.
+        files: the route files.
         runner: runs routes.
         state: persistent state of the server.
         recorder: gets all changes of routes.

@@ -79,7 +79,7 @@ class Principal:
     caller: Caller = field(default_factory=Caller)
 
 
-EVERYBODY = Principal("anybody")
+ANONYMOUS = Principal("anonymous")
 """Principal of every request to a server without tokens."""
 
 
@@ -243,7 +243,7 @@ class Gate:
 
     async def _principal(self, scope: Scope, headers: Headers) -> Principal | None:
         if self._authenticator is None or scope["path"] in self._inputs or _is_under(scope["path"], self._public):
-            return EVERYBODY if self._authenticator is None else Principal("anybody", Caller(rights=frozenset()))
+            return ANONYMOUS if self._authenticator is None else Principal("anonymous", Caller(rights=frozenset()))
         scheme, _, token = headers.get("authorization", "").partition(" ")
         if not scheme and self._entrance.cookie:
             return await self._bearer(_cookie(headers.get("cookie", ""), self._entrance.cookie))
@@ -306,8 +306,8 @@ def _unacceptable(scope: Scope, headers: Headers, *, verified_later: bool) -> tu
     """Return the problem of a changing request's body, from its headers alone.
 
     Args:
-        scope: of the request.
-        headers: of the request.
+        scope: scope of the request.
+        headers: headers of the request.
         verified_later: True if the page of another site could not have signed it.
     """
     if scope["method"] in _SAFE:

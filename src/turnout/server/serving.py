@@ -42,7 +42,7 @@ from turnout.server.rest.dependencies import Parts
 from turnout.server.route_files import RouteTexts
 from turnout.server.routes import Routes
 from turnout.server.runner import Runner
-from turnout.server.security import EVERYBODY, Authenticator, Entrance, TokenFile, allowed_hosts
+from turnout.server.security import ANONYMOUS, Authenticator, Entrance, TokenFile, allowed_hosts
 from turnout.server.state import State
 from turnout.server.watch import Files
 from turnout.subscriptions import open_store
@@ -179,7 +179,7 @@ class RouteServer:
         self._resources.callback(health.close)
         matchers = self._resources.enter_context(Matchers())
         if tenants is not None and self.config.store is not None:
-            matchers.know(self.config.store, tenants.live(EVERYBODY.caller))
+            matchers.know(self.config.store, tenants.live(ANONYMOUS.caller))
         intake = Intake(self.config.inputs)
         self._resources.callback(intake.close)
         intake.start()

@@ -28,7 +28,7 @@ class RouteFile:
     """A route file as it was found.
 
     Attributes:
-        digest: of its text and of the files that it names for its transforms and mappings.
+        digest: digest of its text and of the files that it names for its transforms and mappings.
         problem: reason why its text could not be read; "" if it could.
     """
 

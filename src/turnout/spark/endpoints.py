@@ -89,8 +89,8 @@ class SparkEndpoint:
         """Return a range of one stream, or partition, as splits.
 
         Args:
-            spark: where.
-            range_: of the stream.
+            spark: session.
+            range_: range of the stream.
             filters: subjects to read, if only some are.
         """
         raise NotImplementedError

@@ -106,12 +106,12 @@ class OpenTask:
     """One attempt to read an open split.
 
     Args:
-        address: of the driver's ledger.
-        split: what to read.
+        address: address of the driver's ledger.
+        split: split to read.
         opens: opens its source.
-        engine: of the route.
-        sink: where the messages go.
-        tally: where the task's counts are added up.
+        engine: engine of the route.
+        sink: sink of the messages.
+        tally: sums of the task's counts.
         recorder: of matches for feeds; None for a route without feeds.
     """
 

@@ -112,7 +112,7 @@ class ReplayPart:
 
     Attributes:
         query: name of the replay, for the ids of its transactions.
-        number: of the part.
+        number: number of the part.
         text: range and splitting of the part, which stay the same when it is repeated.
     """
 
@@ -127,14 +127,14 @@ class SparkStage:
 
     Attributes:
         splits: whether a row is a split, to be read here, with its revision; if not, rows are records.
-        index: where the subscriptions' index is found; None for a route without subscriptions.
-        revision: what records are matched with that do not bring a revision.
+        index: location of the subscriptions' index; None for a route without subscriptions.
+        revision: revision for records without one.
         route: the pickled route, and the replay that this is: workers read them once, and not for each task.
         key: identifies them.
         sinks: publishers of the route's sinks; None for sinks that receive rows.
         limits: size limits of each of the route's sinks; None for other sinks than Kafka.
         stores_matches: whether the matches of splits are stored for feeds, beside the index.
-        part: of a replay into transactions; None in a streaming query, and without.
+        part: part of a replay into transactions; None in a streaming query, and without.
     """
 
     splits: bool

@@ -140,7 +140,7 @@ class MappingEntryError(SubjectError):
     Attributes:
         reason: the rule that it breaks.
         source: the source subject of the mapping.
-        entry: which of its entries, from 0; None if it is the mapping as a whole.
+        entry: index of its entry, from 0; None if it is the mapping as a whole.
         cause: the fault of its source or its destination alone, with the token and its position.
     """
 

@@ -29,7 +29,7 @@ class Call:
 
     Attributes:
         function: the name of its row in `FUNCTIONS`.
-        wildcards: which wildcards of the source it reads, from 1. The server lets 0 and less pass and reads
+        wildcards: wildcards of the source that it reads, from 1. The server lets 0 and less pass and reads
             the first token of the subject.
         number: buckets, position, size or length; None for ``wildcard`` and ``split``.
         delimiter: that of ``split``; None for the others.
@@ -228,7 +228,7 @@ def parse_call(token: str, *, destination: str | None = None, position: int = 0)
     Args:
         token: one token.
         destination: the whole destination, for the error.
-        position: where the token starts in it, for the error.
+        position: position of the token in it, for the error.
 
     Raises:
         DestinationError: its reason is the fault of the function or its arguments.

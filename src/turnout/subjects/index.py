@@ -82,7 +82,7 @@ class SourceIndex:
 
     @classmethod
     def build(cls, sources: Iterable[str]) -> SourceIndex:
-        """Index *sources*, of which an earlier one wins over a later one."""
+        """Index *sources*; an earlier one wins over a later one."""
         ordered = tuple(sources)
         literals: dict[str, int] = {}
         shapes: dict[SourceShape, dict[str, int]] = {}

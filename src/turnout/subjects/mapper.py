@@ -49,7 +49,7 @@ class Mapper:
 
     Args:
         table: the mappings.
-        cluster: whose destinations apply.
+        cluster: cluster whose destinations apply.
     """
 
     def __init__(self, table: MappingTable, cluster: str | None = None) -> None:

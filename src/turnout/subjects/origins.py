@@ -23,7 +23,7 @@ def mappings_from_file(path: Path | str, account: str | None = None) -> ConfigBl
 
     Args:
         path: the file.
-        account: whose mappings; those at the top level (of the account ``$G``) if not given.
+        account: account of the mappings; those at the top level (of the account ``$G``) if not given.
 
     Raises:
         ConfigSyntaxError: when the file cannot be read as a configuration.

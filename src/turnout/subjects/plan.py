@@ -35,7 +35,7 @@ class TokenStep:
     Attributes:
         literal: the token itself; None where it is a placeholder.
         call: the placeholder; None where it is a literal.
-        tokens: which tokens of the subject the call reads, from 0. A ``partition`` without any hashes the
+        tokens: tokens of the subject that the call reads, from 0. A ``partition`` without any hashes the
             whole subject.
     """
 

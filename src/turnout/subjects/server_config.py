@@ -71,7 +71,7 @@ def parse_config(
         text: the configuration.
         file: its name, for errors and for the includes, which are relative to its folder.
         read: reads an included file.
-        environment: where variables are looked up that no block defines; nowhere if not given.
+        environment: values of variables that no block defines; empty if not given.
 
     Raises:
         ConfigSyntaxError: with the file and the line of the trouble.

@@ -17,7 +17,7 @@ def snapshot_of(url: str, moment: Moment | None = None, ids: Iterable[str] | Non
     Args:
         url: the store.
         moment: a revision or a time; None for the present.
-        ids: of the subscriptions that are meant, in this order; all of them if not given.
+        ids: ids of the subscriptions that are meant, in this order; all of them if not given.
 
     Raises:
         SubscriptionNotFoundError: there is, or was, none of an id.

@@ -25,7 +25,7 @@ class AuditEntry:
     """One change of a subscription.
 
     Attributes:
-        revision: of the store, that the change led to.
+        revision: revision of the store, that the change led to.
         at: time of the change; None where it is not known.
         actor: name that the change was made under; "" where it is not known.
         before: the version before; None for a creation.

@@ -42,7 +42,7 @@ class DeliverySettings:
     Attributes:
         retry: seconds to wait before each further attempt; the message is a dead letter after the last. Empty: none.
         jitter: largest random part of a wait, as a fraction of it: 0.2 makes 60 s some 48 to 72 s.
-        retry_after: longest wait that an endpoint may ask for by Retry-After, in seconds.
+        retry_after: longest wait that an endpoint may request by Retry-After, in seconds.
         ordered: send one message at a time, in the stream's order; a failed one blocks those behind it.
         order_by: block only messages with the same value of this key, ``value.PATH`` (JSON) or ``header.NAME``.
         rate: most requests of a second; None for no limit.

@@ -26,8 +26,8 @@ class PatternError(ValueError):
     """Raised for a pattern that is none, or that no condition expresses.
 
     Attributes:
-        path: of the part.
-        reason: what about it is wrong.
+        path: path of the part.
+        reason: its fault.
     """
 
     def __init__(self, path: str, reason: str) -> None:
@@ -129,7 +129,7 @@ def _value(key: str, value: object, path: str) -> Condition:
 
 def _equal(key: str, value: object, path: str) -> Condition:
     if value is None:
-        raise PatternError(path, 'null cannot be told from a field that is missing: ask for {"exists": false}')
+        raise PatternError(path, 'null cannot be distinguished from a missing field: use {"exists": false}')
     if isinstance(value, bool):
         return kiwi(f"{key}:boolean", "true" if value else "false")
     if isinstance(value, (int, float)):

@@ -69,7 +69,7 @@ class Expiry:
         return -(-microseconds_since_epoch(self.at) // 1_000)
 
     def is_over(self, record: int, now: int) -> bool:
-        """Return True if a record of a time is not matched any more at another; both in milliseconds since 1970.
+        """Return True if a record of a time is no longer matched at another; both in milliseconds since 1970.
 
         >>> expiry = Expiry(datetime(1970, 1, 1, 0, 0, 1))
         >>> expiry.is_over(1_000, 0), expiry.is_over(999, 0)

@@ -110,9 +110,9 @@ def import_lines(
     """Store the subscriptions of the lines, a batch at a time; blank lines are passed over.
 
     Args:
-        store: where to.
+        store: store to write to.
         lines: one JSON object each.
-        existing: what to do with an id that is stored already.
+        existing: policy for an id that is stored already.
         batch: how many lines are stored together.
         progress: called after each batch with the number of lines that are committed.
 

@@ -33,7 +33,7 @@ class LiveMatcher:
     change is seen after *max_age* seconds at the latest. While the store is away, the index as it was answers.
 
     Args:
-        store: what to follow.
+        store: store to follow.
         max_age: how long an answer may be behind the changes of others, in seconds.
         clock: seconds that only grow.
     """

@@ -72,7 +72,7 @@ class Matcher:
     It is safe to use from several threads; a match sees a change as a whole or not at all.
 
     Args:
-        subscriptions: what to begin with. Each needs an id; of several with the same one, the last counts.
+        subscriptions: initial subscriptions. Each needs an id; of several with the same one, the last counts.
         sample: metadata of typical messages: look-ups prefer values that are rare in it.
         revision: the store's revision that the subscriptions are of.
 
@@ -157,8 +157,8 @@ class Matcher:
         The matches become objects when they are read; `MatchList.ids` gives the ids alone.
 
         Args:
-            metadata: of the message.
-            time: of the message, in milliseconds since 1970; now if not given.
+            metadata: metadata of the message.
+            time: time of the message, in milliseconds since 1970; now if not given.
             now: the time by the clock, in milliseconds since 1970, if not that of this machine.
         """
         texts = texts_of_values(metadata)

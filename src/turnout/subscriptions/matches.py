@@ -31,7 +31,7 @@ class MatchBatch(Sequence["MatchList"]):
     while matches are read: which leaves are true of them is worked out then.
 
     Args:
-        messages: that were matched.
+        messages: matched messages.
         matches: results of the index.
         layers: the answers of the subscriptions of each of its layers.
         beside: by row, the answers of subscriptions that match and are not in the index.
@@ -144,8 +144,8 @@ class MatchList(Sequence[Match]):
     """Matches of one message, created on each access; equal to a list of the same matches.
 
     Args:
-        batch: whose message it is.
-        row: of the message.
+        batch: batch of the message.
+        row: row of the message.
 
     >>> from turnout.conditions import parse
     >>> from turnout.subscriptions import Matcher, Subscription
@@ -203,7 +203,7 @@ class MessageMatches(MatchList):
     """Matches of one message, as numbers of subscriptions.
 
     Args:
-        message: that was matched; it is copied.
+        message: matched message; it is copied.
         parts: the answers of subscriptions, and the numbers of those that match.
         beside: the answers of matching subscriptions that are in no index yet.
     """

@@ -29,9 +29,9 @@ class Subscription:
     """Stored subscription: the destinations to send a message to when the condition is true of it.
 
     Attributes:
-        destinations: where matching messages go, free-form.
+        destinations: destinations of matching messages, free-form.
         condition: condition on a message's metadata; a text is parsed.
-        metadata: what people say about the subscription; it has no part in matching.
+        metadata: the subscription's own metadata; it has no part in matching.
         id: its name in a store, which gives it one when it is created.
         revision: the store's revision of this version, 0 if it is not stored. It is of the store, and has
             no part in equality.
@@ -130,7 +130,7 @@ class Page(Generic[T]):
 
     Attributes:
         items: the results.
-        cursor: what to pass for the next page; "" when this was the last.
+        cursor: cursor of the next page; "" if this was the last.
 
     >>> from turnout.conditions import parse
     >>> from turnout.subscriptions import open_store

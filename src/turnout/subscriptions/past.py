@@ -50,9 +50,9 @@ def due_before(clock: TrustedClock, retention: float, recorded: int | None) -> i
     """Return the time before which deleted subscriptions expire, in microseconds since 1970.
 
     Args:
-        clock: of the process, so that one wrong reading of it deletes nothing.
+        clock: clock of the process, so that one wrong reading of it deletes nothing.
         retention: in seconds.
-        recorded: the time of the revision before, of which another clock may have been read.
+        recorded: the time of the previous revision, possibly of another clock.
     """
     believed = clock.now(None if recorded is None else recorded / 1e6)
     return int((believed - min(retention, 1e9)) * 1e6)
@@ -139,7 +139,7 @@ class PastStore:
     A revision older than the store's retention raises `HistoryForgottenError`.
 
     Attributes:
-        revision: that it shows.
+        revision: revision that it shows.
     """
 
     def __init__(self, store: Remembering, revision: int, prefix: str = "") -> None:

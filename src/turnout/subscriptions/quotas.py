@@ -75,7 +75,7 @@ class UsageCounter:
     The first look reads all of the subscriptions; each one takes some hundred bytes here.
 
     Args:
-        store: whose subscriptions are counted.
+        store: store whose subscriptions are counted.
     """
 
     def __init__(self, store: Store) -> None:

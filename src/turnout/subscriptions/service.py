@@ -42,11 +42,11 @@ class SubscriptionService:
     """Validates, stores, reads, deletes and searches.
 
     Args:
-        store: where subscriptions are kept.
+        store: store of the subscriptions.
         kiwi_trees: the registries to keep in step with the store, as the original did.
         max_page: the largest page; a larger limit is taken as this one.
-        everybodys: where all subscriptions are whose patterns the registries hold, if *store* is only a tenant's.
-        rights: which destinations callers may name.
+        everybodys: store of all subscriptions whose patterns the registries hold, if *store* is only a tenant's.
+        rights: destinations that callers may name.
         quota: limits of what is in *store*.
         usage: counts that; needed with a quota.
     """

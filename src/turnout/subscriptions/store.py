@@ -95,7 +95,7 @@ class Store(Closeable, Protocol):
         Followers of the store see one change: the old version before it, the new one from it on.
 
         Args:
-            id: of the subscription.
+            id: id of the subscription.
             subscription: the new version; ids of its condition's nodes stay, and are made where there are none.
             expected_revision: the `Subscription.revision` that the caller has read; None replaces any version.
 
@@ -255,7 +255,7 @@ def history_of(store: Store, id: str) -> tuple[AuditEntry, ...]:  # noqa: A002 -
 
 
 class Editable(Protocol):
-    """Store, or the service over it, of which one subscription is edited."""
+    """Store, or the service over it, with the subscription to edit."""
 
     def read(self, id: str) -> Subscription:  # noqa: A002 - the field's own name
         """See `Store.read`."""

@@ -23,10 +23,10 @@ class BoundedPool(ThreadPoolExecutor):
     """A few threads, and a bounded number of calls that wait for one of them.
 
     Args:
-        name: of the threads.
+        name: name of the threads.
         threads: how many calls run at once.
         waiting: how many wait.
-        seconds: what each call has, counted from when it was submitted; see `turnout.subscriptions.deadline`.
+        seconds: deadline of each call, counted from its submission; see `turnout.subscriptions.deadline`.
         busy: said to callers that are refused.
 
     Attributes:

@@ -47,7 +47,7 @@ class StageRunner:
     Attributes:
         stage: the transform with its guards.
         lenient: a failing predicate leaves its stage out (KIP-585's draft), in place of a failure of the stage.
-        noted: of the last batch, the rows whose predicates failed and were passed over.
+        noted: for the last batch, the rows whose predicates failed and were passed over.
     """
 
     stage: Stage

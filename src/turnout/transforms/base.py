@@ -69,10 +69,10 @@ class Step:
     """Operation of a transform on the blocks of one shape; planned once for each shape, and cached.
 
     Attributes:
-        run: returns the block with its new values, or several where their shapes differ. The same records stand in
-            the same order in it. A value that cannot be handled gets any value, and an entry in the errors under its
-            place in the block; a `RecordError` that is raised concerns every record of the block. Where the transform
-            applies is None unless *in_place* is set.
+        run: returns the block with its new values, or several where their shapes differ. The records and their order
+            are the same. A value that cannot be handled gets any value, and an entry in the errors under its place in
+            the block; a `RecordError` that is raised concerns every record of the block. Where the transform applies is
+            None unless *in_place* is set.
         in_place: the schema and the names stay as they are, so that it can be applied to some values of a block only.
     """
 
@@ -93,13 +93,13 @@ class Transform:
     whole record has `apply`. A plug-in derives from this class and does the same (see ``docs/transforms.md``).
 
     Attributes:
-        side: of a transform that has ``$Key`` and ``$Value``; the others take the whole record.
+        side: side of a transform that has ``$Key`` and ``$Value``; the others take the whole record.
         kafka: Kafka ships it; the others are turnout's own, or a package's.
         java_names: the classes, without a side, by which connectors name one that others have released.
-        keeps_topic: the topic stays as it is, so that filters on topics behind it hold before it as well.
+        keeps_topic: the topic is unchanged, so that filters on topics behind it hold before it as well.
         keeps_paths: content stays at its path; a transform that moves it declares so by `moves`.
         schemas_by_topic: the schemas that it gives depend on the topic, so that they are not known before the run.
-        ignores_values: of a transform without a side: it neither reads nor writes values.
+        ignores_values: ignores values of a transform without a side: it neither reads nor writes values.
     """
 
     options: ClassVar[tuple[Option, ...]] = ()

@@ -86,7 +86,7 @@ class Chain:
 
     Attributes:
         stages: the transforms with their guards.
-        errors: what happens to a record that a stage cannot handle.
+        errors: policy for a record that a stage cannot handle.
 
     >>> from turnout.records import Record
     >>> chain = Chain.from_config(
@@ -182,7 +182,7 @@ class Chain:
         Args:
             transforms: one mapping a stage: ``type``, its options, and ``name``, ``predicate``, ``negate`` if needed.
             predicates: predicates that stages may name.
-            errors: what happens to failing records.
+            errors: policy for failing records.
             path: location of the list in the file, for mistakes.
 
         Raises:

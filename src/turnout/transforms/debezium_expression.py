@@ -45,7 +45,7 @@ class Choice(NamedTuple):
     """A topic, and when it is chosen.
 
     Attributes:
-        condition: of the record; None for any.
+        condition: condition of the record; None for any.
         topic: the topic; None to leave the record's own.
     """
 
@@ -83,7 +83,7 @@ class _Token(NamedTuple):
     Attributes:
         kind: ``text``, ``number``, ``path``, ``sign`` or ``end``.
         written: as it is written.
-        offset: of its first character.
+        offset: offset of its first character.
     """
 
     kind: str
@@ -96,7 +96,7 @@ class _Path(NamedTuple):
 
     Attributes:
         key: of conditions.
-        method: that is called on it; empty for none.
+        method: method called on it; empty for none.
     """
 
     key: str

@@ -52,11 +52,11 @@ class EventRouter(Transform):
     """See ``summary``. Debezium's transform; events without schemas are taken as well.
 
     Attributes:
-        id_column: of the message's id, which is the header ``id``.
-        key_column: of the message's key.
-        payload_column: of its value.
-        timestamp_column: of its timestamp; empty for the event's own.
-        version_column: of the version of the envelope's schema; empty for none.
+        id_column: id column of the message's id, which is the header ``id``.
+        key_column: column of the message's key.
+        payload_column: payload column of its value.
+        timestamp_column: timestamp column of its timestamp; empty for the event's own.
+        version_column: version column of the version of the envelope's schema; empty for none.
         route_column: column of the value that gives the topic.
         additional: further columns.
         skips_missing: whether additional columns that are missing are left out; otherwise the record fails.

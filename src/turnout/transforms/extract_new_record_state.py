@@ -30,7 +30,7 @@ class ExtractNewRecordState(Transform):
     """See ``summary``. Debezium's transform; other records than change events are unchanged.
 
     Attributes:
-        mode: what becomes of deletions and tombstones.
+        mode: handling of deletions and tombstones.
         route: the field that the topic is taken from; empty for none.
     """
 

@@ -88,7 +88,7 @@ def apply_by_fields(
 
     Args:
         names: the fields.
-        rows: of the objects in the batch.
+        rows: rows of the objects in the batch.
         members: the objects; they are changed in place.
         run: the step, of a block with the fields that its objects have.
     """

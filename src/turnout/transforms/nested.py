@@ -55,7 +55,7 @@ def parse_fields(option: str, texts: Iterable[str], version: str) -> tuple[Field
     for outer, inner in pairwise(ordered):
         if inner[: len(outer)] == outer:
             shown = f"{'.'.join(inner)!r} is inside of {'.'.join(outer)!r}"
-            raise mistake(option, f"expected fields of which none is inside another, and {shown}")
+            raise mistake(option, f"expected fields that are not nested in each other, and {shown}")
     return paths
 
 
@@ -212,7 +212,7 @@ class _NestedRun:
 
         Args:
             block: the block that has the column.
-            schema: of the column; None in schemaless objects.
+            schema: schema of the column; None in schemaless objects.
             column: the objects, some of them null.
             batch: the batch.
             errors: by index in the block.

@@ -46,7 +46,7 @@ class PayloadSchemas:
 
         Args:
             payload: the text.
-            name: of the schema.
+            name: name of the schema.
 
         Raises:
             ValueError: it is no text of JSON.
@@ -65,8 +65,8 @@ class PayloadSchemas:
 
         Args:
             value: as `parse_payload` returns it.
-            name: of the schema of an object.
-            depth: of the value in the text.
+            name: name of the schema of an object.
+            depth: depth of the value in the text.
 
         Raises:
             RecordError: an array has values of several types, or the value is nested too deeply.

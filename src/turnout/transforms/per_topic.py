@@ -19,7 +19,7 @@ class ByTopic(Generic[T]):
     """Caches the result of a function for each topic, or its failure.
 
     Args:
-        function: of a topic; it may raise `RecordError`.
+        function: function of a topic; it may raise `RecordError`.
 
     Attributes:
         has_failed: whether it has for any topic.

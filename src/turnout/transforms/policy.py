@@ -23,7 +23,7 @@ class ErrorPolicy:
         failed_predicates: ``fail``: a failing predicate is a failure of its stage, as in released Kafka;
             ``not-matched``: the stage is left out and the failure logged, whatever ``negate`` says; a Filter filters
             the record (KIP-585's draft).
-        dead_letter_topic: where failed records go, empty for nowhere.
+        dead_letter_topic: topic of failed records, empty for none.
         bad_headers: whether a header that a sink cannot carry makes its record fail, or is left out and counted.
 
     >>> from turnout.transforms import Chain

@@ -10,7 +10,7 @@ def require_object(shape: Shape, purpose: str) -> None:
     """Raise for everything that is neither a struct nor a schemaless map; null is neither.
 
     Args:
-        shape: of the keys or values.
+        shape: shape of the keys or values.
         purpose: purpose of the fields, for the message.
     """
     if shape.kind == "object":

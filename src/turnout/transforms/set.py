@@ -98,7 +98,7 @@ class Set(Transform):
         for outer, inner in pairwise(ordered):
             if fits(outer, inner):
                 shown = f"{'.'.join(inner)!r} is inside of {'.'.join(outer)!r}"
-                raise mistake("fields", f"expected fields of which none is inside another, and {shown}")
+                raise mistake("fields", f"expected fields that are not nested in each other, and {shown}")
         return cls(side, assignments)
 
     def named_fields(self) -> Iterator[NamedField]:

@@ -193,7 +193,7 @@ class Memo:
 
     Args:
         function: the function; it may raise `RecordError`, which is not remembered.
-        by_type: what to call in its place for values of some types, without looking at the type again.
+        by_type: functions that replace it for values of some types, without another check of the type.
     """
 
     __slots__ = ("_known", "function")

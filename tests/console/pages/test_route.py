@@ -55,7 +55,7 @@ def test_the_picture_has_each_step_and_what_leaves_it() -> None:
         ("no-tests", "failed", "dead letters", 1),
         ("amount", "failed", "dead letters", 3),
         ("mapping", "lost", "lost by weight", 5),
-        ("match", "unmatched", "wanted by none", 20),
+        ("match", "unmatched", "unmatched", 20),
         ("match", "failed", "not sent", 1),
     ]
     assert total.read - sum(count for *_, count in leaving) == total.delivered
@@ -185,7 +185,7 @@ def test_a_text_is_checked_before_it_is_saved(bench: Bench, console: TestClient)
 
     assert 'data-line="4"' in wrong
     assert "<form" not in wrong
-    assert "It goes on from its checkpoint" in safe
+    assert "It continues from its checkpoint" in safe
     assert f'action="/v1/routes/a" data-if-match="{digest}"' in safe
     assert 'action="/v1/routes/a?confirm=new-checkpoint"' in unsafe
     assert "expected &#39;a&#39;" in other
@@ -229,7 +229,7 @@ def test_a_route_that_never_ran_says_so(shown: TestClient) -> None:
     page = shown.get("/routes/stock").text
 
     assert "no version of it could be used yet" in page
-    assert "the version before goes on" not in page
+    assert "the previous version continues" not in page
 
 
 def test_a_route_that_never_ran_leads_nowhere_where_it_would_be_refused(shown: TestClient) -> None:

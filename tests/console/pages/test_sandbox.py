@@ -45,7 +45,7 @@ def test_a_subscription_that_does_not_get_it_shows_the_leaves_to_blame(shown: Te
     html = try_it(shown, record=record, subscription="large-in-oulu")
     (blamed,) = re.findall(r'<ul class="blame">(.*?)</ul>', html, re.DOTALL)
 
-    assert "It does not want this record" in html
+    assert "It does not match this record" in html
     assert blamed.count("<li>") == 1
     assert "amount = 17.5" in blamed
 

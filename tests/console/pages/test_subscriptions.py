@@ -137,4 +137,4 @@ def test_a_subscription_is_changed_on_its_page(bench: Bench, console: TestClient
     assert 'data-if-match="1"' in form
     assert 'data-if-match="2"' in page
     assert re.findall(r'data-name="Change">(\w+)<', page) == ["updated", "created"]
-    assert "anybody" in page
+    assert "anonymous" in page

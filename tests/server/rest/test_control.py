@@ -88,7 +88,7 @@ def test_pause_resume_restart_and_delete(bench: Bench, client: TestClient) -> No
     post = lambda what: client.post(f"/v1/routes/a/{what}", json={}).status_code  # noqa: E731
     assert post("pause") == 202
     bench.wait_phase("a", Phase.PAUSED)
-    assert client.get("/v1/routes/a").json()["reason"] == "paused by anybody"
+    assert client.get("/v1/routes/a").json()["reason"] == "paused by anonymous"
     assert post("restart") == 409
     assert post("resume") == 202
     bench.run_of("a", 2)

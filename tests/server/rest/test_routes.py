@@ -66,7 +66,7 @@ def test_a_put_creates_changes_and_refuses(bench: Bench, client: TestClient) -> 
     assert "mappings" in (bench.folder / "a.yaml").read_text()
     assert put(route_text("a", stream="B"), params={"confirm": "new-checkpoint"}).status_code == 200
     assert put(route_text("a", stream="B"), params={"confirm": "whatever"}).status_code == 422
-    assert [one["who"] for one in client.get("/v1/routes/a/revisions").json()] == ["anybody"] * 3
+    assert [one["who"] for one in client.get("/v1/routes/a/revisions").json()] == ["anonymous"] * 3
 
 
 def test_a_file_that_waits_is_confirmed_by_putting_it(bench: Bench, client: TestClient) -> None:

@@ -145,9 +145,9 @@ def test_the_history_of_a_subscription(client: TestClient) -> None:
         return version and version["condition_text"]
 
     assert [(one["action"], one["actor"], text(one["before"]), text(one["after"])) for one in entries] == [
-        ("created", "anybody", None, "k:1"),
-        ("updated", "anybody", "k:1", "k:2"),
-        ("deleted", "anybody", "k:2", None),
+        ("created", "anonymous", None, "k:1"),
+        ("updated", "anonymous", "k:1", "k:2"),
+        ("deleted", "anonymous", "k:2", None),
     ]
     assert client.get("/v1/subscriptions/nobody/history").status_code == 404
 

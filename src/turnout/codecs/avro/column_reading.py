@@ -29,13 +29,13 @@ class Cursors:
     """Positions in the bytes of a batch, one for each value.
 
     Args:
-        texts: of the values.
-        start: where each value begins in its text.
+        texts: texts of the values.
+        start: offset of each value in its text.
 
     Attributes:
         failed: malformed values; their decoded contents are arbitrary.
-        texts: of all values of the batch.
-        raw: the bytes of all of them.
+        texts: texts of all values of the batch.
+        raw: their bytes, joined.
         rows: the index of each cursor's text.
     """
 

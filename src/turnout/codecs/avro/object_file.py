@@ -31,7 +31,7 @@ class AvroObjectFile:
     """Values of one file.
 
     Args:
-        content: of the whole file.
+        content: content of the whole file.
 
     Attributes:
         type: Avro type of the values.

@@ -27,11 +27,11 @@ class Plan:
     """Reader and writer of the values of one schema.
 
     Args:
-        type_: of the values.
+        type_: type of the values.
         head: bytes before each value.
 
     Attributes:
-        schema: of the values in Connect.
+        schema: schema of the values in Connect.
     """
 
     def __init__(self, type_: AvroType, head: bytes = b"") -> None:

@@ -50,10 +50,10 @@ class AvroType:
     Attributes:
         kind: a primitive type, ``record``, ``enum``, ``fixed``, ``array``, ``map`` or ``union``.
         name: full name of a record, an enum or a fixed.
-        fields: of a record.
+        fields: fields of a record.
         inner: items of an array, values of a map, branches of a union.
-        symbols: of an enum.
-        size: of a fixed, in bytes.
+        symbols: symbols of an enum.
+        size: size of a fixed, in bytes.
         logical: the attribute ``logicalType``.
         props: all attributes that the specification does not define, and ``precision`` and ``scale``.
         min_size: the fewest bytes that a value takes.

@@ -33,7 +33,7 @@ class Plan:
     Args:
         text: the schema.
         references: name and text of each schema that it refers to.
-        options: of the mapping to Connect.
+        options: options of the mapping to Connect.
         prefix: bytes before each value.
     """
 

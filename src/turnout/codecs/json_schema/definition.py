@@ -40,7 +40,7 @@ class _Definitions:
 
         Args:
             schema: of values in Connect.
-            index: of the field.
+            index: index of the field.
             optional: whether null is allowed; by default as the schema says.
         """
         nullable = schema.optional if optional is None else optional

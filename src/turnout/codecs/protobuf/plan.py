@@ -105,12 +105,12 @@ class Member:
 
     Attributes:
         name: in the file, and of the struct's field.
-        schema: of the struct's field.
+        schema: schema of the struct's field.
         nullable: whether an absent value is null, and not the default of its type.
         has_presence: whether the message knows an absent value from a default.
         shape: ``one``, ``list`` or ``map``.
-        item: of a value of the field, or of its list or map.
-        key: of the keys of a map.
+        item: item of a value of the field, or of its list or map.
+        key: key of the keys of a map.
         packed: whether the values of a list are contiguous.
     """
 
@@ -128,10 +128,10 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Union:
-    """A ``oneof`` as a struct, of which one field is set.
+    """A ``oneof`` as a struct with one field set.
 
     Attributes:
-        name: of the struct's field.
+        name: name of the struct's field.
         oneof: the name in the file.
     """
 
@@ -161,7 +161,7 @@ def plan_of(descriptor: Descriptor, options: ProtobufOptions = _DEFAULTS, versio
     Args:
         descriptor: the message.
         options: as ProtobufConverter has them.
-        version: of the schema, where a registry has several.
+        version: version of the schema, where a registry has several.
 
     Raises:
         ValueError: the message contains itself, or has too many fields.

@@ -30,7 +30,7 @@ class MessageReader:
     """Reads payloads of one message.
 
     Attributes:
-        plan: of the message.
+        plan: plan of the message.
     """
 
     def __init__(self, plan: Message) -> None:
@@ -49,7 +49,7 @@ class MessageReader:
         """Return the blocks of payloads, and errors by row.
 
         Args:
-            rows: of the payloads in the batch.
+            rows: rows of the payloads in the batch.
             payloads: a message each.
             codec: codec of the values; it finds their bytes in the blocks.
             texts: the whole bytes, where a payload is a part of them.

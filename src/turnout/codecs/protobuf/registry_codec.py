@@ -67,8 +67,8 @@ class ProtobufRegistry(RegistryCodec):
     or the first of that version.
 
     Args:
-        registry: of the schemas.
-        options: of the mapping to Connect.
+        registry: registry of the schemas.
+        options: options of the mapping to Connect.
         writing: subject and position of ids that are written.
     """
 

@@ -29,7 +29,7 @@ class MessageWriter:
     """Writes values as one message.
 
     Attributes:
-        plan: of the message.
+        plan: plan of the message.
     """
 
     def __init__(self, plan: Message) -> None:

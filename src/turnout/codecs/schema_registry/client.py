@@ -67,7 +67,7 @@ class SchemaText:
             references precede it.
         id: in the registry; None where the schema is not from one.
         subject: subject of the request, None for a request by id.
-        version: of the subject.
+        version: version of the subject.
         guid: in the registry; None where the schema is not from one, or the registry has no GUIDs.
         uses: name, subject and version of each schema that this one refers to itself.
     """
@@ -90,7 +90,7 @@ class SchemaRegistry:
     well, references, and errors in plain words.
 
     Args:
-        options: of the registry.
+        options: options of the registry.
 
     Attributes:
         requests: number of requested schemas, versions and references.

@@ -49,7 +49,7 @@ class Position(NamedTuple):
 
     Attributes:
         prefix: before each payload; empty where a header has them.
-        header: of each record; None where they are before the payload.
+        header: header of each record; None where they are before the payload.
     """
 
     prefix: bytes
@@ -89,7 +89,7 @@ class RegistryCodec(ABC):
     with an id from the registry.
 
     Args:
-        options: of the registry.
+        options: options of the registry.
         writing: subject, registration and position of ids that are written.
     """
 
@@ -222,7 +222,7 @@ class RegistryCodec(ABC):
 
         Args:
             text: the schema.
-            indexes: of the message.
+            indexes: indexes of the message.
             header: the id or GUID where a header has it.
 
         Raises:

@@ -33,7 +33,7 @@ class Framed(NamedTuple):
     """Column of framed values.
 
     Attributes:
-        ids: of each value's schema; -1 where the frame is wrong.
+        ids: ids of each value's schema; -1 where the frame is wrong.
         errors: index of each wrong value → the reason.
     """
 

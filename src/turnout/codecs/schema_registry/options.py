@@ -29,12 +29,12 @@ class RegistryOptions:
     Attributes:
         urls: URLs of the servers of one registry; if one fails, the next is used.
         user: of basic authentication.
-        password: of the user.
+        password: password of the user.
         token: of bearer authentication.
         ca: file of the certificates to trust, in PEM.
         certificate: file of the client's certificate, in PEM.
         key: file of the certificate's key, in PEM.
-        key_password: of the key.
+        key_password: key password of the key.
         timeout: of one request, in seconds.
         retries: repetitions of a request that failed, with growing delays.
         wait: how long a batch waits for a registry that is down, in seconds; then the run ends.

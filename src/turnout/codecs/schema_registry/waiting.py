@@ -20,7 +20,7 @@ def answered(options: RegistryOptions, request: Callable[[], _Answer]) -> _Answe
     """Return the result of a request, repeated while the registry is down.
 
     Args:
-        options: of the registry: *dead_letter* is the policy, *wait* its time in seconds.
+        options: options of the registry: *dead_letter* is the policy, *wait* its time in seconds.
         request: raises `RegistryUnavailableError` while the registry is down.
 
     Raises:

@@ -42,7 +42,7 @@ def plot(series: Sequence[Series], begin: float, end: float, *, title: str, show
         begin: left end of the axis, in seconds since the epoch.
         end: right end.
         title: title of the plot, for screen readers.
-        shown: a value as the axis tells it.
+        shown: a value as the axis labels it.
     """
     values = [point.value for line in series for point in line.points]
     most = _ceiling(max(values, default=0.0))

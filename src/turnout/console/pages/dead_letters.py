@@ -39,7 +39,7 @@ _ON_PAGE = 25
 _GROUPS_ON_PAGE = 20
 _ROUTES_ON_PAGE = 50
 _MOST_CHOSEN = 20
-"""Columns of a table at most, beside those that it always has."""
+"""Maximum number of columns of a table, besides the fixed ones."""
 
 _Item = TypeVar("_Item")
 
@@ -63,7 +63,7 @@ class LetterGroup:
 
     @property
     def id(self) -> str:
-        """A short name for its stage and reason, which stays while other groups grow past it."""
+        """A short name for its stage and reason, independent of its rank among the groups."""
         return hashlib.sha256(f"{self.stage}\0{self.reason}".encode()).hexdigest()[:12]
 
 
@@ -193,7 +193,7 @@ def _chosen(route: Route, form: RedriveRequest, *, masked: bool) -> list[DeadLet
     ordered = newest(route)[::-1]
     if form.reason is None:
         return ordered
-    # A group is what it is shown as.
+    # Groups are equal if shown equally.
     pairs = zip(ordered, visible(route, ordered, masked=masked), strict=True)
     return [letter for letter, as_shown in pairs if _is_of(as_shown, form)]
 
@@ -204,7 +204,7 @@ def _is_of(letter: DeadLetter, form: RedriveRequest) -> bool:
 
 def reason_of(letter: DeadLetter) -> str:
     """Return the reason why the record was set aside."""
-    return letter.reason or ("no subscription wanted it" if letter.stage is None else letter.stage)
+    return letter.reason or ("no subscription matched it" if letter.stage is None else letter.stage)
 
 
 def grouped(letters: Iterable[DeadLetter]) -> list[LetterGroup]:

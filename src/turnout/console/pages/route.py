@@ -1,4 +1,4 @@
-"""``/routes/{name}``: one route: its flow and charts over a period, its file, its versions, and what can be done."""
+"""``/routes/{name}``: one route: its flow and charts over a period, its file, its versions, and its controls."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def pictures(name: str, request: Request, parts: PartsDep, _: Reads, period: Per
 @router.get("/fragments/routes/{name}/pending")
 @asks_servers
 def pending(name: str, request: Request, parts: PartsDep, principal: Reads) -> HTMLResponse:
-    """A change that waits to be confirmed, and what it means."""
+    """A change that waits to be confirmed, with its consequences."""
     entry = parts.routes.entry(name)
     return page(request, "_route_pending.html", _waiting(entry, principal), name=name, pending=entry.pending)
 
@@ -133,7 +133,7 @@ def check(name: str, form: CheckForm, request: Request, parts: PartsDep, _: Writ
 @router.post("/fragments/routes/{name}/effect")
 @matches_store
 def effect(name: str, form: EffectForm, request: Request, parts: PartsDep, principal: Writes) -> HTMLResponse:
-    """Render what a text does otherwise than the running version with the last records; nothing is delivered."""
+    """Render the differences between a text and the running version for the last records; nothing is delivered."""
     entry = parts.routes.entry(name)
     new = _read(form.text, entry, parts)
     report = effect_of(route_of(entry), new, form.count, parts.matchers, masked=is_masked(principal))
@@ -141,7 +141,7 @@ def effect(name: str, form: EffectForm, request: Request, parts: PartsDep, princ
 
 
 def accepted(route: Route, parts: Parts) -> dict[str, object]:
-    """Return what ``_checked.html`` shows of a route that has no mistakes: what it does, and what its change means."""
+    """Return the context of ``_checked.html`` for a route without mistakes: its effect, and that of its change."""
     changes = parts.routes.changes(route)
     return {
         **meaning_of(route, changes),
@@ -230,7 +230,7 @@ def _lines(entry: RouteEntry, principal: Principal) -> list[dict[str, object]]:
 
 
 def _revisions(entry: RouteEntry, parts: Parts, principal: Principal) -> list[dict[str, object]]:
-    """The versions that were started, each with what it changed of the one before it."""
+    """The started versions, each with its difference from the one before."""
     revisions = parts.state.revisions(entry.name, _REVISIONS + 1)
     before = [*revisions[1:], None]
     return [

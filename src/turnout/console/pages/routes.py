@@ -50,7 +50,7 @@ class RouteRow:
 
     Attributes:
         needs: why it needs attention; "" if it does not.
-        traffic: of the last hour.
+        traffic: traffic of the last hour.
         keeps_letters: it writes dead letters; without, a record that fails is discarded.
         error: the last failure, and when that was.
     """

@@ -42,7 +42,7 @@ def router_of(authenticator: Authenticator) -> APIRouter:
         except RefusedError as busy:
             raise HTTPException(503, busy.details) from busy
         if principal is None:
-            raise HTTPException(403, "nobody has this token")
+            raise HTTPException(403, "this token is unknown")
         secure = request.url.scheme == "https"
         response.set_cookie(COOKIE, token, httponly=True, samesite="strict", secure=secure)
 

@@ -1,9 +1,9 @@
-// What the pages do beyond links: fragments that follow events, forms that speak JSON, and previews while one types.
+// Dynamic parts of the pages: fragments that follow events, forms that send JSON, and previews during input.
 
 const EVERY = 5000;
 const TOGETHER = 400;
-/** Counts are looked at this much later than they change, and ten times as much later as a look takes: a thousand routes
- * tell of theirs all the time. */
+/** Counts are fetched this much later than they change, and ten times the duration of a fetch later: a thousand routes
+ * report theirs all the time. */
 const COUNTS = 1000;
 const SHARE = 10;
 
@@ -51,7 +51,7 @@ document.addEventListener("keydown", (event) => {
 
 /** Put HTML of this server into an element, and leave open what was open and the focus where it was. */
 function show(element, html) {
-  // What is the same stays, with what somebody reads or selects in it.
+  // Equal parts are kept, with the user's selection in them.
   if (drawn.get(element) === html) return;
   drawn.set(element, html);
   const open = [...element.querySelectorAll("details[open][id]")].map((one) => one.id);
@@ -75,7 +75,7 @@ async function refresh(element) {
     if (response.status === 401) location.reload();
     if (response.ok) show(element, await response.text());
   } catch {
-    // The server is away: the next event or the next look tells.
+    // The server is unreachable: the next event or the next fetch shows its state.
   }
   costs.set(element, performance.now() - begun);
 }
@@ -101,12 +101,12 @@ function follow(elements) {
   for (const kind of ["state", "version", "mistakes", "pending", "offsets", "removed", "progress"]) {
     events.addEventListener(`route.${kind}`, heard);
   }
-  // What takes long to draw, as a month of counts, is asked for less often.
+  // Fragments that take long to render, as a month of counts, are requested less often.
   setInterval(() => elements.forEach((one) => soon(one, Math.max(TOGETHER, SHARE * (costs.get(one) ?? 0)))), EVERY);
   document.addEventListener("visibilitychange", () => elements.forEach((one) => soon(one)));
 }
 
-/** The fields of a form as JSON; `data-as` says what a field's text stands for. */
+/** The fields of a form as JSON; `data-as` is the type of a field's text. */
 function body(form) {
   const values = {};
   for (const field of form.elements) {
@@ -171,7 +171,7 @@ async function send(form, button) {
 
 const asked = new WeakMap();
 
-/** Ask with a form and show the answer; one that was asked *quietly*, while somebody types, shows no problem. */
+/** Ask with a form and show the answer; one sent *quietly*, during input, shows no problem. */
 async function ask(form, quietly = false) {
   const target = document.querySelector(form.dataset.fragment);
   const button = form.querySelector("button:not([type=button])");
@@ -215,7 +215,7 @@ document.addEventListener("submit", (event) => {
   else ask(form);
 });
 
-// A preview of what a field's text means, while one types.
+// A preview of the meaning of a field's text, during input.
 const timers = new WeakMap();
 document.addEventListener("input", (event) => {
   const field = event.target;
@@ -233,7 +233,7 @@ document.addEventListener("input", (event) => {
   }, TOGETHER));
 });
 
-// A form that is asked while one types: the answer to what cannot be read yet is nothing.
+// A form that is sent during input: text that cannot be read yet gets no answer.
 document.addEventListener("input", (event) => {
   const mirror = event.target.dataset.mirror && document.querySelector(event.target.dataset.mirror);
   if (mirror) {

@@ -1,4 +1,4 @@
-// Records as a table: those of a tap, as they come.
+// Records of a live tap as a table.
 
 import { copy } from "./console.js";
 
@@ -12,7 +12,7 @@ const status = form.querySelector("[role=status]");
 const pause = form.querySelector("[data-pause]");
 const chooser = document.querySelector("#columns fieldset");
 
-/** What is shown, the newest first: the record, and its two rows of the table. */
+/** The rows shown, the newest first: the record, and its two rows of the table. */
 let records = [];
 /** Columns by path, and whether each is shown. */
 let columns = new Map();
@@ -120,12 +120,12 @@ function watch() {
   const stop = (text) => { tapping.close(); pause.hidden = true; status.textContent = text; };
   let paused = false;
   let missed = 0;
-  const tell = () => { status.textContent = paused ? `Paused; ${missed} passed by.` : "Watching."; };
+  const tell = () => { status.textContent = paused ? `Paused; ${missed} skipped.` : "Watching."; };
   pause.hidden = false;
   pause.textContent = "Pause";
-  pause.onclick = () => { paused = !paused; missed = 0; pause.textContent = paused ? "Go on" : "Pause"; tell(); };
+  pause.onclick = () => { paused = !paused; missed = 0; pause.textContent = paused ? "Resume" : "Pause"; tell(); };
   tapping.onopen = tell;
-  tapping.onerror = () => stop("The route cannot be watched like that: look at the place and the condition.");
+  tapping.onerror = () => stop("The route cannot be watched like that: check the stage and the condition.");
   tapping.addEventListener("problem", (event) => stop(JSON.parse(event.data).detail));
   tapping.addEventListener("record", (event) => {
     if (paused) { missed += 1; tell(); } else add(JSON.parse(event.data));

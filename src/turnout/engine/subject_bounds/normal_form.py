@@ -27,7 +27,7 @@ class Token:
     """Single token, not empty and without a dot.
 
     Attributes:
-        position: of the source's token that it is a copy of, from 0; None for one that nothing is known of.
+        position: position of the source's token that it is a copy of, from 0; None for one that nothing is known of.
     """
 
     position: int | None
@@ -43,7 +43,7 @@ class SubjectForm:
 
     Attributes:
         source: a filter's tokens: the subjects as they are read. They may be more than actually occur.
-        topic: what such a subject may have become.
+        topic: the possible topics of such subjects.
         without: filters: topics that one of them matches are not among these, they were mapped.
     """
 

@@ -15,7 +15,7 @@ def asked_of(condition: Condition, keys: Collection[str]) -> Asked | None:
     """Return the requirement on topics that each topic meets for which the condition can be true; None if any can.
 
     Args:
-        condition: of a subscription.
+        condition: condition of a subscription.
         keys: under which a condition sees the topic.
     """
     if isinstance(condition, Kiwi):

@@ -26,7 +26,7 @@ class Mailbox:
     Args:
         max_messages: items it holds; more are refused.
         max_bytes: payload bytes it holds.
-        answer: what to do with the subject of a flow control request.
+        answer: callback for the subject of a flow control request.
         on_status: callback for each status in its order, if the user handles statuses.
     """
 

@@ -59,7 +59,7 @@ class Api:
 
     Args:
         connection: the connection.
-        prefix: which JetStream.
+        prefix: API prefix of the JetStream.
         timeout: seconds that a request may take, where a call does not say otherwise.
     """
 

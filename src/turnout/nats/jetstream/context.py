@@ -113,7 +113,7 @@ async def connect(
             *inbox_prefix*, *timeout* and *connect_timeout* say otherwise.
         prefix: the API prefix under which another account's JetStream is imported: ``fromA`` (ADR-19).
         domain: the domain of the JetStream, behind a leaf node: ``hub``.
-        inbox_prefix: where answers and pushed messages are received; an account import needs one that it exports.
+        inbox_prefix: prefix of the subjects of answers and pushed messages; an account import needs an exported one.
         prefix_objects: whether object writes carry the prefix; see `Prefix`.
         error_callback: called with every error that belongs to no call, plain or asynchronous; logged if not given.
         timeout: seconds that a request may take, where its call does not say otherwise.

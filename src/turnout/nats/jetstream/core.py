@@ -170,7 +170,7 @@ class JetStreamCore:
         """Let the server send (ADR-15): find or make a push consumer, and subscribe to it.
 
         Args:
-            subject: what to receive; it finds the stream if none is given, and is the filter of a new consumer.
+            subject: subject to receive; it finds the stream if none is given, and is the filter of a new consumer.
             callback: called with every message, plain or asynchronous; without it, take messages with ``async for``.
             stream: the stream, where it is known.
             consumer: bind to this consumer, which must exist.
@@ -248,10 +248,10 @@ class JetStreamCore:
         """Every message once and in order, without acks (ADR-15, "Ordered Consumers").
 
         Args:
-            subject: what to receive; it finds the stream if none is given.
+            subject: subject to receive; it finds the stream if none is given.
             callback: called with every message.
             stream: the stream, where it is known.
-            config: where to begin, and what else an ordered consumer may choose.
+            config: start and other settings of an ordered consumer.
             filters: several subjects in place of one.
             flow_control: off for an account import without ``$JS.FC.>``; it is noticed by itself, but slowly.
             heartbeat_alarm: seconds of silence until it begins again; three heartbeats if not given.

@@ -246,7 +246,7 @@ class PullMessages:
         """Hand every message to *callback* until stopped; its errors go to the error callback.
 
         Raises:
-            StreamError: what ended it.
+            StreamError: the reason of its end.
         """
         async for message in self:
             try:

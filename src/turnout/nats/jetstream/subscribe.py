@@ -33,7 +33,7 @@ class SubscriptionRequest:
     """Arguments of a subscription.
 
     Attributes:
-        subject: what to receive; it finds the stream, and is the filter of a consumer that is made.
+        subject: subject to receive; it finds the stream, and is the filter of a consumer that is made.
         stream: the stream, where it is known.
         consumer: an existing consumer to bind to.
         durable: a durable consumer to use, or to make.

@@ -20,7 +20,7 @@ class ConnectionSettings:
     Attributes:
         servers: nats://host:port, or a list of them.
         user: one way to log in, with a password.
-        password: of the user.
+        password: password of the user.
         token: one way to log in.
         nkey_seed: one way to log in: the seed itself; better is the name of its file.
         nkey_seed_file: one way to log in: a file with the seed.

@@ -113,8 +113,8 @@ class Refusals:
         """Return the reason for a permanent refusal of a message; None if a retry may succeed.
 
         Args:
-            subject: of the message.
-            number: of the message.
+            subject: subject of the message.
+            number: number of the message.
             head: the header block of the answer.
             answer: its JSON object.
             ask: whether to query the server if a stream accepts the subject and only has no leader now: then a

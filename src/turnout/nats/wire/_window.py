@@ -27,10 +27,10 @@ class PublishedMessages:
 
     Attributes:
         subjects: as an Arrow array, like the next two, of one length.
-        payloads: of the messages.
+        payloads: payloads of the messages.
         lines: their header lines; None where there are none.
-        refused: what to call for a message that will never be stored; None where that is an error.
-        rows: what to call it with for each message.
+        refused: callback for a message that will never be stored; None if that is an error.
+        rows: its argument for each message.
         since: when they were handed over, by the monotonic clock; they keep it when they are sent again.
     """
 

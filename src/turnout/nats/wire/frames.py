@@ -90,10 +90,10 @@ class Frames:
     """The complete frames of a buffer, in their order, as parallel arrays.
 
     Attributes:
-        start: where the frame's line begins.
-        line_end: where the line's CR is.
-        end: where the payload ends; the payload begins, headers included, at ``line_end + 2``.
-        size_start: where the last number of the line begins.
+        start: offset of the frame's line.
+        line_end: offset of the line's CR.
+        end: end of the payload, which begins, headers included, at ``line_end + 2``.
+        size_start: offset of the last number of the line.
         with_headers: whether it is an HMSG.
         consumed: how many bytes of the buffer are done with, other lines included.
         lines: the protocol lines between the messages (PING, -ERR, INFO), without their line ends.

@@ -23,8 +23,8 @@ class OpenReader(PullReader):
     """Reader that never reaches its end; it blocks at the server until messages arrive, or another thread calls.
 
     Args:
-        connection: what to read over.
-        stream: whose messages.
+        connection: connection for reading.
+        stream: stream of the messages.
         start: the first sequence.
         filters: the subjects to read, none for all.
         calls: a socket; bytes on it interrupt the wait for messages.

@@ -175,7 +175,7 @@ def _in_order(batches: list[ArrowBatch]) -> Iterator[ArrowBatch]:
     del table
     # The parts are ascending runs, which this sorting algorithm merges.
     order = np.argsort(sequences, kind="stable")
-    # Filters of which none covers another may have subjects in common; the server does not refuse them.
+    # Filters may overlap without covering each other; the server does not refuse them.
     order = order[np.diff(sequences[order], prepend=-1) != 0]
     rows = max(1, int(len(order) * _BATCH_BYTES / max(1, whole.nbytes)))
     for first in range(0, len(order), rows):

@@ -143,7 +143,7 @@ def position_of(option: str, written: StreamPosition) -> StreamPosition:
     """A place that may be given as text.
 
     Args:
-        option: where it was given, to be named in the error.
+        option: option that has it, for the error.
         written: the place, or the text that names it.
 
     Raises:

@@ -85,8 +85,8 @@ class PullReader:
     """Reads one `Range`, once.
 
     Args:
-        connection: what to read over.
-        range_: what to read.
+        connection: connection for reading.
+        range_: range to read.
         partition: value of the column of that name.
         stream_end: the sequence behind the stream's last, if known: it tells how many messages a filter has in the
             range.

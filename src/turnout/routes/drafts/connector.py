@@ -76,7 +76,7 @@ def draft_of_connector(
         file: the connector's ``.json`` or ``.properties``.
         name: name of the route; the connector's if not given.
         source: source of the records, if not the file's.
-        sink: where messages go, likewise.
+        sink: sink of the messages, likewise.
 
     Raises:
         ConfigError: the file cannot be read as a connector's, or has no property that a connector has.

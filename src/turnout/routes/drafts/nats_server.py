@@ -39,10 +39,10 @@ def draft_of_server(
 
     Args:
         file: the configuration.
-        account: whose mappings; the only account that has some, or the server's top level, if not given.
+        account: account of the mappings; the only account that has some, or the server's top level, if not given.
         name: name of the route; the file's if not given.
         source: source of the records, if not the server itself.
-        sink: where messages go, likewise.
+        sink: sink of the messages, likewise.
 
     Raises:
         ConfigSyntaxError: the file is no configuration.

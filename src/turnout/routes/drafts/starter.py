@@ -23,7 +23,7 @@ class Starter:
     """Minimal route that takes records from a source to a sink, for its author to extend.
 
     Attributes:
-        name: of the route and of its files.
+        name: name of the route and of its files.
         source: as `source_of` gives it.
         sink: as `sink_of` gives it.
         seen: known facts of the source's stream.

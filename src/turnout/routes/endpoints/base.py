@@ -107,7 +107,7 @@ class Source(Endpoint):
 
         Args:
             sink: a sink of the same route.
-            patterns: of its topics that are known to be fed back, see `turnout.runtime.preflight`.
+            patterns: patterns of its topics that are known to be fed back, see `turnout.runtime.preflight`.
         """
         return (lambda topic: any(matches(pattern, topic) for pattern in patterns)) if patterns else None
 

@@ -25,7 +25,7 @@ class FileSource(_Files, Source):
     """Files, read once; with ``stream: true``, new files are read as they appear.
 
     Attributes:
-        topic: of all records of Avro files; the full name of their schema if not given.
+        topic: topic of all records of Avro files; the full name of their schema if not given.
         schemas: true if values of Avro files are Connect's JSON with the schema; false for JSON alone.
         stream: whether new files are read as they are added.
         max_files_per_trigger: the most files in a micro-batch.

@@ -84,7 +84,7 @@ class KafkaSource(_Kafka, Source):
     """Kafka topics, read by the stage itself.
 
     Attributes:
-        end: where to stop, for a route that does all there is: latest, or offsets by topic and partition.
+        end: end of a bounded run: latest, or offsets by topic and partition.
         max_records_per_trigger: the most offsets in a micro-batch.
         fail_on_data_loss: fail if unread records were deleted (the default), or warn and continue.
     """

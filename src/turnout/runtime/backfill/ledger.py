@@ -36,8 +36,8 @@ class Missed:
     """Range that a subscription has missed.
 
     Attributes:
-        number: of the range.
-        id: of the subscription.
+        number: number of the range.
+        id: id of the subscription.
         position: starting point, as text; None for a pause.
         paused: revision from which on it misses records; None for a starting point.
         live: revision from which on it misses none; None while it is paused.
@@ -249,8 +249,8 @@ class Watched:
     """Store wrapper for an index: sees the same changes, and shows them to the ledger first.
 
     Args:
-        store: to follow.
-        ledger: of the route.
+        store: store to follow.
+        ledger: ledger of the route.
     """
 
     def __init__(self, store: FollowedStore, ledger: BackfillLedger) -> None:

@@ -36,12 +36,12 @@ class _Planned:
 def seam_of(checkpoint: Path, revision: int, turns: Mapping[int, int]) -> Positions | None:
     """Return the position from which on a revision, or a later one, is in use; None if it is not yet.
 
-    The checkpoint has the last hundred micro-batches. Of a revision that came into use before them, it is the end of
+    The checkpoint has the last hundred micro-batches. For a revision in use before them, it is the end of
     the first of these: later than the actual one, so that records up to it may be delivered twice, and none is lost.
 
     Args:
         checkpoint: its folder.
-        revision: of the subscriptions.
+        revision: revision of the subscriptions.
         turns: the position at which an open split took a revision.
     """
     before: Positions = {}

@@ -312,9 +312,9 @@ class EndpointAdapter:
         """Publish messages from this process, and wait until each is stored or refused.
 
         Args:
-            messages: of this sink.
+            messages: messages of this sink.
             refuse: called with the index of a refused message, and the reason.
-            name: of the sink in the route.
+            name: name of the sink in the route.
 
         Raises:
             ConfigError: only Spark can write to this sink.

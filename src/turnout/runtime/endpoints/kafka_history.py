@@ -30,7 +30,7 @@ class KafkaHistory:
     Args:
         admin: an open connection.
         client: options of the consumers.
-        topics: to read, which exist.
+        topics: topics to read, which exist.
 
     Raises:
         StreamError: a topic does not exist.

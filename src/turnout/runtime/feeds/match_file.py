@@ -98,7 +98,7 @@ class MatchFile:
     """File of matches, mapped into memory.
 
     Args:
-        path: of the file.
+        path: path of the file.
 
     Raises:
         MatchFileError: it is damaged, or no such file.
@@ -127,7 +127,7 @@ class MatchFile:
         Args:
             subscription: hash of its id.
             after: a sequence.
-            limit: of the sequences that are needed; the rest of a run is returned with them.
+            limit: number of the sequences that are needed; the rest of a run is returned with them.
         """
         low, high = (int(np.searchsorted(self._subscriptions, np.uint64(subscription), side)) for side in _SIDES)
         firsts = self._firsts[low:high]

@@ -51,7 +51,7 @@ class MatchPart:
         start: the first sequence.
         end: the sequence behind the last.
         level: how often its matches were merged.
-        stream: whose sequences they are.
+        stream: stream of the sequences.
     """
 
     start: int
@@ -77,7 +77,7 @@ class MatchFolder:
     """Matches of one route.
 
     Args:
-        folder: of the files; it need not exist to be read.
+        folder: folder of the files; it need not exist to be read.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -113,7 +113,7 @@ class MatchFolder:
         """Return sequences of a subscription's matches, ascending and each once.
 
         Args:
-            stream: whose sequences.
+            stream: stream of the sequences.
             subscription: the hash of its id.
             after: the page begins behind this sequence.
             until: the page ends before this sequence, the route's committed position.
@@ -156,7 +156,7 @@ class MatchFolder:
         """Merge files once, where enough of one level follow each other; return False if there was nothing to do.
 
         Args:
-            stream: whose files.
+            stream: stream of the files.
             until: the committed position: files of parts beyond it may still be written again.
         """
         parts = [part for part in self.parts(stream) if part.end <= until]

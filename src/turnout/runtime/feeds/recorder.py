@@ -16,7 +16,7 @@ class MatchRecorder:
     """Collects the matches of one part of a stream at a time.
 
     Args:
-        index_location: of the run's index, beside which its matches are stored.
+        index_location: index location of the run's index, beside which its matches are stored.
     """
 
     def __init__(self, index_location: IndexLocation) -> None:
@@ -44,7 +44,7 @@ class MatchRecorder:
         """Store the collected matches of a part of the stream.
 
         Args:
-            stream: whose positions.
+            stream: stream of the positions.
             start: the first sequence of the part.
             end: the sequence behind its last.
 

@@ -67,7 +67,7 @@ class Written:
     """Values in a column.
 
     Attributes:
-        rows: of the batch, for each value that is in the column.
+        rows: rows of the batch, for each value that is in the column.
         values: the column.
         problems: the rows whose values it cannot hold, and why.
     """
@@ -82,7 +82,7 @@ class Written:
 
         Args:
             blocks: of one side of a batch.
-            schema: of the column, of the Spark type that the schema of every block has; None for a VARIANT.
+            schema: schema of the column, of the Spark type that the schema of every block has; None for a VARIANT.
         """
         problems: dict[int, str] = {}
         parts = [_fitting(block, schema, problems) for block in blocks]

@@ -54,7 +54,7 @@ class AskedRevisions:
     """Revision numbers as the source sees them, requested from the process that keeps the index.
 
     Args:
-        url: of the index server.
+        url: URL of the index server.
     """
 
     def __init__(self, url: str) -> None:

@@ -38,7 +38,7 @@ class IndexLocation:
     Attributes:
         folder: on the driver's host.
         mark: text of the folder's mark, so that a folder of the same name on another host is not taken for it.
-        url: where `turnout.runtime.index.server` gives its files to other hosts; None where there are none.
+        url: URL at which `turnout.runtime.index.server` offers its files to other hosts; None if there are none.
     """
 
     folder: str

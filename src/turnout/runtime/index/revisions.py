@@ -98,7 +98,7 @@ class Revisions:
     def usable(self, revision: int) -> int:
         """Return *revision* if it can be opened, else the newest one, with a logged warning.
 
-        A checkpoint on another machine names revisions of which this one never had the files.
+        A checkpoint on another machine names revisions whose files this one never had.
         """
         if self._has(revision):
             return revision

@@ -32,9 +32,9 @@ class WantedSubjects:
     What another route, or other rules, have written is not read: that micro-batch is then read whole.
 
     Args:
-        store: to follow.
-        filters: of the route.
-        folder: of the index.
+        store: store to follow.
+        filters: filters of the route.
+        folder: folder of the index.
     """
 
     def __init__(self, store: FollowedStore, filters: SubjectFilters, folder: Path) -> None:

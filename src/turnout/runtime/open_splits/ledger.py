@@ -62,8 +62,8 @@ class Attempt:
     """One task's right to read an open split; the next attempt ends it.
 
     Attributes:
-        number: of the split.
-        serial: of the attempt in this run.
+        number: number of the split.
+        serial: serial of the attempt in this run.
         progress: first position, and earlier counts.
         seconds: how long the split may stay open; 0 ends it at once.
     """
@@ -79,13 +79,13 @@ class OpenSplits:
 
     Args:
         checkpoint: its folder, on this machine.
-        revisions: of the route's subscriptions; None without.
+        revisions: revisions of the route's subscriptions; None without.
         on_revision: called with a revision, and with the position from which on it is in use, before it is recorded.
 
     Attributes:
         seconds: how long a split may stay open, by what the gap between the last two has cost; 0 as long as none may be
             opened.
-        revision: of the subscriptions, as it was recorded last; None without.
+        revision: revision of the subscriptions, as it was recorded last; None without.
         ready: whether a task has been ready for the next record.
         gap: seconds between the end of a split and the moment at which the next one read; None before the second.
     """
@@ -123,7 +123,7 @@ class OpenSplits:
         """Return the plan for the source's next offset.
 
         Args:
-            number: of the open split that the last offset names; None if it names none.
+            number: number of the open split that the last offset names; None if it names none.
         """
         known = None if number is None else self._folder.read(number)
         if number is None:
@@ -138,9 +138,9 @@ class OpenSplits:
         """Return a new attempt to read a split; earlier attempts may record nothing more.
 
         Args:
-            number: of the split.
-            start: where it begins if nothing is recorded of it.
-            revision: of the subscriptions, likewise.
+            number: number of the split.
+            start: its first position if none is recorded.
+            revision: revision of the subscriptions, likewise.
         """
         known = self._folder.read(number)
         progress = OpenProgress(start, Counts(), revision) if known is None else known
@@ -161,7 +161,7 @@ class OpenSplits:
         """Record the progress of an attempt; return False if another attempt has replaced it, or the run has ended.
 
         Args:
-            attempt: of the task that reports.
+            attempt: attempt of the task that reports.
             progress: its progress.
             final: whether the task ends the split with it.
 

@@ -34,7 +34,7 @@ class OpenProgress:
 
     Attributes:
         next: the next sequence.
-        counts: of the records since the split was opened, over all attempts.
+        counts: counts of the records since the split was opened, over all attempts.
         revision: of the subscriptions that records from *next* on are matched with; None without subscriptions.
         process: mark of the process that recorded it.
     """
@@ -99,7 +99,7 @@ class ProgressFolder:
         """Record the progress of a split; the first of a split removes those of old ones.
 
         Args:
-            number: of the split.
+            number: number of the split.
             progress: replaces the recorded one.
             fsync: wait until it is on the disk.
         """

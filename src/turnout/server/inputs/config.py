@@ -24,7 +24,7 @@ class InputPart(Part):
             are signed; ``cloudevents``, ``json`` and ``lines`` (a JSON text on each line) have a bearer token.
         secrets: of signatures, or tokens; two while one is replaced by another. ``${NAME}``, ``${NAME:-default}`` and
             ``${file:path}`` are filled in as in routes.
-        subject: under which the messages are stored.
+        subject: subject of the stored messages.
         sink: the server, and the stream that has to take them.
         tolerance: longest difference between a signature's time and now.
         rate: verified requests a second; further ones are answered with 429.

@@ -28,7 +28,7 @@ class Answer:
     """Answer to a request.
 
     Attributes:
-        status: of the response.
+        status: status of the response.
         detail: the problem; "" for a success.
         stored: messages that the stream has now, of this request.
         duplicates: number of these that it had before.

@@ -23,7 +23,7 @@ class BodyError(ValueError):
     """Raised when a request has no messages.
 
     Attributes:
-        status: that it is answered with.
+        status: status of the answer.
     """
 
     def __init__(self, problem: str, status: int = 400) -> None:
@@ -38,7 +38,7 @@ class Incoming:
     Attributes:
         body: its payload.
         headers: its headers, Content-Type included.
-        identity: of its sender, the same when it is sent again; "" for none.
+        identity: identity of its sender, the same when it is sent again; "" for none.
     """
 
     body: bytes
@@ -49,7 +49,7 @@ class Incoming:
         """Return the ``Nats-Msg-Id``, of the same length for any identity; None without one.
 
         Args:
-            name: of the input.
+            name: name of the input.
         """
         return f"in:{name}:{hashlib.sha256(self.identity.encode()).hexdigest()[:32]}" if self.identity else None
 
@@ -58,9 +58,9 @@ def messages_of(kind: str, headers: Mapping[str, str], body: bytes) -> list[Inco
     r"""Return the messages of a request.
 
     Args:
-        kind: of the input.
+        kind: kind of the input.
         headers: by their names in lower case, or in any case where the mapping does not mind.
-        body: of the request.
+        body: body of the request.
 
     Raises:
         BodyError: names the expected form.

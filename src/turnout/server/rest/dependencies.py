@@ -124,7 +124,7 @@ class Parts:
 
     Attributes:
         subscriptions: by tenant; None where the server has no store.
-        matchers: of the stores that routes match with.
+        matchers: matchers of the stores that routes match with.
         threads: for calls that wait for a store.
         scrapes: for metrics, which others' work is not to delay.
         feeds: readers of the feeds that routes store.

@@ -58,7 +58,7 @@ class _Reading:
     """Function from files to records.
 
     Attributes:
-        topic: of all records; None for the full name of their schema.
+        topic: topic of all records; None for the full name of their schema.
         schemas: true if values are Connect's JSON with their schema.
     """
 

@@ -1,6 +1,6 @@
 """Splits as rows: which records a task has, to be read by the next stage.
 
-The JVM then carries the ranges of a task, not their records: a record goes from the socket
+The JVM then carries the ranges of a task, not their records: a record passes from the socket
 through the engine in one process. Carried through the JVM, it was copied five times between four processes.
 """
 
@@ -22,7 +22,7 @@ class RecordReader(Protocol):
     """Reader of one split, to be used once.
 
     Attributes:
-        revision: of the subscriptions that its records are matched with; None where there are none.
+        revision: revision of the subscriptions that its records are matched with; None where there are none.
         not_read: once all is read, how many records of the range, counted here, were left unread.
     """
 

@@ -59,7 +59,7 @@ class FrameMetadata:
         """Return the reader of these keys.
 
         Args:
-            schema: of the frame.
+            schema: schema of the frame.
             paths: name → path.
             keys: keys that conditions test; no other metadata is read.
 

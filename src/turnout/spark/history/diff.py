@@ -110,7 +110,7 @@ def diff(
     Args:
         old: the old version.
         new: the new one, with the same source; it is read as the new version says.
-        spark: where to run it.
+        spark: session to run it in.
         start: ``earliest`` if not given, a sequence or an offset, a time, or a sequence for each stream.
         end: likewise, ``latest`` if not given; the record at it is not read.
         examples: how many are kept of each kind.
@@ -201,7 +201,7 @@ class _Stage:
 
     Attributes:
         splits: whether a row is a split, to be read here; if not, rows are records.
-        indexes: of the old version and of the new one.
+        indexes: indexes of the old version and of the new one.
         versions: both, pickled together with the number of examples.
         key: identifies them.
     """

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from turnout.engine.counts import NUMBERS, Counts
-from turnout.engine.deliveries import NOBODY
+from turnout.engine.deliveries import NO_SUBSCRIPTION
 from turnout.engine.result import Result, Sent
 from turnout.records.header_column import ARROW
 from turnout.spark.stage import COUNTS, COUNTS_SCHEMA, SparkStage, TaskTally
@@ -75,7 +75,7 @@ def _rows(result: Result) -> pa.RecordBatch:
 def _addressed(sent: Sent, topics: pa.Array) -> tuple[pa.Array, pa.Array]:
     """The subscription and the destination of each delivery; null, and the topic, for a record under its own."""
     deliveries, index = sent.deliveries, sent.index
-    whose = np.flatnonzero(deliveries.subscriptions != NOBODY)
+    whose = np.flatnonzero(deliveries.subscriptions != NO_SUBSCRIPTION)
     if index is None or len(whose) < len(deliveries):
         return pa.nulls(len(deliveries), pa.string()), topics
     return index.subscription_ids(deliveries.subscriptions), index.destinations(deliveries.destinations)

@@ -45,11 +45,11 @@ class ReplayResult:
     Attributes:
         plan: plan of the replay.
         counts: outcomes of the records; if it was stopped, of those done.
-        seconds: that this part of it took.
+        seconds: duration of this part.
         resumed: it continued an interrupted one, whose counts are included.
         skipped: the records that were done before, and are not read again.
         stopped: it was stopped on request; a repetition continues it.
-        deliveries: of a dry run, the messages that would have been sent, a row each.
+        deliveries: deliveries of a dry run, the messages that would have been sent, a row each.
         by_subscription: in a dry run, number of messages by subscription; None for those without one.
         notes: in a dry run, the servers that did not report their streams, a sentence each.
     """
@@ -76,9 +76,9 @@ def replay(route: Route, spark: SparkSession, *, dry_run: bool = False, **option
 
     Args:
         route: route whose history is replayed, and that processes it; its source is NATS or Kafka.
-        spark: where.
+        spark: session.
         dry_run: deliver nothing, only report the deliveries.
-        **options: what `turnout.history.replay_plan.plan_replay` takes: ``start``, ``end``, ``subscriptions``,
+        **options: arguments of `turnout.history.replay_plan.plan_replay`: ``start``, ``end``, ``subscriptions``,
             ``subscriptions_as_of``, ``where``, ``sink``, ``id``, ``folder``.
 
     Raises:
@@ -102,8 +102,8 @@ def carry_out(
     killed does its last part again.
 
     Args:
-        plan: what to do.
-        spark: where.
+        plan: plan of the replay.
+        spark: session.
         stop: set it to end the replay behind the part that is under way.
         on_progress: called behind each part.
         at_once: how many sequences are one part.

@@ -60,7 +60,7 @@ def traffic_in_tasks(
 
     Args:
         route: route with the records, which processes them; its source is NATS or Kafka. Nothing is sent.
-        spark: where.
+        spark: session.
         snapshot: the subscriptions.
         anchors: anchors of the same subscriptions; collects the look-ups and their matches.
         start: the first place, ``earliest`` if not given.
@@ -134,8 +134,8 @@ class _Counting:
     """The count as a function for ``mapInArrow``: from a task's records a row for each thing that it counts.
 
     Attributes:
-        index: where the subscriptions' index is.
-        revision: of it.
+        index: location of the subscriptions' index.
+        revision: its revision.
         pickled: the route, the anchors, and the terms of subscriptions with several.
         key: identifies them.
     """

@@ -32,7 +32,7 @@ class Application:
         routes: the known routes; the application gets the dependencies of their endpoints, as a connector.
         master: Spark's master.
         properties: Spark properties, over turnout's own.
-        log: where the JVM's and the workers' standard error go.
+        log: file for the standard error of the JVM and the workers.
     """
 
     def __init__(

@@ -26,8 +26,8 @@ class Backfill:
 
     Args:
         route: as it runs.
-        spark: where it runs.
-        checkpoint: of the run, on this machine.
+        spark: session of the run.
+        checkpoint: checkpoint of the run, on this machine.
         ledger: ledger of the missing ranges.
     """
 

@@ -30,7 +30,7 @@ def ending_in_words(name: str, spark: SparkSession, checkpoint: Path | None) -> 
     """Convert a failure in this block to a `RunError` with a clear message, if a remedy exists.
 
     Args:
-        name: of the route.
+        name: name of the route.
         spark: session whose JVM may have ended.
         checkpoint: the folder of the run's progress, if it is on this machine.
 

@@ -72,8 +72,8 @@ def run(
     once, as long as a micro-batch is done again within the stream's duplicate window, and into Kafka with transactions.
 
     Args:
-        route: what to run.
-        spark: where to run it.
+        route: route to run.
+        spark: session to run it in.
         once: do all there is and stop, whatever the route's trigger says.
         checkpoint: the folder of the run's progress; the route's own, or one beside its file, if not given. With Spark
             Connect it is on the server's machine, and has to be given here or by the route.

@@ -40,7 +40,7 @@ class RunMatching:
         folder: for the index of this run.
         lasting: whether its latest revisions stay for the next run.
         pinned: subscriptions to match with instead of the store's.
-        ledger: of what subscriptions have missed; None where nothing is backfilled.
+        ledger: ledger of missed ranges; None without backfill.
 
     Raises:
         TurnoutError: the store cannot be read, or another run has the folder.

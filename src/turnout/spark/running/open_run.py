@@ -29,9 +29,9 @@ class OpenRun:
 
     Args:
         route: to run.
-        spark: where it runs.
+        spark: session of the run.
         checkpoint: the folder, on this machine.
-        revisions: of its subscriptions; None without.
+        revisions: revisions of its subscriptions; None without.
         ledger: ledger of missed ranges; None without backfill.
     """
 

@@ -34,7 +34,7 @@ class Reports:
         """Return the new reports of finished micro-batches, in order.
 
         Args:
-            query: whose they are; running or ended.
+            query: query of the reports; running or ended.
         """
         newest = query.lastProgress
         if newest is None or (self._last is not None and newest.batchId <= self._last):

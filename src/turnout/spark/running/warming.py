@@ -39,7 +39,7 @@ class _Ready:
     """A task that does nothing but make its worker's program of the route.
 
     Args:
-        stage: of the route.
+        stage: stage of the route.
     """
 
     def __init__(self, stage: SparkStage) -> None:

@@ -78,7 +78,7 @@ def build_session(
     """Return a SparkSession suitable for routes; the running one, if this process has one already.
 
     Args:
-        name: what Spark shows for the application.
+        name: name of the application in Spark.
         master: ``local[N]``, ``spark://…`` and so on; ``sc://HOST:PORT`` for a Spark Connect server. A running session
             keeps its own.
         conf: more Spark properties; they win over ours.
@@ -154,9 +154,9 @@ def route_session(route: Route, *, master: str = "local[*]", log: Path | None = 
     """A session with the route's own Spark properties, stopped at the end; an existing one is not stopped.
 
     Args:
-        route: whose ``spark`` block is applied.
+        route: route with the ``spark`` block to apply.
         master: Spark's master.
-        log: where the JVM's and the workers' standard error go; the process's own if not given.
+        log: file for the standard error of the JVM and the workers; the process's own if not given.
     """
     leave_last_words_unsaid()
     with _children_write_to(log), out_of_reach_of_sigterm():
@@ -183,7 +183,7 @@ def server_session(
         routes: the known routes: the settings of their endpoints apply from the start.
         master: Spark's master.
         properties: they win over turnout's own.
-        log: where the JVM's and the workers' standard error go; the process's own if not given.
+        log: file for the standard error of the JVM and the workers; the process's own if not given.
     """
     needed: dict[str, str] = {}
     for route in routes:

@@ -43,7 +43,7 @@ def archive_options(java: Java, cache: Path | None = None) -> list[str]:
     """The JVM options that use the archive for this Java and this PySpark, or have it made when the JVM ends.
 
     Args:
-        java: that Spark will run on.
+        java: Java that Spark will run on.
         cache: the folder of archives; the user's own if not given.
     """
     if java.major < _SINCE or (java.major < _WITHOUT_BASE and not (java.home / _BASE).exists()):

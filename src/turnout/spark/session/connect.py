@@ -41,7 +41,7 @@ def connect(url: str, properties: Mapping[str, str]) -> SparkSession:
         properties: of Spark. What belongs to the whole application is the server's to have: it is logged, and left.
 
     Raises:
-        MissingExtraError: what PySpark speaks to such a server with is not installed.
+        MissingExtraError: PySpark's client for such a server is not installed.
         RunError: the server does not answer.
     """
     # What follows the address may hold a token.

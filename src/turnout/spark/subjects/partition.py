@@ -65,7 +65,7 @@ def _number(four: Column) -> Column:
     number: Column | None = None
     for index, table in enumerate(_inverse_tables()):
         byte = F.shiftright(crc, 8 * index).bitwiseAND(F.lit(255)).cast("int")
-        # Never out of range; the coalesce tells Spark so, which makes for a third of the code.
+        # Never out of range; the coalesce declares it to Spark, which saves two thirds of the code.
         part = F.coalesce(F.get(constant(table, "array<bigint>"), byte), F.lit(0).cast("long"))
         number = part if number is None else number.bitwiseXOR(part)
     assert number is not None

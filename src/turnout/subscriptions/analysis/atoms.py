@@ -34,7 +34,7 @@ class Atom(NamedTuple):
     Attributes:
         rank: `PRESENT`, `NUMBER` (is it one?), `BOUND`, `ADDRESS`, `TEXT` or `REGEX`; under `ANY_KEY`, which mostly has
             several values, `COMPARISON` in place of numbers and bounds.
-        number: of a bound, or a comparison.
+        number: number of a bound, or a comparison.
         text: ``<`` or ``<=`` of a bound, the operator of a comparison, the network of an address, the pattern of a
             text, an expression, the condition about an element (`ELEMENT`).
         partial: any lexeme of the value will do.

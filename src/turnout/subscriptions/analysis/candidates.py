@@ -48,7 +48,7 @@ class Candidates:
 
     Args:
         conditions: each of a form of its own.
-        forms: of the conditions.
+        forms: forms of the conditions.
 
     Attributes:
         terms: the disjoint terms of each condition.

@@ -21,7 +21,7 @@ class CanonicalForm:
         digest: equal for two conditions only if both are true of the same messages.
         always: True if the condition is true of every message, False if it is true of none, None otherwise or where
             that could not be proven.
-        literals: of a plain conjunction, sorted; None where the condition is more than that.
+        literals: literals of a plain conjunction, sorted; None where the condition is more than that.
         exact: False for a condition too large to be looked into; its digest is that of its words in a fixed order.
     """
 

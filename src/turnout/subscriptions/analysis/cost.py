@@ -74,7 +74,7 @@ class AnchorCounter:
                     self.messages[anchor] += times
 
     def match(self, subscription: str, message: Metadata) -> None:
-        """Count a match of a subscription with several terms, of which exactly one is true; not of others."""
+        """Count a match of a subscription with several terms if exactly one is true."""
         for term in self._several.get(subscription, ()):
             if _is_true(term, message):
                 self.matched[term.access] += 1
@@ -85,7 +85,7 @@ class AnchorTraffic(AnchorCounter):
     """Counts, over the messages of a range, how often an anchor was there and how often that led to a match.
 
     Args:
-        terms: of all subscriptions.
+        terms: terms of all subscriptions.
 
     Attributes:
         size: how many terms are under each anchor.

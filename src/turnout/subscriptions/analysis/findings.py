@@ -90,7 +90,7 @@ class Loss:
     """Deliveries that would be missing without a subscription.
 
     Attributes:
-        destination: who would lose it.
+        destination: destination that would lose it.
         only: deliveries to it that no other subscription causes.
         deliveries: all that the subscription causes there.
     """
@@ -134,9 +134,9 @@ class Analysis:
         forms: how many different normal forms there are.
         equal: groups of equivalent subscriptions, the largest first.
         subsumed: by another of the same tenant; proven.
-        undecided: pairs (id, by) of which neither was proven.
-        impossible: what no message can match; proven.
-        always_true: what every message matches; proven.
+        undecided: pairs (id, by) without a proof.
+        impossible: subscriptions that no message can match; proven.
+        always_true: subscriptions that every message matches; proven.
         too_large: conditions that were compared by their words alone.
         compared: number of pairs of normal forms that were checked for subsumption.
         crowded: anchors with too many subscriptions to compare these with others: anchor → how many.

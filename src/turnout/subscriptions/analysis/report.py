@@ -26,7 +26,7 @@ _MOST_PAIRS = 10_000_000
 """Pairs that are compared for subsumption at most."""
 
 _MOST_PROOFS = 300_000
-"""Pairs of which it is worked out whether the one subsumes the other, which takes a hundred times as long as to see by
+"""Maximum number of pairs whose subsumption is computed, which takes a hundred times as long as to see by
 a message that it does not."""
 
 
@@ -102,7 +102,7 @@ class Catalogue:
 
     @paused_gc()
     def subsumption(self) -> _ComparedPairs:
-        """Pairs of forms with a common anchor of which one subsumes the other."""
+        """Pairs of forms with a common anchor, one of which subsumes the other."""
         comparison = _ComparedPairs()
         for tenant, own in self._by_tenant.items():
             candidates = self._candidates[tenant]
@@ -190,8 +190,8 @@ def analysis_of(
     """Return the complete analysis of a catalogue.
 
     Args:
-        catalogue: of the subscriptions.
-        revision: of the store, for the report.
+        catalogue: catalogue of the subscriptions.
+        revision: revision of the store, for the report.
         hottest: how many anchors are named.
         anchors: counts over a range of records.
         traffic: likewise.

@@ -35,7 +35,7 @@ def table_of(subscriptions: Iterable[Subscription], births: Mapping[str, Creatio
 
     Args:
         subscriptions: none twice.
-        births: when each came to be, as far as it is known.
+        births: creation time of each, if known.
     """
     catalogue = Catalogue(subscriptions)
     terms = catalogue.terms()

@@ -90,7 +90,7 @@ def matched_any(
 
 
 class _AnyRows(_Rows):
-    """Rows under work, of which one key has several values."""
+    """Current rows, with several values of one key."""
 
     def __init__(
         self,

@@ -77,23 +77,23 @@ class Arrays:
     """The flat arrays. Literals are numbered from 1 in the order of their hashes; 0 is any text that is none.
 
     Attributes:
-        literal_hash: of each literal, beginning with literal 1.
-        literal_fact: which fact it is a text of.
-        literal_start: where the buckets of hashes start.
+        literal_hash: literal hash of each literal, beginning with literal 1.
+        literal_fact: fact of its text.
+        literal_start: start of the buckets of hashes.
         literal_text: the texts themselves.
         entries_at: by literal: its first entry; the next one's first ends them.
         ways_at: by literal: the first of its second facts, see `way_fact`; empty if no literal has any.
         way_fact: the fact to look up next, for those of the literal's entries that also need a literal of it.
-        pair_key: of each paired entry, the way in the upper half and the literal in the lower.
-        pair_start: where the buckets of their hashes start.
+        pair_key: pair key of each paired entry, the way in the upper half and the literal in the lower.
+        pair_start: start of the buckets of their hashes.
         entry_subscription: by entry.
-        entry_program: which checks are left for each entry; entries that have the same ones share them.
+        entry_program: remaining checks of each entry; entries with the same ones share them.
         checks_at: by program: its first check.
-        check_op: what to check, times two; one more if it is negated.
+        check_op: operation, times two, plus one if it is negated.
         check_a: see `EQUAL` and the others.
         check_b: see there.
         set_key: members of sets, the set in the upper half and the literal in the lower.
-        set_start: where the buckets of their hashes start.
+        set_start: start of the buckets of their hashes.
         set_bits: by set: the bits of its literals' numbers modulo 64: most that is not in a set has another.
         limit_low: the least number that will do.
         limit_high: the greatest.
@@ -108,14 +108,14 @@ class Arrays:
         node_b: as `check_b`.
         node_parent: distance back to the parent, in nodes; 0 for the root.
         node_depth: 0 for the root.
-        ids: of the subscriptions.
+        ids: ids of the subscriptions.
         destinations_at: by subscription: its first destination.
-        destination: which text of `destinations` it is.
+        destination: index of its text in `destinations`.
         destinations: each once.
         expires_record: by subscription: the time of a record, in milliseconds since 1970, from which on it matches
             nothing; empty where no subscription has one.
         expires_wall: the same for the clock.
-        project: by subscription: which text of `projects` it is, -1 for none; empty where no subscription has one.
+        project: by subscription: index of its text in `projects`, -1 for none; empty where no subscription has one.
         projects: expressions, each once.
     """
 

@@ -48,7 +48,7 @@ class _Placed(NamedTuple):
         paired: the first with two.
         ways: literal and fact of each way, in order.
         pair_key: way and second literal, in the order of the paired entries.
-        pair_start: where their buckets start.
+        pair_start: start of their buckets.
     """
 
     entries: Entries

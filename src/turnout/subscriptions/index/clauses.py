@@ -45,7 +45,7 @@ class Clauses:
 
     Attributes:
         literals: literals of the clauses.
-        op: what each checks; see `turnout.subscriptions.index.arrays.EQUAL` and the others.
+        op: operation of each; see `turnout.subscriptions.index.arrays.EQUAL` and the others.
         a: see there.
         b: see there.
         choices: the literals that a message can be found by, for clauses that have others than *b*: any one will do.

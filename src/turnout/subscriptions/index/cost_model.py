@@ -28,7 +28,7 @@ class _Several:
     """The literals of clauses that have several, one after another.
 
     Attributes:
-        clause: which clauses.
+        clause: numbers of the clauses.
     """
 
     def __init__(self, literals: Mapping[int, Sequence[int]]) -> None:
@@ -62,11 +62,11 @@ class Unions:
         """Sort the pairs of clause and literal by clause.
 
         Args:
-            clause: of each pair.
-            literal: of each pair.
+            clause: clause of each pair.
+            literal: literal of each pair.
             inside: True where a message that has the literal need not be verified.
             some: the clauses, also those without literals.
-            count: of all clauses.
+            count: count of all clauses.
         """
         order = np.argsort(clause, kind="stable")
         self.literal, self._inside = literal.take(order), inside.take(order)

@@ -21,7 +21,7 @@ class DirectLiterals:
     Most values of many keys occur once: filling a dictionary takes longer than the look-ups that it saves.
 
     Args:
-        segment: whose facts.
+        segment: segment with the facts.
         texts: by number of a key that is direct: the text of each row, None where the key is absent.
         count: how many rows there are.
 

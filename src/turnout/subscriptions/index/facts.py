@@ -84,7 +84,7 @@ def taker(raws: Sequence[bytes]) -> Callable[[NDArray[np.int64]], list[bytes]]:
 
 @lru_cache(maxsize=4096)
 def text_maker(kind: Kind) -> Callable[[str], str]:
-    """The function from a value to the one text that a single fact makes of it."""
+    """Return the function from a value to its one text under a single fact."""
     part = _part(kind.op, kind.length)
     return (lambda value: part(fold(value))) if kind.fold else part
 
@@ -104,5 +104,5 @@ def _part(op: str, length: int) -> Callable[[str], str]:
 
 @lru_cache(maxsize=4096)
 def probes_of(kind: Kind) -> Callable[[str], Collection[str]]:
-    """The function from a value to the texts that a fact makes of it, each once."""
+    """Return the function from a value to its distinct texts under a fact."""
     return prober(kind)

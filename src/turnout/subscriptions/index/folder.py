@@ -62,7 +62,7 @@ class IndexFolder:
 
     Args:
         folder: for this writer alone; it is made, readable by its owner only. Leftovers of a killed writer are removed.
-        store: what to follow.
+        store: store to follow.
         sample: metadata of typical messages.
         keep: this many of the latest revisions outlive this writer, and are still there for the next one.
 
@@ -296,8 +296,8 @@ class _WrittenLayer:
 
     Attributes:
         view: replaced when a part of it is deleted.
-        name: of the segment's file.
-        gone_name: of the bitmap's; "" if it has none yet.
+        name: name of the segment's file.
+        gone_name: gone name of the bitmap's; "" if it has none yet.
     """
 
     def __init__(self, view: SegmentView, name: str) -> None:

@@ -88,7 +88,7 @@ class Index:
     """All subscriptions of one revision. It is never changed, and safe to use from several threads.
 
     Attributes:
-        revision: of the store.
+        revision: revision of the store.
         keys: those of leaves: metadata keys that some condition tests, and `turnout.multivalued.ANY_KEY`.
         expires: whether some subscription expires: only then times are checked.
         projects: whether some subscription has a projection.
@@ -195,7 +195,7 @@ class Index:
         return self._of_many(columns, rows, whole=whole)
 
     def _of_some_several(self, columns: Mapping[str, Column], rows: Indices, several: Sequence[Column]) -> Matches:
-        """Match rows of which some have several values of a key: these one after another, the others as usual."""
+        """Match rows, some of which have several values of a key: these one after another, the others as usual."""
         separate = have_several(several, rows)
         # With at most one value of each key, `AnyCodes`, which knows no numbers, is not needed.
         single = {key: column._replace(several=False) for key, column in columns.items()}
@@ -208,7 +208,7 @@ class Index:
         return self._of_several(few, map(Expanded, messages_of(columns, self.keys, few)))
 
     def _of_several(self, rows: Iterable[int], messages: Iterable[Multivalued]) -> Matches:
-        """Match messages of which keys have several values, one after another."""
+        """Match messages with several values of a key, one after another."""
         found_rows: list[int] = []
         found: list[int] = []
         for row, message in zip(rows, messages, strict=True):

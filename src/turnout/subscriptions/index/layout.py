@@ -34,7 +34,7 @@ class IndexFileError(TurnoutError):
     """Raised when a file of an index is missing, damaged or of another version.
 
     Attributes:
-        path: which file.
+        path: the file.
     """
 
     def __init__(self, path: Path, problem: str, cure: str) -> None:

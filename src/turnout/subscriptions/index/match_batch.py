@@ -207,7 +207,7 @@ class _Rows:
         return rows.take(passed), entries.take(passed)
 
     def _passed(self, rows: Indices, programs: Ints) -> Indices:
-        """Return the indices of the rows of which the program is true; each round checks once on the remaining ones."""
+        """Return the indices of the rows for which the program is true; each round checks the remaining ones."""
         arrays = self.arrays
         at = arrays.checks_at.take(programs)
         left = arrays.checks_at.take(programs + 1) - at

@@ -19,7 +19,7 @@ class Match(NamedTuple):
     """Match of a subscription with a message.
 
     Attributes:
-        subscription_id: which one.
+        subscription_id: id of the subscription.
         destinations: destinations of the message.
         leaf_ids: the ids of the leaves that are true of the message, negated ones included, left to right.
 
@@ -42,8 +42,8 @@ class Answer:
     tested.
 
     Attributes:
-        id: of the subscription.
-        destinations: of the subscription.
+        id: id of the subscription.
+        destinations: destinations of the subscription.
         match: the match, if it is the same for all messages.
     """
 
@@ -62,7 +62,7 @@ class Answer:
             self.match = self._match_of({})
 
     def of(self, metadata: Metadata) -> Match:
-        """The match for a message of which the condition is true."""
+        """The match for a message that satisfies the condition."""
         if self.match is not None:
             return self.match
         if not self._varies:

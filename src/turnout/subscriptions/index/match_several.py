@@ -1,4 +1,4 @@
-"""Matching of one message of which keys have several values with a segment: a leaf is true if it is for one of them."""
+"""Matching of one message with several values of a key: a leaf is true if it is for one of them."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def columns_of(messages: Sequence[Metadata], keys: Collection[str]) -> dict[str,
 
 
 def columns_of_expanded(messages: Sequence[Metadata], keys: Collection[str]) -> dict[str, Column]:
-    """Return the columns of messages of which keys may have several values."""
+    """Return the columns of messages whose keys may have several values."""
     columns = columns_of(messages, keys)
     return {key: column._replace(several=tuple in set(map(type, column.values))) for key, column in columns.items()}
 

@@ -28,11 +28,11 @@ _MAX_JOINT_ALTERNATIVES = 8
 
 @dataclass(slots=True)
 class Plan:
-    """A condition without XOR, of which all rows and one of each alternatives have to be true.
+    """A condition without XOR: all rows and one of each group of alternatives have to be true.
 
     Attributes:
         rows: clauses, times two, one more if negated.
-        alternatives: groups of which one plan has to be true, each with its condition.
+        alternatives: groups, one plan of each has to be true, each with its condition.
         cost: of finding the condition.
         access: the row that it is found by, or the alternatives; None if nothing finds it.
     """
@@ -66,7 +66,7 @@ class Plan:
         """Choose the literals that find the condition.
 
         Args:
-            costs: of the clauses.
+            costs: costs of the clauses.
             forerunner: clauses that spare others, see `Prices.forerunners`.
         """
         spared = [forerunner[row >> 1] * 2 for row in self.rows if not row & 1 and row >> 1 in forerunner]
@@ -84,7 +84,7 @@ class Plan:
     def terms(self, clauses: Clauses, others: Sequence[int] = ()) -> Iterator[tuple[int, list[int]]]:
         """Yield the terms of the condition: where the row is that each is found by, or `NOTHING`, and its rows.
 
-        Terms may overlap: a message of which several are true finds the subscription several times.
+        Terms may overlap: a message for which several are true finds the subscription several times.
         """
         of_groups = [
             row for part, plans in self.alternatives if plans is not self.access for row in _checks(part, clauses)
@@ -169,13 +169,13 @@ class Entries:
     """Entries as parallel arrays.
 
     Attributes:
-        subscription: whose.
+        subscription: number of its subscription.
         literal: literal that finds each; `NOTHING` for those that are always checked.
         first: the first of its rows.
         count: how many rows.
         row: row that finds each; `NOTHING` if it is always checked, or found by a term's anchor.
         decided: True where that row need not be checked because of the literal.
-        rows: of all entries.
+        rows: rows of all entries.
     """
 
     subscription: Indices

@@ -17,14 +17,14 @@ _CHECKS = 2
 """Numeric checks of a program that are evaluated here; further ones are left."""
 
 _MOST_KEYS = 64
-"""Keys of which the numbers of a message are collected."""
+"""Keys whose numbers are collected from a message."""
 
 
 class Remaining(NamedTuple):
-    """Entries of which no numeric check evaluated here is false.
+    """Entries without a false numeric check of those evaluated here.
 
     Attributes:
-        subscriptions: of each entry.
+        subscriptions: subscriptions of each entry.
         programs: checks of each entry.
         decided: True for entries that have no further checks.
     """
@@ -38,7 +38,7 @@ class NumericPrefilter:
     """Limits of each program's first numeric checks, side by side.
 
     Args:
-        segment: whose programs they are.
+        segment: segment with the programs.
 
     Attributes:
         is_useful: False if the segment has no numeric checks, or those of so many keys that a loop takes less time.

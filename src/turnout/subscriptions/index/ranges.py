@@ -167,7 +167,7 @@ class NodeLiterals:
     """Literals of the nodes of one fact.
 
     Args:
-        cuts: of the fact's key.
+        cuts: cuts of the fact's key.
         nodes: that are literals.
         literals: number of each.
     """

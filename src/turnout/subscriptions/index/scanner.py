@@ -246,7 +246,7 @@ class _Runs:
     """Texts by a run of bytes of a fixed length.
 
     Attributes:
-        length: of the runs.
+        length: length of the runs.
         texts: number of each text, in the order of their runs.
         offsets: position of the run in each text.
         uses: number of texts of each run.

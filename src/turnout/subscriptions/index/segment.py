@@ -52,7 +52,7 @@ class Segment:
 
     Args:
         head: meanings of the arrays' numbers.
-        arrays: of the subscriptions.
+        arrays: arrays of the subscriptions.
         uses: number of uses of each literal by the subscriptions; known only where the segment was built.
         texts: the literals of each single fact by text; kept only where the segment was built. That takes less time
             than hashes, and memory of this process.
@@ -171,8 +171,8 @@ class Segment:
         """The literal that each text is, 0 for none.
 
         Args:
-            facts: whose text each is.
-            hashes: of the texts.
+            facts: fact of each text.
+            hashes: hashes of the texts.
             raws: returns those with these numbers, in UTF-8: few are read.
         """
         arrays = self.arrays

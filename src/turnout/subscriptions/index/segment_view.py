@@ -41,7 +41,7 @@ class SegmentView:
     """Immutable view of a segment, with its tombstones and, if they are kept, its subscriptions.
 
     Attributes:
-        segment: what matches.
+        segment: segment to match with.
         subscriptions: in the order of their numbers; empty if they are not kept.
         gone: deleted subscriptions, by number; None without deletions.
         left: number of subscriptions that are not deleted.

@@ -13,8 +13,8 @@ class Message:
     """Message with its cached results.
 
     Attributes:
-        metadata: of the message.
-        literals: of the message, by fact; below 0 the tests that are true, by the inverse of their group.
+        metadata: metadata of the message.
+        literals: literals of the message, by fact; below 0 the tests that are true, by the inverse of their group.
         numbers: that its values are, by key; NaN for a value that is no number, and without a value.
         leaves: the nodes of the cells that these are in, by key; 0 for none.
     """

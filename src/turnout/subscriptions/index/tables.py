@@ -219,7 +219,7 @@ class Tables:
 
         Args:
             pairs: a test, and in the lower half of the number the code of a value.
-            keys: whose values.
+            keys: keys of the values.
         """
         groups = self._group_of.take(pairs >> 32)
         grouped = indices_of(groups >= 0)

@@ -16,7 +16,7 @@ class Texts:
     """Texts by number, with no object for each of them.
 
     Args:
-        offsets: where each text starts in *data*, and where the last one ends.
+        offsets: start of each text in *data*, and the end of the last one.
         data: UTF-8.
     """
 

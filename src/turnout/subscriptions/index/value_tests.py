@@ -45,7 +45,7 @@ class ValueTests:
     """Tests of a segment, by number. Thread-safe.
 
     Args:
-        segment: whose tests they are.
+        segment: segment with the tests.
 
     Attributes:
         group_of: by test: its group of expressions; -1 for a test that runs by itself.

@@ -7,8 +7,8 @@ class InexpressibleError(Exception):
     """Raised for the part of a rule that no condition can express.
 
     Attributes:
-        path: of the part, below ``detection``.
-        reason: what about it cannot be expressed.
+        path: path of the part, below ``detection``.
+        reason: the part that cannot be expressed.
     """
 
     def __init__(self, path: str, reason: str) -> None:

@@ -35,8 +35,8 @@ class SigmaRule:
 
     Attributes:
         file: it was read from.
-        id: of the rule; empty if it has none.
-        title: of the rule.
+        id: id of the rule; empty if it has none.
+        title: title of the rule.
         level: its severity, one of `LEVELS`; empty if it has none of these.
         logsource: product, category and service of the events that it is for.
         condition: over the fields of an event.
@@ -53,7 +53,7 @@ class SigmaRule:
         """Return the rule as a subscription.
 
         Args:
-            destinations: where matching events go; ``{level}`` in them stands for the rule's.
+            destinations: destinations of matching events; ``{level}`` in them is the rule's.
             with_logsource: require the rule's product, category and service, as keys of these names.
 
         Raises:
@@ -77,9 +77,9 @@ class LeftRule:
 
     Attributes:
         file: it is in.
-        path: of the part that cannot be expressed, as its author would name it; empty for the whole.
-        reason: what about it cannot be expressed.
-        line: of the part in the file, from 1; None if unknown.
+        path: path of the part that cannot be expressed, as its author would name it; empty for the whole.
+        reason: the part that cannot be expressed.
+        line: line of the part in the file, from 1; None if unknown.
     """
 
     file: Path
@@ -196,7 +196,7 @@ def _expression(written: object) -> str:
 
 
 def _search(path: str, body: object) -> Condition:
-    """Return the condition of a search: a map of fields, of which all have to match, or a list of alternatives."""
+    """Return the condition of a search: a map of fields that all have to match, or a list of alternatives."""
     if isinstance(body, list):
         if not body:
             raise InexpressibleError(path, "has no alternatives")

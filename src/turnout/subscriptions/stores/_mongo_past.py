@@ -115,7 +115,7 @@ class MongoPast:
         """Return the changes of an id that are remembered.
 
         Args:
-            id_: of the subscription.
+            id_: id of the subscription.
             present: its document; None if it is deleted.
             revision: the current one: archives of later revisions are unfinished and ignored.
 

@@ -39,7 +39,7 @@ class Updates:
         """Return the documents of a revision that have been replaced since it, or are being replaced.
 
         Args:
-            revision: that is read.
+            revision: revision to read.
             ids: the query for the requested ids.
             field: a list of the document, in which *tokens* have to be.
             tokens: see *field*.

@@ -53,7 +53,7 @@ class Database:
 
     Args:
         uri: as libpq takes it.
-        schema: of the tables; ``{schema}`` in a statement is its quoted name.
+        schema: schema of the tables; ``{schema}`` in a statement is its quoted name.
 
     Raises:
         ConfigError: libpq cannot read the URI.

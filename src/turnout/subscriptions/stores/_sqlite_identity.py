@@ -24,8 +24,8 @@ class OpenedFile:
     """Open database file, and the files that SQLite keeps next to it.
 
     Attributes:
-        path: that it was opened by.
-        inode: of the file; None where there was none.
+        path: path that it was opened by.
+        inode: inode of the file; None where there was none.
         beside: the inodes of SQLite's other files, by the end of their names.
     """
 

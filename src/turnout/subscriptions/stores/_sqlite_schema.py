@@ -41,7 +41,7 @@ SCHEMA = (
     ) WITHOUT ROWID;
     CREATE INDEX deleted_died ON deleted (died);
     """,
-    # 2. What is gone stays as it was for a while, with the time of each revision. History begins here: what an older
+    # 2. Deleted subscriptions are kept for a while, with the time of each revision. History begins here: what an older
     # version deleted is not known.
     """
     CREATE TABLE moment (
@@ -60,7 +60,7 @@ SCHEMA = (
     UPDATE state SET remembered = revision;
     INSERT INTO moment SELECT revision, CAST((julianday('now') - 2440587.5) * 86400000000 AS INTEGER) FROM state
     """,
-    # 3. Who made the change that led to each revision.
+    # 3. Author of the change of each revision.
     "ALTER TABLE moment ADD COLUMN actor TEXT NOT NULL DEFAULT ''",
 )
 """One script for each version of the schema, each a step from the one before; ``user_version`` counts them."""

@@ -48,7 +48,7 @@ class PostgresStore(StoreBase):
     """Keeps subscriptions in tables of one schema of a database, with its transactions.
 
     Each change is one transaction, which takes the next revision from the one row of state: writers queue for that row,
-    so that revisions have no gaps and are committed in their order. Readers never wait. Followers ask for the revision,
+    so that revisions have no gaps and are committed in their order. Readers never wait. Followers poll the revision,
     which is one row.
 
     Not promised: to work through a pooler that gives each statement another session.

@@ -44,7 +44,7 @@ def time_parser(pattern: str, now: datetime | None = None) -> Callable[[str], in
 
     Args:
         pattern: of ``java.text.SimpleDateFormat``.
-        now: what years of two digits are within 80 years before and 20 after.
+        now: reference of two-digit years, which are within 80 years before it and 20 after.
 
     Raises:
         JavaTimeError: when Java would refuse the pattern.

@@ -92,7 +92,7 @@ def offset_of(number: int, wall: int) -> int:
     """Return a zone's offset from UTC, in milliseconds, at the local time *wall* (milliseconds since 1970).
 
     Args:
-        number: of the name.
+        number: number of the name.
         wall: the time that the clocks show.
     """
     name = NAMES[number]
@@ -125,7 +125,7 @@ def read_zone(text: str, start: int, at: int) -> tuple[int, int] | None:
 
     Args:
         text: the text.
-        start: where the last part of the pattern ended.
+        start: end of the last part of the pattern.
         at: the same behind blanks.
     """
     if text[at] in "+-":
@@ -144,8 +144,8 @@ def _offset(text: str, at: int, count: int, *, colon: bool) -> tuple[int, int] |
 
     Args:
         text: the text.
-        at: where the sign is.
-        count: of the letters ``X``; one means hours alone. 0 for ``z`` and ``Z``.
+        at: offset of the sign.
+        count: count of the letters ``X``; one means hours alone. 0 for ``z`` and ``Z``.
         colon: there is one between hours and minutes; the hours of ``GMT+1:00`` may then be one digit.
     """
     sign = {"+": 1, "-": -1}.get(text[at : at + 1])

@@ -22,8 +22,8 @@ class KafkaSplit(InputPartition):
     """A range of one partition; nothing at all where there is none.
 
     Attributes:
-        span: to read.
-        revision: of the subscriptions that the records are matched with; None without.
+        span: span to read.
+        revision: revision of the subscriptions that the records are matched with; None without.
     """
 
     span: PartitionRange | None
@@ -41,7 +41,7 @@ class KafkaSplitReader:
     """Reads one split, once.
 
     Attributes:
-        revision: of the subscriptions that its records are matched with; None where there are none.
+        revision: revision of the subscriptions that its records are matched with; None where there are none.
         not_read: always 0, as brokers filter nothing.
     """
 

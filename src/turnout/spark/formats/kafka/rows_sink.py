@@ -22,7 +22,7 @@ def write_rows(messages: DataFrame, options: KafkaSinkOptions) -> None:
 
     Args:
         messages: with the columns ``topic``, ``value``, ``headers``, ``key``, ``partition``, ``offset``, ``timestamp``.
-        options: of the sink.
+        options: options of the sink.
     """
     rows = messages.select("topic", *RECORDS.names)
 

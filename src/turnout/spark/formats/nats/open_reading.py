@@ -65,7 +65,7 @@ def opened(
 
     Args:
         options: how the source is read.
-        split: what to read.
+        split: split to read.
         start: the first sequence.
         calls: bytes on it end a wait for messages.
         seconds: the longest wait.

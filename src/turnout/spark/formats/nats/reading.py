@@ -28,11 +28,11 @@ class Split(InputPartition):
     """A part of one stream that one task reads; nothing at all where *end* is not above *start*.
 
     Attributes:
-        stream: whose messages.
+        stream: stream of the messages.
         start: the first sequence.
         end: the sequence behind the last.
         partition: the subject partition, if the options define some.
-        revision: of the subscriptions that the messages are matched with; None without.
+        revision: revision of the subscriptions that the messages are matched with; None without.
         filters: the subjects to read, none for nothing; None for all of the options'.
         way: read strategy of several filters; the records are the same.
         counted: of how many messages, those of other splits included, what is read here is to be taken off to say
@@ -61,10 +61,10 @@ class OpenSplit(InputPartition):
     """A stream from a sequence on, which one task reads until it gets a request to stop.
 
     Attributes:
-        stream: whose messages.
+        stream: stream of the messages.
         start: the first sequence, unless the driver knows the position of an earlier task.
-        number: of the split, among the open ones of a checkpoint.
-        revision: of the subscriptions at the beginning; None without.
+        number: number of the split, among the open ones of a checkpoint.
+        revision: revision of the subscriptions at the beginning; None without.
     """
 
     stream: str
@@ -131,10 +131,10 @@ class SplitReader:
     """Reads one split, once, over its own connection.
 
     Attributes:
-        stream: whose messages.
+        stream: stream of the messages.
         start: the first sequence.
         end: the sequence behind the last.
-        revision: of the subscriptions that its records are matched with; None where there are none.
+        revision: revision of the subscriptions that its records are matched with; None where there are none.
         not_read: once all is read, how many messages of the range, counted here, were left unread.
     """
 
@@ -200,7 +200,7 @@ def only(
     neither number, as without filters.
 
     Args:
-        connection: to count over.
+        connection: connection for counting.
         splits: they follow each other.
         filters: the subjects that can match; empty for none.
         own: the subjects of the source; none for all.

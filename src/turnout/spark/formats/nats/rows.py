@@ -22,7 +22,7 @@ class Rows:
 
     Attributes:
         options: how it is read.
-        columns: of the records; None where each row is a split.
+        columns: columns of the records; None where each row is a split.
     """
 
     options: SourceOptions

@@ -101,7 +101,7 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Raises:
             StreamError: when a stream ends below *start* and ``failOnDataLoss`` is on: it is another stream.
         """
-        # Spark asks from here on only when everything below is in its commit log. Its own call of commit() comes a
+        # Spark reads from here on only when everything below is in its commit log. Its own call of commit() comes a
         # batch later, and after the last batch of an availableNow run not at all.
         self._release(start)
         plan = self._plan(start)
