@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
 
 from turnout.records.types import Column, Offsets
 
@@ -73,3 +75,28 @@ class EncodedColumn(Sequence[Any]):
 
     def __repr__(self) -> str:
         return repr(self.values)
+
+
+class EncodedRun(NamedTuple):
+    """Bytes of columns that lie side by side in one content, value by value."""
+
+    content: bytes
+    begins: Offsets
+    ends: Offsets
+
+    @staticmethod
+    def extended(run: EncodedRun | None, column: EncodedColumn, pieces: list[list[bytes]]) -> EncodedRun:
+        """Return the run with one more column, or a new one of it; then *pieces* get the bytes of the old one."""
+        begins, ends = column.bounds
+        if run is not None and run.content is column.content and np.array_equal(run.ends, begins):
+            return EncodedRun(run.content, run.begins, ends)
+        EncodedRun.closed(run, pieces)
+        return EncodedRun(column.content, begins, ends)
+
+    @staticmethod
+    def closed(run: EncodedRun | None, pieces: list[list[bytes]]) -> None:
+        """Give *pieces* the bytes of each value of a run, if there is one."""
+        if run is not None:
+            content = run.content
+            bounds = zip(run.begins.tolist(), run.ends.tolist(), strict=True)
+            pieces.append([content[begin:end] for begin, end in bounds])

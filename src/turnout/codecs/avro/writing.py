@@ -17,8 +17,8 @@ from turnout.codecs.avro.types import AvroType
 from turnout.epoch import MILLISECONDS_PER_DAY
 from turnout.errors import RecordError
 from turnout.records import BigInt, Float32, Int8, Int16, Int32, Moment
-from turnout.records.encoded import EncodedColumn
-from turnout.records.types import Column, DynamicValue, RowIds
+from turnout.records.encoded import EncodedColumn, EncodedRun
+from turnout.records.types import Column, DynamicValue
 
 WriteColumn: TypeAlias = Callable[[Column], list[bytes]]
 """Writes each value of a column; raises a `RecordError` where one does not fit."""
@@ -287,34 +287,21 @@ def fields_writer(type_: AvroType) -> Callable[[list[Column], int, bytes], list[
 
     def write(columns: list[Column], count: int, head: bytes) -> list[bytes]:
         parts: list[list[bytes]] = []
-        run: tuple[bytes, RowIds, RowIds] | None = None
+        run: EncodedRun | None = None
         for (name, form, writer), column in zip(writers, columns, strict=True):
             if isinstance(column, EncodedColumn) and form is not None and column.form == form:
-                begins, ends = column.bounds
-                if run is not None and run[0] is column.content and np.array_equal(run[2], begins):
-                    begins = run[1]
-                else:
-                    _add_run(parts, run)
-                run = (column.content, begins, ends)
+                run = EncodedRun.extended(run, column, parts)
                 continue
-            _add_run(parts, run)
+            EncodedRun.closed(run, parts)
             run = None
             try:
                 parts.append(writer(column) if count else [])
             except RecordError as error:
                 raise RecordError(f"{name}: {error}") from error
-        _add_run(parts, run)
+        EncodedRun.closed(run, parts)
         return list(map(b"".join, zip(repeat(head, count), *parts, strict=True)))
 
     return write
-
-
-def _add_run(parts: list[list[bytes]], run: tuple[bytes, RowIds, RowIds] | None) -> None:
-    """Add the bytes of fields that nobody has changed and that lie side by side."""
-    if run is not None:
-        content, begins, ends = run
-        bounds = zip(begins.tolist(), ends.tolist(), strict=True)
-        parts.append([content[begin:end] for begin, end in bounds])
 
 
 def _union(type_: AvroType) -> WriteColumn:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from datetime import date, timedelta
 from decimal import ROUND_HALF_UP, Context, Decimal
+from functools import lru_cache
 from typing import Any, Final
 
 from turnout.codecs.leaves import EXACT, LARGEST
@@ -73,7 +74,17 @@ def _write_timestamp(moment: object) -> bytes:
     seconds, millis = divmod(_millis(moment), 1000)
     if not _FIRST_SECOND <= seconds <= _LAST_SECOND:
         raise ValueError(f"expected a time of the years 1 to 9999, found {moment} milliseconds since 1970")
-    return _numbers(seconds, millis * _MILLION)
+    return _second(seconds) + _nanos(millis)
+
+
+@lru_cache(maxsize=4096)
+def _second(seconds: int) -> bytes:
+    return _numbers(seconds)
+
+
+@lru_cache(maxsize=1000)
+def _nanos(millis: int) -> bytes:
+    return _numbers(0, millis * _MILLION)
 
 
 def _write_date(moment: object) -> bytes:

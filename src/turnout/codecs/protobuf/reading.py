@@ -13,6 +13,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 from turnout.codecs.codec import Decoded
 from turnout.codecs.protobuf.logical_types import READERS
+from turnout.codecs.protobuf.passing import Passer
 from turnout.codecs.protobuf.plan import Item, Member, Message, Union
 from turnout.errors import RecordError
 from turnout.records import Block, Origin, Positions
@@ -24,6 +25,8 @@ Parsed: TypeAlias = Any
 Get: TypeAlias = Callable[[Parsed], DynamicValue]
 
 _NARROW: Final = {"int8": 8, "int16": 16}
+_MAX_PARSED: Final = 8
+"""This many messages are parsed one by one: arrays would cost more than they give."""
 
 
 class MessageReader:
@@ -42,6 +45,7 @@ class MessageReader:
         self._plain = tuple(member.name for member in plain)
         self._nullable = tuple(member.name for member in plain if member.nullable)
         self._others = {member.name: _get(member) for member in plan.members if member not in plain}
+        self._passer = Passer.of(plan, lambda member: _converter(member.item))
 
     def read(
         self, rows: Positions, payloads: Sequence[bytes], codec: object = None, texts: Sequence[bytes] | None = None
@@ -54,13 +58,27 @@ class MessageReader:
             codec: codec of the values; it finds their bytes in the blocks.
             texts: the whole bytes, where a payload is a part of them.
         """
+        if self._passer is None or len(payloads) <= _MAX_PARSED:
+            return self._parse_all(rows, payloads, codec, texts or payloads)
+        columns, good = self._passer.columns(payloads)
+        block = Block(rows, self.plan.schema, columns=columns, origin=Origin(codec, texts or payloads))
+        if good.all():
+            return [block], {}
+        others = np.flatnonzero(~good).tolist()
+        blocks, errors = self._parse_all(
+            rows[~good], [payloads[at] for at in others], codec, [(texts or payloads)[at] for at in others]
+        )
+        return [*([block.take(np.flatnonzero(good))] if good.any() else ()), *blocks], errors
+
+    def _parse_all(self, rows: Positions, payloads: Sequence[bytes], codec: object, texts: Sequence[bytes]) -> Decoded:
+        """Read payloads with the library."""
         messages, errors = self._parsed(payloads)
         values = self._values(messages, errors)
         failures = {int(rows[at]): error for at, error in errors.items()}
         if not len(values.rows):
             return [], failures
         there = values.rows.tolist()
-        origin = Origin(codec, [(texts or payloads)[at] for at in there] if errors else texts or payloads)
+        origin = Origin(codec, [texts[at] for at in there] if errors else texts)
         values.rows, values.origin = rows[values.rows], origin
         return [values], failures
 

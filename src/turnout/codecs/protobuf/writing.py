@@ -9,12 +9,14 @@ from typing import Final, TypeAlias
 from google.protobuf.descriptor import FieldDescriptor
 
 from turnout.codecs.protobuf.logical_types import WRITERS
+from turnout.codecs.protobuf.passing import Form, form_of, retagged
 from turnout.codecs.protobuf.plan import Item, Member, Message, Union
 from turnout.codecs.protobuf.reading import unknown_prefix
 from turnout.codecs.protobuf.scalars import WIRE_TYPES, Pieces, WriteColumn, by_distinct, enum_writer, scalar_writer
 from turnout.codecs.protobuf.wire import LENGTH, delimited, tag
 from turnout.errors import RecordError
 from turnout.records import Block, Schema, Struct
+from turnout.records.encoded import EncodedColumn, EncodedRun
 from turnout.records.types import Column, Columns, DynamicValue, Entries, NewColumn, Value
 
 _UNWRITABLE: Final = (ValueError, TypeError, AttributeError, LookupError, OverflowError, ArithmeticError)
@@ -105,7 +107,19 @@ class MessageWriter:
     def _joined(self, columns: Columns, count: int) -> Pieces:
         if not self._write:
             return [b""] * count
-        return list(map(b"".join, zip(*[write(columns) for write in self._write], strict=True)))
+        pieces: list[Pieces] = []
+        run: EncodedRun | None = None
+        for member, form, write in self._write:
+            column = None if form is None else columns.get(member.name)
+            if isinstance(column, EncodedColumn) and column.form == form:
+                run = EncodedRun.extended(run, column, pieces)
+                continue
+            EncodedRun.closed(run, pieces)
+            run = None
+            other = isinstance(column, EncodedColumn) and form is not None and retagged(column, form)
+            pieces.append(other or write(columns))
+        EncodedRun.closed(run, pieces)
+        return list(map(b"".join, zip(*pieces, strict=True)))
 
     def _one_by_one(self, columns: Columns, count: int) -> tuple[list[bytes | None], dict[int, RecordError]]:
         texts: list[bytes | None] = []
@@ -132,16 +146,15 @@ def _with_defaults(columns: Columns, schema: Schema | None) -> Columns:
     }
 
 
-def _fields(plan: Message) -> Iterator[_Write]:
+def _fields(plan: Message) -> Iterator[tuple[Member, Form | None, _Write]]:
     """Yield a writer for each field, in the order of their numbers, which is that of all serializers."""
-    writers: list[tuple[int, _Write]] = []
+    writers: list[tuple[Member, Form | None, _Write]] = []
     for member in plan.members:
         if isinstance(member, Union):
-            writers += [(one.number, _of_union(member, one)) for one in member.members]
+            writers += [(one, None, _of_union(member, one)) for one in member.members]
         else:
-            writers.append((member.number, _of_member(member)))
-    for _, write in sorted(writers, key=lambda pair: pair[0]):
-        yield write
+            writers.append((member, form_of(member), _of_member(member)))
+    yield from sorted(writers, key=lambda writer: writer[0].number)
 
 
 def _of_member(member: Member) -> _Write:

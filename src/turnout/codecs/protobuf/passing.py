@@ -1,0 +1,274 @@
+"""Passing of messages: fields of many messages are found in NumPy, and read when somebody looks at them.
+
+Serializers write fields in the order of their numbers. Messages of which that is not true, with fields that the schema
+does not know, or damaged ones, are left to the ``protobuf`` library.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from google.protobuf.descriptor import FieldDescriptor
+from numpy.typing import NDArray
+
+from turnout.codecs.protobuf.plan import Member, Message
+from turnout.codecs.protobuf.scalars import WIRE_TYPES
+from turnout.codecs.protobuf.wire import FIXED32, FIXED64, LENGTH, VARINT, tag
+from turnout.records.encoded import Bounds, EncodedColumn
+from turnout.records.types import Columns, Convert, Mask, NewColumn, Octets, RowIds
+
+_PAD: Final = 32
+_MORE: Final = 0x80
+_MAX_VARINT: Final = 10
+_NARROW: Final = frozenset({"int8", "int16"})
+_KINDS: Final = FieldDescriptor
+_FLOATS: Final = {_KINDS.TYPE_FLOAT: "<f4", _KINDS.TYPE_DOUBLE: "<f8"}
+_FIXED: Final = {
+    _KINDS.TYPE_FIXED32: "<u4", _KINDS.TYPE_SFIXED32: "<i4", _KINDS.TYPE_FIXED64: "<u8", _KINDS.TYPE_SFIXED64: "<i8",
+    **_FLOATS,
+}  # fmt: skip
+_SIZES: Final = {FIXED32: 4, FIXED64: 8}
+_ZIGZAG: Final = frozenset({_KINDS.TYPE_SINT32, _KINDS.TYPE_SINT64})
+_LOW: Final = {
+    _KINDS.TYPE_INT32: "<i4", _KINDS.TYPE_ENUM: "<i4", _KINDS.TYPE_UINT32: "<u4", _KINDS.TYPE_INT64: "<i8",
+    _KINDS.TYPE_UINT64: "<u8",
+}  # fmt: skip
+"""Kinds of varints → the part of the 64 bits that counts."""
+
+_DEFAULTS: Final[dict[int, Any]] = {
+    **dict.fromkeys(_FLOATS, 0.0), _KINDS.TYPE_STRING: "", _KINDS.TYPE_BYTES: b"", _KINDS.TYPE_BOOL: False,
+}  # fmt: skip
+
+
+class Form(NamedTuple):
+    """What the bytes of a field look like; fields of equal forms have equal bytes for equal values.
+
+    Attributes:
+        enum: names and numbers of its values.
+    """
+
+    number: int
+    kind: int
+    nullable: bool
+    type: str
+    enum: tuple[tuple[str, int], ...]
+
+
+def form_of(member: Member) -> Form | None:
+    """Return the form of a field; None where its values cannot be passed."""
+    item = member.item
+    if member.shape != "one" or item.message or item.logical or item.wrapped or item.schema.type in _NARROW:
+        return None
+    if member.required or (member.has_presence and not member.nullable):
+        return None
+    enum = () if item.enum is None else tuple((value.name, value.number) for value in item.enum.values)
+    return Form(member.number, item.kind, member.nullable, item.schema.type, enum)
+
+
+def retagged(column: EncodedColumn, form: Form) -> list[bytes] | None:
+    """Return the bytes of a column's values under another number; None where more than that is another."""
+    if not isinstance(column.form, Form) or column.form._replace(number=form.number) != form:
+        return None
+    wire = WIRE_TYPES[form.kind]
+    old, new, content = len(tag(column.form.number, wire)), tag(form.number, wire), column.content
+    bounds = zip(*(edge.tolist() for edge in column.bounds), strict=True)
+    return [new + content[begin + old : end] if begin < end else b"" for begin, end in bounds]
+
+
+@dataclass(frozen=True, slots=True)
+class _Field:
+    """Field of a message, with what reads it.
+
+    Attributes:
+        tag: before each value.
+        wire: type on the wire.
+    """
+
+    member: Member
+    form: Form
+    tag: bytes
+    wire: int
+    convert: Convert | None
+
+
+class Passer:
+    """Finds the fields of messages.
+
+    Args:
+        fields: of the message, in the order of their numbers.
+        names: of the fields, in the order of the Connect schema.
+    """
+
+    def __init__(self, fields: Sequence[_Field], names: Sequence[str]) -> None:
+        self._fields = fields
+        self._names = names
+
+    @classmethod
+    def of(cls, plan: Message, converter: Callable[[Member], Convert | None]) -> Passer | None:
+        """Return the passer of a message; None where not all of its fields can be passed.
+
+        Args:
+            plan: of the message.
+            converter: returns what makes Connect's value of the library's, see `Passer`.
+        """
+        fields: list[_Field] = []
+        for member in plan.members:
+            form = form_of(member) if isinstance(member, Member) else None
+            if form is None or not isinstance(member, Member):
+                return None
+            wire = WIRE_TYPES[member.item.kind]
+            fields.append(_Field(member, form, tag(member.number, wire), wire, converter(member)))
+        if not fields or plan.raw is not None:
+            return None
+        return cls(sorted(fields, key=lambda field: field.form.number), [field.member.name for field in fields])
+
+    def columns(self, payloads: Sequence[bytes]) -> tuple[Columns, Mask]:
+        """Return the columns of messages, and which of them are well-formed; of the others they are arbitrary."""
+        raw = b"".join([*payloads, bytes(_PAD)])
+        content: Octets = np.frombuffer(raw, np.uint8)
+        ends: RowIds = np.cumsum(np.fromiter(map(len, payloads), np.int64, len(payloads)))
+        at = np.concatenate([np.zeros(1, np.int64), ends[:-1]])
+        good = np.ones(len(payloads), np.bool_)
+        columns: dict[str, EncodedColumn] = {}
+        texts: list[Bounds] = []
+        for field in self._fields:
+            before, (at, starts) = at, _passed(field, content, at, ends, good)
+            columns[field.member.name] = _column(field, raw, content, (before, at))
+            if field.form.kind == _KINDS.TYPE_STRING:
+                texts.append((starts, at))
+        good &= at == ends
+        _check_texts(raw, content, texts, good)
+        return {name: columns[name] for name in self._names}, good
+
+
+def _passed(field: _Field, content: Octets, at: RowIds, ends: RowIds, good: Mask) -> tuple[RowIds, RowIds]:
+    """Return the indices behind a field, and those where its value begins; note messages that it spoils."""
+    present = at < ends
+    for index, octet in enumerate(field.tag):
+        present &= content[at + index] == octet
+    there = np.flatnonzero(present)
+    whole = len(there) == len(at)
+    begins = (at if whole else at[there]) + len(field.tag)
+    starts, sizes, wrong = _extents(field.wire, content, begins)
+    after = starts + sizes
+    limits = ends if whole else ends[there]
+    over = (after > limits) | wrong
+    if over.any():
+        good[there[over]] = False
+        after = np.where(over, limits, after)
+        starts = np.minimum(starts, limits)
+    if whole:
+        return after, starts
+    behind, values = at.copy(), at.copy()
+    behind[there] = after
+    values[there] = starts
+    return behind, values
+
+
+def _extents(wire: int, content: Octets, begins: RowIds) -> tuple[RowIds, RowIds, Mask]:
+    """Return where values begin behind their lengths, how many bytes they have, and which are damaged."""
+    if wire == LENGTH:
+        lengths, own = _varints(content, begins)
+        wrong = lengths > len(content)
+        return begins + own, np.where(wrong, 0, lengths.view(np.int64)), wrong
+    if wire == VARINT:
+        return begins, *_varint_sizes(content, begins)
+    return begins, np.full(len(begins), _SIZES[wire], np.int64), np.zeros(len(begins), np.bool_)
+
+
+def _varint_sizes(content: Octets, begins: RowIds) -> tuple[RowIds, Mask]:
+    sizes = np.ones(len(begins), np.int64)
+    wrong = np.zeros(len(begins), np.bool_)
+    more = np.flatnonzero(content[begins] >= _MORE)
+    for index in range(1, _MAX_VARINT):
+        if not len(more):
+            break
+        sizes[more] += 1
+        octets = content[np.minimum(begins[more] + index, len(content) - 1)]
+        if index == _MAX_VARINT - 1:
+            wrong[more[octets > 1]] = True
+        more = more[octets >= _MORE]
+    return sizes, wrong
+
+
+def _varints(content: Octets, begins: RowIds) -> tuple[NDArray[np.uint64], RowIds]:
+    """Return the numbers at some indices, and how many bytes each has; of a damaged one anything."""
+    first = content[begins]
+    numbers = (first & 0x7F).astype(np.uint64)
+    sizes = np.ones(len(begins), np.int64)
+    more = np.flatnonzero(first >= _MORE)
+    for index in range(1, _MAX_VARINT):
+        if not len(more):
+            break
+        octets = content[np.minimum(begins[more] + index, len(content) - 1)]
+        numbers[more] |= (octets & 0x7F).astype(np.uint64) << np.uint64(7 * index)
+        sizes[more] += 1
+        more = more[octets >= _MORE]
+    return numbers, sizes
+
+
+def _check_texts(raw: bytes, content: Octets, texts: Sequence[Bounds], good: Mask) -> None:
+    """Note messages of which a text is not UTF-8."""
+    if not texts or not len(good):
+        return
+    # One pass over the bytes of the batch: whether one between two edges, which ascend, is not ASCII.
+    edges = np.stack([edge for bounds in texts for edge in bounds], axis=1)
+    high = np.bitwise_or.reduceat(content, edges.ravel()).reshape(edges.shape) >= _MORE
+    for index, (begins, ends) in enumerate(texts):
+        for row in np.flatnonzero(high[:, 2 * index] & (begins < ends)).tolist():
+            try:
+                raw[begins[row] : ends[row]].decode()
+            except UnicodeDecodeError:
+                good[row] = False
+
+
+def _column(field: _Field, raw: bytes, content: Octets, bounds: Bounds) -> EncodedColumn:
+    head = len(field.tag)
+    default = None if field.form.nullable else _DEFAULTS.get(field.form.kind, 0)
+    convert = field.convert
+    absent = default if default is None or convert is None else convert(default)
+
+    def read(bounds: Bounds) -> NewColumn:
+        begins, ends = bounds
+        present = ends > begins
+        whole = bool(present.all())
+        chosen = (begins, ends) if whole else (begins[present], ends[present])
+        values = _values(field.form.kind, raw, content, chosen[0] + head, chosen[1])
+        if convert is not None:
+            values = list(map(convert, values))
+        if whole:
+            return values
+        left = iter(values)
+        return [next(left) if there else absent for there in present.tolist()]
+
+    return EncodedColumn(field.form, raw, bounds, read, nullable=field.form.nullable)
+
+
+def _values(kind: int, raw: bytes, content: Octets, begins: RowIds, ends: RowIds) -> NewColumn:
+    """Return the values at some indices, as the library has them."""
+    if kind in _FIXED:
+        form = np.dtype(_FIXED[kind])
+        found: NewColumn = content[begins[:, None] + np.arange(form.itemsize)].view(form).ravel().tolist()
+        return found
+    if kind in (_KINDS.TYPE_STRING, _KINDS.TYPE_BYTES):
+        starts = begins + _varints(content, begins)[1]
+        pairs = zip(starts.tolist(), ends.tolist(), strict=True)
+        if kind == _KINDS.TYPE_BYTES:
+            return [raw[begin:end] for begin, end in pairs]
+        return [raw[begin:end].decode() for begin, end in pairs]
+    numbers = _varints(content, begins)[0]
+    integers: NewColumn
+    if kind == _KINDS.TYPE_BOOL:
+        integers = (numbers != 0).tolist()
+    elif kind in _ZIGZAG:
+        if kind == _KINDS.TYPE_SINT32:
+            numbers &= np.uint64(0xFFFFFFFF)
+        integers = ((numbers >> np.uint64(1)).view(np.int64) ^ -(numbers & np.uint64(1)).view(np.int64)).tolist()
+    else:
+        # The lower bytes stand first.
+        low = np.dtype(_LOW[kind])
+        integers = numbers.astype("<u8").view(low)[:: 8 // low.itemsize].tolist()
+    return integers

@@ -1,0 +1,114 @@
+"""Messages that are passed, held to the library that reads them one by one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from google.protobuf.message_factory import GetMessageClass
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from turnout.codecs.codec import EncodeErrors
+from turnout.codecs.protobuf.codec import Protobuf
+from turnout.codecs.protobuf.descriptors import file_of
+from turnout.codecs.protobuf.plan import plan_of
+from turnout.records.block import rows_of
+from turnout.records.encoded import EncodedColumn
+
+_KINDS = (
+    "int32", "int64", "uint32", "uint64", "sint32", "sint64", "bool", "fixed32", "fixed64", "sfixed32", "sfixed64",
+    "float", "double", "string", "bytes", "Size",
+)  # fmt: skip
+_TEXT = 'syntax = "proto3"; enum Size {{ S = 0; M = 1; L = -7; }} message All {{ {} }}'
+
+
+def codec_of(folder: Path, first: int) -> tuple[Protobuf, Any]:
+    """The codec and the class of a message with each kind of field, with and without presence."""
+    numbers = iter(range(first, first + 2 * len(_KINDS)))
+    fields = [f"{label} {kind} f{label}{kind} = {next(numbers)};" for kind in _KINDS for label in ("", "optional")]
+    file = folder / f"all{first}.proto"
+    file.write_text(_TEXT.format(" ".join(fields)))
+    message = file_of(file).message()
+    return Protobuf(plan_of(message)), GetMessageClass(message)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[tuple[Protobuf, Any], tuple[Protobuf, Any]]:
+    folder = tmp_path_factory.mktemp("proto")
+    return codec_of(folder, 1), codec_of(folder, 300)
+
+
+_VALUES: dict[str, st.SearchStrategy[Any]] = {
+    **{kind: st.integers(-(2**31), 2**31 - 1) for kind in ("int32", "sint32", "sfixed32")},
+    **{kind: st.integers(-(2**63), 2**63 - 1) for kind in ("int64", "sint64", "sfixed64")},
+    **{kind: st.integers(0, 2**32 - 1) for kind in ("uint32", "fixed32")},
+    **{kind: st.integers(0, 2**64 - 1) for kind in ("uint64", "fixed64")},
+    "bool": st.booleans(), "float": st.floats(width=32, allow_nan=False), "double": st.floats(allow_nan=False),
+    "string": st.text(max_size=200), "bytes": st.binary(max_size=200), "Size": st.sampled_from([0, 1, -7, 9]),
+}  # fmt: skip
+_MESSAGES = st.lists(
+    st.fixed_dictionaries({}, optional={f"f{own}{kind}": _VALUES[kind] for kind in _KINDS for own in ("", "optional")}),
+    min_size=9,
+    max_size=12,
+)  # fmt: skip
+_settings = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+def _one_by_one(codec: Protobuf, texts: list[bytes]) -> list[Any]:
+    found = []
+    for text in texts:
+        blocks, errors = codec.decode(rows_of(1), [text])
+        found.append(str(errors[0]) if errors else blocks[0].whole()[0])
+    return found
+
+
+def _read(codec: Protobuf, texts: list[bytes]) -> list[Any]:
+    blocks, errors = codec.decode(rows_of(len(texts)), texts)
+    found: dict[int, Any] = {row: str(error) for row, error in errors.items()}
+    for block in blocks:
+        assert block.origin is not None
+        assert list(block.origin.texts) == [texts[row] for row in block.rows.tolist()]
+        found |= dict(zip(block.rows.tolist(), block.whole(), strict=True))
+    return [found[row] for row in range(len(texts))]
+
+
+@_settings
+@given(values=_MESSAGES, data=st.data())
+def test_values_are_those_of_the_library(made: Any, values: list[dict[str, Any]], data: st.DataObject) -> None:
+    """Also of messages that are damaged, cut off, in another order, or with fields that nobody knows."""
+    codec, message = made[0]
+    texts = [message(**value).SerializeToString() for value in values]
+    for row in data.draw(st.sets(st.integers(0, len(texts) - 1), max_size=4)):
+        cut = data.draw(st.integers(0, len(texts[row])))
+        noise = data.draw(st.binary(max_size=6))
+        texts[row] = data.draw(
+            st.sampled_from([texts[row][:cut] + noise, texts[row] + texts[row - 1], texts[row][cut:]])
+        )
+
+    assert list(map(repr, _read(codec, texts))) == list(map(repr, _one_by_one(codec, texts)))
+
+
+@_settings
+@given(values=_MESSAGES)
+def test_bytes_go_into_messages_with_the_same_and_with_other_numbers(made: Any, values: list[dict[str, Any]]) -> None:
+    """Unread, of the records that are left, they are what the values would be written as."""
+    (codec, message), (other, _) = made
+    (block,), _ = codec.decode(rows_of(len(values)), [message(**value).SerializeToString() for value in values])
+    part = block.take(np.arange(0, len(values), 2))
+    passed = part.with_columns(part.schema, part.columns)
+
+    written = [_encoded(one, passed) for one in (codec, other)]
+
+    assert all(isinstance(column, EncodedColumn) and column._values is None for column in part.columns.values())
+    values_alone = part.with_columns(part.schema, {name: list(column) for name, column in part.columns.items()})
+    assert written == [_encoded(one, values_alone) for one in (codec, other)]
+
+
+def _encoded(codec: Protobuf, block: Any) -> list[bytes | None]:
+    try:
+        return codec.encode(block)
+    except EncodeErrors as errors:
+        raise AssertionError(str(errors)) from errors
