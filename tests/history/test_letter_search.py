@@ -46,6 +46,7 @@ OULU, TURKU, BROKEN = letter({"city": "Oulu"}), letter({"city": "Turku"}, 2, tag
         ("city:Oulu", [OULU]),
         ("NOT city:Oulu", [TURKU, BROKEN]),
         ("tag:a", [TURKU, BROKEN]),
+        ("value.city:Turku OR value.n>3", [TURKU]),
         ("topic:orders* AND tag:*", [TURKU, BROKEN]),
         ("city:*", [OULU, TURKU]),
         ("city:Kemi", []),
@@ -83,5 +84,8 @@ def test_what_is_masked_is_not_searched() -> None:
     assert meeting(ROUTE, [letter({"card": "17"})], "card:17") != []
     with pytest.raises(ConfigError, match="where: card: the route masks"):
         meeting(ROUTE, [], "card:17", strict=True)
+    with pytest.raises(ConfigError, match=r"where: value\.card: the route masks"):
+        meeting(ROUTE, [], "value.city:Oulu AND value.card:1*", strict=True)
+    assert meeting(ROUTE, [OULU], "value.city:Oulu", strict=True) == [OULU]
     with pytest.raises(ConditionError):
         meeting(ROUTE, [], "city:")

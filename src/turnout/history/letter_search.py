@@ -22,6 +22,8 @@ from turnout.records.types import RowIds
 from turnout.routes import Route
 
 _BATCH_LETTERS: Final = 1_000
+_WHOLE: Final = {"value.*": "value.*", "key.*": "key.*"}
+"""Paths of any record: what a transform would have renamed or computed is not in the metadata of one that failed."""
 
 
 def meeting(
@@ -34,7 +36,7 @@ def meeting(
     Args:
         route: whose letters they are.
         letters: of `turnout.history.dead_letters.read`.
-        where: the condition, over the metadata that the route's subscriptions see.
+        where: the condition, over the metadata that the route's subscriptions see, and any path: ``value.city:Oulu``.
         strict: refuse a condition on what the route masks, which would tell what it is.
 
     Raises:
@@ -42,9 +44,10 @@ def meeting(
         ConfigError: *strict*, and it is on what is masked.
     """
     condition = parse(where) if isinstance(where, str) else where
+    paths = {**_WHOLE, **(route.subscriptions.metadata if route.subscriptions else {})}
     if strict:
-        check_condition(route, 0, condition)
-    selected = Where(condition, route.subscriptions.metadata if route.subscriptions else {})
+        check_condition(route, 0, condition, paths)
+    selected = Where(condition, paths)
     codecs = codec_of(route.key), codec_of(route.value)
     found: list[DeadLetter] = []
     waiting = iter(letters)
