@@ -73,7 +73,10 @@ PAGES = (
     Generated("reference/metrics.md", lambda _: metrics_reference()),
     Generated("transforms.md", _with_transforms),
     Generated("architecture.md", _with_rooms),
-    *(Generated(page, with_figures) for page in ("../README.md", "performance.md", "cluster.md", "nats.md")),
+    *(
+        Generated(page, with_figures)
+        for page in ("../README.md", "performance.md", "sizing.md", "cluster.md", "nats.md")
+    ),
 )
 
 if __name__ == "__main__":

@@ -57,7 +57,10 @@ def test_a_redrive_that_fails(turnout, route) -> None:
     code, out, _ = turnout("redrive", route, "--dry-run", "--json")
     assert (code, json.loads(out)["failures"][0]["tries"]) == (0, 2)
     assert turnout("redrive", route, "--stage", "TASK_PUT")[1] == "0 dead letters of told\n"
-    code, out, _ = turnout("redrive", route)
+    assert turnout("redrive", route, "--where", "topic:other")[1] == "0 dead letters of told\n"
+    code, _, err = turnout("redrive", route, "--where", "topic:")
+    assert (code, "topic:" in err) == (2, True)
+    code, out, _ = turnout("redrive", route, "--where", "topic:tale*")
     assert (code, out.splitlines()[-2][:35]) == (1, "fails now: the value is not JSON: I")
 
 

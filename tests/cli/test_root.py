@@ -65,6 +65,7 @@ def test_listed_help_is_the_commands_own(name) -> None:
 ARRAYS = {"numpy", "pyarrow", "pandas"}
 SERVICES = {"pyspark", "grpc", "nats", "fastapi", "uvicorn", "prometheus_client", "pymongo"}
 ROUTES = {"turnout.routes", "turnout.engine", "turnout.subscriptions", "turnout.transforms"}
+CODECS = {"turnout.codecs.avro.codec", "turnout.codecs.json_schema.codec", "turnout.codecs.protobuf.codec"}
 
 
 @pytest.mark.parametrize(
@@ -74,7 +75,10 @@ ROUTES = {"turnout.routes", "turnout.engine", "turnout.subscriptions", "turnout.
         (["kv", "--help"], {*ARRAYS, *SERVICES, *ROUTES, "turnout.cli.run"}),
         (["run", "--help"], {*ARRAYS, *SERVICES, *ROUTES, "turnout.cli.subscriptions"}),
         (["map", "a.*", "b.{{wildcard(1)}}", "a.c"], {*ARRAYS, *SERVICES, *ROUTES}),
-        (["check", "small.yaml"], {"pyarrow", "pandas", *SERVICES, "turnout.engine", "turnout.subscriptions.index"}),
+        (
+            ["check", "small.yaml"],
+            {"pyarrow", "pandas", *SERVICES, "turnout.engine", "turnout.subscriptions.index"} | CODECS,
+        ),
         (["explain", "small.yaml", "--file", "record.json"], {"pandas", *SERVICES}),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",

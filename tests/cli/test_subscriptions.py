@@ -434,6 +434,32 @@ def test_update_and_history(turnout):
     assert "  - metadata.owner: ann\n" in history
 
 
+def test_a_body_of_its_own(turnout, tmp_path) -> None:
+    """--project is stored, read, changed, exported and imported, in history, and taken back by an empty text."""
+    pytest.importorskip("cel_expr_python", reason='install "turnout[cel]"')
+    project = "{'city': value.city}"
+    id_ = created(turnout, "a:1", "--to", "x", "--project", project)
+    read = lambda: json.loads(turnout("subscriptions", "read", id_)[1])  # noqa: E731
+    first = read()
+    turnout("subscriptions", "export", "all.jsonl")
+    imported = turnout("subscriptions", "import", "all.jsonl", "--store", "sqlite:///other.db")
+    other = turnout("subscriptions", "read", id_, "--store", "sqlite:///other.db")[1]
+    code, _, err = turnout("subscriptions", "update", id_, "--project", "topic + ")
+    kept = read()
+    turnout("subscriptions", "update", id_, "--to", "y")
+    moved = read()
+    turnout("subscriptions", "update", id_, "--project", "")
+    history = turnout("subscriptions", "history", id_)[1]
+
+    assert (first["project"], imported[0], json.loads(other)["project"]) == (project, 0, project)
+    assert (code, "project: " in err) in ((1, True), (2, True)), err
+    assert (kept, moved["project"]) == (first, project)
+    assert not read().get("project")
+    assert f'  - project: "{project}"\n' in history
+    code, _, err = turnout("subscriptions", "create", "a:1", "--to", "x", "--project", "1 +")
+    assert (code, "project: " in err) in ((1, True), (2, True)), err
+
+
 @pytest.mark.parametrize(("arguments", "code"), [([], 2), (["a:"], 2), (["a:1", "--body", "{}"], 2), (["a:1"], 1)])
 def test_bad_updates(turnout, arguments, code):
     """Nothing to change, a bad condition, two sources and an unknown id are refused."""

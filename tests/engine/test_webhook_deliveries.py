@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.engine.batches import batch, program, sent
@@ -97,3 +99,18 @@ def test_secrets_are_not_printed() -> None:
     route = program(STORE, ONE, f"webhooks: {{secrets: [{SECRET}], endpoints: {ENDPOINTS}}}\n").route
 
     assert SECRET not in repr(route)
+
+
+def test_a_delivery_has_the_body_that_its_subscription_computes() -> None:
+    """The queue holds what is posted: a webhook beside a plain destination gets the same body, others the record's."""
+    pytest.importorskip("cel_expr_python", reason='install "turnout[cel]"')
+    route = program(STORE, TOLERANT, ONE, "webhooks: {}\n")
+    computed = replace(to(URL, "plain"), project="{'number': value.n}")
+    result = route.run(batch([RECORD]), Index.of([computed, to(URL, id="other")]))
+    bodies = dict(zip(result.messages.topics.to_pylist(), result.messages.column("value").to_pylist(), strict=True))
+
+    assert bodies == {
+        delivery_subject("deliver", URL, "s"): b'{"number":1}',
+        "plain": b'{"number":1}',
+        delivery_subject("deliver", URL, "other"): b'{"n":1,"town":null,"secret":null}',
+    }

@@ -99,6 +99,7 @@ GET /dead-letters
 GET /fragments/condition
 POST /fragments/index
 POST /fragments/new-route/check
+GET /fragments/route-schema
 POST /fragments/routes/{name}/check
 GET /fragments/routes/{name}/control
 GET /fragments/routes/{name}/pending

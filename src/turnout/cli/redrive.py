@@ -46,6 +46,9 @@ def register(app: typer.Typer) -> None:
         reason: Annotated[
             str | None, typer.Option(metavar="TEXT", help="Only letters whose reason contains this.")
         ] = None,
+        where: Annotated[
+            str | None, typer.Option(metavar="CONDITION", help="Only letters whose records meet this, as they came.")
+        ] = None,
         start: Annotated[
             str, typer.Option("--from", metavar="PLACE", help="Where to begin among the letters: a sequence or a time.")
         ] = "earliest",
@@ -65,11 +68,14 @@ def register(app: typer.Typer) -> None:
 
         block_pandas_import()
         from turnout.history import dead_letters
+        from turnout.history.letter_search import meeting
         from turnout.history.redrive import FAILED
         from turnout.history.redrive import redrive as redriven
 
         loaded = loaded_route(route, timeout)
         letters = dead_letters.read(loaded, start=start, end=end, stage=stage, reason=reason)
+        if where is not None:
+            letters = meeting(loaded, letters, where)
         report = redriven(loaded, letters, dry_run=dry_run, delete=delete, unverified=unverified)
         typer.echo(json_text(report.as_dict(), indent=1) if as_json else printable_lines(_lines(report)))
         if report.outcomes[FAILED] and not dry_run:

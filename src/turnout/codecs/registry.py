@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 from types import MappingProxyType, SimpleNamespace
 from typing import Final
 
@@ -13,6 +13,7 @@ from turnout.codecs import avro, connect_json, json_schema, msgpack, plain, plai
 from turnout.codecs.codec import Codec
 from turnout.codecs.kind import CodecKind
 from turnout.errors import ConfigError, Mistake
+from turnout.plugins import entry_points
 
 ENTRY_POINT: Final = "turnout.codecs"
 """The entry point group in which a package names its formats; each is a `CodecKind`."""

@@ -146,8 +146,9 @@ def _texts_in(text: str) -> list[str] | None:
 class _Seen:
     """Visible part of the metadata that conditions see of a route's records."""
 
-    def __init__(self, route: Route, hidden: Hidden) -> None:
-        self._paths = route.subscriptions.metadata if route.subscriptions else {}
+    def __init__(self, route: Route, hidden: Hidden, paths: Mapping[str, str] | None = None) -> None:
+        own = route.subscriptions.metadata if route.subscriptions else {}
+        self._paths = own if paths is None else paths
         self._hidden = hidden
 
     def path(self, key: str) -> ContentPath | None:
@@ -211,18 +212,19 @@ def masked_metadata(route: Route, metadata: Mapping[str, str]) -> dict[str, str]
     return {key: seen.text(key, text) or "" for key, text in metadata.items()}
 
 
-def check_condition(route: Route, stage: int, condition: Condition) -> None:
+def check_condition(route: Route, stage: int, condition: Condition, paths: Mapping[str, str] | None = None) -> None:
     """Refuse a condition on hidden fields, as its matches would reveal their values.
 
     Args:
         route: route of the records.
         stage: number of its stages that they have passed.
         condition: over the metadata as it is there.
+        paths: name → path of the metadata; those of the route's subscriptions if not given.
 
     Raises:
         ConfigError: names the keys that the condition may not test.
     """
-    seen = _Seen(route, hidden_by_stage(route.chain)[stage])
+    seen = _Seen(route, hidden_by_stage(route.chain)[stage], paths)
     keys = dict.fromkeys(leaf.key for leaf in leaves(condition) if seen.hides(leaf.key))
     problem = "the route masks it, and this token does not give the right to unmasked"
     if keys:

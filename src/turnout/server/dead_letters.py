@@ -9,6 +9,7 @@ from turnout.engine.sample_records import SampleRecord
 from turnout.errors import StreamError
 from turnout.history.dead_letters import DeadLetter, is_wanted, read
 from turnout.history.letter_box import LetterBox
+from turnout.history.letter_search import meeting
 from turnout.history.masked_views import masked_letter
 from turnout.history.masking import hidden_anywhere
 from turnout.records.text import readable
@@ -19,14 +20,17 @@ REACH = 20_000
 """Maximum number of messages to read of the stream of dead letters, from its end."""
 
 
-def newest(route: Route, *, done: bool = False) -> list[DeadLetter]:
+def newest(route: Route, *, done: bool = False, where: str = "", masked: bool = False) -> list[DeadLetter]:
     """The dead letters among the last `REACH` messages of their stream, the newest first.
 
     Args:
         route: route of the letters.
         done: also those that a redrive has delivered.
+        where: only those whose records meet this condition, as they came; "" for all.
+        masked: refuse a condition on what the route masks.
 
     Raises:
+        ConditionError: *where* cannot be read.
         ConflictError: the route sets nothing aside.
         ConfigError: its dead letters cannot be read.
         StreamError: no stream takes them.
@@ -34,7 +38,8 @@ def newest(route: Route, *, done: bool = False) -> list[DeadLetter]:
     """
     _check(route)
     box = LetterBox.of(route)
-    return read(route, start=box.newest(REACH), done=done)[::-1]
+    letters = read(route, start=box.newest(REACH), done=done)[::-1]
+    return meeting(route, letters, where, strict=masked) if where.strip() else letters
 
 
 def visible(

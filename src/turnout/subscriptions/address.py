@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from importlib.metadata import entry_points
 from pathlib import Path
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from turnout.errors import ConfigError
+from turnout.plugins import entry_points
 from turnout.secrets import masked_url
 from turnout.subscriptions.stores._sqlite_file import SqliteAddress
 from turnout.suggestions import did_you_mean

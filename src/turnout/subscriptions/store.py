@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterable, Mapping
-from importlib.metadata import entry_points
 from types import TracebackType
 from typing import Protocol, Self, runtime_checkable
 
@@ -16,6 +15,7 @@ from turnout.errors import (
     SubscriptionConflictError,
     SubscriptionInvalidError,
 )
+from turnout.plugins import entry_points
 from turnout.subscriptions.address import url_problem
 from turnout.subscriptions.audit import AuditEntry
 from turnout.subscriptions.deadline import remaining

@@ -6,10 +6,10 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import entry_points
 from typing import Final
 
 from turnout.deferred import DeferredClasses
+from turnout.plugins import entry_points
 from turnout.suggestions import did_you_mean, nearest
 from turnout.transforms.base import PACKAGE, Predicate, Side, Transform
 

@@ -156,6 +156,29 @@ def test_sequences_of_a_redrive_are_numbers(shown: TestClient, written: object) 
     assert shown.post(path, json={"dry_run": True, "sequences": [1.0]}).status_code == 200
 
 
+def test_letters_are_filtered_by_a_condition(shown: TestClient) -> None:
+    """Over their records, in console and REST alike; a redrive takes those that meet it, and a mistake is told."""
+    every = shown.get("/v1/routes/orders/dead-letters").json()["items"]
+    found = shown.get("/v1/routes/orders/dead-letters", params={"where": "value.city:Oulu"}).json()["items"]
+    oulu = [one["sequence"] for one in every if '"Oulu"' in str(one["record"].get("value"))]
+    page = shown.get("/dead-letters/orders", params={"where": "value.city:Oulu"}).text
+    groups = shown.get("/v1/routes/orders/dead-letters/groups", params={"where": "value.city:Oulu"}).json()
+    redriven = shown.post("/v1/routes/orders/dead-letters/redrive", json={"where": "value.city:Oulu"}).json()
+    pressed = shown.post(
+        "/fragments/dead-letters/orders/redrive", json={"where": "value.city:Oulu", "dry_run": True}
+    ).text
+
+    assert 0 < len(oulu) < len(every)
+    assert [one["sequence"] for one in found] == oulu
+    assert re.findall(r'<th scope="row"><a href="/dead-letters/orders/(\d+)"', page) == [str(one) for one in oulu]
+    assert '<input type="hidden" name="where" value="value.city:Oulu">' in page
+    assert "dead-letters?limit=1000&amp;where=value.city%3AOulu" in page
+    assert sum(group["count"] for group in groups) == redriven["letters"] == len(oulu)
+    assert f"{len(oulu)} " in pressed
+    assert shown.get("/v1/routes/orders/dead-letters?where=value.city:").status_code == 422
+    assert shown.get("/dead-letters/orders?where=value.city:").status_code == 422
+
+
 def test_letters_are_searched_and_have_columns_of_ones_choice(shown: TestClient) -> None:
     """In their reasons and records; links keep both, and a redrive of everything is not offered beside a search."""
     every = shown.get("/dead-letters/orders").text

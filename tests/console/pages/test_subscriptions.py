@@ -40,6 +40,28 @@ def test_subscriptions_are_found_by_id_metadata_and_leaf(bench: Bench, console: 
     assert "to.a1" in console.get("/subscriptions/a1").text
 
 
+def test_the_body_of_messages_is_in_the_forms(bench: Bench, console: TestClient) -> None:
+    """As it is stored, escaped; an empty one is the record's value."""
+    pytest.importorskip("cel_expr_python", reason='install "turnout[cel]"')
+    create(bench, plain="town:Oulu")
+    form = {
+        "id": "own",
+        "condition_text": "town:Oulu",
+        "destinations": ["out"],
+        "metadata": {},
+        "project": "'<b>' + topic",
+    }
+    assert console.post("/v1/subscriptions", json=form).status_code == 201
+    page, plain = (console.get(f"/subscriptions/{id_}").text for id_ in ("own", "plain"))
+
+    assert "<dt>Body of its messages</dt><dd><code>&#39;&lt;b&gt;&#39; + topic</code>" in page
+    assert '">&#39;&lt;b&gt;&#39; + topic</textarea>' in page
+    assert "<dt>Body of its messages</dt>" not in plain
+    assert 'name="project"' in console.get("/subscriptions").text
+    assert console.patch("/v1/subscriptions/own", json={"project": ""}).status_code == 200
+    assert console.get("/v1/subscriptions/own").json()["project"] == ""
+
+
 def test_many_subscriptions_are_paged(bench: Bench, console: TestClient) -> None:
     """Fifty at a time, each once."""
     create(bench, **{f"s{number:03}": "a:1" for number in range(120)})

@@ -9,6 +9,7 @@ import numpy as np
 
 from turnout.caches import LruCache
 from turnout.codecs.avro.connect_schema import avro_schema_of, schema_text
+from turnout.codecs.avro.kind import AVRO_CONVERTER
 from turnout.codecs.avro.plan import Plan
 from turnout.codecs.avro.types import parse_schema
 from turnout.codecs.codec import Decoded, attempt, with_tombstones
@@ -17,7 +18,6 @@ from turnout.codecs.writing import Written
 from turnout.errors import RecordError
 from turnout.records import Block, Positions, Schema
 
-AVRO_CONVERTER: Final = "io.confluent.connect.avro.AvroConverter"
 _SCHEMAS: Final = 256
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Final
 
-from turnout.codecs.avro.codec import AVRO_CONVERTER, AvroFile, AvroRegistry
 from turnout.codecs.codec import Codec
 from turnout.codecs.kind import CodecKind
 from turnout.codecs.notation import SchemaNotation
@@ -20,6 +19,8 @@ from turnout.codecs.schema_registry import (
     settings_of,
 )
 
+AVRO_CONVERTER: Final = "io.confluent.connect.avro.AvroConverter"
+
 
 def _codec(
     *,
@@ -27,6 +28,8 @@ def _codec(
     schema: str | None,
     **writing: Any,
 ) -> Codec:
+    from turnout.codecs.avro.codec import AvroFile, AvroRegistry
+
     if (registry is None) == (schema is None):
         raise ValueError("expected either registry or schema")
     if registry is not None:

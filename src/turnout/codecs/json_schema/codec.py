@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from functools import partial
-from typing import ClassVar, Final
+from typing import ClassVar
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from turnout.codecs.codec import Decoded, attempt, with_tombstones
 from turnout.codecs.json_schema.connect_schema import connect_schema_of
 from turnout.codecs.json_schema.definition import definition_of
 from turnout.codecs.json_schema.documents import Documents
+from turnout.codecs.json_schema.kind import JSON_SCHEMA_CONVERTER
 from turnout.codecs.json_schema.options import JsonSchemaOptions
 from turnout.codecs.json_schema.validation import Validate, validator_of
 from turnout.codecs.json_schema.values import form_of, reader_of
@@ -20,8 +21,6 @@ from turnout.codecs.schema_registry import Indexes, Position, RegisteringCodec, 
 from turnout.codecs.writing import Written, texts_of
 from turnout.errors import RecordError
 from turnout.records import Block, Origin, Positions, Schema
-
-JSON_SCHEMA_CONVERTER: Final = "io.confluent.connect.json.JsonSchemaConverter"
 
 
 class Plan:

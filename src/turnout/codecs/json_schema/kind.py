@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from turnout.codecs.codec import Codec
-from turnout.codecs.json_schema.codec import JSON_SCHEMA_CONVERTER, JsonSchemaFile, JsonSchemaRegistry
 from turnout.codecs.json_schema.options import JsonSchemaOptions
 from turnout.codecs.kind import CodecKind, choice, flag
 from turnout.codecs.notation import SchemaNotation
@@ -23,6 +22,7 @@ from turnout.codecs.schema_registry import (
     settings_of,
 )
 
+JSON_SCHEMA_CONVERTER: Final = "io.confluent.connect.json.JsonSchemaConverter"
 _OPTIONS: Final = (
     flag("use.optional.for.nonrequired", "whether properties that are not required are optional", default=False),
     flag("object.additional.properties", "whether schemas that are written allow other properties than theirs"),
@@ -40,6 +40,8 @@ _UNSUPPORTED: Final = (
 
 
 def _codec(*, registry: RegistryOptions | None, schema: str | None, **others: Any) -> Codec:
+    from turnout.codecs.json_schema.codec import JsonSchemaFile, JsonSchemaRegistry
+
     if (registry is None) == (schema is None):
         raise ValueError("expected either registry or schema")
     options = JsonSchemaOptions(**{one.argument: others[one.argument] for one in _OPTIONS})

@@ -50,6 +50,7 @@ class RedriveRequest(RequestForm):
     sequence: SequenceNumber | None = None
     stage: str | None = None
     reason: str | None = None
+    where: str = ""
     dry_run: StrictBool = True
 
 
@@ -95,16 +96,19 @@ def letters(
     number: Annotated[int, Query(alias="page", ge=1)] = 1,
     groups_number: Annotated[int, Query(alias="groups", ge=1)] = 1,
     q: str = "",
+    where: str = "",
     columns: Annotated[list[str] | None, Query(alias="column", max_length=_MOST_CHOSEN)] = None,
 ) -> HTMLResponse:
     route = route_of(parts.routes.entry(name))
-    waiting = visible(route, newest(route), masked=is_masked(principal))
+    masked = is_masked(principal)
+    waiting = visible(route, newest(route, where=where, masked=masked), masked=masked)
     pending = [letter for letter in waiting if has_text(letter, q)] if q else waiting
     every = grouped(pending)
     chosen = next((candidate for candidate in every if candidate.id == group), None)
     groups = Piece.of(every, groups_number, _GROUPS_ON_PAGE)
     members = Piece.of(chosen.letters if chosen else pending, number, _ON_PAGE)
     rows = [fields_of(letter) for letter in members.items]
+    searched = [(name, text) for name, text in (("q", q), ("where", where)) if text]
     # The newest are first.
     begin, end = (pending[-1].stored / 1e6, pending[0].stored / 1e6) if pending else (0.0, 0.0)
     return page(
@@ -114,10 +118,11 @@ def letters(
         total=len(pending),
         waiting=len(waiting),
         q=q,
+        where=where,
         columns=columns or [],
         offered=columns_of(rows),
         rows=rows,
-        kept=urlencode([*([("q", q)] if q else []), *(("column", column) for column in columns or ())]),
+        kept=urlencode([*searched, *(("column", column) for column in columns or ())]),
         reach=REACH,
         groups=groups,
         figures=_over_time(groups.items, begin, end),
@@ -190,7 +195,7 @@ def redriven(name: str, form: RedriveRequest, request: Request, parts: PartsDep,
 def _chosen(route: Route, form: RedriveRequest, *, masked: bool) -> list[DeadLetter]:
     if form.sequence is not None:
         return [letter_at(route, form.sequence)]
-    ordered = newest(route)[::-1]
+    ordered = newest(route, where=form.where, masked=masked)[::-1]
     if form.reason is None:
         return ordered
     # Groups are equal if shown equally.

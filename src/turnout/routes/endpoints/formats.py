@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import reduce
-from importlib.metadata import entry_points
 from operator import or_
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Discriminator, Tag
 
+from turnout.plugins import entry_points
 from turnout.routes.endpoints.base import Endpoint, EndpointFormat, Sink, Source
 from turnout.routes.endpoints.files import FileSink, FileSource
 from turnout.routes.endpoints.kafka import KafkaSink, KafkaSource

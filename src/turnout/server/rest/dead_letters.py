@@ -20,6 +20,7 @@ from turnout.server.sandbox import route_of
 router = APIRouter(prefix="/v1/routes/{name}/dead-letters", tags=["dead letters"])
 
 _MAX_LETTERS = 10_000
+LetterCondition = Annotated[str, Query(description="only letters whose records meet this condition, as they came")]
 LetterStream = Annotated[str | None, Query(description="only letters of this stream; of Kafka topic:partition")]
 _ERRORS: dict[int | str, dict[str, object]] = {409: {}, 502: {}, 503: {}}
 """The route may set nothing aside, and its server or its stream may be away."""
@@ -68,6 +69,7 @@ class RedriveForm(RequestForm):
     reason: str | None = None
     dry_run: StrictBool = Field(default=True, description="deliver nothing, only report the outcomes")
     delete: StrictBool = Field(default=False, description="delete letters that are delivered")
+    where: str = Field(default="", description="only letters whose records meet this condition, as they came")
     unverified: StrictBool = Field(default=False, description="also letters that lack the seal of the route's secret")
 
 
@@ -83,22 +85,26 @@ def list_letters(
     reason: str | None = None,
     stream: LetterStream = None,
     done: bool = False,
+    where: LetterCondition = "",
 ) -> LetterPage:
     route = route_of(parts.routes.entry(name))
-    letters = visible(route, newest(route, done=done), masked=is_masked(principal), stage=stage, reason=reason)
+    masked = is_masked(principal)
+    found = newest(route, done=done, where=where, masked=masked)
+    letters = visible(route, found, masked=masked, stage=stage, reason=reason)
     page, cursor = page_of(chosen(letters, None, stream), before, limit)
     return LetterPage(items=[_model(letter) for letter in page], cursor=cursor)
 
 
 @router.get("/groups", summary="Dead letters by stage and reason, the largest group first", responses=_ERRORS)
 @asks_servers
-def groups(name: str, parts: PartsDep, principal: Reads) -> list[GroupModel]:
+def groups(name: str, parts: PartsDep, principal: Reads, where: LetterCondition = "") -> list[GroupModel]:
     route = route_of(parts.routes.entry(name))
+    masked = is_masked(principal)
     return [
         GroupModel(
             stage=group.stage, reason=group.reason, count=group.count, first=group.first / 1e6, last=group.last / 1e6
         )
-        for group in grouped(visible(route, newest(route), masked=is_masked(principal)))
+        for group in grouped(visible(route, newest(route, where=where, masked=masked), masked=masked))
     ]  # fmt: skip
 
 
@@ -121,8 +127,8 @@ def redrive_letters(name: str, form: RedriveForm, parts: PartsDep, principal: Wr
     route = route_of(parts.routes.entry(name))
     # The call's time is for the store; letters may take long.
     index = parts.matchers.index(route)
-    letters = newest(route)[::-1]
     masked = is_masked(principal)
+    letters = newest(route, where=form.where, masked=masked)[::-1]
     shown = visible(route, letters, masked=masked, stage=form.stage, reason=form.reason)
     wanted = {(letter.stream, letter.sequence) for letter in chosen(shown, form.sequences, form.stream)}
     letters = [letter for letter in letters if (letter.stream, letter.sequence) in wanted]
