@@ -1,4 +1,4 @@
-"""Messages a second through turnout.nats.jetstream, beside nats-py's own JetStream client on the same server.
+"""Messages a second through turnout.nats.jetstream, beside nats-py's JetStream client and nats.go on the same server.
 
 Before each round the stream is filled with other messages, which both clients read; what they write is numbered.
 """
@@ -6,6 +6,7 @@ Before each round the stream is filled with other messages, which both clients r
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from nats.js.api import ConsumerConfig as TheirConsumerConfig
 
 import nats
 from benchmarks.harness import Case, Options, Result, Setup, rates
+from benchmarks.peers.programs import NATS_GO, Program, natsgo
 from turnout.embedded import NatsServer
 from turnout.nats.jetstream import AckPolicy, ConsumerConfig, JetStream, PullOptions, StorageType, StreamConfig, connect
 from turnout.nats.jetstream.kv import KeyValueConfig
@@ -52,12 +54,12 @@ class Bench:
 
     def __init__(self, url: str, messages: int, keys: int) -> None:
         self.url, self.messages, self.keys = url, messages, keys
-        self._numbers = count_up()
+        self.numbers = count_up()
         self._round = 0
 
     def payload(self) -> bytes:
         """Return a message that was not there before."""
-        return b"%012d%s" % (next(self._numbers), b"x" * (SIZE - 12))
+        return b"%012d%s" % (next(self.numbers), b"x" * (SIZE - 12))
 
     def begin_round(self) -> None:
         """Fill the stream that both read again, and make both write to new keys."""
@@ -274,12 +276,47 @@ async def _measure(bench: Bench, case: Pair, rounds: int) -> Result:
     return Result(case.name, case.size, speeds, Setup("new", None, 1), case.baseline or None, ratio, extra)
 
 
-async def _connected(bench: Bench, pair: Pair, rounds: int) -> Result:
+async def _connected(bench: Bench, pair: Pair, rounds: int, go: Program | None) -> Result:
     async with connect(bench.url, timeout=60) as bench.js:
         stream = StreamConfig(name="BENCH", subjects=["bench.*"], storage=StorageType.MEMORY)
         await bench.js.create_stream(stream)
         await bench.js.create_key_value(KeyValueConfig(bucket="bench", storage=StorageType.MEMORY))
-        return await _measure(bench, pair, rounds)
+        return await (_measure(bench, pair, rounds) if go is None else _beside_go(bench, pair, go, rounds))
+
+
+_BESIDE_GO = (
+    "push callback", "push iterator", "pull fetch, acked", "pull fetch", "pull iterator, acked", "publish_async, acked",
+)  # fmt: skip
+
+
+async def _beside_go(bench: Bench, case: Pair, program: Program, rounds: int) -> Result:
+    """This client and nats.go by turns, after a round that warms both."""
+    ours, its = [], []
+    for _ in range(rounds + 1):
+        bench.begin_round()
+        ours.append(await _timed(case.ours))
+        bench.begin_round()
+        order: dict[str, object] = {
+            "work": case.name,
+            "url": bench.url,
+            "count": case.size,
+            "batch": BATCH,
+            "size": SIZE,
+        }
+        # Its numbers are taken from ours, so that no message is there twice.
+        order["first"] = next(bench.numbers) + 10**9
+        its.append(await asyncio.to_thread(program.ask, json.dumps(order)))
+    del ours[0], its[0]
+    cpu = [used for _, used in ours]
+    extra = {
+        "cpu_us": median(cpu) / case.size * 1e6,
+        "its_per_second": case.size / median(one["seconds"] for one in its),
+        "its_cpu_us": median(one["cpu"] for one in its) / case.size * 1e6,
+        "cpu_ratio": median(one["cpu"] / used for used, one in zip(cpu, its, strict=True)),
+    }
+    ratio = median(one["seconds"] / seconds for (seconds, _), one in zip(ours, its, strict=True))
+    speeds = rates(case.size, (seconds for seconds, _ in ours))
+    return Result(f"{case.name}: nats.go", case.size, speeds, Setup("new", None, 1), f"nats.go {NATS_GO}", ratio, extra)
 
 
 def cases(options: Options) -> Iterator[Case]:
@@ -287,10 +324,17 @@ def cases(options: Options) -> Iterator[Case]:
     messages, rounds = options.rows(MESSAGES, 5_000), 1 if options.quick else ROUNDS
     for pair in Bench("", messages, 0).pairs():
         yield Case(pair.name, partial(_on_own_server, pair.name, messages, rounds))
+    for name in _BESIDE_GO:
+        yield Case(f"{name}: nats.go", partial(_with_go, name, messages, rounds))
 
 
-def _on_own_server(name: str, messages: int, rounds: int) -> list[Result]:
+def _with_go(name: str, messages: int, rounds: int) -> list[Result]:
+    with Program([natsgo()]) as program:
+        return _on_own_server(name, messages, rounds, program)
+
+
+def _on_own_server(name: str, messages: int, rounds: int, go: Program | None = None) -> list[Result]:
     with NatsServer() as server:
         bench = Bench(server.url, messages, min(KEYS, messages))
         pair = next(pair for pair in bench.pairs() if pair.name == name)
-        return [asyncio.run(_connected(bench, pair, rounds))]
+        return [asyncio.run(_connected(bench, pair, rounds, go))]

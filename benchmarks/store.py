@@ -16,10 +16,11 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, TypeVar
 
 import grpc
 from google.protobuf import json_format
@@ -33,8 +34,10 @@ from turnout.rpc.v1.subscriptions_pb2_grpc import ServiceStub
 from turnout.subscriptions import Store, Subscription, open_store
 from turnout.subscriptions.expiry import Expiry
 from turnout.subscriptions.index import Column, Index, IndexFolder
-from turnout.subscriptions.lines import export_lines, import_lines
+from turnout.subscriptions.lines import BATCH, export_lines, import_lines
 from turnout.subscriptions.store import delete_many, edit
+
+T = TypeVar("T")
 
 KEYS = 8
 RATE = 1_000
@@ -103,31 +106,49 @@ def _sqlite(folder: Path, size: int, operations: int) -> Iterator[Result]:
 
 
 def _bulk(folder: Path, size: int, operations: int) -> Iterator[Result]:
-    """Measure creation and deletion of many as one change and one at a time, in alternation in one file."""
+    """Measure import, creation and deletion of many, and creation and deletion one at a time, in alternation in one file."""
     rolls = random.Random(13)
-    rates: dict[str, list[float]] = {"create": [], "delete": []}
+    rates: dict[str, list[float]] = {"import": [], "create": [], "delete": []}
+    cpu: dict[str, list[float]] = {name: [] for name in rates}
     singles: dict[str, list[float]] = {"create": [], "delete": []}
+
+    def many(name: str, work: Callable[[], T]) -> T:
+        with clock() as seconds:
+            used = time.process_time()
+            done = work()
+            cpu[name].append((time.process_time() - used) / size * 1e6)
+        rates[name].append(size / seconds())
+        return done
+
     with open_store(f"sqlite:///{folder}/turns.db") as store:
         for seed in range(3):
-            new, few = list(generated_subscriptions(size, seed)), list(generated_subscriptions(operations, seed))
-            with clock() as seconds:
-                ids = store.create_many(new)
-            rates["create"].append(size / seconds())
+            lines, new = _lines(size, seed), list(generated_subscriptions(size, seed))
+            few = list(generated_subscriptions(operations, seed))
+            many("import", partial(import_lines, store, lines))
+            delete_many(store, [one.id for one in store.snapshot()])
+            ids = many("create", partial(store.create_many, new))
             with clock() as seconds:
                 own = [store.create(one) for one in few]
             singles["create"].append(operations / seconds())
             rolls.shuffle(ids)
-            with clock() as seconds:
-                delete_many(store, ids)
-            rates["delete"].append(size / seconds())
+            many("delete", partial(delete_many, store, ids))
             with clock() as seconds:
                 for id_ in own:
                     store.delete(id_)
             singles["delete"].append(operations / seconds())
     for name, found in rates.items():
-        ratio = median(found) / median(singles[name])
-        extra = {"one_by_one_per_second": median(singles[name])}
-        yield Result(f"sqlite {name} many", size, tuple(found), Setup("new", size, 1), "one by one", ratio, extra=extra)
+        one_by_one = median(singles.get(name, singles["create"]))
+        ratio = median(found) / one_by_one
+        extra = {"cpu_us": median(cpu[name]), "one_by_one_per_second": one_by_one}
+        setup = Setup("new", min(size, BATCH) if name == "import" else size, 1)
+        yield Result(f"sqlite {name} many", size, tuple(found), setup, "one by one", ratio, extra=extra)
+
+
+def _lines(size: int, seed: int) -> list[str]:
+    """Return generated subscriptions as JSON lines with ids."""
+    with open_store(f"memory://lines-{seed}") as store:
+        store.create_many(generated_subscriptions(size, seed))
+        return list(export_lines(store))
 
 
 def _operations(name: str, store: Store, operations: int) -> Iterator[Result]:

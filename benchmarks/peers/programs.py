@@ -8,7 +8,7 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -24,6 +24,8 @@ HERE = Path(__file__).parent
 BENTO = "v1.20.0"
 """Later ones replace modules in their go.mod, and need more than the Go proxy to build."""
 
+NATS_GO = "v1.55.0"
+_NATS_MODULES = {"github.com/nats-io/nats.go": NATS_GO, "github.com/nats-io/nats-server/v2": "v2.15.1"}
 _BENTO_MODULE = "github.com/warpstreamlabs/bento"
 _BUILD_SECONDS = 1800
 
@@ -109,22 +111,40 @@ def bento() -> Path:
     Raises:
         CannotRunError: there is no Go, or the proxy lacks a module.
     """
-    main = (HERE / "bento" / "main.go").read_text(encoding="utf-8")
-    program = _cache("bento", main, BENTO)
-    if (program / "bento").exists():
-        return program / "bento"
+    return go_program("bento", f"Bento {BENTO}", {_BENTO_MODULE: BENTO})
+
+
+def natsgo() -> Path:
+    """The client of nats.go and the subject transforms of nats-server as a program; the first build takes minutes.
+
+    Raises:
+        CannotRunError: there is no Go, or the proxy lacks a module.
+    """
+    return go_program("natsgo", f"nats.go {NATS_GO}", _NATS_MODULES)
+
+
+def go_program(name: str, title: str, modules: Mapping[str, str]) -> Path:
+    """The program of a folder beside this file, built of these versions of modules.
+
+    Raises:
+        CannotRunError: there is no Go, or the proxy lacks a module.
+    """
+    main = (HERE / name / "main.go").read_text(encoding="utf-8")
+    program = _cache(name, main, *modules.values())
+    if (program / name).exists():
+        return program / name
     go = shutil.which("go")
     if go is None:
         raise CannotRunError("no Go: put go on PATH")
     with tempfile.TemporaryDirectory(dir=program.parent) as folder:
         (Path(folder) / "main.go").write_text(main, encoding="utf-8")
-        module = f"module peer\n\ngo 1.25\n\nrequire {_BENTO_MODULE} {BENTO}\n"
-        (Path(folder) / "go.mod").write_text(module, encoding="utf-8")
+        required = "".join(f"require {module} {version}\n" for module, version in modules.items())
+        (Path(folder) / "go.mod").write_text(f"module peer\n\ngo 1.25\n\n{required}", encoding="utf-8")
         # One package at a time: whoever measures beside this should not notice.
         environment = {**os.environ, "GOFLAGS": "-mod=mod -p=1 -buildvcs=false"}
-        _run([go, "build", "-o", f"{folder}/bento", "."], f"Bento {BENTO}", cwd=folder, env=environment)
+        _run([go, "build", "-o", f"{folder}/{name}", "."], title, cwd=folder, env=environment)
         _put(Path(folder), program)
-    return program / "bento"
+    return program / name
 
 
 def _cache(name: str, *contents: str) -> Path:

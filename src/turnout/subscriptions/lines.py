@@ -13,8 +13,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
-from typing import Literal
+from typing import Any, Literal, TypeAlias
 
 from turnout.conditions import decode, encode
 from turnout.errors import (
@@ -25,9 +26,10 @@ from turnout.errors import (
 )
 from turnout.gc_tools import paused_gc
 from turnout.subscriptions.model import Subscription
+from turnout.subscriptions.plain_lines import PlainLine, read_plain
 from turnout.subscriptions.rules import check
 from turnout.subscriptions.settings import SETTINGS, settings_from_mapping, settings_to_mapping
-from turnout.subscriptions.store import Store, create_many
+from turnout.subscriptions.store import PlainLineStore, Store, create_many
 from turnout.untrusted import JsonObject
 
 BATCH = 10_000
@@ -121,21 +123,33 @@ def import_lines(
         SubscriptionExistsError: an id is taken, and *existing* is ``fail``. The same holds.
     """
     imported = Imported()
-    subscriptions = _read(lines)
+    store_many = _storing(store)
+    subscriptions = _read(lines, plain=isinstance(store, PlainLineStore))
     while True:
         with paused_gc():
             some = list(islice(subscriptions, batch))
             if not some:
                 return imported
-            created = _store(store, some, existing)
+            created = _store(store, store_many, some, existing)
         imported = Imported(imported.created + created, imported.skipped + len(some) - created)
         progress(imported)
 
 
-def _read(lines: Iterable[str | bytes]) -> Iterator[Subscription]:
+_StoreMany: TypeAlias = Callable[[Iterable[Any]], list[str]]
+"""Stores what `_read` gives for the store, all or nothing if it can, and returns the ids."""
+
+
+def _storing(store: Store) -> _StoreMany:
+    return store.create_read if isinstance(store, PlainLineStore) else partial(create_many, store)
+
+
+def _read(lines: Iterable[str | bytes], *, plain: bool) -> Iterator[Subscription | PlainLine]:
     for number, line in enumerate(lines, 1):
         stripped = line.strip()
         if not stripped:
+            continue
+        if plain and (usual := read_plain(stripped)) is not None:
+            yield usual
             continue
         try:
             text = stripped if isinstance(stripped, str) else stripped.decode()
@@ -156,19 +170,21 @@ def _parsed(text: str) -> object:
     return value
 
 
-def _store(store: Store, some: list[Subscription], existing: Literal["fail", "skip"]) -> int:
+def _store(
+    store: Store, store_many: _StoreMany, some: list[Subscription | PlainLine], existing: Literal["fail", "skip"]
+) -> int:
     try:
-        return len(create_many(store, some))
+        return len(store_many(some))
     except SubscriptionExistsError:
         if existing == "fail":
             raise
     # After an import that was broken off, whole batches are there: to look is quicker than to try.
     new = [subscription for subscription in some if not _is_there(store, subscription.id)]
     try:
-        return len(create_many(store, new))
+        return len(store_many(new))
     except SubscriptionExistsError:
         # An id that occurs twice in the batch, or that another writer stores at the same time: one by one.
-        return _store_each(store, new)
+        return _store_each(store_many, new)
 
 
 def _is_there(store: Store, id_: str) -> bool:
@@ -179,12 +195,11 @@ def _is_there(store: Store, id_: str) -> bool:
     return True
 
 
-def _store_each(store: Store, some: list[Subscription]) -> int:
+def _store_each(store_many: _StoreMany, some: list[Subscription | PlainLine]) -> int:
     created = 0
     for subscription in some:
         try:
-            store.create(subscription)
-            created += 1
+            created += len(store_many([subscription]))
         except SubscriptionExistsError:
             continue
     return created

@@ -196,7 +196,7 @@ def check(subscription: Subscription) -> None:
         raise SubscriptionInvalidError("; ".join(problems))
 
 
-_PLAIN_TEXT = 256
+PLAIN_TEXT = 256
 """Characters of all texts of a plain subscription: no more than any of them may have."""
 
 
@@ -220,7 +220,7 @@ def is_plain(subscription: Subscription) -> bool:
     text = "".join(texts)
     return (
         promised
-        and len(text) <= _PLAIN_TEXT
+        and len(text) <= PLAIN_TEXT
         and text.isascii()
         and text.count("*") <= MAX_STARS
         and 0 < len(subscription.destinations) <= MAX_DESTINATIONS

@@ -21,6 +21,7 @@ from turnout.subscriptions.audit import AuditEntry
 from turnout.subscriptions.deadline import remaining
 from turnout.subscriptions.model import Changes, ConditionMatch, Page, Subscription
 from turnout.subscriptions.past import Creation, Moment, PastStore
+from turnout.subscriptions.plain_lines import PlainLine
 from turnout.subscriptions.snapshot import Snapshot
 
 MAX_LIMIT = 10_000
@@ -199,6 +200,15 @@ class BulkStore(Protocol):
         Raises:
             SubscriptionNotFoundError: one of them does not exist.
         """
+        ...
+
+
+@runtime_checkable
+class PlainLineStore(Protocol):
+    """Optional ability of a `BulkStore`: it stores plain lines of JSON as they are."""
+
+    def create_read(self, subscriptions: Iterable[Subscription | PlainLine]) -> list[str]:
+        """Store what was read from lines and keeps the rules, as `BulkStore.create_many` does."""
         ...
 
 

@@ -17,16 +17,19 @@ import msgspec
 from turnout.conditions import Condition, Group, Kiwi, Logic, encode
 from turnout.conditions.fields import KINDS
 from turnout.subscriptions.model import Subscription
+from turnout.subscriptions.plain_lines import PlainLine
 from turnout.subscriptions.settings import settings_from_mapping, settings_to_mapping
 from turnout.untrusted import JsonObject
 
 _text = json.encoder.encode_basestring
-_KIWIS = frozenset(kind.name for kind in KINDS.values() if kind.leaf is Kiwi)
 _dumps = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False).encode
 
 
-def encode_record(subscription: Subscription, make: Callable[[], str]) -> str:
+def encode_record(subscription: Subscription | PlainLine, make: Callable[[], str]) -> str:
     """Return the subscription as text, without the id, which the row has; nodes without an id get one."""
+    if type(subscription) is PlainLine:
+        return subscription.record(make)
+    assert isinstance(subscription, Subscription)
     destinations = ",".join(map(_text, subscription.destinations))
     metadata = ",".join([f"{_text(name)}:{_text(value)}" for name, value in subscription.metadata.items()])
     # Most have none but the defaults, as all of earlier versions.
@@ -72,21 +75,54 @@ def lookup_rows(
     """
     leaves: set[tuple[str, str, bool, str]] = set()
     pairs: list[tuple[str, str, str]] = []
-    for (id_, _, _), (_, condition, metadata, *_) in zip(rows, _parsed(rows), strict=True):
-        pairs += [(name, value, id_) for name, value in metadata.items()]
-        nodes = [condition]
+    for (id_, _, _), read in zip(rows, _looked_up(_joined(rows)), strict=True):
+        pairs += [(name, value, id_) for name, value in read.metadata.items()]
+        nodes = [read.condition]
         while nodes:
-            ((name, body),) = nodes.pop().items()
-            if name in _KIWIS:
-                leaves.add((body["key"], body["pattern"], body.get("partial", False), id_))
-            elif name == "groupCondition":
-                nodes += body["group"]
+            node = nodes.pop()
+            leaf = node.kiwi or node.tree
+            if leaf is not None:
+                leaves.add((leaf.key, leaf.pattern, leaf.partial, id_))
+            elif node.group is not None:
+                nodes += node.group.group
     return leaves, pairs
+
+
+class _KiwiFields(msgspec.Struct, gc=False):
+    key: str
+    pattern: str
+    partial: bool = False
+
+
+class _Node(msgspec.Struct, gc=False):
+    """Fields of a node that are looked up; nothing is read of the other kinds."""
+
+    kiwi: _KiwiFields | None = msgspec.field(name="kiwiCondition", default=None)
+    tree: _KiwiFields | None = msgspec.field(name="kiwiTreeCondition", default=None)
+    group: _Children | None = msgspec.field(name="groupCondition", default=None)
+
+
+class _Children(msgspec.Struct, gc=False):
+    group: list[_Node]
+
+
+class _Looked(msgspec.Struct, array_like=True, gc=False):
+    destinations: msgspec.Raw
+    condition: _Node
+    metadata: dict[str, str]
+
+
+_looked_up = msgspec.json.Decoder(list[_Looked]).decode
+
+
+def _joined(rows: Sequence[tuple[str, str, int]]) -> str:
+    """Return records as one JSON array."""
+    return f"[{','.join([record for _, record, _ in rows])}]"
 
 
 def _parsed(rows: Sequence[tuple[str, str, int]]) -> list[list[Any]]:
     """Return the JSON of records, with one call of the parser for all of them."""
-    parsed: list[list[Any]] = msgspec.json.decode(f"[{','.join([record for _, record, _ in rows])}]")
+    parsed: list[list[Any]] = msgspec.json.decode(_joined(rows))
     return parsed
 
 

@@ -9,6 +9,7 @@ from turnout.clocks import TrustedClock
 from turnout.subscriptions.actor import current_actor
 from turnout.subscriptions.audit import RecordedMoment
 from turnout.subscriptions.past import Creation, Moment, Span, due_before, now
+from turnout.subscriptions.stores._sqlite_rows import insert_rows
 
 
 def note_time(connection: sqlite3.Connection, revision: int) -> None:
@@ -18,9 +19,7 @@ def note_time(connection: sqlite3.Connection, revision: int) -> None:
 
 def archive(connection: sqlite3.Connection, rows: Iterable[tuple[str, str, int]], died: int) -> None:
     """Remember deleted subscriptions: each one's id, record and revision of creation."""
-    connection.executemany(
-        "INSERT INTO past VALUES (?, ?, ?, ?)", [(id_, died, born, record) for id_, record, born in rows]
-    )
+    insert_rows(connection, "past", 4, [(id_, died, born, record) for id_, record, born in rows])
 
 
 def forget(connection: sqlite3.Connection, retention: float, clock: TrustedClock) -> None:

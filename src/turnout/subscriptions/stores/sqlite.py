@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice, takewhile
 
 from turnout.clocks import TrustedClock
@@ -14,15 +14,20 @@ from turnout.subscriptions.audit import AuditEntry, Version, audit_entries
 from turnout.subscriptions.destinations import checked, checked_version
 from turnout.subscriptions.model import Changes, ConditionMatch, Page, Subscription
 from turnout.subscriptions.past import Creation, Moment, PastStore
+from turnout.subscriptions.plain_lines import PlainLine
 from turnout.subscriptions.snapshot import Snapshot
 from turnout.subscriptions.store import MAX_LIMIT, Store, StoreBase
 from turnout.subscriptions.stores import _sqlite_past as past
 from turnout.subscriptions.stores._record import decode_record, decode_records, encode_record, id_maker, lookup_rows
 from turnout.subscriptions.stores._sqlite_file import SqliteAddress, SqliteFile
+from turnout.subscriptions.stores._sqlite_rows import insert_rows
 from turnout.subscriptions.tenants import TenantStore, prefix_end
 
 _CHUNK = 2_000
 """Rows that are prepared together: enough to sort them into each index, few enough for little memory."""
+
+_DELETED_CHUNK = 10_000
+"""Ids of one statement: their rows lie anywhere, and more of them share a page. SQLite takes 32,766 values."""
 
 _HISTORY = 100_000
 """Deletions that are remembered for `changes`; a reader that missed more starts again from everything."""
@@ -62,8 +67,12 @@ class SqliteStore(StoreBase):
 
     def create_many(self, subscriptions: Iterable[Subscription]) -> list[str]:
         """See `BulkStore.create_many`. Other writers wait until the iterable ends."""
+        return self.create_read(checked(subscriptions))
+
+    def create_read(self, subscriptions: Iterable[Subscription | PlainLine]) -> list[str]:
+        """See `turnout.subscriptions.store.PlainLineStore`."""
         make = id_maker()
-        rows = ((subscription.id or make(), subscription) for subscription in checked(subscriptions))
+        rows = ((subscription.id or make(), subscription) for subscription in subscriptions)
         chunk = list(islice(rows, _CHUNK))
         if not chunk:
             return []
@@ -71,7 +80,8 @@ class SqliteStore(StoreBase):
         with self._file.writing() as connection:
             revision = _next_revision(connection)
             while chunk:
-                existing_id = _insert(connection, chunk, revision, make)
+                with paused_gc():
+                    existing_id = _insert(connection, chunk, revision, make)
                 if existing_id is not None:
                     raise SubscriptionExistsError(existing_id)
                 ids += (id_ for id_, _ in chunk)
@@ -107,7 +117,7 @@ class SqliteStore(StoreBase):
     def delete_many(self, ids: Iterable[str]) -> None:
         """See `BulkStore.delete_many`. Other writers wait until the iterable ends."""
         distinct = iter(dict.fromkeys(ids))
-        chunk = list(islice(distinct, _CHUNK))
+        chunk = list(islice(distinct, _DELETED_CHUNK))
         if not chunk:
             return
         with self._file.writing() as connection:
@@ -115,7 +125,7 @@ class SqliteStore(StoreBase):
             while chunk:
                 with paused_gc():
                     self._remove(connection, chunk, revision)
-                chunk = list(islice(distinct, _CHUNK))
+                chunk = list(islice(distinct, _DELETED_CHUNK))
 
     def _remove(
         self, connection: sqlite3.Connection, ids: list[str], revision: int, expected: int | None = None
@@ -268,18 +278,23 @@ def _next_revision(connection: sqlite3.Connection) -> int:
     return revision
 
 
-def _leaf_rows(id_: str, subscription: Subscription) -> set[tuple[str, str, bool, str]]:
+def _leaf_rows(id_: str, subscription: Subscription | PlainLine) -> set[tuple[str, str, bool, str]]:
+    if isinstance(subscription, PlainLine):
+        return subscription.leaf_rows(id_)
     return {
         (leaf.key, leaf.pattern, leaf.partial, id_) for leaf in leaves(subscription.condition) if isinstance(leaf, Kiwi)
     }
 
 
-def _metadata_rows(id_: str, subscription: Subscription) -> list[tuple[str, str, str]]:
+def _metadata_rows(id_: str, subscription: Subscription | PlainLine) -> list[tuple[str, str, str]]:
     return [(name, value, id_) for name, value in subscription.metadata.items()]
 
 
 def _insert(
-    connection: sqlite3.Connection, chunk: list[tuple[str, Subscription]], revision: int, make: Callable[[], str]
+    connection: sqlite3.Connection,
+    chunk: Sequence[tuple[str, Subscription | PlainLine]],
+    revision: int,
+    make: Callable[[], str],
 ) -> str | None:
     """Store the chunk, or give an id of it that is taken. Each index gets its rows sorted, neighbours together."""
     before = connection.execute("SELECT max(row) FROM subscription").fetchone()[0] or 0
@@ -289,12 +304,8 @@ def _insert(
     )
     if stored.rowcount != len(chunk):
         return _existing_id(connection, [id_ for id_, _ in chunk], before)
-    connection.executemany(
-        "INSERT INTO leaf VALUES (?, ?, ?, ?)", sorted(row for pair in chunk for row in _leaf_rows(*pair))
-    )
-    connection.executemany(
-        "INSERT INTO metadata VALUES (?, ?, ?)", sorted(row for pair in chunk for row in _metadata_rows(*pair))
-    )
+    insert_rows(connection, "leaf", 4, sorted([row for pair in chunk for row in _leaf_rows(*pair)]))
+    insert_rows(connection, "metadata", 3, sorted([row for pair in chunk for row in _metadata_rows(*pair)]))
     return None
 
 
@@ -321,10 +332,12 @@ def _delete(connection: sqlite3.Connection, ids: list[str], revision: int) -> li
         sorted(metadata_rows),
     )
     # A reused id keeps its first creation revision, so that readers of that time still see the deletion.
-    connection.executemany(
-        "INSERT INTO deleted VALUES (?, ?, ?)"
-        " ON CONFLICT (id) DO UPDATE SET born = min(born, excluded.born), died = excluded.died",
+    insert_rows(
+        connection,
+        "deleted",
+        3,
         [(id_, born, revision) for id_, _, born in rows],
+        " ON CONFLICT (id) DO UPDATE SET born = min(born, excluded.born), died = excluded.died",
     )
     return rows
 
