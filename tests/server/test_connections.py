@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import os
@@ -15,9 +16,11 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+import aiohttp
 import pytest
 
 from tests.certificates import make_certificates
+from tests.feeds import FedRoute
 from tests.server.conftest import wait_for
 from tests.server.test_serving import get, serving
 from turnout.server.config import LimitsPart
@@ -148,6 +151,34 @@ def live_status(server: RouteServer) -> int:
     """The status of a short request on a connection of its own."""
     with connected(server.port, LIVE.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")) as client:
         return int(answer(client).split()[1])
+
+
+def test_websockets_count_as_connections_until_they_end(tmp_path: Path, fed: FedRoute) -> None:
+    """Of one address two may be open; a refused one and one that its client has closed count no more."""
+    (tmp_path / "routes").mkdir()
+    (tmp_path / "routes" / "orders.yaml").write_text(fed.text, encoding="utf-8")
+    limits = {"connectionsPerAddress": 2}
+
+    async def follow(server: RouteServer) -> None:
+        async with aiohttp.ClientSession(server.url, connector=aiohttp.TCPConnector(force_close=True)) as session:
+            for _ in range(5):
+                with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
+                    await session.ws_connect("/v1/feeds/nobody")
+                assert refused.value.status == 404
+            for _ in range(5):
+                async with session.ws_connect("/v1/feeds/oulu?after=5") as one, session.ws_connect("/v1/feeds/turku"):
+                    assert (await one.receive_json())["cursor"] == 7
+                    with pytest.raises(aiohttp.ClientError):
+                        await session.ws_connect("/v1/feeds/oulu")
+            async with session.ws_connect("/v1/feeds/oulu") as one:
+                await one.send_str("x" * 100_000)
+                while not (message := await one.receive()).type.name.startswith("CLOS"):
+                    pass
+                assert message.data == 1009
+
+    with serving(tmp_path / "routes", limits=limits) as server:
+        wait_for(lambda: get(server, "/v1/routes")[1]["items"])
+        asyncio.run(follow(server))
 
 
 def test_a_tls_handshake_that_does_not_go_on_is_ended(tmp_path: Path) -> None:

@@ -78,7 +78,7 @@ STATUS = (
 )
 """Every request whose answer says why a route failed, which may quote a record."""
 
-DELIVERIES = {"GET /v1/feeds/{id:id}", "POST /v1/feeds/{id:id}"}
+DELIVERIES = {"GET /v1/feeds/{id:id}", "POST /v1/feeds/{id:id}", "WEBSOCKET /v1/feeds/{id:id}"}
 """Messages of a subscription's destinations, for callers that may read the subscription."""
 
 JUDGED = {"POST /fragments/routes/{name}/effect"}
@@ -152,7 +152,12 @@ def test_every_request_is_known_to_hold_content_or_not(bench: Bench) -> None:
     app = build_app(bench.parts)
     add_console(app, TokenFile(tokens_of(bench.folder)[0]))
     routers = [included.original_router for included in app.routes if hasattr(included, "original_router")]
-    known = {f"{method} {route.path}" for router in routers for route in router.routes for method in route.methods}
+    known = {
+        f"{method} {route.path}"
+        for router in routers
+        for route in router.routes
+        for method in getattr(route, "methods", ["WEBSOCKET"])
+    }
 
     assert known == {*VIEWS, *STATUS, *DELIVERIES, *JUDGED, *WITHOUT_CONTENT.strip().splitlines()}
 

@@ -79,6 +79,7 @@ class Lane:
     progressed: int = 0
     is_stalled: bool = False
     breaker: Breaker = field(init=False)
+    _is_timed: bool = field(init=False)
     _ready: deque[Delivery | str] = field(default_factory=deque)
     _chains: dict[str, list[tuple[int, Delivery]]] = field(default_factory=dict)
     _next: float = 0.0
@@ -86,6 +87,7 @@ class Lane:
 
     def __post_init__(self) -> None:
         self.breaker = Breaker(self.settings.breaker_failures, self.settings.breaker_pause)
+        self._is_timed = bool(self.settings.rate) or self.is_ordered
 
     @property
     def is_ordered(self) -> bool:
@@ -127,7 +129,9 @@ class Lane:
 
     def take(self, now: float) -> Delivery | None:
         """Remove and return the next delivery to send; None if nothing may be sent now."""
-        if not self._ready or self.under_way >= self.settings.concurrency or self.wait(now) != 0.0:
+        if not self._ready or self.under_way >= self.settings.concurrency:
+            return None
+        if (self._is_timed or self.breaker.is_open) and self.wait(now) != 0.0:
             return None
         first = self._ready.popleft()
         delivery = heapq.heappop(self._chains[first])[1] if isinstance(first, str) else first

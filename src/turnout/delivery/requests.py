@@ -22,6 +22,7 @@ _JSON: Final = re.compile(r"application/(?:[^;]+\+)?json\s*(?:;.*)?")
 _SPEC: Final = "1.0"
 _TYPE: Final = "turnout.delivery"
 _UNSAFE: Final = ' "%'
+_CONTENT_TYPE_LENGTH: Final = len("content-type")
 
 
 def message_id(msg_id: str, position: str) -> str:
@@ -55,8 +56,7 @@ def request_of(
         stored: returns the time of the delivery, which a CloudEvent has.
         source: source of a CloudEvent that has none: the subscription.
     """
-    content_type = next((value[0] for key, value in headers.items() if key.lower() == "content-type" and value), "")
-    content_type = content_type or _guessed(body)
+    content_type = _content_type(headers) or _guessed(body)
     own = {"User-Agent": _AGENT, "webhook-id": identity, **settings.headers}
     if settings.format == "standard":
         own["Content-Type"] = content_type
@@ -73,11 +73,10 @@ def request_of(
 
 def signed(headers: Mapping[str, str], signer: Signer, body: bytes, seconds: int) -> dict[str, str]:
     """Return the headers of one attempt: with its time, and its signature if there are secrets."""
-    signature = signer.signature(headers["webhook-id"], seconds, body)
-    stamp = f"{seconds}"
-    if not signature:
-        return {**headers, "webhook-timestamp": stamp}
-    return {**headers, "webhook-timestamp": stamp, "webhook-signature": signature}
+    attempt = {**headers, "webhook-timestamp": f"{seconds}"}
+    if signature := signer.signature(headers["webhook-id"], seconds, body):
+        attempt["webhook-signature"] = signature
+    return attempt
 
 
 def _attributes(identity: str, headers: Headers, stored: datetime, source: str) -> dict[str, str]:
@@ -111,6 +110,14 @@ def _data(content_type: str, body: bytes) -> dict[str, object]:
 def _safe() -> str:
     """Return the characters of a CloudEvents header that are not percent-encoded (HTTP binding, 3.1.3.2)."""
     return "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) not in _UNSAFE)
+
+
+def _content_type(headers: Headers) -> str:
+    for name, values in headers.items():
+        # The length is compared first: this is done for each request.
+        if len(name) == _CONTENT_TYPE_LENGTH and name.lower() == "content-type" and values:
+            return values[0]
+    return ""
 
 
 def _guessed(body: bytes) -> str:

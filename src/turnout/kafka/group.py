@@ -13,7 +13,7 @@ from turnout.errors import StreamError, TurnoutError
 from turnout.kafka.clients import ErrorWatch, consumer_of, kafka_errors, raise_error
 from turnout.kafka.options import KafkaOptions
 from turnout.kafka.progress import PartitionProgress
-from turnout.kafka.reader import PASSING
+from turnout.kafka.reader import PASSING, partition_bounds
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, Message, TopicPartition
@@ -200,10 +200,7 @@ class GroupReader:
     def _bounds(self, number: int) -> tuple[int, int]:
         """Return the first offset of a partition, and that behind the last record that may be read."""
         with self._errors():
-            ends: Any = self._consumer.get_watermark_offsets(
-                self._position(number), timeout=self._options.timeout, cached=False
-            )
-        return int(ends[0]), int(ends[1])
+            return partition_bounds(self._consumer, self._topic, number, self._options)
 
     # -- partitions that come and go
 
@@ -342,9 +339,7 @@ class OffsetReader:
             ConnectionLostError: no broker answers.
         """
         with self._errors():
-            position = self._position(partition, 0)
-            first, _ = self._consumer.get_watermark_offsets(position, timeout=self._options.timeout, cached=False)
-        return int(first)
+            return partition_bounds(self._consumer, self._topic, partition, self._options)[0]
 
     def _passed(self, message: Message, partition: int, wanted: int, found: dict[int, Message]) -> int:
         """Return the offset up to which everything has been seen by a message or an event."""

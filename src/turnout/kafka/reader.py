@@ -50,6 +50,12 @@ PASSING: Final = frozenset(
 )
 """Errors that are not fatal: brokers may recover, and nothing is committed to the group."""
 
+_UNKNOWN_YET: Final = frozenset(
+    {"_UNKNOWN_PARTITION", "_UNKNOWN_TOPIC", "UNKNOWN_TOPIC_OR_PART", "LEADER_NOT_AVAILABLE"}
+)
+"""Errors of a partition that was just made, at brokers that have not heard of it."""
+
+_PAUSE_SECONDS: Final = 0.05
 _MOST_RECORDS: Final = 10_000
 _MOST_BYTES: Final = 16 << 20
 _FIRST_RECORDS: Final = 500
@@ -245,6 +251,28 @@ class RangeReader:
         micros = np.where(absent, 0, millis) * 1000
         moments = pa.array(micros, pa.int64(), mask=absent).cast(SCHEMA.field("timestamp").type)
         return moments, pa.array((kinds - 1).astype(np.int32), pa.int32(), mask=without)
+
+
+def partition_bounds(consumer: Consumer, topic: str, partition: int, options: KafkaOptions) -> tuple[int, int]:
+    """Return the first offset of a partition, and that behind the last record that may be read.
+
+    A partition of a new topic, which a broker does not know yet, is waited for.
+
+    Raises:
+        KafkaException: a broker does not say it for ``options.timeout`` seconds.
+    """
+    from confluent_kafka import KafkaException, TopicPartition
+
+    position, deadline = TopicPartition(topic, partition), time.monotonic() + options.timeout
+    while True:
+        try:
+            ends: Any = consumer.get_watermark_offsets(position, timeout=options.timeout, cached=False)
+        except KafkaException as failure:
+            if failure.args[0].name() not in _UNKNOWN_YET or time.monotonic() > deadline:
+                raise
+            time.sleep(_PAUSE_SECONDS)
+        else:
+            return int(ends[0]), int(ends[1])
 
 
 def check_topic(admin: KafkaAdmin, span: PartitionRange) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from turnout.errors import ConnectionLostError
 from turnout.kafka.clients import ErrorWatch, consumer_of, kafka_errors, raise_error
 from turnout.kafka.options import KafkaOptions
-from turnout.kafka.reader import PASSING
+from turnout.kafka.reader import PASSING, partition_bounds
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, TopicPartition
@@ -78,8 +78,7 @@ class TopicTable:
             self.values[name] = value
 
     def _ends(self) -> tuple[int, int]:
-        ends: Any = self._consumer.get_watermark_offsets(self._position(0), timeout=self._options.timeout, cached=False)
-        return int(ends[0]), int(ends[1])
+        return partition_bounds(self._consumer, self._topic, 0, self._options)
 
     def _position(self, offset: int) -> TopicPartition:
         from confluent_kafka import TopicPartition

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.websockets.wsproto_impl import WSProtocol
 
 from turnout.server.config import LimitsPart
 
@@ -142,6 +143,13 @@ class LimitedProtocol(H11Protocol):
         self.closed()
         super().connection_lost(exc)
 
+    def handle_websocket_upgrade(self, event: h11.Request) -> None:
+        """Go on as a WebSocket, which counts as this connection does."""
+        super().handle_websocket_upgrade(event)
+        protocol = self.transport.get_protocol()
+        assert isinstance(protocol, LimitedWebSocket)
+        protocol.closed = self.closed
+
     def close_if_late(self, limits: LimitsPart, now: float) -> str | None:
         """Close the connection if its peer exceeds the time limits, and return the reason; else None."""
         if self._stops_reading(limits, now):
@@ -179,6 +187,33 @@ class LimitedProtocol(H11Protocol):
         if state is h11.SEND_BODY and waited > body_timeout:
             return f"closed: no complete body within {body_timeout:g} s (limits.bodyTimeout)"
         return None
+
+
+class LimitedWebSocket(WSProtocol):
+    """WebSocket whose peer has to read.
+
+    Attributes:
+        closed: called when the connection is gone.
+    """
+
+    closed: Callable[[], None] = staticmethod(_nothing)
+    _unsent = 0
+    _unsent_since = 0.0
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """See `asyncio.Protocol`."""
+        self.closed()
+        super().connection_lost(exc)
+
+    def close_if_late(self, limits: LimitsPart, now: float) -> str | None:
+        """Close the connection if its peer reads nothing for too long, and return the reason; else None."""
+        unsent = self.transport.get_write_buffer_size()
+        if unsent != self._unsent or not unsent:
+            self._unsent, self._unsent_since = unsent, now
+        if now - self._unsent_since <= limits.send_timeout:
+            return None
+        self.transport.abort()
+        return f"closed: nothing of a WebSocket read within {limits.send_timeout:g} s (limits.sendTimeout)"
 
 
 def raise_file_limit(connections: int) -> int:

@@ -19,6 +19,7 @@ from turnout.server.config import LimitsPart
 from turnout.server.connections import (
     Connections,
     LimitedProtocol,
+    LimitedWebSocket,
     Notices,
     OnceAMinute,
     address_key,
@@ -168,7 +169,7 @@ class HttpServer:
             await asyncio.sleep(pause)
             now = loop.time()
             for connection in tuple(self._server.server_state.connections):
-                if not isinstance(connection, LimitedProtocol):
+                if not isinstance(connection, LimitedProtocol | LimitedWebSocket):
                     continue
                 reason = connection.close_if_late(limits, now)
                 if reason is not None:

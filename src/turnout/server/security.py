@@ -199,20 +199,18 @@ class Gate:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, or have it answered."""
+        if scope["type"] == "websocket":
+            await self._open_websocket(scope, receive, send)
+            return
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         send = _with_headers(send)
         headers = Headers(scope=scope)
-        refusal = _too_long(scope) or self._stranger(scope, headers)
+        refusal = _too_long(scope) or self._stranger(scope["method"], headers)
         principal = None
         if refusal is None:
-            try:
-                principal = await self._principal(scope, headers)
-            except RefusedError as refused:
-                refusal = (403 if refused.is_denied else 503, refused.details)
-            else:
-                refusal = None if principal else (401, "a bearer token is needed: Authorization: Bearer …")
+            principal, refusal = await self._known(scope, headers)
         is_input = scope["method"] == "POST" and scope["path"] in self._inputs
         refusal = refusal or _unacceptable(scope, headers, verified_later=is_input)
         if refusal is not None:
@@ -241,6 +239,27 @@ class Gate:
         limit = _MAX_STRANGERS_BODY if stranger else MAX_BODY
         await self._bodies.forward(self._app, scope, receive, send, refuse, limit)
 
+    async def _open_websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Have a WebSocket opened, or refuse it; its origin has to be ours, as a browser opens one for any page."""
+        headers = Headers(scope=scope)
+        refusal = _too_long(scope) or self._stranger("CONNECT", headers)
+        principal = None
+        if refusal is None:
+            principal, refusal = await self._known(scope, headers)
+        if refusal is not None:
+            await problem(*refusal)(scope, receive, send)
+            return
+        scope.setdefault("state", {})["principal"] = principal
+        await self._app(scope, receive, send)
+
+    async def _known(self, scope: Scope, headers: Headers) -> tuple[Principal | None, tuple[int, str] | None]:
+        """Return the principal of a request, or status and reason of its refusal."""
+        try:
+            principal = await self._principal(scope, headers)
+        except RefusedError as refused:
+            return None, (403 if refused.is_denied else 503, refused.details)
+        return principal, None if principal else (401, "a bearer token is needed: Authorization: Bearer …")
+
     async def _principal(self, scope: Scope, headers: Headers) -> Principal | None:
         if self._authenticator is None or scope["path"] in self._inputs or _is_under(scope["path"], self._public):
             return ANONYMOUS if self._authenticator is None else Principal("anonymous", Caller(rights=frozenset()))
@@ -266,12 +285,12 @@ class Gate:
         there = f"{scope['path']}?{query}" if query else scope["path"]
         return RedirectResponse(f"{self._entrance.sign_in}?next={quote(there, safe='')}", 303)
 
-    def _stranger(self, scope: Scope, headers: Headers) -> tuple[int, str] | None:
+    def _stranger(self, method: str, headers: Headers) -> tuple[int, str] | None:
         """Return status and reason if the request is for another host or from another origin; else None."""
         host = headers.get("host", "")
         if self._hosts is not None and _name(f"//{host}") not in self._hosts:
             return 421, f"this server is not {host!r}; hosts in turnout.yaml has its names"
-        if scope["method"] in _SAFE:
+        if method in _SAFE:
             return None
         origin = headers.get("origin")
         if origin is not None and not self._is_own(origin, host):

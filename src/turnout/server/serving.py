@@ -25,7 +25,7 @@ from turnout.rpc.tenants import Tenants
 from turnout.server.activity_recorder import Recorder
 from turnout.server.app import build_app, guarded
 from turnout.server.config import ServerConfig
-from turnout.server.connections import LimitedProtocol
+from turnout.server.connections import LimitedProtocol, LimitedWebSocket
 from turnout.server.deliveries import WebhookDeliveries
 from turnout.server.events import Events
 from turnout.server.grpc import grpc_settings, tenants_of
@@ -52,6 +52,7 @@ _log = logging.getLogger("turnout.server")
 _FLUSH_SECONDS = 5.0
 _ALIVE_SECONDS = 2.0
 _GRACE_SECONDS = 5
+_WEBSOCKET_BYTES = 64 << 10
 _BACKLOG = 512
 
 RunnerOf = Callable[[ServerConfig, Path, list[Route]], Runner]
@@ -277,7 +278,8 @@ class RouteServer:
             access_log=self.config.log_level == "debug",
             server_header=False,
             lifespan="off",
-            ws="none",
+            ws=LimitedWebSocket,
+            ws_max_size=_WEBSOCKET_BYTES,
             timeout_graceful_shutdown=_GRACE_SECONDS,
             ssl_certfile=str(tls.cert) if tls else None,
             ssl_keyfile=str(tls.key) if tls else None,

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
-from starlette.testclient import TestClient
+from starlette.testclient import TestClient, WebSocketDenialResponse
+from starlette.websockets import WebSocketDisconnect
 
 from tests.feeds import FedRoute
-from tests.server.conftest import Bench
+from tests.server.conftest import Bench, client_of, wait_for
+from turnout.rpc.caller import Caller, Right
+from turnout.server.rest import feeds
+from turnout.server.security import Principal
 from turnout.subscriptions import open_store
 
 
@@ -79,3 +85,100 @@ def test_without_a_route_with_feeds_one_has_to_be_named(client: TestClient) -> N
 
     assert answer.status_code == 409
     assert "name the route" in answer.json()["detail"]
+
+
+def test_a_websocket_resumes_behind_what_was_acknowledged(reads: TestClient, fed: FedRoute) -> None:
+    """A named reader gets each message, acknowledges over the same connection, and goes on behind that."""
+    with reads.websocket_connect("/v1/feeds/oulu?reader=desk&limit=2") as socket:
+        cursors = [socket.receive_json()["cursor"] for _ in range(3)]
+        socket.send_json({"cursor": cursors[-1]})
+        assert [socket.receive_json()["cursor"] for _ in range(2)] == [7, 9]
+        wait_for(lambda: reads.get("/v1/feeds/oulu", params={"reader": "desk"}).json()["messages"][0]["cursor"] == 7)
+    with reads.websocket_connect("/v1/feeds/oulu?reader=desk") as socket:
+        message = socket.receive_json()
+        assert socket.receive_json()["cursor"] == 9
+        with open_store(fed.store_url) as store:
+            store.delete("oulu")
+        with pytest.raises(WebSocketDisconnect) as ended:
+            socket.receive_json()
+
+    assert cursors == [1, 3, 5]
+    assert message == reads_page_of(message)
+    assert ended.value.code == 1000
+    assert "oulu" in ended.value.reason
+
+
+def reads_page_of(message: dict[str, object]) -> dict[str, object]:
+    """The message of a feed as its cursor says."""
+    return {**message, "cursor": 7, "value": '{"n":6,"city":"Oulu"}'}
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [("nobody", 404), ("oulu?route=none", 404)],
+)
+def test_a_websocket_that_is_refused(reads: TestClient, path: str, status: int) -> None:
+    """The answer is the problem that a request would get."""
+    with pytest.raises(WebSocketDenialResponse) as refused, reads.websocket_connect(f"/v1/feeds/{path}"):
+        pass
+    assert refused.value.status_code == status
+    assert refused.value.json()["status"] == status
+
+
+def test_too_many_websockets(reads: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One more is refused with 429 and a time, and the end of one makes room."""
+    monkeypatch.setattr(feeds, "_FOLLOWERS", threading.BoundedSemaphore(1))
+    with reads.websocket_connect("/v1/feeds/oulu") as socket:
+        assert socket.receive_json()["cursor"] == 1
+        with pytest.raises(WebSocketDenialResponse) as refused, reads.websocket_connect("/v1/feeds/turku"):
+            pass
+    with reads.websocket_connect("/v1/feeds/turku") as socket:
+        assert socket.receive_json()["cursor"] == 2
+
+    assert refused.value.status_code == 429
+    assert refused.value.headers["retry-after"] == "5"
+
+
+@pytest.mark.parametrize("text", ["[", "[1]", '{"cursor": -1}', '{"cursor": 5}'])
+def test_what_is_no_acknowledgement_ends_a_websocket(reads: TestClient, text: str) -> None:
+    """So does one without a named reader."""
+    query = "" if text == '{"cursor": 5}' else "&reader=desk"
+    with reads.websocket_connect(f"/v1/feeds/oulu?after=9{query}") as socket:
+        socket.send_text(text)
+        with pytest.raises(WebSocketDisconnect) as ended:
+            socket.receive_json()
+    assert ended.value.code == 1008
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 401),
+        ({"Authorization": "Bearer wrong"}, 401),
+        ({"Authorization": "Bearer w", "Origin": "https://elsewhere.example"}, 403),
+        ({"Authorization": "Bearer w", "Host": "elsewhere.example"}, 421),
+        ({"Authorization": "Bearer none"}, 403),
+        ({"Authorization": "Bearer w"}, None),
+        ({"Authorization": "Bearer w", "Origin": "http://testserver"}, None),
+    ],
+)
+def test_who_may_open_a_websocket(bench: Bench, fed: FedRoute, headers: dict[str, str], status: int | None) -> None:
+    """A token with the right to read, from a page of this server alone."""
+    bench.write("orders", fed.text)
+    bench.routes.look()
+    client = client_of(bench, authenticator=Bearers(), hosts={"testserver"})
+    if status is None:
+        with client.websocket_connect("/v1/feeds/oulu", headers=headers) as socket:
+            assert socket.receive_json()["cursor"] == 1
+        return
+    with pytest.raises(WebSocketDenialResponse) as refused, client.websocket_connect("/v1/feeds/oulu", headers=headers):
+        pass
+    assert refused.value.status_code == status
+
+
+class Bearers:
+    """Knows one token with all rights and one without any."""
+
+    def principal(self, token: str | None) -> Principal | None:
+        rights = {"w": frozenset(Right), "none": frozenset[Right]()}.get(token or "")
+        return None if rights is None else Principal("somebody", Caller(rights=rights))

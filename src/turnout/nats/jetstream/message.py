@@ -26,7 +26,9 @@ class Message:
         data: the payload.
     """
 
-    __slots__ = ("_acked", "_connection", "_headers", "_metadata", "_raw_headers", "_reply", "data", "subject")
+    __slots__ = (
+        "_acked", "_connection", "_headers", "_metadata", "_raw_headers", "_reply", "_sequence", "data", "subject",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -45,6 +47,8 @@ class Message:
         self._acked = acked
         self._headers: Headers | None = None
         self._metadata: JSAck | None = None
+        # 0 until the reply is parsed.
+        self._sequence = 0
 
     def __repr__(self) -> str:
         return f"<Message {self.subject!r} {len(self.data)} bytes, reply {self.reply!r}>"
@@ -83,7 +87,8 @@ class Message:
         Raises:
             NotJetStreamMessageError: the reply is no JSAck.
         """
-        return sequences(self._reply)[0] if self._metadata is None else self._metadata.stream_seq
+        self._check()
+        return self._sequence
 
     @property
     def is_redelivered(self) -> bool:
@@ -167,5 +172,5 @@ class Message:
         Raises:
             NotJetStreamMessageError: the reply is no JSAck.
         """
-        if self._metadata is None:
-            sequences(self._reply)
+        if not self._sequence:
+            self._sequence = sequences(self._reply)[0]

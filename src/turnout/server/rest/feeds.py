@@ -1,26 +1,30 @@
-"""``/v1/feeds/{id}``: the messages of one subscription, as pages with a cursor or as server-sent events."""
+"""``/v1/feeds/{id}``: the messages of one subscription, as pages with a cursor, as events, or over a WebSocket."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import threading
 import time
 from collections.abc import AsyncIterator
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Header, HTTPException, Query, Request
+from fastapi import APIRouter, Depends, Header, HTTPException, Query, Request, WebSocket, WebSocketDisconnect
 from fastapi.responses import StreamingResponse
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, ValidationError
 
 from turnout.errors import SubscriptionNotFoundError, TurnoutError, message_of
 from turnout.history.feed import MOST_MESSAGES, FeedMessage, FeedPage
-from turnout.rpc.caller import Caller
+from turnout.rpc.caller import Caller, Right
 from turnout.server.errors import ConflictError
 from turnout.server.rest.dependencies import Parts, Reads, parts_of
 from turnout.server.rest.models import JsonSequenceNumber, RequestForm, SequenceNumber
+from turnout.server.rest.problems import problem, status_of
 from turnout.server.rest.store_calls import in_pool
 from turnout.server.route_entry import RouteEntry
+from turnout.server.security import Principal
+from turnout.subscriptions.store_threads import BoundedPool
 from turnout.subscriptions.tenants import prefix_of
 from turnout.untrusted import LARGEST_SEQUENCE, decimal
 
@@ -29,6 +33,8 @@ router = APIRouter(prefix="/v1/feeds", tags=["feeds"])
 _FOLLOWERS = threading.BoundedSemaphore(64)
 """Feeds that are followed at the same time."""
 
+_TOO_MANY = "too many feeds are followed already: try again later"
+_LATER = {"Retry-After": "5"}
 _POLL_SECONDS = 0.5
 _QUIET_SECONDS = 15.0
 _LONGEST_WAIT_SECONDS = 30.0
@@ -110,7 +116,7 @@ async def read(
         # The first page raises errors before the answer begins.
         first = await feed.page(begin, limit)
         if not _FOLLOWERS.acquire(blocking=False):
-            raise HTTPException(429, "too many feeds are followed already: try again later", {"Retry-After": "5"})
+            raise HTTPException(429, _TOO_MANY, _LATER)
         headers = {"X-Accel-Buffering": "no"}
         return StreamingResponse(_events(feed, first, limit), media_type="text/event-stream", headers=headers)
     page = await feed.page(begin, limit)
@@ -135,6 +141,121 @@ async def acknowledge(
     return AcknowledgedModel(cursor=cursor)
 
 
+@router.websocket("/{id:id}")
+async def socket(
+    websocket: WebSocket,
+    id: str,  # noqa: A002 - the name in the path
+    route: str | None = None,
+    after: Annotated[SequenceNumber | None, Query()] = None,
+    reader: Annotated[str | None, Query(min_length=1, max_length=128)] = None,
+    limit: Annotated[int, Query(ge=1, le=MOST_MESSAGES)] = 100,
+) -> None:
+    """Send messages as they arrive, as texts of JSON; a named reader sends back ``{"cursor": …}`` to acknowledge."""
+    try:
+        feed, first = await _opened(websocket, route, id, after, reader, limit)
+    except TurnoutError as failure:
+        await websocket.send_denial_response(problem(status_of(failure), failure))
+        return
+    except HTTPException as refused:
+        answer = problem(refused.status_code, refused.detail)
+        answer.headers.update(refused.headers or {})
+        await websocket.send_denial_response(answer)
+        return
+    try:
+        await websocket.accept()
+        await _converse(websocket, feed, first, limit, reader)
+    finally:
+        _FOLLOWERS.release()
+
+
+async def _opened(
+    websocket: WebSocket,
+    route: str | None,
+    id_: str,
+    after: int | None,
+    reader: str | None,
+    limit: int,
+) -> tuple[_Feed, FeedPage]:
+    """Return the feed that a WebSocket asks for, and its first page; the feed counts as followed from then on.
+
+    Raises:
+        TurnoutError: it cannot be read.
+        HTTPException: the caller may not read it, or too many are followed.
+    """
+    parts: Parts = websocket.app.state.parts
+    principal: Principal = websocket.state.principal
+    if Right.READ not in principal.caller.rights:
+        raise HTTPException(403, f"this token does not give the right to {Right.READ}")
+    feed = _Feed(parts, _entry(parts, route), _own_id(principal.caller, id_))
+    if after is None:
+        after = 0 if reader is None else await in_pool(parts.threads.servers, feed.acknowledged, reader)
+    first = await feed.page(after, limit)
+    if not _FOLLOWERS.acquire(blocking=False):
+        raise HTTPException(429, _TOO_MANY, _LATER)
+    return feed, first
+
+
+async def _converse(websocket: WebSocket, feed: _Feed, first: FeedPage, limit: int, reader: str | None) -> None:
+    """Send a feed and take acknowledgements, until either side ends it."""
+    tasks = [
+        asyncio.create_task(_send_messages(websocket, feed, first, limit)),
+        asyncio.create_task(_take_acknowledgements(websocket, feed, reader)),
+    ]
+    code, reason = 1011, "internal error"
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    except WebSocketDisconnect:
+        return
+    except SubscriptionNotFoundError as ended:
+        code, reason = 1000, message_of(ended)
+    except ValidationError:
+        code, reason = 1008, 'expected {"cursor": N} with a sequence number, on a feed that is read with reader=NAME'
+    except TurnoutError as failure:
+        code, reason = 1011, message_of(failure)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+    with contextlib.suppress(RuntimeError, WebSocketDisconnect):
+        # The protocol has 123 bytes for a reason.
+        await websocket.close(code, reason.encode()[:120].decode("utf-8", "ignore"))
+
+
+async def _send_messages(websocket: WebSocket, feed: _Feed, page: FeedPage, limit: int) -> None:
+    told = time.monotonic()
+    while True:
+        for message in page.messages:
+            await websocket.send_text(json.dumps(message.as_dict(), ensure_ascii=False))
+            told = time.monotonic()
+        if page.is_last:
+            if time.monotonic() - told > _QUIET_SECONDS:
+                # A connection whose peer is gone is noticed when something is sent.
+                told = time.monotonic()
+                await websocket.send_text(json.dumps({"cursor": page.cursor, "last": True}))
+            await asyncio.sleep(_POLL_SECONDS)
+        page = await feed.page(page.cursor, limit)
+
+
+async def _take_acknowledgements(websocket: WebSocket, feed: _Feed, reader: str | None) -> None:
+    while True:
+        message = await websocket.receive()
+        if message["type"] == "websocket.disconnect":
+            raise WebSocketDisconnect(message.get("code", 1005))
+        form = Acknowledgement.model_validate({**_object(message.get("text")), "reader": reader})
+        await in_pool(feed.threads, feed.acknowledge, form.reader, form.cursor)
+
+
+def _object(text: str | None) -> dict[str, object]:
+    """Return the object that a text is in JSON; an empty one for another text."""
+    try:
+        value = json.loads(text or "")
+    except (ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
 class _Feed:
     """Feed of one subscription, for one request."""
 
@@ -142,6 +263,11 @@ class _Feed:
         self._parts = parts
         self._entry = entry
         self._id = subscription_id
+
+    @property
+    def threads(self) -> BoundedPool:
+        """Threads for what asks servers."""
+        return self._parts.threads.servers
 
     async def page(self, after: int, limit: int) -> FeedPage:
         """Return a page, read on a thread for requests to servers."""
