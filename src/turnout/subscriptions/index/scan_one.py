@@ -112,13 +112,16 @@ class OneScan:
 
     def _add_bytes(self, facts: Sequence[int], values: Sequence[bytes], found: defaultdict[int, set[int]]) -> None:
         """Add the texts of one byte."""
-        searched: dict[int, bytes] = {}
+        left = self._bytes.copy()
         for fact, value in zip(facts, values, strict=True):
-            if fact in self._bytes:
-                searched[fact] = searched[fact] + value if fact in searched else value
-        for fact, value in searched.items():
-            if some := [literal for byte, literal in self._bytes[fact] if byte in value]:
-                found[fact].update(some)
+            if own := left.get(fact):
+                # Of the values that one fact asks for, later ones are searched for what the others lack.
+                left[fact] = []
+                for byte, literal in own:
+                    if byte in value:
+                        found[fact].add(literal)
+                    else:
+                        left[fact].append((byte, literal))
 
     def _find_in_batch(self, facts: Sequence[int], values: Sequence[bytes]) -> dict[int, set[int]]:
         by_fact: defaultdict[int, list[bytes]] = defaultdict(list)
