@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from turnout.conditions import Element, any_element, decode, encode, evaluate, format_condition, parse
@@ -83,3 +85,23 @@ def test_elements_of_elements_are_refused() -> None:
     with pytest.raises(ConditionError, match="needs a condition"):
         decode({"elementCondition": {"key": "a"}})
     assert Element("a", "(b:1  and c:2)") == Element("a", "b:1 AND c:2")
+
+
+def test_a_long_array_is_read_once_for_many_conditions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Thousands of conditions about one record's array do not each read it again."""
+    read: list[str] = []
+    loads = json.loads
+
+    def counted(text: str) -> object:
+        read.append(text)
+        return loads(text)
+
+    monkeypatch.setattr(json, "loads", counted)
+    value = json.dumps([{"sku": f"s{number}", "n": number} for number in range(300)])
+
+    assert [evaluate(Element("items", f"sku:s{n} AND n={n}"), {"items": value}) for n in (1, 299, 300)] == [
+        True,
+        True,
+        False,
+    ]
+    assert read == [value]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any
 
 from turnout.conditions.evaluate import evaluate
 from turnout.conditions.model import Condition, leaves
@@ -19,8 +19,8 @@ from turnout.records.paths import EACH, PathError, leaf_texts, parse_elements
 from turnout.records.text import kind_of_type, text_of
 from turnout.records.types import DynamicValue
 
-_MOST_CACHED: Final = 1 << 12
-"""Characters of a value beyond which it is read again for each leaf."""
+_LONG, _MOST_CACHED = 1 << 12, 1 << 18
+"""Characters of a value beyond which it is kept for one record only, and beyond which each leaf reads it again."""
 
 
 def element_holds(where: str, value: str) -> bool:
@@ -30,8 +30,11 @@ def element_holds(where: str, value: str) -> bool:
     [True, False, False]
     """
     condition, keys = _inner(where)
-    elements = _cached(value) if len(value) <= _MOST_CACHED else _elements(value)
-    return any(evaluate(condition, _metadata(element, keys)) for element in elements)
+    if len(value) > _MOST_CACHED:
+        return any(evaluate(condition, _metadata(element, keys)) for element in _elements(value))
+    # One value is compared with many conditions, most of which read the same fields.
+    read = _read if len(value) <= _LONG else _read_long
+    return any(evaluate(condition, metadata) for metadata in read(value, keys))
 
 
 @lru_cache(maxsize=4096)
@@ -49,6 +52,7 @@ def _elements(value: str) -> list[Any]:
 
 
 _cached = lru_cache(maxsize=1024)(_elements)
+_cached_long = lru_cache(maxsize=2)(_elements)
 
 
 def _metadata(element: DynamicValue, keys: Iterable[str]) -> Metadata:
@@ -61,6 +65,15 @@ def _metadata(element: DynamicValue, keys: Iterable[str]) -> Metadata:
         if own is not None:
             texts[key] = own
     return Expanded(texts)
+
+
+def _all_metadata(value: str, keys: tuple[str, ...]) -> tuple[Metadata, ...]:
+    elements = _cached(value) if len(value) <= _LONG else _cached_long(value)
+    return tuple([_metadata(element, keys) for element in elements])
+
+
+_read = lru_cache(maxsize=1024)(_all_metadata)
+_read_long = lru_cache(maxsize=4)(_all_metadata)
 
 
 @lru_cache(maxsize=4096)

@@ -206,12 +206,15 @@ def test_many_tests_under_one_anchor_are_expensive(monkeypatch: pytest.MonkeyPat
 
 
 def test_tests_that_one_record_may_need_together_are_expensive(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Short texts are all in one value, and any value is each of a record's."""
+    """Short texts are all in one value, any value is each of a record's, and elements are read one by one."""
     monkeypatch.setattr(cost, "EXPENSIVE_MS", 0.2)
     texts = {
         **{f"short {a}{b}": f"msg:*{a}*{b}?*" for a in "abcdefgh" for b in "stuvwxyz"},
         **{f"long {n}": f"log:*{n}{n}{n}*?z*" for n in range(60)},
         **{f"any {n}": f"*:*{n}a?b*" for n in range(4)},
+        **{f"bounds {n}": f"*>{n} AND *<{n + 3}" for n in range(60)},
+        **{f"element {n}": f"any(items, sku:A* AND n>{n})" for n in range(4)},
+        **{f"long element {n}": f"kind:{n} AND any(items, n>{n})" for n in range(60)},
     }
     expensive = access_of(Catalogue(subscription(id_, text) for id_, text in texts.items()).terms(), 1).expensive
 

@@ -47,9 +47,13 @@ def test_finds_what_is_there(factor, texts, values, most_bytes, most_candidates,
         search = scanner.Scanner(texts, np.arange(7, 7 + len(texts), dtype=np.int32))
         owners, literals = search.find(values)
         one = scan_one.OneScan(dict.fromkeys(range(len(values) + 1), search))
-        single = [sorted(one.find([0], [value]).get(0, [])) for value in values]
+        texts_ = [value.decode("utf-8", "surrogatepass") for value in values]
+        single = [sorted(one.find({text: [0]}).get(0, [])) for text in texts_]
         last = len(values)
-        together = one.find([*range(last), *[last] * last], [*values, *values])
+        asked = {text: [last] for text in texts_}
+        for number, text in enumerate(texts_):
+            asked[text].append(number)
+        together = one.find(asked)
     true = [
         (owner, 7 + number)
         for owner, value in enumerate(values)

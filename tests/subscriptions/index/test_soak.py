@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import time
@@ -11,7 +12,21 @@ from itertools import count
 import pytest
 
 from tests.subscriptions.index.asking import columns_of
-from turnout.conditions import Cidr, Compare, Condition, Exists, Group, Kiwi, Logic, Operator, Regex, evaluate
+from turnout.conditions import (
+    Cidr,
+    Compare,
+    Condition,
+    Element,
+    Exists,
+    Group,
+    Kiwi,
+    Logic,
+    Operator,
+    Regex,
+    evaluate,
+    format_condition,
+    parse,
+)
 from turnout.multivalued import ANY_KEY, metadata_of
 from turnout.subscriptions import Matcher, Subscription
 from turnout.subscriptions.index import Index, IndexFolder
@@ -19,7 +34,8 @@ from turnout.subscriptions.stores.memory import MemoryStore
 
 SECONDS = float(os.environ.get("TURNOUT_SOAK_SECONDS", "3600"))
 SUBSCRIPTIONS = int(os.environ.get("TURNOUT_SOAK_SUBSCRIPTIONS", "3000"))
-KEYS = ("kind", "name", "price", "volume", "path", "ip")
+KEYS = ("kind", "name", "price", "volume", "path", "ip", "price:number", "name:text", "items", "items[].n", "items[]")
+_ELEMENT_KEYS = ("sku", "n", "to.city", "tags[]", ANY_KEY)
 _PIECES = ("a", "b", "ab", "Ab", "aba", "x1", "-", " ", "é", "ς", "7", "10", ".", "\\", "*", "?")
 _PARTS = ("*", "?", "a", "b", "ab", "aba", "x1", " ", "é", "Σ", "-", "\\*", "\\?", "\\\\")
 _EXPRESSIONS = ("^a", "b$", "(?i)aba", "a.?b|x", "(a|b)+7", "[^a]b", "ab{2}", "\\.", "(?s)a.*b", "x1( |-)", ".")
@@ -31,6 +47,7 @@ class Draw:
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
+        self._keys: tuple[str, ...] = KEYS
 
     def condition(self, depth: int = 3) -> Condition:
         """A leaf, or a group of some; most are conjunctions."""
@@ -43,13 +60,15 @@ class Draw:
 
     def _leaf(self) -> Condition:
         draw = self._random
-        key = ANY_KEY if draw.random() < 0.05 else draw.choice(KEYS)
+        if self._keys is KEYS and draw.random() < 0.1:
+            return self._with_values()
+        key = ANY_KEY if draw.random() < 0.05 else draw.choice(self._keys)
         negated = draw.random() < 0.15
         match draw.randrange(10):
             case 0:
                 return Compare(key, draw.choice(list(Operator)), float(draw.randrange(12)), negated=negated)
             case 1:
-                return Compare("price", draw.choice(list(Operator)), draw.uniform(0, 12), negated=negated)
+                return Compare(self._keys[2], draw.choice(list(Operator)), draw.uniform(0, 12), negated=negated)
             case 2:
                 return Exists(key, negated=negated)
             case 3:
@@ -60,6 +79,37 @@ class Draw:
                 return Kiwi(key, str(draw.randrange(12)), negated=negated)
         pattern = "".join(draw.choices(_PARTS, k=draw.randrange(5)))
         return Kiwi(key, pattern, partial=draw.random() < 0.3, ignore_case=draw.random() < 0.3, negated=negated)
+
+    def _with_values(self) -> Condition:
+        """A leaf about one element of an array, a list of values, or a number that is another one."""
+        draw = self._random
+        key = draw.choice(KEYS)
+        match draw.randrange(4):
+            case 0:
+                values = ", ".join(draw.choices(("a", "b", "x1", "7", "a*", "10"), k=draw.randrange(1, 12)))
+                return parse(f"{key} {draw.choice(('IN', 'NOT IN'))} ({values})")
+            case 1:
+                return parse(f"{key}!={draw.randrange(12)}")
+        self._keys = _ELEMENT_KEYS
+        try:
+            return Element("items", format_condition(self.condition(1)), negated=draw.random() < 0.15)
+        finally:
+            self._keys = KEYS
+
+    def _element(self) -> str:
+        """An element of an array as text: an object, a value, an array, or no JSON."""
+        draw = self._random
+        match draw.randrange(8):
+            case 0:
+                return draw.choice(("7", '"ab"', "[1, 10]", "null", "{", "ab", "{}"))
+            case 1:
+                return json.dumps([self._fields(), self._fields()])
+        return json.dumps(self._fields())
+
+    def _fields(self) -> dict[str, object]:
+        draw = self._random
+        fields = {"sku": self._value(), "n": draw.randrange(12), "to": {"city": self._value()}, "tags": ["a", "x1", 7]}
+        return dict(draw.sample(list(fields.items()), draw.randrange(5)))
 
     def _value(self) -> str:
         draw = self._random
@@ -74,9 +124,11 @@ class Draw:
         """A message; one in eight has several values of its keys."""
         draw = self._random
         keys = draw.sample(KEYS, draw.randrange(len(KEYS) + 1))
+        make = {"items": self._element}
         if draw.random() < 0.125:
-            return {key: tuple(dict.fromkeys((self._value(), self._value(), f"own{key}"))) for key in keys}
-        return {key: self._value() for key in keys}
+            several = {key: (make.get(key, self._value), f"own{key}") for key in keys}
+            return {key: tuple(dict.fromkeys((value(), value(), own))) for key, (value, own) in several.items()}
+        return {key: make.get(key, self._value)() for key in keys}
 
     def some(self, ids: list[str], most: int) -> list[str]:
         """Some of the ids."""

@@ -17,11 +17,12 @@ from turnout.subscriptions.index.literals import kind_of, parts_of
 EXPENSIVE_MS = 20.0
 """Milliseconds to verify everything under an anchor for one record, above which its subscriptions are expensive."""
 
-_TEST_MS, _TERM_MS = 0.004, 0.0002
-"""Milliseconds for a test of a value in Python, each different one once, and for the rest of a term."""
+_TEST_MS, _TERM_MS, _BOUND_MS = 0.004, 0.0002, 0.002
+"""Milliseconds for a test of a value in Python, each different one once, for the rest of a term, and for a number that
+any value is compared with: values below and above nearly all numbers find nearly all terms."""
 
 _ANY_VALUES = 16
-"""Values of a record that a test of any value is carried out for, by estimate."""
+"""Values of a record that a test of any value is carried out for, or elements of an array, by estimate."""
 
 _SHORT = 2
 """Characters of a text up to which one value may contain all texts that subscriptions are looked up by."""
@@ -189,12 +190,16 @@ def _together(anchor: Anchor) -> Anchor:
 
 
 def _test_ms(check: Check) -> float:
-    return _TEST_MS * (_ANY_VALUES if check.key == ANY_KEY else 1)
+    if check.op[0] == "n":
+        return _BOUND_MS
+    return _TEST_MS * (_ANY_VALUES if check.key == ANY_KEY or check.op == "any" else 1)
 
 
 def _has_lookup(leaf: Leaf) -> bool:
     """Return True if the index decides the leaf without a test of the value."""
-    return isinstance(leaf, Compare) or kind_of(check_of(leaf)) is not None
+    if isinstance(leaf, Compare):
+        return leaf.key != ANY_KEY
+    return kind_of(check_of(leaf)) is not None
 
 
 def _is_found_by_presence(term: Term) -> bool:

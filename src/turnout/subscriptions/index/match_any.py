@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import cast
 
+from turnout.conditions.pattern import fold
 from turnout.multivalued import ANY_KEY, MAX_VALUES, Metadata, Multivalued
 from turnout.subscriptions.index.arrays import LIMITS
-from turnout.subscriptions.index.match_one import MOST_CANDIDATES, Probe
+from turnout.subscriptions.index.match_one import MOST_CANDIDATES, Probe, Single
 from turnout.subscriptions.index.match_several import SeveralMessage, SeveralSingle
 from turnout.subscriptions.index.number_table import Range
 from turnout.subscriptions.index.segment import Segment
@@ -34,6 +35,8 @@ class AnySingle(SeveralSingle):
         self._any = segment.head.keys.index(ANY_KEY)
         super().__init__(segment)
         self._searched = [fact for fact in segment.scanners if self._key_of_fact[fact] == self._any]
+        self._folding = [fact for fact in self._searched if self._is_folded[fact]]
+        self._reading = [fact for fact in self._searched if not self._is_folded[fact]]
         probed = [fact for fact in segment.head.probed if self._key_of_fact[fact] == self._any]
         self._others = [fact for fact in probed if fact not in segment.scanners]
         self._reads_any = True
@@ -63,14 +66,22 @@ class AnySingle(SeveralSingle):
             first += literals
 
     def _search(self, unread: Sequence[tuple[int, str]], message: Message) -> dict[int, set[int]]:
-        values = self._values(self._any, message)
-        found = super()._search([*unread, *((fact, value) for fact in self._searched for value in values)], message)
+        values = cast("_AnyMessage", message).values
+        is_folded, folding = self._is_folded, self._folding
+        folded = {value: fold(value) for value in values} if folding else {}
+        asked = {value: folding.copy() for value in folded.values()}
+        if self._reading:
+            for value in values:
+                asked.setdefault(value, []).extend(self._reading)
+        for fact, value in unread:
+            asked.setdefault((folded.get(value) or fold(value)) if is_folded[fact] else value, []).append(fact)
+        found = self._scan.find(asked) if asked else {}
         message.literals |= {fact: frozenset(found.get(fact, ())) for fact in self._searched}
         return found
 
     def _literals_of(self, fact: int, message: Message) -> Literals:
         if self._key_of_fact[fact] != self._any:
-            return super(SeveralSingle, self)._literals_of(fact, message)
+            return Single._literals_of(self, fact, message)  # noqa: SLF001 - quicker than two calls of super
         return super()._literals_of(fact, message)
 
     def _values(self, key: int, message: Message) -> Sequence[str]:  # noqa: ARG002 - always that of all
@@ -78,7 +89,7 @@ class AnySingle(SeveralSingle):
 
     def _holds(self, kind: int, a: int, b: int, message: Message) -> bool:
         if kind == LIMITS and a != self._any:
-            return super(SeveralSingle, self)._holds(kind, a, b, message)
+            return Single._holds(self, kind, a, b, message)  # noqa: SLF001 - likewise
         return super()._holds(kind, a, b, message)
 
     def _passes(self, key: int, test: int, message: Message) -> bool:

@@ -12,11 +12,12 @@ import numpy as np
 from turnout.conditions.evaluate import parsed_number
 from turnout.conditions.pattern import fold
 from turnout.multivalued import Metadata
-from turnout.subscriptions.index.arrays import EQUAL, GROUP, HOLDS, JUST_ONE, LIMITS, MANY, ONE_OF
+from turnout.subscriptions.index.arrays import EQUAL, GROUP, HOLDS, JUST_ONE, LIMITS, MANY, ONE_OF, TREE
 from turnout.subscriptions.index.buckets import TooManyError, viewed
-from turnout.subscriptions.index.facts import WHOLE, encoded, probes_of, text_maker
+from turnout.subscriptions.index.facts import WHOLE, probes_of, text_maker
 from turnout.subscriptions.index.number_table import NO_RANGE, NumberTable, Range
 from turnout.subscriptions.index.prefilter import NumericPrefilter
+from turnout.subscriptions.index.programs import IS_TRUE, LITERALS, NONE_OF, Check, Node, Tree, merged, tree_of
 from turnout.subscriptions.index.scan_one import OneScan
 from turnout.subscriptions.index.segment import Segment
 from turnout.subscriptions.index.single_message import Literals, Message, SingleTexts
@@ -36,17 +37,12 @@ _MOST_TREES = 4_096
 _MOST_PROGRAMS = 4_096
 """Maximum number of programs whose checks are kept as tuples, which are read faster than arrays."""
 
-_LITERALS: Final = frozenset((EQUAL, MANY, ONE_OF, JUST_ONE))
-_BY_LITERALS: Final = frozenset(kind << 1 | negated for kind in _LITERALS for negated in (0, 1))
+_BY_LITERALS: Final = frozenset(kind << 1 | negated for kind in (*LITERALS, NONE_OF >> 1) for negated in (0, 1))
 """Checks that are false, but for their negation, of a fact without literals."""
 
+_IS_LITERAL: Final = (EQUAL, MANY)
 _OF_FACTS: Final = (EQUAL << 1, EQUAL << 1 | 1, MANY << 1, MANY << 1 | 1)
 
-_Check: TypeAlias = tuple[int, int, int]
-"""Operation, times two, plus one if negated; its operand; and the literal, set, limits, test or tree."""
-
-_Node: TypeAlias = tuple[int, int, int, bool, int, int]
-"""Index in its tree, index of its parent, operation, negation, operand and argument."""
 
 _LONG_VALUE = 1 << 12
 """Characters of a value beyond which nothing is cached for it."""
@@ -92,14 +88,14 @@ class Single:
         self._subscription_of = viewed(arrays.entry_subscription)
         self._program_of = viewed(arrays.entry_program)
         self._keeps_programs = len(arrays.checks_at) <= _MOST_PROGRAMS
-        self._programs: dict[int, tuple[_Check, ...]] = {}
+        self._programs: dict[int, tuple[Check, ...]] = {}
         self._op, self._a, self._b = viewed(arrays.check_op), viewed(arrays.check_a), viewed(arrays.check_b)
         self._low, self._high = viewed(arrays.limit_low), viewed(arrays.limit_high)
         self._in_pairs = NumberTable(arrays.pair_key, arrays.pair_start, head.paired)
         self._set_bits = viewed(arrays.set_bits)
         self._in_sets = NumberTable(arrays.set_key, arrays.set_start, 0)
         self._prefilter = NumericPrefilter(segment)
-        self._nodes_of_tree = lru_cache(maxsize=_MOST_TREES)(self._read_tree)
+        self._trees = lru_cache(maxsize=_MOST_TREES)(self._read_tree)
         self._begin()
 
     def _reader(self, fact: int) -> _Reader:
@@ -291,8 +287,10 @@ class Single:
     def _search(self, unread: Sequence[tuple[int, str]], message: Message) -> dict[int, set[int]]:  # noqa: ARG002
         """Return the literals of facts in the values that each is to be looked for in."""
         is_folded = self._is_folded
-        values = [encoded(fold(value) if is_folded[fact] else value) for fact, value in unread]
-        return self._scan.find([fact for fact, _ in unread], values) if values else {}
+        asked: dict[str, list[int]] = {}
+        for fact, value in unread:
+            asked.setdefault(fold(value) if is_folded[fact] else value, []).append(fact)
+        return self._scan.find(asked) if asked else {}
 
     def _node_hit(self, fact: int, message: Message) -> _Hit:
         """Look the number of a key up under a fact of nodes, and cache the result for all numbers of its cell."""
@@ -313,6 +311,9 @@ class Single:
     def _with_entries(self, literals: tuple[int, ...]) -> _Hit:
         """Return literals with the ranges of their entries."""
         at = self._entries_at
+        if len(literals) == 1:
+            begin, end = at[literals[0]], at[literals[0] + 1]
+            return literals, (((begin, end),) if begin < end else ())
         ranges = [(at[literal], at[literal + 1]) for literal in literals]
         return literals, tuple([(begin, end) for begin, end in ranges if begin < end])
 
@@ -320,7 +321,7 @@ class Single:
         """Return the literals that a fact of many texts makes of a value."""
         kind = self._facts[fact][1]
         if fact in self._segment.scanners:
-            return tuple(self._scan.find([fact], [encoded(fold(value) if kind.fold else value)]).get(fact, ()))
+            return tuple(self._scan.find({fold(value) if kind.fold else value: (fact,)}).get(fact, ()))
         find = self._segment.find_one
         return tuple([literal for text in probes_of(kind)(value) if (literal := find(fact, text))])
 
@@ -357,22 +358,28 @@ class Single:
                 if not literals:
                     # Mostly of a key that the message lacks.
                     true = False
+                elif kind in _OF_FACTS:
+                    true = b in literals
+                elif kind == NONE_OF:
+                    true = not b.isdisjoint(literals)
                 else:
-                    true = b in literals if kind in _OF_FACTS else self._holds(kind >> 1, a, b, message)
+                    true = self._holds(kind >> 1, a, b, message)
+            elif kind >> 1 == TREE:
+                true = self._tree(b, message)
             else:
                 true = self._holds(kind >> 1, a, b, message)
             if true == (kind & 1):
                 return False
         return True
 
-    def _checks_of(self, program: int) -> Iterable[_Check]:
+    def _checks_of(self, program: int) -> Iterable[Check]:
         """Return the checks of a program; those that many entries share are cached."""
         checks = self._programs.get(program)
         if checks is None:
             own = slice(self._checks_at[program], self._checks_at[program + 1])
             read = zip(self._op[own], self._a[own], self._b[own], strict=True)
             if self._keeps_programs:
-                checks = self._programs[program] = tuple(read)
+                checks = self._programs[program] = merged(read)
             else:
                 return read
         return checks
@@ -429,37 +436,42 @@ class Single:
         return number
 
     def _tree(self, tree: int, message: Message) -> bool:
-        """Evaluate a tree. Nodes follow their parents, so that every child is known when walking backwards."""
-        nodes = self._nodes_of_tree(tree)
+        """Return True if a tree is true."""
         by_fact = message.literals
-        count = [0] * len(nodes)
-        true = False
-        for node, parent, kind, negated, a, b in nodes:
-            if kind == GROUP:
-                true = (a <= count[node] <= b) != negated
-            elif kind in _LITERALS:
+        jumps, nodes = self._trees(tree)
+        at = len(jumps) - 1
+        while at >= 0:
+            kind, a, b, if_true, if_false = jumps[at]
+            if kind in LITERALS:
                 literals = by_fact.get(a)
                 if literals is None:
                     literals = self._literals_of(a, message)
                 if not literals:
-                    true = negated
-                elif kind in (EQUAL, MANY):
-                    true = (b in literals) != negated
-                else:
-                    true = self._holds(kind, a, b, message) != negated
+                    at = if_false
+                    continue
+                true = b in literals if kind in _IS_LITERAL else self._holds(kind, a, b, message)
+            elif kind == TREE:
+                true = self._counted(nodes, message)
             else:
-                true = self._holds(kind, a, b, message) != negated
+                true = self._holds(kind, a, b, message)
+            at = if_true if true else if_false
+        return at == IS_TRUE
+
+    def _counted(self, nodes: Sequence[Node], message: Message) -> bool:
+        """Evaluate a tree by counting. Nodes follow their parents, so all children are known when walking backwards."""
+        count = [0] * len(nodes)
+        true = False
+        for node, parent, kind, negated, a, b in nodes:
+            true = (a <= count[node] <= b if kind == GROUP else self._holds(kind, a, b, message)) != negated
             if true:
                 count[parent] += 1
         return true
 
-    def _read_tree(self, tree: int) -> list[_Node]:
-        """Return the nodes of a tree, the last one first."""
+    def _read_tree(self, tree: int) -> Tree:
         arrays = self._segment.arrays
         nodes = slice(arrays.tree_at[tree], arrays.tree_at[tree + 1])
         columns = (arrays.node_op, arrays.node_a, arrays.node_b, arrays.node_parent)
-        read = enumerate(zip(*(column[nodes].tolist() for column in columns), strict=True))
-        return [(node, node - before, op >> 1, bool(op & 1), a, b) for node, (op, a, b, before) in read][::-1]
+        return tree_of(list(zip(*(column[nodes].tolist() for column in columns), strict=True)))
 
 
 def single_of(segment: Segment) -> Single:

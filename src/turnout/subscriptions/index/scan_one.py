@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from sys import byteorder
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from turnout.subscriptions.index.buckets import Longs
+from turnout.subscriptions.index.facts import encoded
 from turnout.subscriptions.index.scanner import BEGIN, END, HALF, WORD, Scanner
 
 _LONG_BYTES = 1 << 13
@@ -22,7 +22,7 @@ _LONG_BYTES = 1 << 13
 _MOST_COMPARED = 1 << 10
 """Texts that are compared one by one; beyond that the values are searched as a batch, which bounds its time."""
 
-_FACTOR: Final = np.uint64(0x9E3779B97F4A7C15)
+_FACTOR: Final = np.array(0x9E3779B97F4A7C15, np.uint64)
 _PLACES_OF_RUN = 32
 """Places for each run in a table of the runs that may be there."""
 
@@ -31,7 +31,6 @@ _OF_HALF: Final = 1 << 62
 
 _FACT: Final = (1 << 30) - 1
 _PADDING: Final = bytes(WORD - 1)
-_ALL_BYTES: Final = bytes(range(256))
 
 
 class OneScan:
@@ -51,30 +50,34 @@ class OneScan:
             for fact, scanner in scanners.items():
                 for number, offset, text, literal in scanner.by_run(size):
                     grouped[base | fact << 32 | number].append((text, offset, literal))
-        self._texts_of = {number: (number >> 32 & _FACT, tuple(texts)) for number, texts in grouped.items()}
+        self._texts_of = {number: tuple(texts) for number, texts in grouped.items()}
         numbers = np.fromiter(self._texts_of, np.int64, len(self._texts_of))
         bits = max(12, (_PLACES_OF_RUN * len(numbers)).bit_length())
-        self._shift = np.uint64(64 - bits)
+        # Arrays, as numpy takes them in less time than numbers.
+        self._shift = np.array(64 - bits, np.uint64)
+        self._of_half = np.array(_OF_HALF, np.int64)
         self._likely = np.zeros(1 << bits, np.bool_)
         self._likely[self._slots(numbers)] = True
-        # Number of a fact, as the machine reads it.
-        self._of_words = {fact: (fact << 32).to_bytes(8, byteorder) for fact in scanners}
-        self._of_halves = {fact: (_OF_HALF | fact << 32).to_bytes(8, byteorder) for fact in scanners}
-        self._bytes = {}
-        for fact, scanner in scanners.items():
-            if own := {byte: literal for byte, *_, literal in scanner.by_run(1)}:
-                self._bytes[fact] = own, _ALL_BYTES.translate(None, bytes(own))
+        self._upper = np.arange(max(scanners, default=0) + 1) << 32
+        of_bytes = {fact: [(byte, literal) for byte, *_, literal in one.by_run(1)] for fact, one in scanners.items()}
+        self._bytes = {fact: own for fact, own in of_bytes.items() if own}
 
     def _slots(self, numbers: Longs) -> NDArray[np.int64]:
-        return (numbers.view(np.uint64) * _FACTOR >> self._shift).view(np.int64)
+        slots = numbers.view(np.uint64) * _FACTOR
+        slots >>= self._shift
+        return slots.view(np.int64)
 
-    def find(self, facts: Sequence[int], values: Sequence[bytes]) -> dict[int, set[int]]:
+    def find(self, asked: Mapping[str, Sequence[int]]) -> dict[int, set[int]]:
         """Return the literals in values by fact; facts without any are left out.
 
         Args:
-            facts: facts of each value; one may have several.
-            values: in UTF-8, folded where the texts are; at least one.
+            asked: facts to search each value for, by the value; folded where the texts are. At least one value.
         """
+        facts: list[int] = []
+        values: list[bytes] = []
+        for value, own in asked.items():
+            facts += own
+            values += [encoded(value)] * len(own)
         data = b"".join((BEGIN, (END + BEGIN).join(values), END, _PADDING))
         length = len(data) - len(_PADDING)
         if length > _LONG_BYTES:
@@ -85,41 +88,40 @@ class OneScan:
         found: defaultdict[int, set[int]] = defaultdict(set)
         compared = 0
         for number, index in zip(numbers.take(indexes).tolist(), indexes.tolist(), strict=True):
-            of_run = texts_of.get(number)
-            if of_run is not None:
-                fact, texts = of_run
+            texts = texts_of.get(number)
+            if texts is not None:
                 compared += len(texts)
                 if compared > _MOST_COMPARED:
                     return self._find_in_batch(facts, values)
                 position = index if index < length else index - length
                 for text, offset, literal in texts:
                     if offset <= position and data.startswith(text, position - offset):
-                        found[fact].add(literal)
+                        found[number >> 32 & _FACT].add(literal)
         if self._bytes:
             self._add_bytes(facts, values, found)
         return found
 
     def _numbers(self, data: bytes, length: int, facts: Sequence[int], values: Sequence[bytes]) -> Longs:
         """Return the number of the run at each place: of four bytes, and behind these of two."""
-        sizes = [len(value) + len(BEGIN + END) for value in values]
         numbers = np.empty(2 * length, np.int64)
-        for of_facts, type_, out in (
-            (self._of_words, np.uint32, numbers[:length]),
-            (self._of_halves, np.uint16, numbers[length:]),
-        ):
-            # Joined, as this takes less time than repeating numbers by numpy.
-            owners = b"".join([of_facts[fact] * size for fact, size in zip(facts, sizes, strict=True)])
-            np.bitwise_or(np.ndarray(length, type_, data, 0, (1,)), np.frombuffer(owners, np.int64), out)
+        owners = self._upper.take(facts).repeat([len(value) + len(BEGIN + END) for value in values])
+        np.bitwise_or(np.ndarray(length, np.uint32, data, 0, (1,)), owners, numbers[:length])
+        owners |= self._of_half
+        np.bitwise_or(np.ndarray(length, np.uint16, data, 0, (1,)), owners, numbers[length:])
         return numbers
 
     def _add_bytes(self, facts: Sequence[int], values: Sequence[bytes], found: defaultdict[int, set[int]]) -> None:
         """Add the texts of one byte."""
-        of_facts = self._bytes
+        left = self._bytes.copy()
         for fact, value in zip(facts, values, strict=True):
-            if fact in of_facts:
-                literal_of, others = of_facts[fact]
-                if some := value.translate(None, others):
-                    found[fact].update([literal_of[byte] for byte in set(some)])
+            if own := left.get(fact):
+                # Of the values that one fact asks for, later ones are searched for what the others lack.
+                left[fact] = []
+                for byte, literal in own:
+                    if byte in value:
+                        found[fact].add(literal)
+                    else:
+                        left[fact].append((byte, literal))
 
     def _find_in_batch(self, facts: Sequence[int], values: Sequence[bytes]) -> dict[int, set[int]]:
         by_fact: defaultdict[int, list[bytes]] = defaultdict(list)
