@@ -106,7 +106,7 @@ def _sqlite(folder: Path, size: int, operations: int) -> Iterator[Result]:
 
 
 def _bulk(folder: Path, size: int, operations: int) -> Iterator[Result]:
-    """Measure import, creation and deletion of many, and creation and deletion one at a time, in alternation in one file."""
+    """Measure import, creation and deletion of many, in alternation with creation and deletion one at a time."""
     rolls = random.Random(13)
     rates: dict[str, list[float]] = {"import": [], "create": [], "delete": []}
     cpu: dict[str, list[float]] = {name: [] for name in rates}

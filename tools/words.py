@@ -24,8 +24,8 @@ _SOURCES = ROOT / "src" / "turnout"
 _PAGES = (*(ROOT / "docs").glob("*.md"), *ROOT.glob("*.md"))
 _TEXTS = ("*.html", "*.js", "*.proto")
 """Files below the sources, beside the modules, that are checked for phrases."""
-_PHRASED_PAGES: tuple[Path, ...] = ()
-"""Pages that are checked for phrases: `_PAGES`, once the documentation has none of them."""
+_PHRASED_PAGES = tuple(page for page in _PAGES if page.name not in {"CHANGELOG.md", "CODE_OF_CONDUCT.md"})
+"""Pages that are checked for phrases: not the entries of past changes, nor the page on people."""
 _KINDS = "feat|fix|docs|test|refactor|perf|build|ci|bench|style|chore|revert"
 _SUBJECT = re.compile(rf"(?:{_KINDS})(?:\([\w,/ -]+\))?!?: \S")
 _MAX_SUBJECT_LETTERS = 72

@@ -12,7 +12,7 @@ from typing import Any
 def entry_points(group: str) -> tuple[EntryPoint, ...]:
     """Return the entry points of a group, not loaded.
 
-    A look at all packages takes some 20 ms, and is kept for each ``sys.path``.
+    Listing all packages takes some 20 ms; the result is cached for each ``sys.path``.
 
     >>> "sqlite" in {point.name for point in entry_points("turnout.stores")}
     True

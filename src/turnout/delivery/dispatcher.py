@@ -332,7 +332,7 @@ class Dispatcher:
         attempts.append(Attempt(now, response.status, response.error))
         self.counts.failed += 1
         if response.status == _GONE:
-            # A refusal of our own must not undo that somebody enables the endpoint.
+            # A 410 that this dispatcher has caused itself must not disable an endpoint that was enabled again.
             if lane.endpoint.destination not in self._log.disabled:
                 await self._log.disable(lane.endpoint.destination)
             await self._give_up(lane, delivery, attempts, "the endpoint answered 410, and is disabled")

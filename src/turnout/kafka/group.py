@@ -131,7 +131,7 @@ class GroupReader:
         """Return the offset behind the last record of each partition.
 
         Raises:
-            StreamError: a broker refuses to say it.
+            StreamError: a broker refuses the request.
             ConnectionLostError: no broker answers.
         """
         with self._errors():
@@ -142,10 +142,10 @@ class GroupReader:
         """Return True if the group has finished all records, by what it has committed.
 
         Args:
-            ends: offsets behind the last records that count; None for all that are there.
+            ends: offsets behind the last records to count; None for all records.
 
         Raises:
-            StreamError: a broker refuses to say it.
+            StreamError: a broker refuses the request.
             ConnectionLostError: no broker answers.
         """
         self._commit(wait=True)
@@ -184,7 +184,7 @@ class GroupReader:
         return None
 
     def _lose(self, number: int) -> None:
-        """Go on with the first record that a partition still has."""
+        """Continue with the first record that a partition still has."""
         assigned = self._partitions[number]
         first, _ = self._bounds(number)
         with self._lock:
@@ -335,7 +335,7 @@ class OffsetReader:
         """Return the first offset of a partition; records below are gone.
 
         Raises:
-            StreamError: a broker refuses to say it.
+            StreamError: a broker refuses the request.
             ConnectionLostError: no broker answers.
         """
         with self._errors():

@@ -303,7 +303,7 @@ class Block:
 
 
 def _taking(indices: Positions, count: int) -> ConvertColumn:
-    """Return a function that takes items out of a column, and leaves one unread that nobody has read."""
+    """Return a function that takes items out of a column without decoding one that is still encoded."""
     plain = taking(indices, count)
     return lambda column: column.chosen(indices, plain) if isinstance(column, EncodedColumn) else plain(column)
 

@@ -1,4 +1,4 @@
-"""Columns that are still the bytes of a codec's format, read at the first look at a value."""
+"""Columns in the bytes of a codec's format, decoded at the first access to a value."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ Bounds: TypeAlias = "tuple[Offsets, Offsets]"
 
 
 class EncodedColumn(Sequence[Any]):
-    """Column of values that are known to be well-formed, and are read when one of them is asked for.
+    """Column of well-formed encoded values, which are decoded at the first access.
 
-    Of a record most fields are only passed on: their bytes go from what was read to what is written, and no value is
-    ever made.
+    Most fields of a record are only passed on: their bytes are copied from the input to the output, and no value is
+    created.
 
     Args:
-        form: of the bytes; columns of equal forms may be written as each other.
-        content: in which the values lie.
-        bounds: of the values in the content.
-        read: returns the values in such bounds.
-        nullable: whether there may be nulls.
+        form: form of the bytes; columns of equal forms may be written as each other.
+        content: bytes that contain the values.
+        bounds: bounds of the values in the content.
+        read: function that decodes the values in given bounds.
+        nullable: True if there may be nulls.
     """
 
     __slots__ = ("_read", "_values", "bounds", "content", "form", "nullable")
@@ -78,7 +78,7 @@ class EncodedColumn(Sequence[Any]):
 
 
 class EncodedRun(NamedTuple):
-    """Bytes of columns that lie side by side in one content, value by value."""
+    """Bytes of columns that are adjacent in one content, value by value."""
 
     content: bytes
     begins: Offsets

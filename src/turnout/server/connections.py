@@ -144,7 +144,7 @@ class LimitedProtocol(H11Protocol):
         super().connection_lost(exc)
 
     def handle_websocket_upgrade(self, event: h11.Request) -> None:
-        """Go on as a WebSocket, which counts as this connection does."""
+        """Continue as a WebSocket, which counts as one connection like this one."""
         super().handle_websocket_upgrade(event)
         protocol = self.transport.get_protocol()
         assert isinstance(protocol, LimitedWebSocket)

@@ -115,7 +115,7 @@ class Cursors:
         return part
 
     def at(self, bounds: Bounds) -> Cursors:
-        """Return cursors at values that were passed."""
+        """Return cursors at skipped values."""
         begins, ends = bounds
         part = Cursors.__new__(Cursors)
         part.texts, part.rows = self.texts, np.zeros(len(begins), np.int64)

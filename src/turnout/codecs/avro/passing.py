@@ -1,4 +1,4 @@
-"""Passing of Avro values: cursors move behind a field that is checked, and read when somebody looks at it."""
+"""Lazy reading of Avro values: a field is checked and skipped, and decoded only when its values are used."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from turnout.records.encoded import Bounds, EncodedColumn
 from turnout.records.types import Column, Mask, RowIds
 
 _MORE: Final = 0x80
-"""This bit of a byte says that the number goes on."""
+"""Continuation bit of a varint."""
 
 _INT_BYTES: Final = 5
 _LONG_BYTES: Final = 10
 
 _SizeValues: TypeAlias = Callable[[Cursors, RowIds], tuple[RowIds, Mask | None]]
-"""Returns how many bytes the value at each position has, and which of them are none; those may have any size."""
+"""Function that returns the size in bytes of the value at each position, and the mask of malformed ones, whose size is
+arbitrary."""
 
 _CONVERTED: Final = frozenset({"date", "time-millis", "timestamp-millis"})
 
@@ -29,7 +30,7 @@ Form: TypeAlias = tuple[str, str | None, int | None, tuple[str, ...]]
 
 
 def form_of(type_: AvroType) -> Form | None:
-    """Return what values of a type look like; None where they cannot be passed.
+    """Return the form of a type's encoded values; None if they cannot be skipped.
 
     Fields of equal forms have equal bytes for equal values.
     """
@@ -41,7 +42,7 @@ def form_of(type_: AvroType) -> Form | None:
 
 
 def passing(type_: AvroType, read: ReadColumn) -> ReadColumn:
-    """Return a reader that passes the values of a type, if they can be, and *read* otherwise."""
+    """Return a reader that skips the values of a type if possible, and *read* otherwise."""
     form = form_of(type_)
     if form is None:
         return read
@@ -51,13 +52,13 @@ def passing(type_: AvroType, read: ReadColumn) -> ReadColumn:
     def column(cursors: Cursors) -> Column:
         before = cursors.positions
         if null is None:
-            sizes_there, wrong = sizes(cursors, before)
+            sizes_found, wrong = sizes(cursors, before)
         else:
-            sizes_there, wrong = _nullable(cursors, before, sizes, null)
+            sizes_found, wrong = _nullable(cursors, before, sizes, null)
         if wrong is not None and wrong.any():
             cursors.fail(wrong)
-            sizes_there = np.where(wrong, 0, sizes_there)
-        cursors.advance(sizes_there)
+            sizes_found = np.where(wrong, 0, sizes_found)
+        cursors.advance(sizes_found)
         bounds: Bounds = (before, cursors.positions)
         return EncodedColumn(form, cursors.raw, bounds, lambda some: read(cursors.at(some)), nullable=null is not None)
 
@@ -65,17 +66,17 @@ def passing(type_: AvroType, read: ReadColumn) -> ReadColumn:
 
 
 def check_texts(cursors: Cursors, columns: Mapping[str, Column], readers: Mapping[str, ReadColumn]) -> None:
-    """Fail the values of which a text that was passed is not UTF-8.
+    """Fail the values that have a skipped text which is not UTF-8.
 
     Args:
         cursors: behind the values.
-        columns: of the values, those that were passed among them.
-        readers: of the columns.
+        columns: columns of the values, skipped ones included.
+        readers: readers of the columns, by name.
     """
     texts = [(name, one) for name, one in columns.items() if isinstance(one, EncodedColumn) and _is_text(one)]
     if not texts:
         return
-    # One pass over the bytes of the batch: whether one between two edges, which ascend, is not ASCII.
+    # One pass over the bytes of the batch finds non-ASCII bytes between each two edges, which ascend.
     edges = np.stack([edge for _, column in texts for edge in column.bounds], axis=1)
     high = np.bitwise_or.reduceat(cursors.content, edges.ravel()).reshape(edges.shape) >= _MORE
     for index, (name, column) in enumerate(texts):
@@ -97,7 +98,7 @@ def _nullable(cursors: Cursors, before: RowIds, sizes: _SizeValues, null: int) -
     inner, wrong = sizes(cursors, before + 1)
     if present.all():
         return inner + 1, wrong
-    # Of a null the bytes behind it were looked at: those of the next field, or of the padding.
+    # For a null, *inner* is the size of the bytes that follow it (the next field or the padding) and is ignored.
     none = ~present & (branches != 2 * null)
     return 1 + inner * present, none if wrong is None else none | (wrong & present)
 
@@ -122,7 +123,7 @@ def _longs(bits: int, cursors: Cursors, before: RowIds) -> tuple[RowIds, Mask | 
 
 
 def _lengths(cursors: Cursors, before: RowIds) -> tuple[RowIds, RowIds, Mask]:
-    """Return the lengths at the positions, how many bytes they have themselves, and which are none."""
+    """Return the lengths at the positions, their own sizes in bytes, and the mask of malformed ones."""
     first = cursors.content[before]
     lengths, own = (first >> 1).astype(np.int64), np.ones(len(before), np.int64)
     wrong = (first & 1).astype(np.bool_)

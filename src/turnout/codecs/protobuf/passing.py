@@ -1,4 +1,4 @@
-"""Passing of messages: fields of many messages are found in NumPy, and read when somebody looks at them.
+"""Passing of messages: NumPy finds the fields of many messages, and their values are decoded when they are used.
 
 Serializers write fields in the order of their numbers. Messages of which that is not true, with fields that the schema
 does not know, or damaged ones, are left to the ``protobuf`` library.
@@ -44,7 +44,7 @@ _DEFAULTS: Final[dict[int, Any]] = {
 
 
 class Form(NamedTuple):
-    """What the bytes of a field look like; fields of equal forms have equal bytes for equal values.
+    """Form of a field's bytes; fields of equal forms have equal bytes for equal values.
 
     Attributes:
         enum: names and numbers of its values.
@@ -268,7 +268,7 @@ def _values(kind: int, raw: bytes, content: Octets, begins: RowIds, ends: RowIds
             numbers &= np.uint64(0xFFFFFFFF)
         integers = ((numbers >> np.uint64(1)).view(np.int64) ^ -(numbers & np.uint64(1)).view(np.int64)).tolist()
     else:
-        # The lower bytes stand first.
+        # The lower bytes precede the higher ones.
         low = np.dtype(_LOW[kind])
         integers = numbers.astype("<u8").view(low)[:: 8 // low.itemsize].tolist()
     return integers

@@ -173,11 +173,11 @@ function namesOf(schemas, place, whole, indent) {
 function valuesOf(schemas) {
   const values = schemas.flatMap((one) => [...(one.enum ?? []), ...("const" in one ? [one.const] : []), ...([one.type].flat().includes("boolean") ? [true, false] : [])]);
   const defaults = new Set(schemas.filter((one) => "default" in one && one.default !== null).map((one) => String(one.default)));
-  // Names of Java classes stand behind the short ones.
+  // Names of Java classes follow the short ones.
   return [...new Set(values.filter((one) => one !== null).map(String))].map((label) => ({ label, type: "enum", detail: defaults.has(label) ? "default" : "", boost: label.includes(".") ? -2 : 0 }));
 }
 
-/** What may stand at an offset of a text by a schema: ``{from, options}``; null for nothing. */
+/** Return the completions that a schema allows at an offset of a text: ``{from, options}``; null for none. */
 export function completionsAt(text, offset, whole) {
   const place = placeOf(text, offset);
   if (!place) return null;

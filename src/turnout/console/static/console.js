@@ -248,7 +248,7 @@ document.addEventListener("input", (event) => {
 
 document.querySelectorAll("form[data-at-once]").forEach((form) => ask(form));
 
-// The editor is large, and loaded where somebody edits.
+// The editor is large: pages load it only with a field to edit.
 for (const field of document.querySelectorAll("textarea.file")) {
   const around = field.closest("details:not([open])");
   const load = () => import("./editor.js");

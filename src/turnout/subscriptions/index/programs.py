@@ -20,16 +20,16 @@ _IS_FALSE: Final = -2
 _NEGATED_LITERALS: Final = (EQUAL << 1 | 1, MANY << 1 | 1)
 
 Check: TypeAlias = tuple[int, int, Any]
-"""Operation, times two, one more if it is negated; what it looks at; and the literal, set, limits, test or tree."""
+"""Operation, times two, plus one if negated; its operand; and the literal, set, limits, test or tree."""
 
 Jump: TypeAlias = tuple[int, int, int, int, int]
-"""Operation of a leaf, what it looks at and with what, and the index of the leaf to go on with if it is true, if not.
+"""Operation of a leaf, its operand and argument, and the index of the next leaf if it is true, and if it is false.
 
-Below 0 the tree is decided. The last one is the first to be looked at, and each goes on with one before it.
+A negative index decides the tree. Evaluation begins at the last leaf, and each leaf leads to one before it.
 """
 
 Node: TypeAlias = tuple[int, int, int, bool, int, int]
-"""Index in its tree, that of its parent, operation, whether it is negated, what it looks at and with what."""
+"""Index in its tree, index of its parent, operation, negation, operand and argument."""
 
 
 class Tree(NamedTuple):
@@ -40,7 +40,7 @@ class Tree(NamedTuple):
 
 
 def merged(checks: Iterable[Check]) -> tuple[Check, ...]:
-    """Return checks in their order, those that a fact lacks a literal as one for each fact, where its first one was."""
+    """Return checks in their order; negated literals of a fact become one check at the index of the first one."""
     own = list(checks)
     lacking: defaultdict[int, list[int]] = defaultdict(list)
     for kind, fact, literal in own:
@@ -55,7 +55,7 @@ def merged(checks: Iterable[Check]) -> tuple[Check, ...]:
 
 
 def tree_of(nodes: Sequence[tuple[int, int, int, int]]) -> Tree:
-    """Return a tree of its nodes: operation, what it looks at and with what, and how far before it its parent is."""
+    """Return a tree of its nodes: operation, operand, argument, and distance to the parent before it."""
     children: list[list[int]] = [[] for _ in nodes]
     for node, (*_, before) in enumerate(nodes):
         if before:
@@ -66,7 +66,7 @@ def tree_of(nodes: Sequence[tuple[int, int, int, int]]) -> Tree:
     jumps: list[Jump] = []
 
     def add(node: int, if_true: int, if_false: int) -> int:
-        """Add the jumps of a node; return where it begins. From the end: what a leaf goes on with is there already."""
+        """Add the jumps of a node from the end, where the next leaves exist already, and return its first index."""
         op, a, b, _ = nodes[node]
         if op & 1:
             if_true, if_false = if_false, if_true

@@ -14,7 +14,7 @@ _TOGETHER = 100
 def insert_rows(
     connection: sqlite3.Connection, table: str, width: int, rows: Sequence[tuple[object, ...]], conflict: str = ""
 ) -> None:
-    """Insert rows of *width* values into a table; *conflict* is the clause of SQL for those that are there."""
+    """Insert rows of *width* values into a table; *conflict* is the SQL clause for existing ones."""
     whole = len(rows) - len(rows) % _TOGETHER
     for start in range(0, whole, _TOGETHER):
         values = list(chain.from_iterable(rows[start : start + _TOGETHER]))

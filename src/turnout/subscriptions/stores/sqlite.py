@@ -27,7 +27,7 @@ _CHUNK = 2_000
 """Rows that are prepared together: enough to sort them into each index, few enough for little memory."""
 
 _DELETED_CHUNK = 10_000
-"""Ids of one statement: their rows lie anywhere, and more of them share a page. SQLite takes 32,766 values."""
+"""Ids of one statement. With many ids, more of their scattered rows share a page. SQLite allows 32,766 values."""
 
 _HISTORY = 100_000
 """Deletions that are remembered for `changes`; a reader that missed more starts again from everything."""
