@@ -50,6 +50,11 @@ class LiveMatcher:
         self._checked = clock()
 
     @property
+    def store(self) -> Store:
+        """The store that is followed."""
+        return self._store
+
+    @property
     def revision(self) -> int:
         """The revision that the index is at."""
         return self.matcher.revision

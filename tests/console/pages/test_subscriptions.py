@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from starlette.testclient import TestClient
 
-from tests.server.conftest import Bench
+from tests.console.conftest import console_of
+from tests.server.conftest import Bench, route_text
 from turnout.conditions import parse
 from turnout.rpc.caller import Caller
-from turnout.subscriptions import Subscription
+from turnout.subscriptions import Subscription, open_store
 
 
 def ids(html: str) -> list[str]:
@@ -60,6 +63,41 @@ def test_the_body_of_messages_is_in_the_forms(bench: Bench, console: TestClient)
     assert 'name="project"' in console.get("/subscriptions").text
     assert console.patch("/v1/subscriptions/own", json={"project": ""}).status_code == 200
     assert console.get("/v1/subscriptions/own").json()["project"] == ""
+
+
+def test_the_store_of_a_route_is_shown_beside_the_servers(bench: Bench, console: TestClient, tmp_path: Path) -> None:
+    """Read only; without a store of its own the server shows that of the first route that has one."""
+    url = f"sqlite:///{tmp_path}/own.db"
+    with open_store(url) as store:
+        store.create(Subscription(["out"], parse("town:Kemi"), id="kemi/1"))
+        for number in range(60):
+            store.create(Subscription(["out"], parse("town:Oulu"), id=f"s{number:02}"))
+    create(bench, a1="town:Oulu")
+    part = f'subscriptions: {{store: "{url}", metadata: {{town: value.town}}}}\nvalue: {{format: json}}\n'
+    bench.write("with", route_text("with", more=part))
+    bench.write("without")
+    bench.routes.look()
+    own = console.get("/subscriptions").text
+    page = console.get("/subscriptions?of=with").text
+    following = re.search(r'<a href="(\?[^"]+)">Next', page)
+    assert following is not None
+    rest = console.get("/subscriptions" + following[1].replace("&amp;", "&")).text
+
+    assert ids(own) == ["a1"]
+    assert 'href="/subscriptions?of=with"' in own
+    assert (ids(page) + ids(rest))[0] == "kemi%2F1?of=with"
+    assert len(ids(page) + ids(rest)) == 61
+    assert ids(console.get("/subscriptions?of=with&key=town&pattern=Kemi").text) == ["kemi%2F1?of=with"]
+    one = console.get("/subscriptions/kemi%2F1?of=with").text
+    assert "town:Kemi" in one
+    assert not {word for word in ("<button>Save", "Delete", 'id="new"') if word in one + page}
+    assert "61 subscriptions make" in console.post("/fragments/index", json={"of": "with"}).text
+    assert console.get("/subscriptions?of=without").status_code == 422
+    assert console.get("/subscriptions?of=nobody").status_code == 404
+    bench.parts = replace(bench.parts, subscriptions=None)
+    alone = console_of(bench)
+    assert "/subscriptions?of=with" in alone.get("/subscriptions").text
+    assert ids(alone.get("/subscriptions?id=kemi/1").text) == ["kemi%2F1?of=with"]
 
 
 def test_many_subscriptions_are_paged(bench: Bench, console: TestClient) -> None:

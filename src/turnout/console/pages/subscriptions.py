@@ -15,8 +15,9 @@ from turnout.console.condition_trial import Trial, trial_of
 from turnout.console.figures import bars, counted
 from turnout.console.formatting import moment, pretty
 from turnout.console.render import page, page_router
+from turnout.console.shown_store import routes_with_stores, shown_store
 from turnout.errors import ConditionError, ConfigError, HistoryForgottenError, Mistake, SubscriptionNotFoundError
-from turnout.server.rest.dependencies import Parts, PartsDep, Reads, Subscriptions, SubscriptionsDep, is_masked
+from turnout.server.rest.dependencies import Parts, PartsDep, Reads, is_masked
 from turnout.server.rest.models import RequestForm
 from turnout.server.rest.store_calls import asks_servers, reads_store
 from turnout.server.sandbox import route_of
@@ -51,13 +52,19 @@ class TrialForm(RequestForm):
     count: Annotated[int, Query(ge=1, le=_MOST_RECORDS)] = 10_000
 
 
+class IndexForm(RequestForm):
+    """The store whose index is looked into."""
+
+    of: str = ""
+
+
 @router.get("/subscriptions")
 @reads_store
 def subscriptions(
     request: Request,
     parts: PartsDep,
-    store: SubscriptionsDep,
-    _: Reads,
+    principal: Reads,
+    of: str = "",
     metadata: str = "",
     key: str = "",
     pattern: str = "",
@@ -66,7 +73,9 @@ def subscriptions(
     cursor: str = "",
 ) -> HTMLResponse:
     query = {"metadata": metadata, "key": key, "pattern": pattern, "id": id, "partial": "true" if partial else ""}
-    result = _search(store, query, cursor)
+    store = shown_store(parts, principal, of)
+    result = _search(store.service, query, cursor)
+    kept = {name: value for name, value in {"of": of, **query}.items() if value}
     return page(
         request,
         "subscriptions.html",
@@ -74,21 +83,29 @@ def subscriptions(
         rows=[(subscription, format_condition(subscription.condition)) for subscription in result.items],
         total=len(store.live),
         cursor=cursor,
-        next=urlencode({**{name: value for name, value in query.items() if value}, "cursor": result.cursor})
-        if result.cursor
-        else "",
+        next=urlencode({**kept, "cursor": result.cursor}) if result.cursor else "",
+        of=store.of,
+        stores=[*([""] if parts.subscriptions else []), *routes_with_stores(parts)],
         names=_matching_routes(parts),
     )
 
 
 @router.get("/subscriptions/{id:id}")
 @reads_store
-def subscription(id: str, request: Request, parts: PartsDep, store: SubscriptionsDep, _: Reads) -> HTMLResponse:  # noqa: A002
+def subscription(
+    id: str,  # noqa: A002 - the field's own name
+    request: Request,
+    parts: PartsDep,
+    principal: Reads,
+    of: str = "",
+) -> HTMLResponse:
+    store = shown_store(parts, principal, of)
     subscription = store.service.read(id)
     return page(
         request,
         "subscription.html",
         subscription=subscription,
+        of=store.of,
         text=format_condition(subscription.condition),
         condition=pretty(encode(subscription.condition)),
         delivery=None if subscription.delivery is None else pretty(subscription.delivery.to_mapping()),
@@ -125,9 +142,9 @@ def _history(service: SubscriptionService, id_: str) -> list[tuple[AuditEntry, s
 
 @router.post("/fragments/index")
 @reads_store
-def index(_form: RequestForm, request: Request, store: SubscriptionsDep, _: Reads) -> HTMLResponse:
+def index(form: IndexForm, request: Request, parts: PartsDep, principal: Reads) -> HTMLResponse:
     """Render the statistics of the index; it walks all of it, on request only."""
-    stats = store.live.stats(_HOTTEST)
+    stats = shown_store(parts, principal, form.of).live.stats(_HOTTEST)
     hottest = [(anchor.key, _by(anchor), count) for anchor, count in stats.hottest]
     return page(request, "_index.html", stats=stats, hottest=hottest)
 
@@ -186,8 +203,7 @@ def _placed(failure: ConditionError) -> dict[str, object]:
     return {"problem": str(failure), "line": line, "caret": " " * (position - begun) + "^"}
 
 
-def _search(subscriptions: Subscriptions, query: dict[str, str], cursor: str) -> Page[Subscription]:
-    service = subscriptions.service
+def _search(service: SubscriptionService, query: dict[str, str], cursor: str) -> Page[Subscription]:
     if query["id"]:
         try:
             return Page((service.read(query["id"].strip()),))
