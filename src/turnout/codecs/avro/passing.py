@@ -29,7 +29,7 @@ Form: TypeAlias = tuple[str, str | None, int | None, tuple[str, ...]]
 
 
 def form_of(type_: AvroType) -> Form | None:
-    """Return what values of a type look like; None where they cannot be passed.
+    """Return the layout of the values of a type; None where they cannot be passed.
 
     Fields of equal forms have equal bytes for equal values.
     """

@@ -44,7 +44,7 @@ _DEFAULTS: Final[dict[int, Any]] = {
 
 
 class Form(NamedTuple):
-    """What the bytes of a field look like; fields of equal forms have equal bytes for equal values.
+    """Layout of the bytes of a field; fields of equal forms have equal bytes for equal values.
 
     Attributes:
         enum: names and numbers of its values.
