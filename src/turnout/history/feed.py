@@ -149,7 +149,7 @@ class FeedReader:
         self._matches = MatchFolder.beside(folder)
         (self._stream,) = route.source.streams
         self._program = Program.of(_quiet(route))
-        self._indexes = LruCache[tuple[str, tuple[str, ...]], Index](_KEPT_INDEXES)
+        self._indexes = LruCache[tuple[str, tuple[str, ...], str], Index](_KEPT_INDEXES)
         self._store: Store = open_store(existing(route.subscriptions.store))
         self._connection = Connection.open(route.nats_source().connection)
 
@@ -244,12 +244,12 @@ class FeedReader:
 
     def _index(self, subscription: Subscription) -> Index:
         destinations = tuple(_FEED_TOPIC if topic == FEED else topic for topic in subscription.destinations)
-        only = Subscription(destinations, _ALWAYS, id=subscription.id)
+        only = Subscription(destinations, _ALWAYS, id=subscription.id, project=subscription.project)
 
         def build() -> Index:
             return Index.of(Snapshot((only,), self._store.revision()))
 
-        return self._indexes.get_or_add((subscription.id, destinations), build)
+        return self._indexes.get_or_add((subscription.id, destinations, subscription.project), build)
 
     def _reconnect(self) -> None:
         if not self._connection.is_open:
