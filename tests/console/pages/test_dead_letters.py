@@ -174,7 +174,7 @@ def test_letters_are_filtered_by_a_condition(shown: TestClient) -> None:
     assert '<input type="hidden" name="where" value="value.city:Oulu">' in page
     assert "dead-letters?limit=1000&amp;where=value.city%3AOulu" in page
     assert sum(group["count"] for group in groups) == redriven["letters"] == len(oulu)
-    assert f"of {len(oulu)}:" in pressed
+    assert f"Outcomes of {len(oulu)} in a dry run" in pressed
     assert shown.get("/v1/routes/orders/dead-letters?where=value.city:").status_code == 422
     assert shown.get("/dead-letters/orders?where=value.city:").status_code == 422
 
