@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import closing
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +22,7 @@ from turnout.kafka.producer import KafkaMessages, KafkaProducer
 from turnout.routes.endpoints import KafkaSink, KafkaSource
 from turnout.runtime.endpoints import adapter_of
 from turnout.runtime.endpoints.adapter import StreamEnd
+from turnout.runtime.endpoints.kafka_probe import KafkaProbe
 from turnout.runtime.kafka_publisher import KafkaSinkOptions
 
 pytestmark = pytest.mark.kafka
@@ -64,6 +66,19 @@ def test_checks(broker: KafkaBroker) -> None:  # noqa: F811
         adapter_of(source(broker.servers, "absent")).source_streams()
     with pytest.raises(ConnectionLostError, match=r"no server of 127.0.0.1:\d+ answers"):
         adapter_of(source(f"127.0.0.1:{free_port()}", "any")).ping()
+
+
+def test_the_topic_of_deliveries_is_not_checked(broker: KafkaBroker) -> None:  # noqa: F811
+    """A run creates it; subjects of deliveries are no topics."""
+    sink = KafkaSink.model_validate({"format": "kafka", "servers": broker.servers})
+    probes = (KafkaProbe(one, 5) for one in (sink, sink.with_deliveries("webhooks", "DELIVERIES")))
+    texts = []
+    for probe in probes:
+        with closing(probe):
+            probe.reach()
+            texts.append([check() for _, check in probe.sink_checks(["webhooks.oulu"])])
+
+    assert [topics.partition(":")[0] for topics, _ in texts] == ["webhooks.oulu", "there is no topic to check"]
 
 
 def test_partitions_of_messages(broker: KafkaBroker, options: KafkaOptions) -> None:  # noqa: F811
