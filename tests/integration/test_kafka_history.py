@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,8 @@ from turnout.subscriptions import Subscription, open_store
 from turnout.subscriptions.start import Start
 
 pytestmark = pytest.mark.kafka
+
+_LETTER_LINK = r'<a href="/dead-letters/rested/(\d+)\?stream=([^"]+)">'
 
 ROUTE = """
 name: {name}
@@ -264,7 +267,7 @@ def test_lineage(broker: KafkaBroker, tmp_path: Path, turnout: Any) -> None:  # 
 
 
 def test_rest(broker: KafkaBroker, tmp_path: Path, turnout: Any) -> None:  # noqa: F811
-    """Over REST letters of two partitions are told apart, paged without loss, and redriven one by one."""
+    """REST and console distinguish the letters of two partitions, page them without loss, and redrive one by one."""
     scene = Scene(broker, tmp_path, "rested")
     scene.write(scene.text.replace("rested.dead", "rested.letters"))
     with KafkaAdmin(scene.options) as admin:
@@ -293,6 +296,16 @@ def test_rest(broker: KafkaBroker, tmp_path: Path, turnout: Any) -> None:  # noq
         assert client.get(f"{letters}/0").status_code == 409
         one = client.get(f"{letters}/0?stream=rested.letters:1").json()
         assert (one["stream"], one["record"]["topic"]) == ("rested.letters:1", "rested")
+        assert {
+            (stream, int(offset))
+            for offset, stream in re.findall(_LETTER_LINK, client.get("/dead-letters/rested").text)
+        } == set(found)
+        shown = client.get("/dead-letters/rested/0?stream=rested.letters:1").text
+        assert ("<h1>rested.letters:1:0</h1>" in shown, "letter=0" in shown) == (True, True)
+        assert client.get("/dead-letters/rested/0").status_code == 409
+        assert one["record"]["key"] in client.get("/sandbox?route=rested&letter=0&stream=rested.letters:1").text
+        asked = {"sequence": 0, "stream": "rested.letters:1", "dry_run": True}
+        assert "Outcomes of 1 in a dry run" in client.post("/fragments/dead-letters/rested/redrive", json=asked).text
         form = {"sequences": [0], "dry_run": False}
         refused = client.post(f"{letters}/redrive", json=form)
         assert (refused.status_code, "name one as stream" in refused.text) == (409, True)

@@ -48,6 +48,7 @@ class RedriveRequest(RequestForm):
     """Selection of letters to redrive: one, those of a group, or all; and the dry-run switch."""
 
     sequence: SequenceNumber | None = None
+    stream: str | None = None
     stage: str | None = None
     reason: str | None = None
     where: str = ""
@@ -131,6 +132,7 @@ def letters(
         chosen=chosen,
         letters=members,
         reason_of=reason_of,
+        partition_of=partition_of,
     )
 
 
@@ -162,14 +164,23 @@ def _over_time(groups: Sequence[LetterGroup], begin: float, end: float) -> list[
 
 @router.get("/dead-letters/{name}/{sequence:number}")
 @asks_servers
-def letter(name: str, sequence: SequenceNumber, request: Request, parts: PartsDep, principal: Reads) -> HTMLResponse:
+def letter(
+    name: str,
+    sequence: SequenceNumber,
+    request: Request,
+    parts: PartsDep,
+    principal: Reads,
+    stream: str | None = None,
+) -> HTMLResponse:
+    """Render one letter; *stream* selects one partition of Kafka, ``topic:partition``."""
     route = route_of(parts.routes.entry(name))
-    (letter,) = visible(route, [letter_at(route, sequence)], masked=is_masked(principal))
+    (letter,) = visible(route, [letter_at(route, sequence, stream)], masked=is_masked(principal))
     return page(
         request,
         "dead_letter.html",
         name=name,
         letter=letter,
+        partition=partition_of(letter),
         reason=reason_of(letter),
         key=text_or_hex(letter.record.key),
         value=text_or_hex(letter.record.value),
@@ -194,7 +205,7 @@ def redriven(name: str, form: RedriveRequest, request: Request, parts: PartsDep,
 
 def _chosen(route: Route, form: RedriveRequest, *, masked: bool) -> list[DeadLetter]:
     if form.sequence is not None:
-        return [letter_at(route, form.sequence)]
+        return [letter_at(route, form.sequence, form.stream)]
     ordered = newest(route, where=form.where, masked=masked)[::-1]
     if form.reason is None:
         return ordered
@@ -205,6 +216,11 @@ def _chosen(route: Route, form: RedriveRequest, *, masked: bool) -> list[DeadLet
 
 def _is_of(letter: DeadLetter, form: RedriveRequest) -> bool:
     return (letter.stage or "", reason_of(letter)) == (form.stage or "", form.reason)
+
+
+def partition_of(letter: DeadLetter) -> dict[str, str]:
+    """Return the query parameter that names a letter's partition of Kafka; empty for a stream of NATS."""
+    return {"stream": letter.stream} if ":" in letter.stream else {}
 
 
 def reason_of(letter: DeadLetter) -> str:

@@ -58,6 +58,7 @@ def sandbox(
     record: str = "",
     subscription: str = "",
     letter: SequenceNumber | None = None,
+    stream: str | None = None,
 ) -> HTMLResponse:
     names = [entry.name for entry in parts.routes.entries()]
     form = SandboxForm(route=route, at=at, record=record, subscription=subscription)
@@ -65,7 +66,7 @@ def sandbox(
     masked = is_masked(principal)
     try:
         if letter is not None:
-            context |= _answer_of_letter(form, parts, letter, masked=masked)
+            context |= _answer_of_letter(form, parts, letter, stream, masked=masked)
         elif form.at or form.record:
             context |= _answer(form, parts, masked=masked)
     except TurnoutError as failure:
@@ -88,10 +89,12 @@ def _answer(form: SandboxForm, parts: Parts, *, masked: bool) -> dict[str, objec
     return _explained(form, parts, route, batch_of(route, _record(form.record)), masked=False)
 
 
-def _answer_of_letter(form: SandboxForm, parts: Parts, sequence: int, *, masked: bool) -> dict[str, object]:
+def _answer_of_letter(
+    form: SandboxForm, parts: Parts, sequence: int, stream: str | None, *, masked: bool
+) -> dict[str, object]:
     """Explain the record of a dead letter, and put its visible parts into the form."""
     route = route_of(parts.routes.entry(form.route))
-    letter = letter_at(route, sequence)
+    letter = letter_at(route, sequence, stream)
     (shown,) = visible(route, [letter], masked=masked)
     answer = _explained(form, parts, route, batch_of(route, as_given(letter.record)), masked=masked)
     return {**answer, "form": form.model_copy(update={"record": pretty(as_given(shown.record))})}
