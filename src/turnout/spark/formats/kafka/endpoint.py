@@ -72,11 +72,11 @@ class KafkaEndpoint(SparkEndpoint):
 
     # Sink
 
-    def write(self, messages: DataFrame, message_id: str) -> None:  # noqa: ARG002 - Kafka has no ids
+    def write(self, messages: DataFrame, message_id: str) -> None:
         """Write the messages from tasks of their own, where other sinks of the route receive rows too."""
         from turnout.spark.formats.kafka.rows_sink import write_rows
 
-        write_rows(messages, self.publishing().at_least_once())
+        write_rows(messages, message_id, self.publishing().at_least_once())
 
     def publishing(self) -> KafkaSinkOptions:
         """Return the options of the sink."""

@@ -17,31 +17,32 @@ from turnout.runtime.kafka_publisher import KafkaSinkOptions
 from turnout.spark.workers.map_in_arrow import map_in_arrow
 
 
-def write_rows(messages: DataFrame, options: KafkaSinkOptions) -> None:
+def write_rows(messages: DataFrame, message_id: str, options: KafkaSinkOptions) -> None:
     """Write the messages of a frame; after the return brokers have acknowledged all of them.
 
     Args:
         messages: with the columns ``topic``, ``value``, ``headers``, ``key``, ``partition``, ``offset``, ``timestamp``.
+        message_id: column of the messages' ids, which deliveries to webhooks have.
         options: options of the sink.
     """
-    rows = messages.select("topic", *RECORDS.names)
+    rows = messages.select("topic", message_id, *RECORDS.names)
 
     def publish(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with closing(options.publisher()) as publisher:
             for batch in batches:
-                publisher.send(_messages(batch), _refuse)
+                publisher.send(_messages(batch, message_id), _refuse)
             stored = publisher.flush().stored
         yield pa.RecordBatch.from_pydict({"stored": [stored]})
 
     map_in_arrow(rows, publish, "stored bigint").write.format("noop").mode("append").save()
 
 
-def _messages(batch: pa.RecordBatch) -> Messages:
+def _messages(batch: pa.RecordBatch, message_id: str) -> Messages:
     records = [as_type(batch.column(field.name), field.type) for field in RECORDS]
     count = batch.num_rows
     return Messages(
         batch.column("topic"),
-        pa.nulls(count, pa.string()),
+        batch.column(message_id),
         np.zeros(count, np.int8),
         np.arange(count),
         pa.RecordBatch.from_arrays(records, schema=RECORDS),
