@@ -88,6 +88,7 @@ class GroupReader:
         self, options: KafkaOptions, topic: str, group: str, before: Callable[[], None] = lambda: None
     ) -> None:
         self.heard_at = time.monotonic()
+        self._is_closing = False
         self._before = before
         self._options = replace(options, properties={**_MEMBER, **options.properties, "group.id": group})
         self._topic = topic
@@ -103,6 +104,7 @@ class GroupReader:
 
     def close(self) -> None:
         """Commit what is finished, and leave the group."""
+        self._is_closing = True
         self._commit(wait=True)
         self._consumer.close()
 
@@ -205,6 +207,9 @@ class GroupReader:
     # -- partitions that come and go
 
     def _assigned(self, consumer: Consumer, partitions: Sequence[TopicPartition]) -> None:
+        if self._is_closing:
+            # Nothing of these is read, and brokers do not answer for a member that leaves.
+            return
         with self._errors():
             positions = consumer.committed(list(partitions), timeout=self._options.timeout) if partitions else []
         for position in positions:
