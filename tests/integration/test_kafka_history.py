@@ -7,9 +7,12 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
+from fastapi.testclient import TestClient
 from tests.cli.conftest import turnout  # noqa: F401 - a fixture
+from tests.console.conftest import console_of
 from tests.integration.kafka_broker import KafkaBroker
 from tests.server.conftest import Bench, client_of
 
@@ -266,6 +269,19 @@ def test_lineage(broker: KafkaBroker, tmp_path: Path, turnout: Any) -> None:  # 
     assert (code, "expected TOPIC:PARTITION:OFFSET, as in delivered:0:17" in err) == (2, True)
 
 
+def _check_pages(console: TestClient, letters: set[tuple[str, int]], key: str) -> None:
+    """Check that the console's links and forms name the partitions of letters."""
+    links = re.findall(_LETTER_LINK, console.get("/dead-letters/rested").text)
+    assert {(unquote(stream), int(offset)) for offset, stream in links} == letters
+    shown = console.get("/dead-letters/rested/0?stream=rested.letters:1").text
+    assert "<h1>rested.letters:1:0</h1>" in shown
+    assert '<input type="hidden" name="stream" value="rested.letters:1">' in shown
+    assert console.get("/dead-letters/rested/0").status_code == 409
+    assert key in console.get("/sandbox?route=rested&letter=0&stream=rested.letters:1").text
+    asked = {"sequence": 0, "stream": "rested.letters:1", "dry_run": True}
+    assert "Outcomes of 1 in a dry run" in console.post("/fragments/dead-letters/rested/redrive", json=asked).text
+
+
 def test_rest(broker: KafkaBroker, tmp_path: Path, turnout: Any) -> None:  # noqa: F811
     """REST and console distinguish the letters of two partitions, page them without loss, and redrive one by one."""
     scene = Scene(broker, tmp_path, "rested")
@@ -296,16 +312,7 @@ def test_rest(broker: KafkaBroker, tmp_path: Path, turnout: Any) -> None:  # noq
         assert client.get(f"{letters}/0").status_code == 409
         one = client.get(f"{letters}/0?stream=rested.letters:1").json()
         assert (one["stream"], one["record"]["topic"]) == ("rested.letters:1", "rested")
-        assert {
-            (stream, int(offset))
-            for offset, stream in re.findall(_LETTER_LINK, client.get("/dead-letters/rested").text)
-        } == set(found)
-        shown = client.get("/dead-letters/rested/0?stream=rested.letters:1").text
-        assert ("<h1>rested.letters:1:0</h1>" in shown, "letter=0" in shown) == (True, True)
-        assert client.get("/dead-letters/rested/0").status_code == 409
-        assert one["record"]["key"] in client.get("/sandbox?route=rested&letter=0&stream=rested.letters:1").text
-        asked = {"sequence": 0, "stream": "rested.letters:1", "dry_run": True}
-        assert "Outcomes of 1 in a dry run" in client.post("/fragments/dead-letters/rested/redrive", json=asked).text
+        _check_pages(console_of(bench), set(found), one["record"]["key"])
         form = {"sequences": [0], "dry_run": False}
         refused = client.post(f"{letters}/redrive", json=form)
         assert (refused.status_code, "name one as stream" in refused.text) == (409, True)
