@@ -55,6 +55,15 @@ def test_the_bundle_is_that_of_the_pinned_versions() -> None:
     assert "@codemirror/view" in bundled
 
 
+def _diagnostics(driver: webdriver.Chrome) -> list[str]:
+    """Return the texts of the mistake under the pointer, which moves there if none is shown yet."""
+    shown = [one.text for one in in_editor(driver, ".cm-diagnosticText") if one.text]
+    if not shown:
+        heading, mistake = driver.find_element(By.TAG_NAME, "h1"), in_editor(driver, ".cm-lintRange-error")[0]
+        webdriver.ActionChains(driver).move_to_element(heading).move_to_element(mistake).perform()
+    return shown
+
+
 @needs_browser
 def test_a_route_is_written_with_completion_and_its_mistakes_stand_in_their_lines(
     server: RouteServer, driver: webdriver.Chrome
@@ -80,9 +89,7 @@ def test_a_route_is_written_with_completion_and_its_mistakes_stand_in_their_line
         type_keys(driver, "natz", Keys.ESCAPE)
         until(driver, lambda _: in_editor(driver, ".cm-lint-marker-error"))
         until(driver, lambda _: [one.text for one in in_editor(driver, ".cm-lintRange-error")] == ["source:"])
-        squiggle = in_editor(driver, ".cm-lintRange-error")[0]
-        webdriver.ActionChains(driver).move_to_element(squiggle).perform()
-        told = until(driver, lambda _: [one.text for one in in_editor(driver, ".cm-diagnosticText") if one.text])
+        told = until(driver, _diagnostics)
         webdriver.ActionChains(driver).move_to_element(driver.find_element(By.CSS_SELECTOR, "h1")).perform()
         text = server.routes.entry("archive").file.text.replace("name: archive", "name: typed")
         write(driver, text)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from selenium import webdriver
 from selenium.webdriver.common.by import By
-from tests.console.browser import MISSING, chromium, driver_of, fill, press, quiet, text_of, until
+from tests.console.browser import MISSING, chromium, driver_of, fill, press, quiet, text_of, until, write
 from tests.integration.routes import Streams, wait_for
 from tests.integration.served import SECONDS, Served
 
@@ -93,7 +93,7 @@ def test_a_poisoned_record_is_found_explained_mended_redriven_and_delivered(
     driver.find_element(By.CSS_SELECTOR, "#edit summary").click()
     text = driver.find_element(By.CSS_SELECTOR, "#text").get_attribute("value")
     assert text is not None
-    fill(driver, "#text", text.replace("amount:int32", "amount:float64"))
+    write(driver, text.replace("amount:int32", "amount:float64"))
     press(driver, "form[action$='/check'] button")
     until(driver, lambda _: "continues from its checkpoint" in text_of(driver, "#checked"))
     press(driver, "#checked form[data-json] button")
