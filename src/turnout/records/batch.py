@@ -29,8 +29,8 @@ class Record:
         key: plain Python, see `turnout.records.scalars`; a struct is a dict with every field in the schema's order.
         offset: None for a source record, which has none.
         timestamp: milliseconds since 1970.
-        key_schema: key schema of the key; None for schemaless data.
-        value_schema: value schema of the value.
+        key_schema: schema of the key; None for schemaless data.
+        value_schema: schema of the value.
 
     >>> from turnout.transforms import Chain
     >>> properties = {"transforms": "h", "transforms.h.type": "HoistField$Value", "transforms.h.field": "v"}

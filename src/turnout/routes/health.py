@@ -49,7 +49,7 @@ class HealthPart(Part):
     """Largest shares that a route may lose within 15 minutes: ``5%`` or ``0.05``; ``off`` for any.
 
     Attributes:
-        dead_lettered: dead lettered of the records read, those sent to the dead letter topic and nowhere else.
+        dead_lettered: of the records read, those sent to the dead letter topic and nowhere else.
         discarded: share of the records read that failed without a dead letter.
         undeliverable: share of the deliveries that no sink accepted.
         unmatched: share of the records read that no subscription matches.

@@ -99,7 +99,7 @@ class Transform:
         keeps_topic: the topic is unchanged, so that filters on topics behind it hold before it as well.
         keeps_paths: content stays at its path; a transform that moves it declares so by `moves`.
         schemas_by_topic: the schemas that it gives depend on the topic, so that they are not known before the run.
-        ignores_values: ignores values of a transform without a side: it neither reads nor writes values.
+        ignores_values: True for a transform without a side that neither reads nor writes values.
     """
 
     options: ClassVar[tuple[Option, ...]] = ()

@@ -52,11 +52,11 @@ class EventRouter(Transform):
     """See ``summary``. Debezium's transform; events without schemas are taken as well.
 
     Attributes:
-        id_column: id column of the message's id, which is the header ``id``.
+        id_column: column of the message's id, which is the header ``id``.
         key_column: column of the message's key.
-        payload_column: payload column of its value.
-        timestamp_column: timestamp column of its timestamp; empty for the event's own.
-        version_column: version column of the version of the envelope's schema; empty for none.
+        payload_column: column of its value.
+        timestamp_column: column of its timestamp; empty for the event's own.
+        version_column: column of the version of the envelope's schema; empty for none.
         route_column: column of the value that gives the topic.
         additional: further columns.
         skips_missing: whether additional columns that are missing are left out; otherwise the record fails.

@@ -34,7 +34,7 @@ class RegistryOptions:
         ca: file of the certificates to trust, in PEM.
         certificate: file of the client's certificate, in PEM.
         key: file of the certificate's key, in PEM.
-        key_password: key password of the key.
+        key_password: password of the private key.
         timeout: of one request, in seconds.
         retries: repetitions of a request that failed, with growing delays.
         wait: how long a batch waits for a registry that is down, in seconds; then the run ends.

@@ -16,7 +16,7 @@ class MatchRecorder:
     """Collects the matches of one part of a stream at a time.
 
     Args:
-        index_location: index location of the run's index, beside which its matches are stored.
+        index_location: location of the run's index, beside which its matches are stored.
     """
 
     def __init__(self, index_location: IndexLocation) -> None:

@@ -77,14 +77,14 @@ class Arrays:
     """The flat arrays. Literals are numbered from 1 in the order of their hashes; 0 is any text that is none.
 
     Attributes:
-        literal_hash: literal hash of each literal, beginning with literal 1.
+        literal_hash: hash of each literal, beginning with literal 1.
         literal_fact: fact of its text.
         literal_start: start of the buckets of hashes.
         literal_text: the texts themselves.
         entries_at: by literal: its first entry; the next one's first ends them.
         ways_at: by literal: the first of its second facts, see `way_fact`; empty if no literal has any.
         way_fact: the fact to look up next, for those of the literal's entries that also need a literal of it.
-        pair_key: pair key of each paired entry, the way in the upper half and the literal in the lower.
+        pair_key: key of each paired entry, the way in the upper half and the literal in the lower.
         pair_start: start of the buckets of their hashes.
         entry_subscription: by entry.
         entry_program: remaining checks of each entry; entries with the same ones share them.

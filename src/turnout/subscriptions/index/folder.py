@@ -297,7 +297,7 @@ class _WrittenLayer:
     Attributes:
         view: replaced when a part of it is deleted.
         name: name of the segment's file.
-        gone_name: gone name of the bitmap's; "" if it has none yet.
+        gone_name: name of the bitmap's file; "" if it has none yet.
     """
 
     def __init__(self, view: SegmentView, name: str) -> None:
