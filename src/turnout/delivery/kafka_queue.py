@@ -12,17 +12,18 @@ import logging
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager, closing
 from datetime import UTC, datetime
 from functools import cached_property
-from typing import Any, Final, NamedTuple, Self, TypeVar, cast
+from typing import Any, Final, Self, TypeVar, cast
 
 from turnout.delivery.attempts import AttemptLog, attempts_of
+from turnout.delivery.kafka_writer import KafkaWriter
 from turnout.delivery.queue import OF_LETTERS, QueuedMessage
-from turnout.errors import ConnectionLostError, StreamError, TurnoutError
+from turnout.errors import ConnectionLostError, TurnoutError
 from turnout.kafka.group import GroupReader, GroupRecord, OffsetReader
 from turnout.kafka.options import KafkaOptions
-from turnout.kafka.producer import KafkaHeaders, KafkaMessages, KafkaProducer
+from turnout.kafka.producer import KafkaHeaders
 from turnout.kafka.table import TopicTable
 from turnout.nats.protocol.headers import HeaderInput, Headers
 from turnout.routes.webhooks import WebhooksPart
@@ -36,13 +37,6 @@ _AGAIN_SECONDS: Final = 1.0
 _MAX_DUE: Final = 500
 _FRESH_SECONDS: Final = 1.0
 _EARLY_SECONDS: Final = 0.05
-
-
-class _Due(NamedTuple):
-    """Delivery that waits for its time."""
-
-    at: float
-    record: GroupRecord
 
 
 class KafkaDelivery:
@@ -117,12 +111,13 @@ class KafkaQueue:
         self.webhooks = webhooks
         self._options = options
         self._thread = ThreadPoolExecutor(1, "turnout-deliver-kafka")
-        self._writer = _Writer(options)
-        self._due: list[tuple[float, int, _Due]] = []
+        self._writer = KafkaWriter(options)
+        self._due: list[tuple[float, int, GroupRecord]] = []
         self._fresh_until = 0.0
         self.table: TopicTable
         self.group: GroupReader
         self._lookup: OffsetReader
+        self._clients = ExitStack()
         self._is_reading = False
 
     @classmethod
@@ -140,19 +135,14 @@ class KafkaQueue:
             yield queue
         finally:
             await queue._writer.close()
-            await queue._run(queue._close)
+            await queue._run(queue._clients.close)
             queue._thread.shutdown(wait=False)
 
     def _open(self) -> None:
         _, _, attempts = self.webhooks.topics
-        self.table = TopicTable(self._options, attempts)
+        self.table = self._clients.enter_context(closing(TopicTable(self._options, attempts)))
         self.table.catch_up()
-        self._lookup = OffsetReader(self._options, self.name)
-
-    def _close(self) -> None:
-        for name in ("group", "_lookup", "table"):
-            if (client := self.__dict__.get(name)) is not None:
-                client.close()
+        self._lookup = self._clients.enter_context(closing(OffsetReader(self._options, self.name)))
 
     async def _run(self, work: Callable[..., _Result], *arguments: Any) -> _Result:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work, *arguments)
@@ -171,7 +161,8 @@ class KafkaQueue:
         yield self._fetched()
 
     def _join(self) -> None:
-        self.group = GroupReader(self._options, self.name, self.webhooks.group, before=self.table.catch_up)
+        group = GroupReader(self._options, self.name, self.webhooks.group, before=self.table.catch_up)
+        self.group = self._clients.enter_context(closing(group))
         self._is_reading = True
 
     async def _fetched(self) -> AsyncIterator[QueuedMessage]:
@@ -186,15 +177,15 @@ class KafkaQueue:
     def wait(self, record: GroupRecord, seconds: float) -> None:
         """Have a record read again after so many seconds; not if another member has it."""
         if record.is_ours:
-            due = _Due(time.monotonic() + seconds, record)
-            heapq.heappush(self._due, (due.at, id(due), due))
+            # The id decides between equal times, as records have no order.
+            heapq.heappush(self._due, (time.monotonic() + seconds, id(record), record))
 
     def _take_due(self) -> list[GroupRecord]:
         """Remove and return the records whose time has come, in the order of their offsets."""
         now = time.monotonic()
         records: list[GroupRecord] = []
         while self._due and self._due[0][0] <= now and len(records) < _MAX_DUE:
-            record = heapq.heappop(self._due)[2].record
+            record = heapq.heappop(self._due)[2]
             if record.is_ours:
                 records.append(record)
         return sorted(records, key=lambda record: (record.partition, record.offset))
@@ -321,76 +312,6 @@ class KafkaQueue:
         headers = cast("KafkaHeaders", message.headers() or ())
         kept = [(name, value) for name, value in headers if not name.lower().startswith(OF_LETTERS)]
         await self._writer.store(self.name, message.key() or b"", message.value(), kept)
-
-
-class _Writer:
-    """Stores records, as many with one flush as have come meanwhile.
-
-    Args:
-        options: of the client.
-    """
-
-    def __init__(self, options: KafkaOptions) -> None:
-        self._producer = KafkaProducer(options)
-        self._waiting: list[tuple[_Record, asyncio.Future[None]]] = []
-        self._flushing: asyncio.Task[None] | None = None
-
-    async def store(self, topic: str, key: bytes, value: bytes | None, headers: KafkaHeaders = ()) -> None:
-        """Store a record; after the return it is in the topic.
-
-        Raises:
-            StreamError: a broker refuses it.
-            ConnectionLostError: no broker answers.
-        """
-        stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append((_Record(topic, key, value, headers), stored))
-        if self._flushing is None:
-            self._flushing = asyncio.create_task(self._flush())
-        await stored
-
-    async def close(self) -> None:
-        """Wait for what is being stored, and close the connections."""
-        if self._flushing is not None:
-            await asyncio.wait([self._flushing])
-        await asyncio.to_thread(self._producer.close)
-
-    async def _flush(self) -> None:
-        try:
-            while self._waiting:
-                batch, self._waiting = self._waiting, []
-                refused: dict[int, Exception] = {}
-                failure: Exception | None = None
-                try:
-                    await asyncio.to_thread(self._publish, [record for record, _ in batch], refused)
-                except (TurnoutError, OSError) as problem:
-                    failure = problem
-                for index, (_, stored) in enumerate(batch):
-                    reason = failure or refused.get(index)
-                    if stored.done():
-                        continue
-                    if reason is None:
-                        stored.set_result(None)
-                    else:
-                        stored.set_exception(reason)
-        finally:
-            self._flushing = None
-
-    def _publish(self, records: Sequence[_Record], refused: dict[int, Exception]) -> None:
-        def refuse(index: int, reason: StreamError) -> None:
-            refused[index] = reason
-
-        topics, keys, values, headers = map(list, zip(*records, strict=True))
-        self._producer.publish(KafkaMessages(topics, values, keys, headers), refuse)
-        self._producer.flush()
-
-
-class _Record(NamedTuple):
-    """Record to store."""
-
-    topic: str
-    key: bytes
-    value: bytes | None
-    headers: KafkaHeaders
 
 
 def _pairs(headers: HeaderInput) -> Iterator[tuple[str, bytes]]:

@@ -12,7 +12,7 @@ from turnout.errors import ConfigError, ConnectionLostError, MissingExtraError, 
 from turnout.kafka.options import KafkaOptions
 
 if TYPE_CHECKING:
-    from confluent_kafka import Consumer, KafkaError, Producer
+    from confluent_kafka import Consumer, KafkaError, Message, Producer
     from confluent_kafka.admin import AdminClient
 
 GROUP: Final = "turnout"
@@ -61,6 +61,12 @@ _PRODUCER: Final[Mapping[str, object]] = {
     # A topic that is not there is waited for as long as its creation may take.
     "topic.metadata.propagation.max.ms": 10_000,
 }
+
+
+def polled(consumer: Consumer, seconds: float, most: int) -> list[Message]:
+    """Return the messages and events that have arrived, *most* of them, after a wait of *seconds* for the first."""
+    first: list[Message] = consumer.consume(1, seconds)
+    return first + consumer.consume(most - 1, 0) if first else first
 
 
 class ErrorWatch:

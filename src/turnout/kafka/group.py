@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from turnout.errors import StreamError, TurnoutError
-from turnout.kafka.clients import ErrorWatch, consumer_of, kafka_errors, raise_error
+from turnout.kafka.clients import ErrorWatch, consumer_of, kafka_errors, polled, raise_error
 from turnout.kafka.options import KafkaOptions
 from turnout.kafka.progress import PartitionProgress
 from turnout.kafka.reader import PASSING, partition_bounds
@@ -116,9 +116,7 @@ class GroupReader:
             ConnectionLostError: credentials are refused by all brokers.
         """
         with self._errors():
-            messages: list[Message] = self._consumer.consume(1, seconds)
-            if messages:
-                messages += self._consumer.consume(_BATCH - 1, 0)
+            messages = polled(self._consumer, seconds, _BATCH)
         records = [record for message in messages if (record := self._taken(message)) is not None]
         if not messages or time.monotonic() >= self._next_commit:
             self._commit()
@@ -317,8 +315,7 @@ class OffsetReader:
         self._seek(partition, offsets[0])
         while at < len(offsets):
             with self._errors():
-                messages: list[Message] = self._consumer.consume(1, _POLL_SECONDS)
-                messages += self._consumer.consume(_BATCH, 0) if messages else []
+                messages = polled(self._consumer, _POLL_SECONDS, _BATCH)
             if not messages and (self._watch.denied or time.monotonic() > deadline):
                 self._raise_silence()
             passed = offsets[at] - 1

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from turnout.errors import ConnectionLostError, StreamError
 from turnout.kafka.admin import KafkaAdmin
-from turnout.kafka.clients import NOT_FOUND, ErrorWatch, consumer_of, kafka_errors, raise_error
+from turnout.kafka.clients import NOT_FOUND, ErrorWatch, consumer_of, kafka_errors, polled, raise_error
 from turnout.kafka.options import KafkaOptions
 from turnout.records.header_column import ARROW
 from turnout.records.types import ArrowArray, ArrowBatch
@@ -151,10 +151,8 @@ class RangeReader:
                 self._raise_silence()
 
     def _polled(self, consumer: Consumer) -> list[Message]:
-        """Return the received records, after a wait for the first."""
         with self._errors():
-            first: list[Message] = consumer.consume(1, _POLL_SECONDS)
-            return first + consumer.consume(self._count - 1, 0) if first else first
+            return polled(consumer, _POLL_SECONDS, self._count)
 
     def _taken(self, consumer: Consumer, messages: list[Message]) -> list[Message]:
         """Return the records of the range among messages and events, and note how far they go."""

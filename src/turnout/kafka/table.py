@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from turnout.errors import ConnectionLostError
-from turnout.kafka.clients import ErrorWatch, consumer_of, kafka_errors, raise_error
+from turnout.kafka.clients import ErrorWatch, consumer_of, kafka_errors, polled, raise_error
 from turnout.kafka.options import KafkaOptions
 from turnout.kafka.reader import PASSING, partition_bounds
 
@@ -56,8 +56,7 @@ class TopicTable:
         deadline = time.monotonic() + self._options.patience
         while self._next < end:
             with self._errors():
-                messages = self._consumer.consume(1, _POLL_SECONDS)
-                messages += self._consumer.consume(_BATCH, 0) if messages else []
+                messages = polled(self._consumer, _POLL_SECONDS, _BATCH)
             for message in messages:
                 error = message.error()
                 if error is None:
