@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from turnout.records.types import Column, Offsets
+from turnout.records.types import Column, Mask, Octets, Offsets
+
+_MAX_ASCII: Final = 0x7F
 
 Bounds: TypeAlias = "tuple[Offsets, Offsets]"
 """Begin and end of each value of a column in its content."""
@@ -77,26 +79,50 @@ class EncodedColumn(Sequence[Any]):
         return repr(self.values)
 
 
-class EncodedRun(NamedTuple):
-    """Bytes of columns that are adjacent in one content, value by value."""
+class ColumnPieces:
+    """Bytes of columns, to be joined value by value; of adjacent encoded columns one slice is taken for each value."""
 
-    content: bytes
-    begins: Offsets
-    ends: Offsets
+    def __init__(self) -> None:
+        self._columns: list[Sequence[bytes]] = []
+        self._run: tuple[bytes, Bounds] | None = None
 
-    @staticmethod
-    def extended(run: EncodedRun | None, column: EncodedColumn, pieces: list[list[bytes]]) -> EncodedRun:
-        """Return the run with one more column, or a new one of it; then *pieces* get the bytes of the old one."""
+    def add(self, pieces: Sequence[bytes]) -> None:
+        """Append the bytes of a column."""
+        self._end_run()
+        self._columns.append(pieces)
+
+    def add_encoded(self, column: EncodedColumn) -> None:
+        """Append the bytes of an encoded column."""
         begins, ends = column.bounds
-        if run is not None and run.content is column.content and np.array_equal(run.ends, begins):
-            return EncodedRun(run.content, run.begins, ends)
-        EncodedRun.closed(run, pieces)
-        return EncodedRun(column.content, begins, ends)
+        if self._run is not None:
+            content, (first, last) = self._run
+            if content is column.content and np.array_equal(last, begins):
+                self._run = content, (first, ends)
+                return
+        self._end_run()
+        self._run = column.content, (begins, ends)
 
-    @staticmethod
-    def closed(run: EncodedRun | None, pieces: list[list[bytes]]) -> None:
-        """Give *pieces* the bytes of each value of a run, if there is one."""
-        if run is not None:
-            content = run.content
-            bounds = zip(run.begins.tolist(), run.ends.tolist(), strict=True)
-            pieces.append([content[begin:end] for begin, end in bounds])
+    def joined(self) -> list[bytes]:
+        """Return the bytes of all columns for each value; there is at least one column."""
+        self._end_run()
+        return list(map(b"".join, zip(*self._columns, strict=True)))
+
+    def _end_run(self) -> None:
+        if self._run is not None:
+            content, bounds = self._run
+            edges = zip(*(edge.tolist() for edge in bounds), strict=True)
+            self._columns.append([content[begin:end] for begin, end in edges])
+            self._run = None
+
+
+def non_ascii(content: Octets, texts: Sequence[Bounds]) -> Mask:
+    """Return True for texts with a byte that is not ASCII, in one pass: a row for each record, a column for each text.
+
+    Args:
+        content: bytes with the texts, and at least one byte behind them.
+        texts: bounds of the texts, at least one; ascending within a record, and from record to record. For an empty
+            text the result is arbitrary.
+    """
+    edges = np.stack([edge for bounds in texts for edge in bounds], axis=1)
+    high: Mask = np.bitwise_or.reduceat(content, edges.ravel()).reshape(edges.shape) > _MAX_ASCII
+    return high[:, ::2]

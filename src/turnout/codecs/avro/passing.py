@@ -11,7 +11,7 @@ import numpy as np
 from turnout.codecs.avro.column_reading import Cursors, ReadColumn
 from turnout.codecs.avro.connect_schema import nullable_of
 from turnout.codecs.avro.types import AvroType
-from turnout.records.encoded import Bounds, EncodedColumn
+from turnout.records.encoded import Bounds, EncodedColumn, non_ascii
 from turnout.records.types import Column, Mask, RowIds
 
 _MORE: Final = 0x80
@@ -76,11 +76,9 @@ def check_texts(cursors: Cursors, columns: Mapping[str, Column], readers: Mappin
     texts = [(name, one) for name, one in columns.items() if isinstance(one, EncodedColumn) and _is_text(one)]
     if not texts:
         return
-    # One pass over the bytes of the batch finds non-ASCII bytes between each two edges, which ascend.
-    edges = np.stack([edge for _, column in texts for edge in column.bounds], axis=1)
-    high = np.bitwise_or.reduceat(cursors.content, edges.ravel()).reshape(edges.shape) >= _MORE
+    suspect = non_ascii(cursors.content, [column.bounds for _, column in texts])
     for index, (name, column) in enumerate(texts):
-        suspects = np.flatnonzero(high[:, 2 * index])
+        suspects = np.flatnonzero(suspect[:, index])
         if len(suspects):
             begins, ends = column.bounds
             part = cursors.at((begins[suspects], ends[suspects]))

@@ -6,7 +6,6 @@ import struct
 from collections.abc import Callable
 from decimal import Context, Decimal
 from functools import lru_cache, partial
-from itertools import repeat
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -17,7 +16,7 @@ from turnout.codecs.avro.types import AvroType
 from turnout.epoch import MILLISECONDS_PER_DAY
 from turnout.errors import RecordError
 from turnout.records import BigInt, Float32, Int8, Int16, Int32, Moment
-from turnout.records.encoded import EncodedColumn, EncodedRun
+from turnout.records.encoded import ColumnPieces, EncodedColumn
 from turnout.records.types import Column, DynamicValue
 
 WriteColumn: TypeAlias = Callable[[Column], list[bytes]]
@@ -286,20 +285,17 @@ def fields_writer(type_: AvroType) -> Callable[[list[Column], int, bytes], list[
     writers = [(field.name, form_of(field.type), column_writer(field.type)) for field in type_.fields]
 
     def write(columns: list[Column], count: int, head: bytes) -> list[bytes]:
-        parts: list[list[bytes]] = []
-        run: EncodedRun | None = None
+        pieces = ColumnPieces()
+        pieces.add([head] * count)
         for (name, form, writer), column in zip(writers, columns, strict=True):
-            if isinstance(column, EncodedColumn) and form is not None and column.form == form:
-                run = EncodedRun.extended(run, column, parts)
+            if isinstance(column, EncodedColumn) and column.form == form:
+                pieces.add_encoded(column)
                 continue
-            EncodedRun.closed(run, parts)
-            run = None
             try:
-                parts.append(writer(column) if count else [])
+                pieces.add(writer(column) if count else [])
             except RecordError as error:
                 raise RecordError(f"{name}: {error}") from error
-        EncodedRun.closed(run, parts)
-        return list(map(b"".join, zip(repeat(head, count), *parts, strict=True)))
+        return pieces.joined()
 
     return write
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from turnout.codecs.protobuf.plan import Member, Message
 from turnout.codecs.protobuf.scalars import WIRE_TYPES
 from turnout.codecs.protobuf.wire import FIXED32, FIXED64, LENGTH, VARINT, tag
-from turnout.records.encoded import Bounds, EncodedColumn
+from turnout.records.encoded import Bounds, EncodedColumn, non_ascii
 from turnout.records.types import Columns, Convert, Mask, NewColumn, Octets, RowIds
 
 _PAD: Final = 32
@@ -214,11 +214,9 @@ def _check_texts(raw: bytes, content: Octets, texts: Sequence[Bounds], good: Mas
     """Note messages of which a text is not UTF-8."""
     if not texts or not len(good):
         return
-    # One pass over the bytes of the batch: whether one between two edges, which ascend, is not ASCII.
-    edges = np.stack([edge for bounds in texts for edge in bounds], axis=1)
-    high = np.bitwise_or.reduceat(content, edges.ravel()).reshape(edges.shape) >= _MORE
+    suspect = non_ascii(content, texts)
     for index, (begins, ends) in enumerate(texts):
-        for row in np.flatnonzero(high[:, 2 * index] & (begins < ends)).tolist():
+        for row in np.flatnonzero(suspect[:, index] & (begins < ends)).tolist():
             try:
                 raw[begins[row] : ends[row]].decode()
             except UnicodeDecodeError:

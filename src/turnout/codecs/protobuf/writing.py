@@ -16,7 +16,7 @@ from turnout.codecs.protobuf.scalars import WIRE_TYPES, Pieces, WriteColumn, by_
 from turnout.codecs.protobuf.wire import LENGTH, delimited, tag
 from turnout.errors import RecordError
 from turnout.records import Block, Schema, Struct
-from turnout.records.encoded import EncodedColumn, EncodedRun
+from turnout.records.encoded import ColumnPieces, EncodedColumn
 from turnout.records.types import Column, Columns, DynamicValue, Entries, NewColumn, Value
 
 _UNWRITABLE: Final = (ValueError, TypeError, AttributeError, LookupError, OverflowError, ArithmeticError)
@@ -107,19 +107,16 @@ class MessageWriter:
     def _joined(self, columns: Columns, count: int) -> Pieces:
         if not self._write:
             return [b""] * count
-        pieces: list[Pieces] = []
-        run: EncodedRun | None = None
+        pieces = ColumnPieces()
         for member, form, write in self._write:
-            column = None if form is None else columns.get(member.name)
-            if isinstance(column, EncodedColumn) and column.form == form:
-                run = EncodedRun.extended(run, column, pieces)
-                continue
-            EncodedRun.closed(run, pieces)
-            run = None
-            other = isinstance(column, EncodedColumn) and form is not None and retagged(column, form)
-            pieces.append(other or write(columns))
-        EncodedRun.closed(run, pieces)
-        return list(map(b"".join, zip(*pieces, strict=True)))
+            column = columns.get(member.name)
+            if form is None or not isinstance(column, EncodedColumn):
+                pieces.add(write(columns))
+            elif column.form == form:
+                pieces.add_encoded(column)
+            else:
+                pieces.add(retagged(column, form) or write(columns))
+        return pieces.joined()
 
     def _one_by_one(self, columns: Columns, count: int) -> tuple[list[bytes | None], dict[int, RecordError]]:
         texts: list[bytes | None] = []
