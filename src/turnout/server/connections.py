@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import logging
 import resource
@@ -125,16 +126,15 @@ def _nothing() -> None:
     """Do nothing."""
 
 
-class LimitedProtocol(H11Protocol):
-    """HTTP/1.1 connection that can be closed if its peer is too slow.
+class _Limited(asyncio.Protocol):
+    """Connection whose peer has to read.
 
     Attributes:
         closed: called after the end of the connection.
     """
 
+    transport: asyncio.Transport
     closed: Callable[[], None] = staticmethod(_nothing)
-    _phase: object = None
-    _phase_since = 0.0
     _unsent = 0
     _unsent_since = 0.0
 
@@ -142,6 +142,20 @@ class LimitedProtocol(H11Protocol):
         """See `asyncio.Protocol`."""
         self.closed()
         super().connection_lost(exc)
+
+    def _stops_reading(self, limits: LimitsPart, now: float) -> bool:
+        """Return True if the peer has read nothing of the buffered bytes for too long."""
+        unsent = self.transport.get_write_buffer_size()
+        if unsent != self._unsent or not unsent:
+            self._unsent, self._unsent_since = unsent, now
+        return now - self._unsent_since > limits.send_timeout
+
+
+class LimitedProtocol(_Limited, H11Protocol):
+    """HTTP/1.1 connection that can be closed if its peer is too slow."""
+
+    _phase: object = None
+    _phase_since = 0.0
 
     def handle_websocket_upgrade(self, event: h11.Request) -> None:
         """Continue as a WebSocket, which counts as one connection like this one."""
@@ -167,12 +181,6 @@ class LimitedProtocol(H11Protocol):
     def _is_answering(self) -> bool:
         return self.conn.their_state is not h11.IDLE and self.cycle is not None and self.cycle.response_started
 
-    def _stops_reading(self, limits: LimitsPart, now: float) -> bool:
-        unsent = self.transport.get_write_buffer_size()
-        if unsent != self._unsent or not unsent:
-            self._unsent, self._unsent_since = unsent, now
-        return now - self._unsent_since > limits.send_timeout
-
     def _sends_late(self, limits: LimitsPart, now: float) -> str | None:
         """Return the reason if the headers or the body of a request are overdue."""
         state, answered = self.conn.their_state, self.conn.our_state is h11.DONE
@@ -189,28 +197,12 @@ class LimitedProtocol(H11Protocol):
         return None
 
 
-class LimitedWebSocket(WSProtocol):
-    """WebSocket whose peer has to read.
-
-    Attributes:
-        closed: called when the connection is gone.
-    """
-
-    closed: Callable[[], None] = staticmethod(_nothing)
-    _unsent = 0
-    _unsent_since = 0.0
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """See `asyncio.Protocol`."""
-        self.closed()
-        super().connection_lost(exc)
+class LimitedWebSocket(_Limited, WSProtocol):
+    """WebSocket that can be closed if its peer reads too slowly."""
 
     def close_if_late(self, limits: LimitsPart, now: float) -> str | None:
         """Close the connection if its peer reads nothing for too long, and return the reason; else None."""
-        unsent = self.transport.get_write_buffer_size()
-        if unsent != self._unsent or not unsent:
-            self._unsent, self._unsent_since = unsent, now
-        if now - self._unsent_since <= limits.send_timeout:
+        if not self._stops_reading(limits, now):
             return None
         self.transport.abort()
         return f"closed: nothing of a WebSocket read within {limits.send_timeout:g} s (limits.sendTimeout)"

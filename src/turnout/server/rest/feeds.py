@@ -224,18 +224,11 @@ async def _converse(websocket: WebSocket, feed: _Feed, first: FeedPage, limit: i
 
 
 async def _send_messages(websocket: WebSocket, feed: _Feed, page: FeedPage, limit: int) -> None:
-    told = time.monotonic()
-    while True:
-        for message in page.messages:
+    async for part in _followed(feed, page, limit):
+        for message in part.messages:
             await websocket.send_text(json.dumps(message.as_dict(), ensure_ascii=False))
-            told = time.monotonic()
-        if page.is_last:
-            if time.monotonic() - told > _QUIET_SECONDS:
-                # A connection whose peer is gone is noticed when something is sent.
-                told = time.monotonic()
-                await websocket.send_text(json.dumps({"cursor": page.cursor, "last": True}))
-            await asyncio.sleep(_POLL_SECONDS)
-        page = await feed.page(page.cursor, limit)
+        if not part.messages:
+            await websocket.send_text(json.dumps({"cursor": part.cursor, "last": True}))
 
 
 async def _take_acknowledgements(websocket: WebSocket, feed: _Feed, reader: str | None) -> None:
@@ -292,21 +285,30 @@ class _Feed:
         return self._parts.feeds.cursors(self._entry).acknowledge(self._id, name, cursor)
 
 
+async def _followed(feed: _Feed, page: FeedPage, limit: int) -> AsyncIterator[FeedPage]:
+    """Yield pages with messages as they arrive, and one without after a quiet time.
+
+    A connection whose peer is gone is noticed when something is sent.
+    """
+    sent = time.monotonic()
+    while True:
+        if page.messages or (page.is_last and time.monotonic() - sent > _QUIET_SECONDS):
+            yield page
+            sent = time.monotonic()
+        if page.is_last:
+            await asyncio.sleep(_POLL_SECONDS)
+        page = await feed.page(page.cursor, limit)
+
+
 async def _events(feed: _Feed, page: FeedPage, limit: int) -> AsyncIterator[str]:
     """Yield messages as events until the client disconnects, or the feed ends."""
-    told = time.monotonic()
     try:
         yield "retry: 5000\n\n"
-        while True:
-            for message in page.messages:
+        async for part in _followed(feed, page, limit):
+            for message in part.messages:
                 yield _event(message)
-                told = time.monotonic()
-            if page.is_last:
-                if time.monotonic() - told > _QUIET_SECONDS:
-                    told = time.monotonic()
-                    yield ": nothing new\n\n"
-                await asyncio.sleep(_POLL_SECONDS)
-            page = await feed.page(page.cursor, limit)
+            if not part.messages:
+                yield ": nothing new\n\n"
     except SubscriptionNotFoundError as ended:
         yield f"event: end\ndata: {json.dumps({'detail': message_of(ended)})}\n\n"
     except TurnoutError as failure:
