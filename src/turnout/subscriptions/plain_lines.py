@@ -13,8 +13,7 @@ from typing import Literal
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from turnout.subscriptions.destinations import problem_of
-from turnout.subscriptions.rules import MAX_DESTINATIONS, MAX_LEAVES, MAX_STARS, PLAIN_TEXT
+from turnout.subscriptions.rules import MAX_LEAVES, are_plain
 
 
 class _Leaf(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, kw_only=True, gc=False):
@@ -109,16 +108,11 @@ def _keeps_rules(line: _Line, found: list[_Leaf]) -> bool:
         texts += leaf.key, leaf.pattern
         said.add((leaf.key, leaf.pattern, leaf.partial, leaf.negated))
         promised = promised or not leaf.negated
-    text = "".join(texts)
     return (
         promised
         and (1 < len(found) <= MAX_LEAVES) == (line.route.condition.group is not UNSET)
         and len(said) == len(found)
-        and len(text) <= PLAIN_TEXT
-        and text.isascii()
-        and text.count("*") <= MAX_STARS
-        and 0 < len(destinations) <= MAX_DESTINATIONS
-        and not any(map(problem_of, destinations))
+        and are_plain(texts, destinations)
     )
 
 

@@ -6,7 +6,7 @@ The model checks validity; these rules check what may be stored.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 
 from turnout.conditions import Condition, Element, Group, Kiwi, Regex, leaves, parse
 from turnout.conditions.pattern import ANY, parse_pattern
@@ -217,14 +217,21 @@ def is_plain(subscription: Subscription) -> bool:
             promised = promised or not leaf.negated
         elif leaf is not None:
             return False
-    text = "".join(texts)
     return (
         promised
-        and len(text) <= PLAIN_TEXT
-        and text.isascii()
-        and text.count("*") <= MAX_STARS
-        and 0 < len(subscription.destinations) <= MAX_DESTINATIONS
         and len(children) <= MAX_LEAVES
         and len(set(children)) == len(children)
-        and not any(map(problem_of, subscription.destinations))
+        and are_plain(texts, subscription.destinations)
+    )
+
+
+def are_plain(texts: Iterable[str], destinations: Collection[str]) -> bool:
+    """Return True for all texts of a subscription, and its destinations, if they keep the rules for certain."""
+    text = "".join(texts)
+    return (
+        len(text) <= PLAIN_TEXT
+        and text.isascii()
+        and text.count("*") <= MAX_STARS
+        and 0 < len(destinations) <= MAX_DESTINATIONS
+        and not any(map(problem_of, destinations))
     )
