@@ -12,7 +12,7 @@ import numpy as np
 from turnout.conditions.evaluate import parsed_number
 from turnout.conditions.pattern import fold
 from turnout.multivalued import Metadata
-from turnout.subscriptions.index.arrays import EQUAL, GROUP, HOLDS, JUST_ONE, LIMITS, MANY, ONE_OF, TREE
+from turnout.subscriptions.index.arrays import EQUAL, GROUP, HOLDS, JUST_ONE, LIMITS, LITERAL_SET, MANY, ONE_OF, TREE
 from turnout.subscriptions.index.buckets import TooManyError, viewed
 from turnout.subscriptions.index.facts import WHOLE, probes_of, text_maker
 from turnout.subscriptions.index.number_table import NO_RANGE, NumberTable, Range
@@ -37,7 +37,7 @@ _MOST_TREES = 4_096
 _MOST_PROGRAMS = 4_096
 """Maximum number of programs whose checks are kept as tuples, which are read faster than arrays."""
 
-_BY_LITERALS: Final = frozenset(kind << 1 | negated for kind in (*LITERALS, NONE_OF >> 1) for negated in (0, 1))
+_BY_LITERALS: Final = frozenset(kind << 1 | negated for kind in (*LITERALS, LITERAL_SET) for negated in (0, 1))
 """Checks that are false, but for their negation, of a fact without literals."""
 
 _IS_LITERAL: Final = (EQUAL, MANY)

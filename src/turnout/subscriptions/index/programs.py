@@ -6,13 +6,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from turnout.subscriptions.index.arrays import EQUAL, GROUP, JUST_ONE, MANY, ONE_OF, TREE
+from turnout.subscriptions.index.arrays import EQUAL, GROUP, JUST_ONE, LITERAL_SET, MANY, ONE_OF, TREE
 
 LITERALS: Final = frozenset((EQUAL, MANY, ONE_OF, JUST_ONE))
 """Operations that are false of a fact without literals."""
 
-NONE_OF: Final = 8 << 1 | 1
-"""Only here: the fact has none of a set of literals; a negated operation, so odd."""
+NONE_OF: Final = LITERAL_SET << 1 | 1
+"""Check that a fact has none of a set of literals."""
 
 IS_TRUE: Final = -1
 _IS_FALSE: Final = -2
