@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
 from tools.figures import RESULTS
@@ -93,10 +93,8 @@ def _figure(case: Mapping[str, Any], name: str) -> float:
 def main() -> None:
     """Print the table of the newest results file."""
     parser = argparse.ArgumentParser(description=__doc__)
-    for name, default in (("executors", 100), ("cores", 16), ("servers", 100), ("server-cores", 16)):
-        parser.add_argument(f"--{name}", type=int, default=default)
-    parser.add_argument("--gigabits", type=float, default=25.0)
-    parser.add_argument("--record-bytes", type=int, default=500)
+    for field in fields(Cluster):
+        parser.add_argument(f"--{field.name.replace('_', '-')}", type=type(field.default), default=field.default)
     parser.add_argument("--rate", type=float, default=100e6)
     parser.add_argument("--subscriptions", type=int, default=1_000_000)
     given = vars(parser.parse_args())
