@@ -50,6 +50,7 @@ _STALLED_SECONDS: Final = 0.1
 _PARK_SECONDS: Final = (1.0, 60.0)
 _REFRESH_SECONDS: Final = 2.0
 _BEAT_SECONDS: Final = 10.0
+"""A third of `turnout.delivery.streams.ACK_WAIT_SECONDS`: one lost report delays nothing."""
 
 
 @dataclass(slots=True)
