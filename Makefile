@@ -8,7 +8,7 @@ ARGS   ?=
 FAST   := --ignore tests/spark --ignore tests/integration --ignore tests/nats/jetstream --ignore tests/nats/wire -m "not spark and not jetstream and not subscriptions and not mongo and not postgres and not kafka and not integration and not heavy and not soak and not packaging"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test every-test fast check lint types layers proto proto-fresh schema editor fix bench soak lowest pythons audit docs reference release coverage wheel sbom build image requirements run clean
+.PHONY: help setup demo test every-test fast check lint types layers proto fresh schema editor fix bench soak lowest pythons audit docs reference release coverage wheel sbom build image requirements run clean
 
 help:  ## print this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -35,7 +35,7 @@ every-test: $(STAMP)  ## the same with the heavy ones (clusters, kills, environm
 fast: $(STAMP)  ## the tests that need no JVM and no server, side by side and with few examples of each property: a minute
 	TURNOUT_HYPOTHESIS=fast $(BIN)/python -m pytest -n 3 --dist loadscope $(FAST) $(ARGS)
 
-check: lint types layers proto-fresh every-test  ## what CI runs, fastest first
+check: lint types layers fresh every-test  ## what CI runs, fastest first
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
@@ -51,9 +51,6 @@ layers: $(STAMP)
 proto: $(STAMP)  ## generate the gRPC code from src/turnout/rpc/v1/*.proto
 	@if ls src/turnout/rpc/v1/*.proto >/dev/null 2>&1; then \
 	$(BIN)/python -m grpc_tools.protoc -I src --python_out=src --pyi_out=src --grpc_python_out=src src/turnout/rpc/v1/*.proto; fi
-
-proto-fresh: proto
-	@git diff --exit-code --stat -- src/turnout/rpc/v1 || { echo "the generated gRPC code is stale: commit what 'make proto' wrote"; exit 1; }
 
 schema: $(STAMP)  ## write schema/*.json for editors, from the models and registries
 	$(BIN)/turnout schema route > schema/route.schema.json
@@ -87,6 +84,11 @@ docs: $(STAMP)  ## the documentation as a site, in build/site; warnings are erro
 
 reference: $(STAMP)  ## write the pages in docs/ that are made of the code
 	$(BIN)/python -m tools.reference_pages
+
+GENERATED := src/turnout/rpc/v1 schema docs
+fresh: $(STAMP)  ## fail where generated code, schemas or pages are not what the sources make, and write them
+	@before=$$(git diff -- $(GENERATED) | sha256sum); $(MAKE) --no-print-directory proto schema reference; \
+	test "$$before" = "$$(git diff -- $(GENERATED) | sha256sum)" || { git diff --stat -- $(GENERATED); echo "generated files were stale: commit what was written"; exit 1; }
 
 release: $(STAMP)  ## print what a release would tag, and what stands in its way
 	@$(BIN)/python -m tools.release
