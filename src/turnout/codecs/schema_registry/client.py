@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -97,8 +98,10 @@ class SchemaRegistry:
     """
 
     def __init__(self, options: RegistryOptions) -> None:
+        _check_usable(options)
         self.options = options
-        self._client = _client_of(options)
+        # The import of Confluent's client takes longer than the check of a route. It alone can read certificates.
+        self._opened = _client_of(options) if options.ca or options.certificate else None
         self._lock = threading.Lock()
         self._found = LruCache[tuple[object, ...], SchemaText](options.cache)
         self._failed = LruCache[tuple[object, ...], tuple[float, RegistryError]](options.cache)
@@ -108,12 +111,21 @@ class SchemaRegistry:
 
     def close(self) -> None:
         """Close the connections and forget the schemas; both are restored when needed."""
-        self._client.close()
-        self._client = _client_of(self.options)
+        with self._lock:
+            if self._opened is not None:
+                self._opened.close()
+                self._opened = None
         self._found.clear()
         self._failed.clear()
         self._unknown.clear()
         self._down = None
+
+    @property
+    def _client(self) -> SchemaRegistryClient:
+        """Confluent's client, made for the first request."""
+        if self._opened is None:
+            self._opened = _client_of(self.options)
+        return self._opened
 
     def by_id(self, schema_id: int) -> SchemaText:
         """Return a schema.
@@ -291,15 +303,26 @@ def _confluent_schema(schema: SchemaText) -> Schema:
     return Schema(schema.text, schema.type, [SchemaReference(*reference) for reference in schema.uses])
 
 
-def _client_of(options: RegistryOptions) -> SchemaRegistryClient:
-    try:
-        from confluent_kafka.schema_registry import SchemaRegistryClient
-    except ModuleNotFoundError as missing:
-        raise MissingExtraError("avro", missing.name or "confluent_kafka") from missing
+def _check_usable(options: RegistryOptions) -> None:
+    """Check what the client needs, without importing it.
+
+    Raises:
+        MissingExtraError: the client is not installed.
+        OSError: a file of certificates cannot be read.
+    """
+    # Only `confluent-kafka[schemaregistry]` installs the second one.
+    missing = next((name for name in ("confluent_kafka", "authlib") if find_spec(name) is None), None)
+    if missing is not None:
+        raise MissingExtraError("avro", missing)
     for file in (options.ca, options.certificate, options.key):
         if file is not None:
             # What OpenSSL says names no file.
             check_file(Path(file))
+
+
+def _client_of(options: RegistryOptions) -> SchemaRegistryClient:
+    from confluent_kafka.schema_registry import SchemaRegistryClient
+
     properties: dict[str, object] = {
         "url": ",".join(options.urls),
         "timeout": options.timeout,
@@ -331,7 +354,6 @@ def registry_of(options: RegistryOptions) -> SchemaRegistry:
     Raises:
         MissingExtraError: the client is not installed.
         OSError: a file of certificates cannot be read.
-        ValueError: the client refuses the options.
     """
     return _shared(options.client_options())
 
