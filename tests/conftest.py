@@ -91,6 +91,23 @@ def nats_server() -> Iterator[NatsServer]:
         yield server
 
 
+@pytest.fixture(autouse=True)
+def _no_streams_left(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Delete the streams that a test made on the shared server: the next one may use the same subjects."""
+    if "nats_server" not in request.fixturenames:
+        yield
+        return
+    from turnout.nats.wire import Connection, delete_stream, streams_of
+
+    url = request.getfixturevalue("nats_server").url
+    with Connection.open(url) as opened:
+        before = set(streams_of(opened, ">"))
+    yield
+    with Connection.open(url) as opened:
+        for name in set(streams_of(opened, ">")) - before:
+            delete_stream(opened, name)
+
+
 @pytest.fixture
 def connection(nats_server: NatsServer) -> Iterator[Connection]:
     """A blocking connection to the nats-server of this test process."""
