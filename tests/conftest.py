@@ -24,12 +24,14 @@ HERE = Path(__file__).parent
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# `pytest` itself, `make fast`, `make test` and `make check`: the last two fail for the sources alone, not by chance.
 settings.register_profile("dev", max_examples=50, deadline=None)
-settings.register_profile(
-    "ci", max_examples=100, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
-)
 settings.register_profile("fast", max_examples=10, deadline=None)
-settings.load_profile("ci" if os.environ.get("CI") else os.environ.get("TURNOUT_HYPOTHESIS", "dev"))
+for name, examples in (("test", 25), ("check", 100)):
+    settings.register_profile(
+        name, max_examples=examples, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+    )
+settings.load_profile(os.environ.get("TURNOUT_HYPOTHESIS", "dev"))
 
 # A test carries the marks of its folder, and of the shared parts it asks for.
 FOLDER_MARKS = {

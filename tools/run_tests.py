@@ -10,6 +10,7 @@ and counted at the end, and fail ``--strict`` unless `UNSTABLE` names them with 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -65,6 +66,7 @@ def main(arguments: list[str]) -> int:
         return subprocess.run([*_PYTEST, "-m", _EVERY, *arguments], check=False).returncode
     with tempfile.TemporaryDirectory(prefix="turnout-tests-") as folder:
         run = Run(_EVERY if every else _USUAL, Path(folder))
+        os.environ.setdefault("TURNOUT_HYPOTHESIS", "check" if every else "test")
         code = run.run_all()
         before = run.failed() if code == _SOME_FAILED else set()
         if before:
