@@ -58,6 +58,12 @@ class EncodedColumn(Sequence[Any]):
             part._values = take(self._values)
         return part
 
+    def in_copy(self, content: bytes, form: Hashable) -> EncodedColumn:
+        """Return the same values in a copy of the content that has them in another form at the same bounds."""
+        column = EncodedColumn(form, content, self.bounds, self._read, nullable=self.nullable)
+        column._values = self._values
+        return column
+
     def __len__(self) -> int:
         return len(self.bounds[0])
 

@@ -15,20 +15,32 @@ from turnout.codecs.codec import EncodeErrors
 from turnout.codecs.protobuf.codec import Protobuf
 from turnout.codecs.protobuf.descriptors import file_of
 from turnout.codecs.protobuf.plan import plan_of
+from turnout.codecs.protobuf.wire import varint
 from turnout.records.block import rows_of
 from turnout.records.encoded import EncodedColumn
 
 _KINDS = (
     "int32", "int64", "uint32", "uint64", "sint32", "sint64", "bool", "fixed32", "fixed64", "sfixed32", "sfixed64",
-    "float", "double", "string", "bytes", "Size",
+    "float", "double", "string", "bytes", "Size", "google.protobuf.Timestamp",
 )  # fmt: skip
-_TEXT = 'syntax = "proto3"; enum Size {{ S = 0; M = 1; L = -7; }} message All {{ {} }}'
+_TEXT = """
+syntax = "proto3";
+import "google/protobuf/timestamp.proto";
+enum Size {{ S = 0; M = 1; L = -7; }}
+message All {{ {} }}
+"""
+
+
+def _name(label: str, kind: str) -> str:
+    return f"f{label}{kind.rpartition('.')[2]}"
 
 
 def codec_of(folder: Path, first: int) -> tuple[Protobuf, Any]:
     """The codec and the class of a message with each kind of field, with and without presence."""
     numbers = iter(range(first, first + 2 * len(_KINDS)))
-    fields = [f"{label} {kind} f{label}{kind} = {next(numbers)};" for kind in _KINDS for label in ("", "optional")]
+    fields = [
+        f"{label} {kind} {_name(label, kind)} = {next(numbers)};" for kind in _KINDS for label in ("", "optional")
+    ]
     file = folder / f"all{first}.proto"
     file.write_text(_TEXT.format(" ".join(fields)))
     message = file_of(file).message()
@@ -47,10 +59,16 @@ _VALUES: dict[str, st.SearchStrategy[Any]] = {
     **{kind: st.integers(0, 2**32 - 1) for kind in ("uint32", "fixed32")},
     **{kind: st.integers(0, 2**64 - 1) for kind in ("uint64", "fixed64")},
     "bool": st.booleans(), "float": st.floats(width=32, allow_nan=False), "double": st.floats(allow_nan=False),
+    "google.protobuf.Timestamp": st.builds(
+        lambda seconds, millis: {"seconds": seconds, "nanos": millis * 1_000_000},
+        st.integers(-62_135_596_800, 253_402_300_799), st.integers(0, 999),
+    ),
     "string": st.text(max_size=200), "bytes": st.binary(max_size=200), "Size": st.sampled_from([0, 1, -7, 9]),
 }  # fmt: skip
 _MESSAGES = st.lists(
-    st.fixed_dictionaries({}, optional={f"f{own}{kind}": _VALUES[kind] for kind in _KINDS for own in ("", "optional")}),
+    st.fixed_dictionaries(
+        {}, optional={_name(label, kind): _VALUES[kind] for kind in _KINDS for label in ("", "optional")}
+    ),
     min_size=9,
     max_size=12,
 )  # fmt: skip
@@ -105,6 +123,40 @@ def test_bytes_go_into_messages_with_the_same_and_with_other_numbers(made: Any, 
     assert all(isinstance(column, EncodedColumn) and column._values is None for column in part.columns.values())
     values_alone = part.with_columns(part.schema, {name: list(column) for name, column in part.columns.items()})
     assert written == [_encoded(one, values_alone) for one in (codec, other)]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "nanos"),
+    [(1, 1), (1, 999_999_999), (1, -1), (1, 2**31 - 1), (253_402_300_800, 0), (-62_135_596_801, 0)],
+)
+def test_timestamps_of_which_the_value_has_other_bytes(made: Any, seconds: int, nanos: int) -> None:
+    """They are finer than a millisecond or out of range, and are read with the library."""
+    codec, message = made[0]
+    texts = [message(fTimestamp={"seconds": n}).SerializeToString() for n in range(12)]
+    # The setters of the class check the range.
+    body = b"\x08" + varint(seconds & (2**64 - 1)) + b"\x10" + varint(nanos & (2**64 - 1))
+    head = message(fTimestamp={"seconds": 1}).SerializeToString()[:-3]
+    texts[5] = head + bytes((len(body),)) + body
+
+    assert list(map(repr, _read(codec, texts))) == list(map(repr, _one_by_one(codec, texts)))
+    blocks, _ = codec.decode(rows_of(12), texts)
+    assert len(blocks[0]) == 11
+
+
+def test_a_field_that_is_written_twice(tmp_path: Path) -> None:
+    """As itself and as another: the copy with the new tags has it once."""
+    two, swapped = tmp_path / "two.proto", tmp_path / "swapped.proto"
+    two.write_text('syntax = "proto3"; message M { string a = 1; string b = 2; }')
+    swapped.write_text('syntax = "proto3"; message M { string b = 1; string c = 2; string a = 3; }')
+    source, target = (file_of(file).message() for file in (two, swapped))
+    texts = [GetMessageClass(source)(a=f"a{n}", b=f"b{n}" * (n % 3)).SerializeToString() for n in range(20)]
+    (block,), _ = Protobuf(plan_of(source)).decode(rows_of(20), texts)
+    columns = {"b": block.columns["b"], "c": block.columns["a"], "a": block.columns["a"]}
+
+    written = Protobuf(plan_of(target)).encode(block.with_columns(None, columns))
+
+    message = GetMessageClass(target)
+    assert written == [message(a=f"a{n}", c=f"a{n}", b=f"b{n}" * (n % 3)).SerializeToString() for n in range(20)]
 
 
 def _encoded(codec: Protobuf, block: Any) -> list[bytes | None]:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import date, timedelta
 from decimal import ROUND_HALF_UP, Context, Decimal
-from functools import lru_cache
 from typing import Any, Final
 
 from turnout.codecs.leaves import EXACT, LARGEST
@@ -16,22 +15,24 @@ from turnout.epoch import MILLISECONDS_PER_DAY
 from turnout.errors import RecordError
 from turnout.records import Moment
 
-_FIRST_SECOND: Final = -62_135_596_800
-_LAST_SECOND: Final = 253_402_300_799
+TIMESTAMP: Final = "google.protobuf.Timestamp"
+
+FIRST_SECOND: Final = -62_135_596_800
+LAST_SECOND: Final = 253_402_300_799
 """Of the years 1 to 9999, which a Timestamp may have."""
 
-_MILLION: Final = 1_000_000
+NANOS_PER_MILLI: Final = 1_000_000
 _MAX_BYTES: Final = LARGEST * 5 // 12
 """Bytes of a decimal's number; more have more digits than `LARGEST`."""
 
 
 def _read_timestamp(message: Any) -> Moment:
     seconds, nanos = message.seconds, message.nanos
-    if not (_FIRST_SECOND <= seconds <= _LAST_SECOND and 0 <= nanos < 1000 * _MILLION):
+    if not (FIRST_SECOND <= seconds <= LAST_SECOND and 0 <= nanos < 1000 * NANOS_PER_MILLI):
         raise RecordError(
             f"expected a Timestamp of the years 1 to 9999, found {seconds} seconds and {nanos} nanoseconds"
         )
-    return Moment(seconds * 1000 + nanos // _MILLION)
+    return Moment(seconds * 1000 + nanos // NANOS_PER_MILLI)
 
 
 def _read_date(message: Any) -> Moment:
@@ -44,9 +45,9 @@ def _read_date(message: Any) -> Moment:
 
 def _read_time(message: Any) -> Moment:
     hours, minutes, seconds, nanos = message.hours, message.minutes, message.seconds, message.nanos
-    if not (0 <= hours < 24 and 0 <= minutes < 60 and 0 <= seconds < 60 and 0 <= nanos < 1000 * _MILLION):
+    if not (0 <= hours < 24 and 0 <= minutes < 60 and 0 <= seconds < 60 and 0 <= nanos < 1000 * NANOS_PER_MILLI):
         raise RecordError(f"expected a TimeOfDay, found {hours}:{minutes}:{seconds} and {nanos} nanoseconds")
-    return Moment(((hours * 60 + minutes) * 60 + seconds) * 1000 + nanos // _MILLION)
+    return Moment(((hours * 60 + minutes) * 60 + seconds) * 1000 + nanos // NANOS_PER_MILLI)
 
 
 def _read_decimal(message: Any) -> Decimal:
@@ -62,7 +63,7 @@ def _read_decimal(message: Any) -> Decimal:
 
 
 READERS: Final[Mapping[str, Callable[[Any], Moment | Decimal]]] = {
-    "google.protobuf.Timestamp": _read_timestamp,
+    TIMESTAMP: _read_timestamp,
     DATE: _read_date,
     TIME_OF_DAY: _read_time,
     DECIMAL: _read_decimal,
@@ -70,21 +71,25 @@ READERS: Final[Mapping[str, Callable[[Any], Moment | Decimal]]] = {
 """Full name of the message → its value."""
 
 
-def _write_timestamp(moment: object) -> bytes:
-    seconds, millis = divmod(_millis(moment), 1000)
-    if not _FIRST_SECOND <= seconds <= _LAST_SECOND:
-        raise ValueError(f"expected a time of the years 1 to 9999, found {moment} milliseconds since 1970")
-    return _second(seconds) + _nanos(millis)
+def timestamp_writer(prefix: bytes) -> Callable[[Sequence[Any]], list[bytes]]:
+    """Return the writer of a column of Timestamps, each with *prefix* before its length."""
+    heads = [prefix + bytes((size,)) for size in range(32)]
+
+    def column(moments: Sequence[Any]) -> list[bytes]:
+        pairs = [divmod(_millis(moment), 1000) for moment in moments]
+        seconds = {second: _second(second) for second in {second for second, _ in pairs}}
+        nanos = {milli: _numbers(0, milli * NANOS_PER_MILLI) for milli in {milli for _, milli in pairs}}
+        return [
+            heads[len(seconds[second]) + len(nanos[milli])] + seconds[second] + nanos[milli] for second, milli in pairs
+        ]
+
+    return column
 
 
-@lru_cache(maxsize=4096)
-def _second(seconds: int) -> bytes:
-    return _numbers(seconds)
-
-
-@lru_cache(maxsize=1000)
-def _nanos(millis: int) -> bytes:
-    return _numbers(0, millis * _MILLION)
+def _second(second: int) -> bytes:
+    if not FIRST_SECOND <= second <= LAST_SECOND:
+        raise ValueError(f"expected a time of the years 1 to 9999, found {second * 1000} milliseconds since 1970")
+    return _numbers(second)
 
 
 def _write_date(moment: object) -> bytes:
@@ -103,7 +108,7 @@ def _write_time(moment: object) -> bytes:
     if not 0 <= millis < MILLISECONDS_PER_DAY:
         raise ValueError(f"a Time is within a day, found {moment} milliseconds since 1970")
     seconds, millis = divmod(millis, 1000)
-    return _numbers(seconds // 3600, seconds // 60 % 60, seconds % 60, millis * _MILLION)
+    return _numbers(seconds // 3600, seconds // 60 % 60, seconds % 60, millis * NANOS_PER_MILLI)
 
 
 def _write_decimal(value: object) -> bytes:
@@ -129,7 +134,6 @@ def _numbers(*numbers: int) -> bytes:
 
 
 WRITERS: Final[Mapping[str, Callable[[object], bytes]]] = {
-    "google.protobuf.Timestamp": _write_timestamp,
     DATE: _write_date,
     TIME_OF_DAY: _write_time,
     DECIMAL: _write_decimal,

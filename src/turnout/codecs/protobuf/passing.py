@@ -6,7 +6,7 @@ does not know, or damaged ones, are left to the ``protobuf`` library.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -14,13 +14,18 @@ import numpy as np
 from google.protobuf.descriptor import FieldDescriptor
 from numpy.typing import NDArray
 
+from turnout.codecs.protobuf.logical_types import FIRST_SECOND, LAST_SECOND, NANOS_PER_MILLI, TIMESTAMP
 from turnout.codecs.protobuf.plan import Member, Message
 from turnout.codecs.protobuf.scalars import WIRE_TYPES
 from turnout.codecs.protobuf.wire import FIXED32, FIXED64, LENGTH, VARINT, tag
+from turnout.records import Moment
 from turnout.records.encoded import Bounds, EncodedColumn, non_ascii
-from turnout.records.types import Columns, Convert, Mask, NewColumn, Octets, RowIds
+from turnout.records.types import Column, Columns, Convert, Mask, NewColumn, Octets, RowIds
 
 _PAD: Final = 32
+_MIN_SHARE: Final = 0.1
+"""Share of the content that columns with other numbers have at least for their content to be copied as a whole."""
+
 _MORE: Final = 0x80
 _MAX_VARINT: Final = 10
 _NARROW: Final = frozenset({"int8", "int16"})
@@ -37,6 +42,9 @@ _LOW: Final = {
     _KINDS.TYPE_UINT64: "<u8",
 }  # fmt: skip
 """Kinds of varints → the part of the 64 bits that counts."""
+
+_TIMESTAMP_TAGS: Final = (tag(1, VARINT), tag(2, VARINT))
+"""Seconds and nanoseconds."""
 
 _DEFAULTS: Final[dict[int, Any]] = {
     **dict.fromkeys(_FLOATS, 0.0), _KINDS.TYPE_STRING: "", _KINDS.TYPE_BYTES: b"", _KINDS.TYPE_BOOL: False,
@@ -60,7 +68,9 @@ class Form(NamedTuple):
 def form_of(member: Member) -> Form | None:
     """Return the form of a field; None where its values cannot be passed."""
     item = member.item
-    if member.shape != "one" or item.message or item.logical or item.wrapped or item.schema.type in _NARROW:
+    if member.shape != "one" or item.message or item.wrapped or item.schema.type in _NARROW:
+        return None
+    if item.logical not in (None, TIMESTAMP):
         return None
     if member.required or (member.has_presence and not member.nullable):
         return None
@@ -68,14 +78,75 @@ def form_of(member: Member) -> Form | None:
     return Form(member.number, item.kind, member.nullable, item.schema.type, enum)
 
 
-def retagged(column: EncodedColumn, form: Form) -> list[bytes] | None:
-    """Return the bytes of a column's values under another number; None where more than that is another."""
-    if not isinstance(column.form, Form) or column.form._replace(number=form.number) != form:
-        return None
-    wire = WIRE_TYPES[form.kind]
-    old, new, content = len(tag(column.form.number, wire)), tag(form.number, wire), column.content
-    bounds = zip(*(edge.tolist() for edge in column.bounds), strict=True)
-    return [new + content[begin + old : end] if begin < end else b"" for begin, end in bounds]
+class _PassedColumn(NamedTuple):
+    """Encoded column that is written as a field.
+
+    Attributes:
+        source: form of its bytes.
+        form: form of the field, which differs in its number only.
+    """
+
+    column: EncodedColumn
+    source: Form
+    form: Form
+
+    @property
+    def is_retagged(self) -> bool:
+        """True if the bytes have another number than the field."""
+        return self.source.number != self.form.number
+
+    def retagged(self) -> list[bytes]:
+        """Return the bytes of each value under the field's number."""
+        wire = WIRE_TYPES[self.form.kind]
+        old, new, content = len(tag(self.source.number, wire)), tag(self.form.number, wire), self.column.content
+        bounds = zip(*(edge.tolist() for edge in self.column.bounds), strict=True)
+        return [new + content[begin + old : end] if begin < end else b"" for begin, end in bounds]
+
+
+def passed_bytes(columns: Mapping[str, tuple[Column, Form | None]]) -> dict[str, EncodedColumn | list[bytes]]:
+    """Return the bytes of columns as fields of the given forms; columns of which only values can be written are absent.
+
+    Columns with equal numbers are returned as they are. Of columns that lie in the same content and only have other
+    numbers, the content is copied once with the new tags, so that adjacent fields are still copied as one slice.
+    """
+    found: dict[str, EncodedColumn | list[bytes]] = {}
+    by_content: dict[int, dict[str, _PassedColumn]] = {}
+    for name, (column, form) in columns.items():
+        if form is None or not isinstance(column, EncodedColumn) or not isinstance(column.form, Form):
+            continue
+        if column.form._replace(number=form.number) == form:
+            by_content.setdefault(id(column.content), {})[name] = _PassedColumn(column, column.form, form)
+    for passed in by_content.values():
+        moved = _with_new_tags(passed)
+        for name, one in passed.items():
+            if name in moved:
+                found[name] = moved[name]
+            else:
+                found[name] = one.retagged() if one.is_retagged else one.column
+    return found
+
+
+def _with_new_tags(columns: Mapping[str, _PassedColumn]) -> dict[str, EncodedColumn]:
+    """Return columns in a copy of their content that has the new tags; empty where that costs more than it saves."""
+    by_number: dict[int, str] = {}
+    # A field that is written twice keeps its place in the copy only once.
+    for name, one in sorted(columns.items(), key=lambda item: item[1].is_retagged):
+        wire = WIRE_TYPES[one.form.kind]
+        if len(tag(one.source.number, wire)) == len(tag(one.form.number, wire)):
+            by_number.setdefault(one.source.number, name)
+    moved = {name: columns[name] for name in by_number.values()}
+    retagged = [one for one in moved.values() if one.is_retagged]
+    size = sum(int((one.column.bounds[1] - one.column.bounds[0]).sum()) for one in retagged)
+    if not retagged or size < len(retagged[0].column.content) * _MIN_SHARE:
+        return {}
+    octets = np.frombuffer(retagged[0].column.content, np.uint8).copy()
+    for one in retagged:
+        begins, ends = one.column.bounds
+        present = begins[ends > begins]
+        for index, octet in enumerate(tag(one.form.number, WIRE_TYPES[one.form.kind])):
+            octets[present + index] = octet
+    content = octets.tobytes()
+    return {name: one.column.in_copy(content, one.form) for name, one in moved.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +191,8 @@ class Passer:
             if form is None or not isinstance(member, Member):
                 return None
             wire = WIRE_TYPES[member.item.kind]
-            fields.append(_Field(member, form, tag(member.number, wire), wire, converter(member)))
+            convert = None if member.item.logical == TIMESTAMP else converter(member)
+            fields.append(_Field(member, form, tag(member.number, wire), wire, convert))
         if not fields or plan.raw is not None:
             return None
         return cls(sorted(fields, key=lambda field: field.form.number), [field.member.name for field in fields])
@@ -135,24 +207,26 @@ class Passer:
         columns: dict[str, EncodedColumn] = {}
         texts: list[Bounds] = []
         for field in self._fields:
-            before, (at, starts) = at, _passed(field, content, at, ends, good)
+            before, (at, starts) = at, _passed(field.tag, field.wire, content, at, ends, good)
             columns[field.member.name] = _column(field, raw, content, (before, at))
             if field.form.kind == _KINDS.TYPE_STRING:
                 texts.append((starts, at))
+            elif field.form.kind == _KINDS.TYPE_MESSAGE:
+                good &= _timestamps(content, starts, at)[1]
         good &= at == ends
         _check_texts(raw, content, texts, good)
         return {name: columns[name] for name in self._names}, good
 
 
-def _passed(field: _Field, content: Octets, at: RowIds, ends: RowIds, good: Mask) -> tuple[RowIds, RowIds]:
-    """Return the indices behind a field, and those where its value begins; note messages that it spoils."""
+def _passed(prefix: bytes, wire: int, content: Octets, at: RowIds, ends: RowIds, good: Mask) -> tuple[RowIds, RowIds]:
+    """Return the indices behind a field with this tag, and those of its value; note messages with a damaged one."""
     present = at < ends
-    for index, octet in enumerate(field.tag):
+    for index, octet in enumerate(prefix):
         present &= content[at + index] == octet
     there = np.flatnonzero(present)
     whole = len(there) == len(at)
-    begins = (at if whole else at[there]) + len(field.tag)
-    starts, sizes, wrong = _extents(field.wire, content, begins)
+    begins = (at if whole else at[there]) + len(prefix)
+    starts, sizes, wrong = _extents(wire, content, begins)
     after = starts + sizes
     limits = ends if whole else ends[there]
     over = (after > limits) | wrong
@@ -223,6 +297,27 @@ def _check_texts(raw: bytes, content: Octets, texts: Sequence[Bounds], good: Mas
                 good[row] = False
 
 
+def _timestamps(content: Octets, begins: RowIds, ends: RowIds) -> tuple[RowIds, Mask]:
+    """Return the milliseconds of the Timestamps in some bounds, and which of them are valid and in whole milliseconds.
+
+    Of a Timestamp that is finer than that, Connect's value has other bytes.
+    """
+    valid = np.ones(len(begins), np.bool_)
+    parts: list[RowIds] = []
+    at = begins
+    for prefix in _TIMESTAMP_TAGS:
+        before, (at, _) = at, _passed(prefix, VARINT, content, at, ends, valid)
+        present = np.flatnonzero(at > before)
+        numbers = np.zeros(len(begins), np.int64)
+        numbers[present] = _varints(content, before[present] + len(prefix))[0].view(np.int64)
+        parts.append(numbers)
+    seconds, nanos = parts
+    valid &= (at == ends) & (seconds >= FIRST_SECOND) & (seconds <= LAST_SECOND)
+    millis, finer = np.divmod(nanos, NANOS_PER_MILLI)
+    valid &= (finer == 0) & (millis >= 0) & (millis < 1000)
+    return seconds * 1000 + millis, valid
+
+
 def _column(field: _Field, raw: bytes, content: Octets, bounds: Bounds) -> EncodedColumn:
     head = len(field.tag)
     default = None if field.form.nullable else _DEFAULTS.get(field.form.kind, 0)
@@ -257,6 +352,9 @@ def _values(kind: int, raw: bytes, content: Octets, begins: RowIds, ends: RowIds
         if kind == _KINDS.TYPE_BYTES:
             return [raw[begin:end] for begin, end in pairs]
         return [raw[begin:end].decode() for begin, end in pairs]
+    if kind == _KINDS.TYPE_MESSAGE:
+        starts = begins + _varints(content, begins)[1]
+        return list(map(Moment, _timestamps(content, starts, ends)[0].tolist()))
     numbers = _varints(content, begins)[0]
     integers: NewColumn
     if kind == _KINDS.TYPE_BOOL:

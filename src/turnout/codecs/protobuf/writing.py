@@ -8,8 +8,8 @@ from typing import Final, TypeAlias
 
 from google.protobuf.descriptor import FieldDescriptor
 
-from turnout.codecs.protobuf.logical_types import WRITERS
-from turnout.codecs.protobuf.passing import Form, form_of, retagged
+from turnout.codecs.protobuf.logical_types import TIMESTAMP, WRITERS, timestamp_writer
+from turnout.codecs.protobuf.passing import Form, form_of, passed_bytes
 from turnout.codecs.protobuf.plan import Item, Member, Message, Union
 from turnout.codecs.protobuf.reading import unknown_prefix
 from turnout.codecs.protobuf.scalars import WIRE_TYPES, Pieces, WriteColumn, by_distinct, enum_writer, scalar_writer
@@ -108,14 +108,15 @@ class MessageWriter:
         if not self._write:
             return [b""] * count
         pieces = ColumnPieces()
-        for member, form, write in self._write:
-            column = columns.get(member.name)
-            if form is None or not isinstance(column, EncodedColumn):
-                pieces.add(write(columns))
-            elif column.form == form:
+        passed = passed_bytes(
+            {member.name: (columns[member.name], form) for member, form, _ in self._write if member.name in columns}
+        )
+        for member, _, write in self._write:
+            column = passed.get(member.name)
+            if isinstance(column, EncodedColumn):
                 pieces.add_encoded(column)
             else:
-                pieces.add(retagged(column, form) or write(columns))
+                pieces.add(write(columns) if column is None else column)
         return pieces.joined()
 
     def _one_by_one(self, columns: Columns, count: int) -> tuple[list[bytes | None], dict[int, RecordError]]:
@@ -250,6 +251,8 @@ def _single(item: Item, prefix: bytes, *, omit_default: bool, number: int = 1) -
     """Return the writer of single values that are no nulls, with the tag before each."""
     if item.enum is not None:
         return enum_writer(item.enum, unknown_prefix(item.enum), prefix, omit_default=omit_default)
+    if item.logical == TIMESTAMP:
+        return timestamp_writer(prefix)
     if item.logical is not None:
         body = WRITERS[item.logical]
         return by_distinct(lambda value: delimited(prefix, body(value)))
