@@ -14,6 +14,9 @@ _MAX_ASCII: Final = 0x7F
 Bounds: TypeAlias = "tuple[Offsets, Offsets]"
 """Begin and end of each value of a column in its content."""
 
+Slices: TypeAlias = "tuple[bytes, Bounds]"
+"""Content with the bounds of a column's values."""
+
 
 class EncodedColumn(Sequence[Any]):
     """Column of well-formed encoded values, which are decoded at the first access.
@@ -48,6 +51,11 @@ class EncodedColumn(Sequence[Any]):
             self._values = self._read(self.bounds)
         return self._values
 
+    @property
+    def slices(self) -> Slices:
+        """Encoded bytes of the values."""
+        return self.content, self.bounds
+
     def chosen(self, indices: Offsets, take: Callable[[Column], Column]) -> EncodedColumn:
         """Return the values at some indices, which *take* takes out of a column that was read."""
         begins, ends = self.bounds
@@ -57,12 +65,6 @@ class EncodedColumn(Sequence[Any]):
         if self._values is not None:
             part._values = take(self._values)
         return part
-
-    def in_copy(self, content: bytes, form: Hashable) -> EncodedColumn:
-        """Return the same values in a copy of the content that has them in another form at the same bounds."""
-        column = EncodedColumn(form, content, self.bounds, self._read, nullable=self.nullable)
-        column._values = self._values
-        return column
 
     def __len__(self) -> int:
         return len(self.bounds[0])
@@ -90,23 +92,23 @@ class ColumnPieces:
 
     def __init__(self) -> None:
         self._columns: list[Sequence[bytes]] = []
-        self._run: tuple[bytes, Bounds] | None = None
+        self._run: Slices | None = None
 
     def add(self, pieces: Sequence[bytes]) -> None:
         """Append the bytes of a column."""
         self._end_run()
         self._columns.append(pieces)
 
-    def add_encoded(self, column: EncodedColumn) -> None:
+    def add_slices(self, slices: Slices) -> None:
         """Append the bytes of an encoded column."""
-        begins, ends = column.bounds
+        content, (begins, ends) = slices
         if self._run is not None:
-            content, (first, last) = self._run
-            if content is column.content and np.array_equal(last, begins):
+            last_content, (first, last) = self._run
+            if last_content is content and np.array_equal(last, begins):
                 self._run = content, (first, ends)
                 return
         self._end_run()
-        self._run = column.content, (begins, ends)
+        self._run = slices
 
     def joined(self) -> list[bytes]:
         """Return the bytes of all columns for each value; there is at least one column."""

@@ -161,6 +161,7 @@ def test_one_value_that_does_not_fit(tmp_path: Path) -> None:
         ({"schema": "/none.avsc"}, "/none.avsc: No such file"),
         ({"registry": RegistryOptions(("https://a",), ca="/none.pem")}, "No such file or directory: '/none.pem'"),
         ({"registry": RegistryOptions(("http://ann:x@a",), user="b", password=Secret("y"))}, "userinfo credentials"),
+        ({"registry": RegistryOptions(("http://a",), key_password=Secret("y"))}, "needs tls.certificate"),
     ],
 )
 def test_mistakes(settings: dict[str, Any], problem: str) -> None:

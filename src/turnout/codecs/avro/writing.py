@@ -289,7 +289,7 @@ def fields_writer(type_: AvroType) -> Callable[[list[Column], int, bytes], list[
         pieces.add([head] * count)
         for (name, form, writer), column in zip(writers, columns, strict=True):
             if isinstance(column, EncodedColumn) and column.form == form:
-                pieces.add_encoded(column)
+                pieces.add_slices(column.slices)
                 continue
             try:
                 pieces.add(writer(column) if count else [])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date, timedelta
 from decimal import ROUND_HALF_UP, Context, Decimal
+from itertools import repeat
 from typing import Any, Final
 
 from turnout.codecs.leaves import EXACT, LARGEST
@@ -14,6 +15,8 @@ from turnout.codecs.protobuf.wire import delimited, signed_varint
 from turnout.epoch import MILLISECONDS_PER_DAY
 from turnout.errors import RecordError
 from turnout.records import Moment
+
+_INTEGERS: Final = frozenset({int, Moment})
 
 TIMESTAMP: Final = "google.protobuf.Timestamp"
 
@@ -76,7 +79,9 @@ def timestamp_writer(prefix: bytes) -> Callable[[Sequence[Any]], list[bytes]]:
     heads = [prefix + bytes((size,)) for size in range(32)]
 
     def column(moments: Sequence[Any]) -> list[bytes]:
-        pairs = [divmod(_millis(moment), 1000) for moment in moments]
+        if not _INTEGERS.issuperset(map(type, moments)):
+            moments = list(map(_millis, moments))
+        pairs = list(map(divmod, moments, repeat(1000)))
         seconds = {second: _second(second) for second in {second for second, _ in pairs}}
         nanos = {milli: _numbers(0, milli * NANOS_PER_MILLI) for milli in {milli for _, milli in pairs}}
         return [

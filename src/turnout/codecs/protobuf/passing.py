@@ -19,7 +19,7 @@ from turnout.codecs.protobuf.plan import Member, Message
 from turnout.codecs.protobuf.scalars import WIRE_TYPES
 from turnout.codecs.protobuf.wire import FIXED32, FIXED64, LENGTH, VARINT, tag
 from turnout.records import Moment
-from turnout.records.encoded import Bounds, EncodedColumn, non_ascii
+from turnout.records.encoded import Bounds, EncodedColumn, Slices, non_ascii
 from turnout.records.types import Column, Columns, Convert, Mask, NewColumn, Octets, RowIds
 
 _PAD: Final = 32
@@ -95,6 +95,20 @@ class _PassedColumn(NamedTuple):
         """True if the bytes have another number than the field."""
         return self.source.number != self.form.number
 
+    @property
+    def surplus(self) -> int:
+        """Number of bytes by which the tag becomes shorter."""
+        wire = WIRE_TYPES[self.form.kind]
+        return len(tag(self.source.number, wire)) - len(tag(self.form.number, wire))
+
+    def slices(self) -> Slices:
+        """Return the bytes as they are, without what a shorter tag leaves over."""
+        begins, ends = self.column.bounds
+        return self.column.content, (
+            begins + np.where(ends > begins, self.surplus, 0) if self.surplus else begins,
+            ends,
+        )
+
     def retagged(self) -> list[bytes]:
         """Return the bytes of each value under the field's number."""
         wire = WIRE_TYPES[self.form.kind]
@@ -103,13 +117,13 @@ class _PassedColumn(NamedTuple):
         return [new + content[begin + old : end] if begin < end else b"" for begin, end in bounds]
 
 
-def passed_bytes(columns: Mapping[str, tuple[Column, Form | None]]) -> dict[str, EncodedColumn | list[bytes]]:
+def passed_bytes(columns: Mapping[str, tuple[Column, Form | None]]) -> dict[str, Slices | list[bytes]]:
     """Return the bytes of columns as fields of the given forms; columns of which only values can be written are absent.
 
-    Columns with equal numbers are returned as they are. Of columns that lie in the same content and only have other
-    numbers, the content is copied once with the new tags, so that adjacent fields are still copied as one slice.
+    Columns with equal numbers are slices of their content. Where columns of one content only have other numbers, the
+    content is copied once with the new tags, so that adjacent fields are still copied as one slice.
     """
-    found: dict[str, EncodedColumn | list[bytes]] = {}
+    found: dict[str, Slices | list[bytes]] = {}
     by_content: dict[int, dict[str, _PassedColumn]] = {}
     for name, (column, form) in columns.items():
         if form is None or not isinstance(column, EncodedColumn) or not isinstance(column.form, Form):
@@ -122,17 +136,16 @@ def passed_bytes(columns: Mapping[str, tuple[Column, Form | None]]) -> dict[str,
             if name in moved:
                 found[name] = moved[name]
             else:
-                found[name] = one.retagged() if one.is_retagged else one.column
+                found[name] = one.retagged() if one.is_retagged else one.slices()
     return found
 
 
-def _with_new_tags(columns: Mapping[str, _PassedColumn]) -> dict[str, EncodedColumn]:
+def _with_new_tags(columns: Mapping[str, _PassedColumn]) -> dict[str, Slices]:
     """Return columns in a copy of their content that has the new tags; empty where that costs more than it saves."""
     by_number: dict[int, str] = {}
-    # A field that is written twice keeps its place in the copy only once.
+    # A field that is written twice has one number in the copy, its own if it has both.
     for name, one in sorted(columns.items(), key=lambda item: item[1].is_retagged):
-        wire = WIRE_TYPES[one.form.kind]
-        if len(tag(one.source.number, wire)) == len(tag(one.form.number, wire)):
+        if one.surplus >= 0:
             by_number.setdefault(one.source.number, name)
     moved = {name: columns[name] for name in by_number.values()}
     retagged = [one for one in moved.values() if one.is_retagged]
@@ -141,12 +154,12 @@ def _with_new_tags(columns: Mapping[str, _PassedColumn]) -> dict[str, EncodedCol
         return {}
     octets = np.frombuffer(retagged[0].column.content, np.uint8).copy()
     for one in retagged:
-        begins, ends = one.column.bounds
+        _, (begins, ends) = one.slices()
         present = begins[ends > begins]
         for index, octet in enumerate(tag(one.form.number, WIRE_TYPES[one.form.kind])):
             octets[present + index] = octet
     content = octets.tobytes()
-    return {name: one.column.in_copy(content, one.form) for name, one in moved.items()}
+    return {name: (content, one.slices()[1]) for name, one in moved.items()}
 
 
 @dataclass(frozen=True, slots=True)

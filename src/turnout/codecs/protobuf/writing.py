@@ -16,7 +16,7 @@ from turnout.codecs.protobuf.scalars import WIRE_TYPES, Pieces, WriteColumn, by_
 from turnout.codecs.protobuf.wire import LENGTH, delimited, tag
 from turnout.errors import RecordError
 from turnout.records import Block, Schema, Struct
-from turnout.records.encoded import ColumnPieces, EncodedColumn
+from turnout.records.encoded import ColumnPieces
 from turnout.records.types import Column, Columns, DynamicValue, Entries, NewColumn, Value
 
 _UNWRITABLE: Final = (ValueError, TypeError, AttributeError, LookupError, OverflowError, ArithmeticError)
@@ -112,11 +112,11 @@ class MessageWriter:
             {member.name: (columns[member.name], form) for member, form, _ in self._write if member.name in columns}
         )
         for member, _, write in self._write:
-            column = passed.get(member.name)
-            if isinstance(column, EncodedColumn):
-                pieces.add_encoded(column)
+            found = passed.get(member.name)
+            if isinstance(found, tuple):
+                pieces.add_slices(found)
             else:
-                pieces.add(write(columns) if column is None else column)
+                pieces.add(write(columns) if found is None else found)
         return pieces.joined()
 
     def _one_by_one(self, columns: Columns, count: int) -> tuple[list[bytes | None], dict[int, RecordError]]:
