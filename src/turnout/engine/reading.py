@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from turnout.codecs import Codec
-from turnout.codecs.codec import Decoded, RecordCodec
+from turnout.codecs.codec import Decoded, as_record_codec
 from turnout.engine.reserved import without_reserved
 from turnout.errors import RecordError
 from turnout.records import Batch, Failure, Headers, Positions
@@ -93,10 +93,11 @@ def batch_of(batch: ArrowBatch, key: Codec, value: Codec) -> tuple[Batch, Consum
 
 
 def _decoded(codec: Codec, rows: Positions, texts: Sequence[bytes | None], headers: Headers) -> Decoded:
-    ids = headers.last_bytes(codec.header) if isinstance(codec, RecordCodec) else None
-    if ids is None or not isinstance(codec, RecordCodec):
+    own = as_record_codec(codec)
+    ids = None if own is None else headers.last_bytes(own.header)
+    if own is None or ids is None:
         return codec.decode(rows, texts)
-    return codec.decode_with(rows, texts, ids)
+    return own.decode_with(rows, texts, ids)
 
 
 def _unread(batch: ArrowBatch) -> Iterator[tuple[int, RecordError]]:

@@ -10,7 +10,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from turnout.codecs import Codec, EncodeErrors
-from turnout.codecs.codec import RecordCodec
+from turnout.codecs.codec import RecordCodec, as_record_codec
 from turnout.codecs.plain_json import SchemalessJson, TypedJson
 from turnout.engine.headers import HeaderRules, without
 from turnout.errors import RecordError
@@ -56,6 +56,7 @@ class Writer:
         self._drops = route.errors.bad_headers == "drop"
         self._key = key
         self._value = value
+        self._has_schema_ids = as_record_codec(key) is not None or as_record_codec(value) is not None
         self._needs_keys = any(sink.takes_keys for sink in route.sinks.values())
 
     def written(self, records: Batch, rows: RowIds) -> Outgoing:
@@ -63,7 +64,7 @@ class Writer:
         headers, bad = self._headers(records, rows)
         values = _encoded(records, records.value, rows, self._value, "VALUE_CONVERTER")
         keys = _encoded(records, records.key, rows, self._key, "KEY_CONVERTER") if self._needs_keys else {}
-        if _has_schema_ids(self._value) or _has_schema_ids(self._key):
+        if self._has_schema_ids:
             headers, bad = self._headers(records, rows)
         if records.failures:
             written = np.flatnonzero(~np.isin(rows, list(records.failures)))
@@ -83,10 +84,6 @@ class Writer:
             wrong = self._rules.failures(headers, bad)
             records.fail({int(rows[index]): failure for index, failure in wrong.items()})
         return headers, bad
-
-
-def _has_schema_ids(codec: Codec) -> bool:
-    return isinstance(codec, RecordCodec)
 
 
 def _encoded(records: Batch, side: list[Block], rows: RowIds, codec: Codec, stage: str) -> Bodies:
@@ -112,8 +109,9 @@ def _encoded(records: Batch, side: list[Block], rows: RowIds, codec: Codec, stag
 def encode_block(records: Batch, codec: Codec, block: Block) -> tuple[list[bytes | None], Mapping[int, RecordError]]:
     """Return the bytes of a block's values, and index → error for the values that cannot be encoded."""
     try:
-        if isinstance(codec, RecordCodec):
-            return _encode_of_records(records, codec, block)
+        own = as_record_codec(codec)
+        if own is not None:
+            return _encode_of_records(records, own, block)
         return codec.encode(block), {}
     except EncodeErrors as errors:
         return errors.texts, errors.errors
