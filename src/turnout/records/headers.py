@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from turnout.records import header_column
+    from turnout.records.few import Pairs
 else:
     pa, pc = DeferredModule("pyarrow"), DeferredModule("pyarrow.compute")
     header_column = DeferredModule("turnout.records.header_column")
@@ -106,13 +107,23 @@ class Headers:
 
     @cached_property
     def _names(self) -> Strings:
-        """Names of a batch without headers off the wire."""
-        return pa.nulls(0, pa.string())
+        """Names of a batch whose headers off the wire are listed."""
+        return pa.array(self._few[0] if self._few else [], pa.string())
 
     @cached_property
     def _values(self) -> Binaries:
-        """Values of a batch without headers off the wire."""
-        return pa.nulls(0, pa.binary())
+        """Values of such a batch."""
+        return pa.array(self._few[1] if self._few else [], pa.binary())
+
+    @classmethod
+    def of_pairs(cls, records: Sequence[Pairs]) -> Headers:
+        """Build headers off the wire from the names and values of a few records."""
+        headers = cls(len(records))
+        if any(records):
+            headers._owners = np.array([row for row, pairs in enumerate(records) for _ in pairs], np.int64)
+            listed = [pair for pairs in records for pair in pairs]
+            headers._few = ([name for name, _ in listed], [value for _, value in listed])
+        return headers
 
     @classmethod
     def of_arrow(cls, column: ArrowArray) -> Headers:
@@ -278,8 +289,9 @@ class Headers:
         if self._column is not None and self._kept is None and not self._appended:
             everything = len(rows) == self.count and _ascending(rows)
             return self._column if everything else self._column.take(pa.array(rows))
-        if self._few is not None:
-            return pa.array(self._lists(rows.tolist(), *self._few), header_column.ARROW)
+        pairs = self.pairs(rows)
+        if pairs is not None:
+            return pa.array(pairs, header_column.ARROW)
         positions = np.full(self.count, -1, np.int64)
         positions[rows] = np.arange(len(rows))
         mine = positions[self._owners] >= 0
@@ -304,15 +316,15 @@ class Headers:
             owner, name, value = owner[order], name.take(pa.array(order)), value.take(pa.array(order))
         offsets = np.zeros(len(rows) + 1, np.int32)
         np.cumsum(np.bincount(owner, minlength=len(rows)), out=offsets[1:])
-        pairs = pa.StructArray.from_arrays([name, value], fields=list(header_column.ARROW.value_type))
-        return pa.ListArray.from_arrays(pa.array(offsets), pairs, type=header_column.ARROW)
+        entries = pa.StructArray.from_arrays([name, value], fields=list(header_column.ARROW.value_type))
+        return pa.ListArray.from_arrays(pa.array(offsets), entries, type=header_column.ARROW)
 
-    def _lists(
-        self, rows: Sequence[int], names: Sequence[str | None], values: Sequence[bytes | None]
-    ) -> list[list[tuple[str | None, bytes | None]]]:
-        """Return the headers of these records as lists of pairs."""
-        lists: dict[int, list[tuple[str | None, bytes | None]]] = {row: [] for row in rows}
-        wire = zip(self._owners.tolist(), names, values, strict=True)
+    def pairs(self, rows: Positions) -> list[list[tuple[str | None, bytes | None]]] | None:
+        """Return the headers of these records as names and values; None where there are many."""
+        if self._few is None:
+            return None
+        lists: dict[int, list[tuple[str | None, bytes | None]]] = {row: [] for row in rows.tolist()}
+        wire = zip(self._owners.tolist(), *self._few, strict=True)
         for at, (row, name, value) in enumerate(wire):
             if row in lists and (self._kept is None or self._kept[at]):
                 lists[row].append((name, value))

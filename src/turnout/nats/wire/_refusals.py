@@ -7,7 +7,6 @@ import time
 from typing import Final
 
 import numpy as np
-import pyarrow.compute as pc
 
 from turnout.errors import StreamError
 from turnout.nats.protocol.answers import read_object
@@ -80,7 +79,7 @@ class Refusals:
             StreamError: where refusals are not collected.
         """
         bad: dict[str, StreamError] = {}
-        for subject in pc.unique(messages.subjects).to_pylist():
+        for subject in messages.distinct_subjects():
             if subject in self._published:
                 continue
             if subject in self.subjects and messages.refused is not None:

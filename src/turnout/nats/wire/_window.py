@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -13,7 +15,7 @@ from numpy.typing import NDArray
 
 from turnout.errors import StreamError
 from turnout.histogram import Histogram
-from turnout.nats.wire.packing import have_ids, numbered, pack
+from turnout.nats.wire.packing import ID_LEAD, have_ids, numbered, pack, pack_few
 from turnout.records.published import TOO_LARGE, Refuse
 from turnout.records.types import Binaries, Strings
 
@@ -21,7 +23,7 @@ Numbers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class PublishedMessages:
     """Messages that are sent together.
 
@@ -66,15 +68,89 @@ class PublishedMessages:
             self.since,
         )
 
+    def distinct_subjects(self) -> Collection[str]:
+        """Return the different subjects."""
+        return pc.unique(self.subjects).to_pylist()  # type: ignore[no-any-return]
+
+    def have_ids(self) -> bool:
+        """Return True if the header lines of each message begin with its id."""
+        return have_ids(self.lines)
+
+    def most_bytes(self) -> int:
+        """Return a bound of the size of each message with its headers."""
+        return self.payloads.nbytes + (0 if self.lines is None else self.lines.nbytes) + 12  # type: ignore[no-any-return]
+
     def frames(self, replies: Binaries | bytes) -> tuple[Binaries, Numbers]:
         """Return the concatenated frames, and the offset of each frame."""
         return pack(self.subjects.cast(pa.binary()), self.payloads, self.lines, replies)
 
 
+class FewMessages(PublishedMessages):
+    """A few messages as lists; their Arrow arrays are made when they are needed: after a refusal, a lost connection.
+
+    Args:
+        subjects: as a list, like the next two, of one length.
+        payloads: payloads of the messages.
+        lines: their header lines; None where there are none.
+        refused: as in `PublishedMessages`; its argument is the index of the message.
+    """
+
+    def __init__(
+        self, subjects: Sequence[str], payloads: Sequence[bytes], lines: Sequence[bytes] | None, refused: Refuse | None
+    ) -> None:
+        self.__dict__.update(
+            _subjects=subjects, _payloads=payloads, _lines=lines, refused=refused, since=time.monotonic()
+        )
+
+    _subjects: Sequence[str]
+    _payloads: Sequence[bytes]
+    _lines: Sequence[bytes] | None
+
+    def __len__(self) -> int:
+        return len(self._subjects)
+
+    @cached_property
+    def subjects(self) -> Strings:
+        """Subjects as an array."""
+        return pa.array(self._subjects, pa.string())
+
+    @cached_property
+    def payloads(self) -> Binaries:
+        """Payloads as an array."""
+        return pa.array(self._payloads, pa.binary())
+
+    @cached_property
+    def lines(self) -> Binaries | None:
+        """Header lines as an array."""
+        return None if self._lines is None else pa.array(self._lines, pa.binary())
+
+    @cached_property
+    def rows(self) -> Numbers | None:
+        """Index of each message."""
+        return None if self.refused is None else np.arange(len(self))
+
+    def distinct_subjects(self) -> Collection[str]:
+        """See `PublishedMessages`."""
+        return set(self._subjects)
+
+    def have_ids(self) -> bool:
+        """See `PublishedMessages`."""
+        return self._lines is not None and all(line.startswith(ID_LEAD) for line in self._lines)
+
+    def most_bytes(self) -> int:
+        """See `PublishedMessages`."""
+        return sum(map(len, self._payloads)) + sum(map(len, self._lines or ())) + 12
+
+    def frames(self, replies: Binaries | bytes) -> tuple[bytes, Numbers]:
+        """See `PublishedMessages`."""
+        inboxes = replies if isinstance(replies, bytes) else replies.to_pylist()
+        return pack_few([subject.encode() for subject in self._subjects], self._payloads, self._lines, inboxes)
+
+
 def small_enough(messages: PublishedMessages, limit: int) -> PublishedMessages:
     """Return the messages of at most *limit* bytes with headers; larger messages are refused."""
     # Mostly all of them together are no larger than one may be.
-    if messages.payloads.nbytes + (0 if messages.lines is None else messages.lines.nbytes) + 12 <= limit:
+    if messages.most_bytes() <= limit:
         return messages
     sizes = pc.binary_length(messages.payloads)
     if messages.lines is not None:
@@ -249,7 +325,7 @@ class Window:
 
     def add(self, messages: PublishedMessages) -> bytes | memoryview:
         """Add messages as a chunk and return its frames."""
-        chunk = self._counted(messages) if have_ids(messages.lines) else self._numbered(messages)
+        chunk = self._counted(messages) if messages.have_ids() else self._numbered(messages)
         self._chunks.append(chunk)
         return chunk.waiting()
 

@@ -7,8 +7,10 @@ The position of a message is in its reply subject (ADR-15, JSAck)::
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -49,26 +51,65 @@ _SMALL_BYTES = 1 << 16
 """Of larger payloads the vectorised way makes fewer copies."""
 
 
-@dataclass(frozen=True, slots=True)
+class Listed(NamedTuple):
+    """Messages that were read one by one, as lists.
+
+    Attributes:
+        topics: by message, as all here.
+        sequences: their sequences in the stream.
+        times: nanoseconds since 1970.
+        keys: message ids; None where there is none.
+        payloads: bytes behind the headers.
+        headers: names and values.
+    """
+
+    topics: Sequence[str]
+    sequences: Sequence[int]
+    times: Sequence[int]
+    keys: Sequence[bytes | None]
+    payloads: Sequence[bytes]
+    headers: Sequence[list[tuple[str, bytes]]]
+
+    def columns(self, partition: int) -> list[ArrowArray]:
+        """Return the messages as Arrow arrays in the order of `SCHEMA`."""
+        return [
+            pa.array(self.topics, pa.string()),
+            pa.array(np.full(len(self.topics), partition, np.int32)),
+            pa.array(np.array(self.sequences, np.int64)),
+            pa.array(self.keys, pa.binary()),
+            pa.array(self.payloads, pa.binary()),
+            _lists_of_few(self.headers),
+            pa.array(np.array(self.times, np.int64) // 1000).cast(pa.timestamp("us", tz="UTC")),
+        ]
+
+
+@dataclass(frozen=True)
 class Received:
     """The messages of one buffer.
 
     Attributes:
-        columns: Arrow arrays in the order of `SCHEMA`.
+        make_columns: makes `columns`.
         sequences: their sequences in the stream.
         consumer_sequences: their sequences in the consumer, which have no gaps unless something was lost.
         sizes: how many bytes of a request each uses up: its topic, its reply subject, its headers and its payload.
         pending: how many messages of the stream the consumer has left behind the last one.
         statuses: (subject, header block) of the server's statuses, with their index: the number of messages before
             them.
+        listed: the messages as lists, where they were read one by one.
     """
 
-    columns: list[ArrowArray]
+    make_columns: Callable[[], list[ArrowArray]]
     sequences: Positions
     consumer_sequences: Positions
     sizes: Positions
     pending: int
     statuses: list[tuple[int, str, bytes]]
+    listed: Listed | None = None
+
+    @cached_property
+    def columns(self) -> list[ArrowArray]:
+        """Arrow arrays in the order of `SCHEMA`."""
+        return self.make_columns()
 
 
 def decode(memory: bytearray, filled: int, frames: Frames, partition: int = 0) -> Received:
@@ -96,7 +137,7 @@ def decode(memory: bytearray, filled: int, frames: Frames, partition: int = 0) -
         )
     if not len(frames):
         empty: Positions = np.zeros(0, dtype=np.int64)
-        return Received([pa.array([], type=field.type) for field in SCHEMA], empty, empty, empty, -1, statuses)
+        return Received(lambda: [pa.array([], type=field.type) for field in SCHEMA], empty, empty, empty, -1, statuses)
     at = _positions(memory, words, octets, frames, before_size)
     topic_start = frames.start + 4 + frames.with_headers
     values = _slices(memory, filled, payload, frames.end)
@@ -111,7 +152,7 @@ def decode(memory: bytearray, filled: int, frames: Frames, partition: int = 0) -
         pa.array(at.time // 1000).cast(pa.timestamp("us", tz="UTC")),
     ]
     sizes = (at.topic_end - topic_start) + (before_size - at.reply_start) + (frames.end - body)
-    return Received(columns, at.sequence, at.consumer_sequence, sizes, int(at.pending[-1]), statuses)
+    return Received(lambda: columns, at.sequence, at.consumer_sequence, sizes, int(at.pending[-1]), statuses)
 
 
 def _decode_few(memory: bytearray, frames: Frames, partition: int) -> Received | None:
@@ -127,16 +168,8 @@ def _decode_few(memory: bytearray, frames: Frames, partition: int) -> Received |
     topics, sequences, times, consumer_sequences, pending, payloads, headers, sizes = zip(*messages, strict=True)
     keys = [next((value for name, value in pairs if name == MESSAGE_ID), None) for pairs in headers]
     of_stream, of_consumer, used = (np.array(column, np.int64) for column in (sequences, consumer_sequences, sizes))
-    columns = [
-        pa.array(topics, pa.string()),
-        pa.array(np.full(len(messages), partition, np.int32)),
-        pa.array(of_stream),
-        pa.array(keys, pa.binary()),
-        pa.array(payloads, pa.binary()),
-        _lists_of_few(headers),
-        pa.array(np.array(times, np.int64) // 1000).cast(pa.timestamp("us", tz="UTC")),
-    ]
-    return Received(columns, of_stream, of_consumer, used, pending[-1], [])
+    listed = Listed(topics, sequences, times, keys, payloads, headers)
+    return Received(partial(listed.columns, partition), of_stream, of_consumer, used, pending[-1], [], listed)
 
 
 def _lists_of_few(headers: Sequence[Sequence[tuple[str, bytes]]]) -> ArrowArray:
