@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.engine.batches import DEAD, SINK, WANTED, batch, program, sent
 from turnout.codecs import moments
 from turnout.conditions import compare, exists, kiwi, not_
-from turnout.engine import deliveries, origin, reserved
+from turnout.engine import deliveries, origin, reserved, writing
 from turnout.engine.messages import FewMessages, Messages
 from turnout.engine.origin import message_ids, origins
 from turnout.records import headers as headers_module
@@ -23,6 +23,7 @@ from turnout.records.headers import Headers
 from turnout.routes.endpoints import NatsSink
 from turnout.runtime.nats_publisher import lines_of, lines_of_few
 from turnout.runtime.sink_options import SinkOptions
+from turnout.subjects import draw_hash
 from turnout.subscriptions import Subscription
 from turnout.subscriptions.index import Index
 from turnout.subscriptions.index import index as index_module
@@ -33,6 +34,8 @@ THRESHOLDS = (
     (origin, "_MAX_JOINED_RECORDS"),
     (reserved, "_MAX_LISTED_HEADERS"),
     (moments, "_MAX_LISTED_MOMENTS"),
+    (writing, "_MAX_LISTED_RECORDS"),
+    (draw_hash, "_MAX_LISTED_DRAWS"),
     (index_module, "_FEW_ROWS"),
     (index_module, "_FEW_TEXTS"),
 )
@@ -123,6 +126,17 @@ def test_records_as_lists(records: list[Any], subscribed: bool, lineage: str, ba
         options = SinkOptions.of(sink_of_route)
         lines = lines_of(whole, options)
         assert (lines_of_few(listed, options) or []) == ([] if lines is None else lines.to_pylist())
+
+
+@given(st.lists(st.tuples(st.text(max_size=3), st.sampled_from([None, 0, 7]), st.none() | st.integers(0, 2**63 - 1))))
+def test_draws(records: list[Any]) -> None:
+    """A few records have the draws that many have."""
+
+    def draws() -> list[float]:
+        topics, partitions, offsets = ([record[part] for record in records] for part in range(3))
+        return draw_hash.draws_of(topics, partitions, offsets).tolist()
+
+    assert by_arrays(draws) == draws()
 
 
 def test_records_as_lists_stay_lists() -> None:

@@ -162,13 +162,7 @@ class Program:
         deliveries, unmatched = self._deliver(records, alive, lost, index)
         refused = len(unmatched) if self.route.unmatched == "deadLetter" else 0
         stages.enter(SINK, len(alive) - len(lost) - len(unmatched), len(records.failures) + refused)
-        result, ended = self._finish(records, consumed, lost, deliveries, unmatched, index, log)
-        return self._with_flow(result, stages), ended
-
-    def _with_flow(self, result: Result, stages: StageCounter) -> Result:
-        counts = result.counts
-        stages.enter(DEAD_LETTER, counts.dead_lettered, counts.dead_lettered + counts.discarded)
-        return replace(result, counts=replace(counts, flow=stages.flow(self._stages.names)))
+        return self._finish(records, consumed, lost, deliveries, unmatched, index, log, stages)
 
     def transformed(self, batch: ArrowBatch) -> Batch:
         """Return a batch decoded, transformed and mapped; records that the weights drop count as filtered."""
@@ -252,6 +246,7 @@ class Program:
         unmatched: RowIds,
         index: Index | None,
         log: FailureLog,
+        stages: StageCounter,
     ) -> tuple[Result, BatchOutcome]:
         route = self.route
         deliveries, projections = project(records, deliveries, index)
@@ -284,8 +279,12 @@ class Program:
             whole = messages.whole if isinstance(messages, FewMessages) else messages
             messages = whole.joined(dead_letters(route, self.addresses, self.header_rules, consumed, rejections))
         sent = Sent(route, self.addresses, self.header_rules, consumed, records.topics, index, deliveries)
-        result = Result(Counts.of_outcomes(outcomes, numbers), messages, log.lines(), sent, matched)
-        return result, BatchOutcome(records, consumed, outcomes, deliveries, rejections)
+        counts = Counts.of_outcomes(outcomes, numbers)
+        stages.enter(DEAD_LETTER, counts.dead_lettered, counts.dead_lettered + counts.discarded)
+        counts = replace(counts, flow=stages.flow(self._stages.names))
+        return Result(counts, messages, log.lines(), sent, matched), BatchOutcome(
+            records, consumed, outcomes, deliveries, rejections
+        )
 
     def _rejected_records(self, records: Batch, unmatched: RowIds) -> list[Rejection]:
         """Return a rejection of each failed record, and of each unmatched one where the route sets those aside."""

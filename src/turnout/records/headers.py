@@ -243,6 +243,8 @@ class Headers:
 
     def last(self, name: str) -> list[str | None]:
         """Return the text of each record's last header of that name; None if it is missing or not UTF-8."""
+        if self._few is not None and name not in self._few[0] and not self._appended:
+            return [None] * self.count
         texts = np.full(self.count, None, dtype=object)
         if len(self._owners):
             named = np.flatnonzero(self._named(name))
