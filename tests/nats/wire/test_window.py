@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnout.nats.wire._window import FewMessages, PublishedMessages, TrackedChunk, Window, small_enough
+from turnout.nats.wire._published import PublishedList, PublishedMessages, small_enough
+from turnout.nats.wire._window import TrackedChunk, Window
 from turnout.nats.wire.packing import id_lines
 
 
@@ -58,7 +59,7 @@ def test_messages_as_lists(messages: list[tuple[str, bytes, bytes]], headed: boo
         refused: list[int] = []
         heads = lines if headed else None
         if few:
-            return FewMessages(subjects, payloads, heads, lambda row, _: refused.append(row)), refused
+            return PublishedList(subjects, payloads, heads, lambda row, _: refused.append(row)), refused
         columns = pa.array(subjects), pa.array(payloads, pa.binary()), pa.array(heads, pa.binary()) if headed else None
         rows = np.arange(len(messages))
         return PublishedMessages(*columns, lambda row, _: refused.append(row), rows), refused

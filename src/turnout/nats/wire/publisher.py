@@ -19,8 +19,9 @@ import pyarrow.compute as pc
 from turnout.errors import ConnectionLostError, StreamError
 from turnout.nats.protocol import headers as _headers
 from turnout.nats.protocol.frames import MessageLine
+from turnout.nats.wire._published import PublishedList, PublishedMessages, small_enough
 from turnout.nats.wire._refusals import TOO_MANY, Refusals, answer_of, concerns_all, forbidden_subject
-from turnout.nats.wire._window import FewMessages, PublishedMessages, TrackedChunk, Window, small_enough
+from turnout.nats.wire._window import TrackedChunk, Window
 from turnout.nats.wire.connection import Connection
 from turnout.nats.wire.frames import Frames, locate, numbers_before, windows, with_room
 from turnout.records.published import Published, Refuse
@@ -146,7 +147,7 @@ class Publisher:
         if self._expected:
             lines = [line + self._expected for line in lines or [b""] * len(subjects)]
         if subjects:
-            self._send_chunk(FewMessages(subjects, payloads, lines, refused))
+            self._send_chunk(PublishedList(subjects, payloads, lines, refused))
 
     def flush(self) -> Published:
         """Send what waits and wait for every acknowledgement; the counts since the last flush.
