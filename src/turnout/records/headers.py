@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -243,18 +244,31 @@ class Headers:
 
     def last(self, name: str) -> list[str | None]:
         """Return the text of each record's last header of that name; None if it is missing or not UTF-8."""
-        if self._few is not None and name not in self._few[0] and not self._appended:
-            return [None] * self.count
-        texts = np.full(self.count, None, dtype=object)
-        if len(self._owners):
-            named = np.flatnonzero(self._named(name))
-            if len(named):
-                # Of several of one record the last is assigned last, and wins.
-                texts[self._owners[named]] = self._texts_of(named)
+        texts = self._last_of_few(name) if self._few is not None else self._last_of_many(name)
         for appended in self._appended:
             if appended.name == name:
                 for row, value in zip(appended.rows.tolist(), appended.values, strict=True):
                     texts[row] = text_of(value, appended.schema)
+        return texts
+
+    def _last_of_few(self, name: str) -> list[str | None]:
+        """Return what `last` does, of listed headers off the wire."""
+        texts: list[str | None] = [None] * self.count
+        names, values = self._few or ((), ())
+        if name in names:
+            kept = repeat(True) if self._kept is None else self._kept.tolist()
+            for row, own, value, is_kept in zip(self._owners.tolist(), names, values, kept, strict=False):
+                if own == name and is_kept:
+                    texts[row] = text_of(value)
+        return texts
+
+    def _last_of_many(self, name: str) -> list[str | None]:
+        """Return what `last` does, of the headers off the wire."""
+        texts = np.full(self.count, None, dtype=object)
+        named = np.flatnonzero(self._named(name))
+        if len(named):
+            # Of several of one record the last is assigned last, and wins.
+            texts[self._owners[named]] = self._texts_of(named)
         return texts.tolist()
 
     def last_bytes(self, name: str) -> list[bytes | None] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
@@ -18,6 +19,11 @@ from turnout.untrusted import LARGEST_SEQUENCE, decimal
 
 LONGEST_NUMBER = 19
 """Digits of the largest number in a reply subject."""
+
+_NUMBER = rb"([0-9]{1,%d})" % LONGEST_NUMBER
+# The reply subject has two tokens more with a domain; only a line with headers has two sizes.
+_USUAL_REPLY = rb"\$JS\.ACK\.(?:(?:[^ .]*\.){2}){1,2}[0-9]{1,%d}\.%b" % (LONGEST_NUMBER, rb"\.".join([_NUMBER] * 4))
+_USUAL_LINE = re.compile(rb"(?:MSG|(HMSG)) ([^ ]+) [^ ]+ (%b)(?(1) ([^ ]+)) [^ ]+" % _USUAL_REPLY)
 
 _Message = tuple[str, int, int, int, int, bytes, bytes | None, Pairs, int]
 """Topic, sequence, time in nanoseconds, consumer's sequence, pending messages, payload, id, headers, size."""
@@ -87,18 +93,11 @@ def _lists_of_few(headers: Sequence[Pairs]) -> ArrowArray:
 
 def _read_one(line: bytes, body: bytes) -> _Message | None:
     """Read one frame of the usual form: ``MSG subject sid reply size``, or ``HMSG`` with the size of its headers."""
-    words = line.split(b" ")
-    headed = words[0] == b"HMSG"
-    if len(words) != 5 + headed:
+    match = _USUAL_LINE.fullmatch(line)
+    if match is None:
         return None
-    topic, reply = words[1], words[3]
-    tokens = reply.split(b".")
-    if len(tokens) not in (9, 11) or not reply.startswith(b"$JS.ACK."):
-        return None
-    last = tokens[-5:]
-    if not b"".join(last).isdigit() or b"" in last or max(map(len, last)) > LONGEST_NUMBER:
-        return None
-    _, sequence, consumer_sequence, time, pending = map(int, last)
+    head, topic, reply, *numbers, head_size = match.groups()
+    sequence, consumer_sequence, time, pending = map(int, numbers)
     if max(sequence, consumer_sequence, time, pending) > LARGEST_SEQUENCE:
         return None
     try:
@@ -106,9 +105,9 @@ def _read_one(line: bytes, body: bytes) -> _Message | None:
     except UnicodeDecodeError:
         return None
     size = len(topic) + len(reply) + len(body)
-    if not headed:
+    if not head:
         return text, sequence, time, consumer_sequence, pending, body, None, (), size
-    length = decimal(words[4], len(body))
+    length = decimal(head_size, len(body))
     # A status has a code in its version line, and nothing behind its headers.
     if length is None or length == len(body) or not is_whole_block(body[:length]):
         return None
