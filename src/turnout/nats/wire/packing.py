@@ -75,7 +75,7 @@ def pack_few(
     lines: Sequence[bytes] | None,
     replies: Sequence[bytes] | bytes,
 ) -> tuple[bytes, NDArray[np.int64]]:
-    """As `pack`, from lists and one by one, which is faster for a few messages."""
+    """Return what `pack` does, from lists: one by one, which is faster for a few messages."""
     count = len(subjects)
     inboxes = [replies] * count if isinstance(replies, bytes) else replies
     blocks = [None] * count if lines is None else lines
