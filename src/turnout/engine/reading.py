@@ -117,13 +117,7 @@ def _batch_of_few(few: FewRecords, key: Codec, value: Codec) -> tuple[Batch, Con
     return records, consumed
 
 
-def _fail(
-    records: Batch,
-    key: Codec,
-    wrong_keys: Mapping[int, RecordError],
-    value: Codec,
-    wrong_values: Mapping[int, RecordError],
-) -> None:
+def _fail(records: Batch, key: Codec, wrong_keys: Errors, value: Codec, wrong_values: Errors) -> None:
     """Set records aside whose key or value cannot be read."""
     failures = {row: Failure.of(error, "VALUE_CONVERTER", value.class_name) for row, error in wrong_values.items()}
     failures |= {row: Failure.of(error, "KEY_CONVERTER", key.class_name) for row, error in wrong_keys.items()}

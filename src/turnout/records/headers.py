@@ -302,9 +302,10 @@ class Headers:
 
     def to_arrow(self, rows: Positions) -> ArrowArray:
         """The headers of these records, in their order, as `header_column.ARROW`; a typed value is written as text."""
-        if self._column is not None and self._kept is None and not self._appended:
+        column = self._unchanged
+        if column is not None:
             everything = len(rows) == self.count and _ascending(rows)
-            return self._column if everything else self._column.take(pa.array(rows))
+            return column if everything else column.take(pa.array(rows))
         pairs = self.pairs(rows)
         if pairs is not None:
             return pa.array(pairs, header_column.ARROW)
@@ -335,9 +336,14 @@ class Headers:
         entries = pa.StructArray.from_arrays([name, value], fields=list(header_column.ARROW.value_type))
         return pa.ListArray.from_arrays(pa.array(offsets), entries, type=header_column.ARROW)
 
+    @property
+    def _unchanged(self) -> ArrowArray | None:
+        """The column that was read, if it has all headers as they are."""
+        return self._column if self._kept is None and not self._appended else None
+
     def pairs(self, rows: Positions) -> list[list[tuple[str | None, bytes | None]]] | None:
-        """Return the headers of these records as names and values; None where there are many."""
-        if self._few is None:
+        """Return the headers of these records as names and values; None where there are many, or they are an array."""
+        if self._few is None or self._unchanged is not None:
             return None
         lists: dict[int, list[tuple[str | None, bytes | None]]] = {row: [] for row in rows.tolist()}
         wire = zip(self._owners.tolist(), *self._few, strict=True)
