@@ -13,11 +13,17 @@ from hypothesis import strategies as st
 from tests.engine.batches import DEAD, SINK, WANTED, batch, program, sent
 from turnout.codecs import moments
 from turnout.conditions import compare, exists, kiwi, not_
-from turnout.engine import deliveries, origin, reserved
+from turnout.engine import deliveries, origin, reserved, writing
+from turnout.engine.messages import FewMessages, Messages
 from turnout.engine.origin import message_ids, origins
 from turnout.records import headers as headers_module
+from turnout.records.few import FewRecords
 from turnout.records.header_column import ARROW
 from turnout.records.headers import Headers
+from turnout.routes.endpoints import NatsSink
+from turnout.runtime.nats_publisher import lines_of, lines_of_few
+from turnout.runtime.sink_options import SinkOptions
+from turnout.subjects import draw_hash
 from turnout.subscriptions import Subscription
 from turnout.subscriptions.index import Index
 from turnout.subscriptions.index import index as index_module
@@ -28,6 +34,8 @@ THRESHOLDS = (
     (origin, "_MAX_JOINED_RECORDS"),
     (reserved, "_MAX_LISTED_HEADERS"),
     (moments, "_MAX_LISTED_MOMENTS"),
+    (writing, "_MAX_LISTED_RECORDS"),
+    (draw_hash, "_MAX_LISTED_DRAWS"),
     (index_module, "_FEW_ROWS"),
     (index_module, "_FEW_TEXTS"),
 )
@@ -82,6 +90,61 @@ def test_a_small_batch_is_a_batch(records: list[Any], subscribed: bool, stream: 
         return sorted(sent(result.messages), key=repr), result.counts
 
     assert by_arrays(run) == run()
+
+
+@given(_records, st.booleans(), st.sampled_from(["", "lineage: true"]), st.sampled_from(["deadLetter", "drop"]))
+def test_records_as_lists(records: list[Any], subscribed: bool, lineage: str, bad_headers: str) -> None:
+    """A few records as lists have the messages, frames, dead letters and counts of their record batch."""
+    records_of = batch([{"topic": topic, "value": value} for topic, value, _ in records])
+    lists = pa.array([[{"key": name, "value": value} for name, value in own] for _, _, own in records], ARROW)
+    records_of = records_of.set_column(records_of.schema.get_field_index("headers"), "headers", lists)
+    few = FewRecords(
+        "S",
+        [topic for topic, _, _ in records],
+        records_of.column("offset").to_pylist(),
+        records_of.column("timestamp").cast(pa.int64()).to_pylist(),
+        [None] * len(records),
+        records_of.column("value").to_pylist(),
+        [own for _, _, own in records],
+        lambda: records_of,
+    )
+    sink = SINK.replace("}", f", {lineage}}}") if lineage else SINK
+    dead = DEAD.replace("tolerance: all", f"tolerance: all, badHeaders: {bad_headers}")
+    parts = (sink, dead, WANTED) if subscribed else (sink, dead)
+    index = Index.of(SUBSCRIPTIONS) if subscribed else None
+    of_batch, of_few = (program(*parts).run(source, index) for source in (records_of, few))
+
+    assert sent(of_few.messages) == sent(of_batch.messages)
+    assert of_few.counts == of_batch.counts
+    listed = of_few.outgoing
+    if isinstance(listed, FewMessages):
+        whole = of_batch.messages
+        assert (listed.topics, listed.ids) == (whole.topics.to_pylist(), whole.ids.to_pylist())
+        assert [listed.values[row] for row in listed.rows] == whole.column("value").to_pylist()
+        (sink_of_route,) = program(*parts).route.sinks.values()
+        assert isinstance(sink_of_route, NatsSink)
+        options = SinkOptions.of(sink_of_route)
+        lines = lines_of(whole, options)
+        assert (lines_of_few(listed, options) or []) == ([] if lines is None else lines.to_pylist())
+
+
+@given(st.lists(st.tuples(st.text(max_size=3), st.sampled_from([None, 0, 7]), st.none() | st.integers(0, 2**63 - 1))))
+def test_draws(records: list[Any]) -> None:
+    """A few records have the draws that many have."""
+
+    def draws() -> list[float]:
+        topics, partitions, offsets = ([record[part] for record in records] for part in range(3))
+        return draw_hash.draws_of(topics, partitions, offsets).tolist()
+
+    assert by_arrays(draws) == draws()
+
+
+def test_records_as_lists_stay_lists() -> None:
+    """Deliveries of a few records to one sink are lists; with a dead letter they are arrays."""
+    of_batch = batch([{}])
+    for value, kind in ((b'{"n": 1}', FewMessages), (b"{", Messages)):
+        few = FewRecords("S", ["in.a.b"], [1], [0], [None], [value], [[]], lambda: of_batch)
+        assert type(program().run(few).outgoing) is kind
 
 
 @given(st.lists(st.one_of(st.none(), st.integers(-(10**15), 10**15)), max_size=5))

@@ -20,6 +20,7 @@ from turnout.engine import Counts
 from turnout.errors import ConnectionLostError, StreamError
 from turnout.histogram import Histogram
 from turnout.nats.wire import Connection, purge_stream
+from turnout.records.few import as_batch
 from turnout.runtime.open_splits.ledger import OpenSplits
 from turnout.runtime.open_splits.progress import OpenProgress, ProgressFolder
 from turnout.runtime.open_splits.server import OpenSplitServer
@@ -53,7 +54,7 @@ class Sink:
         self.is_open = True
 
     def outcomes(self, batch: Any, revision: int | None) -> Iterable[Any]:
-        sequences = batch.column("offset").to_pylist()
+        sequences = as_batch(batch).column("offset").to_pylist()
         if self.fails_at in sequences:
             raise RuntimeError("the worker dies here")
         return [SimpleNamespace(counts=read(len(sequences)), failures=[], rows=[(n, revision) for n in sequences])]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, Protocol, TypeAlias, runtime_checkable
+from typing import NamedTuple, Protocol, TypeAlias, cast, runtime_checkable
 
 import numpy as np
 
@@ -88,6 +88,24 @@ class RecordCodec(Codec, Protocol):
     def encode_for(self, block: Block, topics: Sequence[str | None]) -> Encoded:
         """Encode a block whose records have these topics."""
         ...
+
+
+_record_codecs: dict[type, bool] = {}
+
+
+def as_record_codec(codec: Codec) -> RecordCodec | None:
+    """Return the codec if its bytes depend on other parts of their record; None for other codecs.
+
+    >>> from turnout.codecs import Format, codec_of
+    >>> as_record_codec(codec_of(Format("json"))) is None
+    True
+    """
+    # A check against a protocol takes longer than the decoding of a small batch.
+    kind = type(codec)
+    known = _record_codecs.get(kind)
+    if known is None:
+        known = _record_codecs[kind] = isinstance(codec, RecordCodec)
+    return cast("RecordCodec", codec) if known else None
 
 
 class EncodeErrors(TurnoutError):  # noqa: N818 - several errors, not one

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from operator import add, sub
+from operator import add, attrgetter, sub
 from typing import Final
 
 import numpy as np
@@ -107,11 +107,11 @@ class Counts:
         return self.read == self.accounted
 
     def __add__(self, other: Counts) -> Counts:
-        numbers = map(add, self.as_dict().values(), other.as_dict().values())
+        numbers = map(add, _numbers_of(self), _numbers_of(other))
         return Counts(*numbers, flow=self.flow + other.flow)
 
     def __sub__(self, other: Counts) -> Counts:
-        numbers = map(sub, self.as_dict().values(), other.as_dict().values())
+        numbers = map(sub, _numbers_of(self), _numbers_of(other))
         return Counts(*numbers, flow=self.flow - other.flow)
 
     def as_dict(self) -> dict[str, int]:
@@ -127,7 +127,8 @@ class Counts:
     def of_outcomes(cls, outcomes: Outcomes, numbers: Mapping[str, int]) -> Counts:
         """Return the counts of a batch's outcomes, with *numbers* of messages and headers."""
         totals = np.bincount(outcomes + 1, minlength=len(Outcome) + 1).tolist()[1:]
-        return cls.of({"read": len(outcomes), **{name: totals[Outcome[name.upper()]] for name in OUTCOMES}, **numbers})
+        known = {"read": len(outcomes), **dict(zip(OUTCOMES, totals, strict=False)), **numbers}
+        return cls(*[known.get(name, 0) for name in NUMBERS])
 
 
 COUNTS: Final[Mapping[str, CountInfo]] = {
@@ -137,6 +138,8 @@ COUNTS: Final[Mapping[str, CountInfo]] = {
 
 NUMBERS: Final = tuple(COUNTS)
 """The names of the numbers."""
+
+_numbers_of: Callable[[Counts], tuple[int, ...]] = attrgetter(*NUMBERS)
 
 OUTCOMES: Final = tuple(outcome.label for outcome in Outcome if outcome is not Outcome.STOPPED)
 """The names of the numbers that add up to `Counts.read`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 import numpy as np
 import pyarrow as pa
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 from turnout.records import Failure
 from turnout.records.header_column import ARROW
 from turnout.records.headers import has_match
-from turnout.records.types import ArrowArray, Strings
+from turnout.records.types import ArrowArray
 from turnout.routes import Route
 
 _UNFIT_NAME = re.compile(r"[\s:]|^$", re.ASCII)
@@ -42,7 +43,7 @@ class HeaderRules:
             return None
         pairs = headers.flatten()
         names, values = pairs.field(0), pairs.field(1)
-        bad_names = self._bad_names(names)
+        bad_names = self._bad_names(pc.unique(names).to_pylist())
         breaks = has_match(_BREAK, values)
         if not bad_names and not breaks:
             return None
@@ -52,9 +53,18 @@ class HeaderRules:
             bad = bad | broken.to_numpy(zero_copy_only=False)
         return bad if bad.any() else None
 
-    def _bad_names(self, names: Strings) -> list[str]:
+    def fit(self, headers: Iterable[Iterable[tuple[str | None, bytes | None]]]) -> bool:
+        """Return True if all headers of a few records can be written: see `unfit`."""
+        if not self._apply:
+            return True
+        pairs = [pair for own in headers for pair in own]
+        if any(value is not None and _BREAK.search(value) for _, value in pairs):
+            return False
+        return not pairs or not self._bad_names({name for name, _ in pairs})
+
+    def _bad_names(self, names: Iterable[str | None]) -> list[str]:
         bad = []
-        for name in pc.unique(names).to_pylist():
+        for name in names:
             if name is None or name in self._fit:
                 continue
             if _UNFIT_NAME.search(name):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -123,6 +124,35 @@ class Messages:
         if len(self.rows) == len(column) and bool((self.rows == np.arange(len(self.rows))).all()):
             return column
         return column.take(pa.array(self.rows))
+
+
+@dataclass(frozen=True)
+class FewMessages:
+    """Deliveries of a few records as lists, all to the first sink: their Arrow arrays take longer than sending them.
+
+    Attributes:
+        topics: by message, as the next two.
+        ids: message ids; None where the record's origin is unknown.
+        rows: indices of the messages' records in the lists below.
+        values: bytes of each record.
+        headers: names and values of its headers.
+        make: makes the messages with arrays.
+    """
+
+    topics: Sequence[str]
+    ids: Sequence[str | None]
+    rows: Sequence[int]
+    values: Sequence[bytes | None]
+    headers: Sequence[Sequence[tuple[str | None, bytes | None]]]
+    make: Callable[[], Messages] = field(repr=False, compare=False)
+
+    def __len__(self) -> int:
+        return len(self.topics)
+
+    @cached_property
+    def whole(self) -> Messages:
+        """The messages with arrays."""
+        return self.make()
 
 
 def _context(headers: ArrowArray) -> ArrowArray:

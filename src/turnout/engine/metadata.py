@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TypeAlias
 
 from turnout.multivalued import (
     ANY_KEY,
@@ -16,7 +18,7 @@ from turnout.multivalued import (
     texts_or_none,
 )
 from turnout.multivalued import Metadata as Texted
-from turnout.records import Batch, Block, Positions
+from turnout.records import Batch, Block, Positions, Schema
 from turnout.records.paths import (
     ADDRESS,
     PREFIX,
@@ -34,6 +36,12 @@ from turnout.subscriptions.index import Column, Index
 
 _TOPIC = ("topic", "subject")
 
+_REMEMBERED = 10_000
+"""Maximum number of keys whose readers are cached; the cache is cleared when it is full."""
+
+_Read: TypeAlias = Callable[[Batch, Positions], Column]
+"""Reads the column of one key."""
+
 
 class Metadata:
     """Reads the metadata that conditions use.
@@ -49,23 +57,33 @@ class Metadata:
         self._paths = paths
         self._listed = {name: ListedPath.of(path) for name, path in paths.items() if not is_prefix(path)}
         self._has_prefixes = len(self._listed) < len(paths)
+        self._reads: dict[str, _Read] = {}
 
     def columns(self, batch: Batch, rows: Positions, keys: Sequence[str]) -> dict[str, Column]:
         """A column for each key, with an entry for each of *rows*, which are all alive, in order."""
         return {key: self._column(batch, rows, key) for key in keys}
 
     def _column(self, batch: Batch, rows: Positions, key: str) -> Column:
+        read = self._reads.get(key)
+        if read is None:
+            if len(self._reads) >= _REMEMBERED:
+                self._reads.clear()
+            read = self._reads[key] = self._reader(key)
+        return read(batch, rows)
+
+    def _reader(self, key: str) -> _Read:
+        """Return the function that reads the column of a key."""
         if key == ANY_KEY:
-            return self._any(batch, rows)
+            return self._any
         name = metadata_key(key)
         path = self._listed.get(name) or self._derived_path(name)
         if path is not None:
-            return _at(batch, rows, path)
+            return _Inside(path) if path.root in ("value", "key") else partial(_at, path)
         if name in _TOPIC:
-            return Column(batch.by_row(batch.topics, rows))
+            return _topics
         if name == "key":
-            return _inside(batch, batch.key, rows, ListedPath("key", ()))
-        return Column(batch.by_row(batch.headers.last(name), rows))
+            return _Inside(ListedPath("key", ()))
+        return partial(_header, name)
 
     def _derived_path(self, name: str) -> ListedPath | None:
         """Return the path below a listed prefix that a name stands for, or that of a name with a kind."""
@@ -106,6 +124,14 @@ class Metadata:
         return name not in ADDRESS and listed_path(self._paths, name) is None
 
 
+def _header(name: str, batch: Batch, rows: Positions) -> Column:
+    return Column(batch.by_row(batch.headers.last(name), rows))
+
+
+def _topics(batch: Batch, rows: Positions) -> Column:
+    return Column(batch.by_row(batch.topics, rows))
+
+
 _NOWHERE = ListedPath("", ())
 """Path that leads to nothing."""
 
@@ -113,16 +139,12 @@ _KINDS = {"topic": "text", "subject": "text", "partition": "number", "offset": "
 """Kinds of the parts of a record's address."""
 
 
-def _at(batch: Batch, rows: Positions, path: ListedPath) -> Column:
+def _at(path: ListedPath, batch: Batch, rows: Positions) -> Column:
     match path.root:
-        case "value":
-            return _inside(batch, batch.value, rows, path)
-        case "key":
-            return _inside(batch, batch.key, rows, path)
         case part if path.kind and path.kind != _KINDS.get(part):
             return Column([None] * len(rows))
         case "topic" | "subject":
-            return Column(batch.by_row(batch.topics, rows))
+            return _topics(batch, rows)
         case "partition":
             return Column(batch.by_row(batch.partitions, rows), text_of)
         case "offset":
@@ -132,38 +154,50 @@ def _at(batch: Batch, rows: Positions, path: ListedPath) -> Column:
     return Column([None] * len(rows))
 
 
-def _inside(batch: Batch, side: list[Block], rows: Positions, path: ListedPath) -> Column:
-    """The column at a path into keys or values.
+class _Inside:
+    """Reader of the column at a path into keys or values.
 
     Where all records have one schema or shape, and the field one type, its values are handed on as they are: the index
     makes a text of each different one, once.
     """
-    _, steps, kind = path
-    if has_elements(steps):
-        return Column(batch.by_row(element_texts_at(side, steps, len(batch), kind), rows), several=True)
-    if len(side) == 1 and len(steps) == 1 and side[0].kind == "object" and len(side[0]) == len(rows):
-        column = side[0].columns.get(steps[0])
-        if column is None:
-            return Column([None] * len(rows))
-        one_type = _type_of(side[0], steps[0], column)
-        if one_type is not None and (not kind or kind == kind_of_type(one_type)):
-            return Column(column, None if one_type is str else text_of)
-    return Column(batch.by_row(texts_at(side, steps, len(batch), kind), rows))
+
+    def __init__(self, path: ListedPath) -> None:
+        self._is_key = path.root == "key"
+        self._steps, self._kind = path.steps, path.kind
+        self._has_elements = has_elements(path.steps)
+        # Batch by batch, a schema is mostly the same object.
+        self._latest: tuple[Schema | None, type | None] = (None, None)
+
+    def __call__(self, batch: Batch, rows: Positions) -> Column:
+        side, steps, kind = batch.key if self._is_key else batch.value, self._steps, self._kind
+        if self._has_elements:
+            return Column(batch.by_row(element_texts_at(side, steps, len(batch), kind), rows), several=True)
+        if len(side) == 1 and len(steps) == 1 and side[0].kind == "object" and len(side[0]) == len(rows):
+            column = side[0].columns.get(steps[0])
+            if column is None:
+                return Column([None] * len(rows))
+            one_type = self._type_of(side[0], column)
+            if one_type is not None and (not kind or kind == kind_of_type(one_type)):
+                return Column(column, None if one_type is str else text_of)
+        return Column(batch.by_row(texts_at(side, steps, len(batch), kind), rows))
+
+    def _type_of(self, block: Block, values: Sequence[object]) -> type | None:
+        """Return the type of all values of a column, nulls aside, if equal values have equal texts; else None.
+
+        Of floats that is not so (0.0 and -0.0), nor of several types (1 and True).
+        """
+        if block.schema is not None and block.checked:
+            latest, known = self._latest
+            if latest is not block.schema:
+                schema = block.schema.field(self._steps[0])
+                known = _TYPES.get(schema.type) if schema is not None and schema.logical is None else None
+                self._latest = block.schema, known
+            return known
+        types = set(map(type, values)) - {type(None)}
+        return types.pop() if len(types) == 1 and types <= {str, int} else None
 
 
 _TYPES = {"string": str, "int8": int, "int16": int, "int32": int, "int64": int}
-
-
-def _type_of(block: Block, name: str, values: Sequence[object]) -> type | None:
-    """Return the type of all values of a column, nulls aside, if equal values have equal texts; else None.
-
-    Of floats that is not so (0.0 and -0.0), nor of several types (1 and True).
-    """
-    if block.schema is not None and block.checked:
-        schema = block.schema.field(name)
-        return _TYPES.get(schema.type) if schema is not None and schema.logical is None else None
-    types = set(map(type, values)) - {type(None)}
-    return types.pop() if len(types) == 1 and types <= {str, int} else None
 
 
 def texts_of(columns: Mapping[str, Column], number: int) -> Texted:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from turnout.records.few import FewRecords
 from turnout.records.types import ArrowBatch, RowIds, Strings
 from turnout.subjects.draw_hash import chained
 
@@ -27,6 +30,13 @@ def origins(batch: ArrowBatch) -> Strings:
         return pc.binary_join_element_wise(batch.column("stream"), offsets, ":")
     partitions = batch.column("partition").cast(pa.string())
     return pc.binary_join_element_wise(batch.column("topic").cast(pa.string()), partitions, offsets, ":")
+
+
+def ids_of_few(few: FewRecords, rows: Sequence[int], suffixes: Sequence[str | None]) -> list[str | None]:
+    """Return the ids of messages as `message_ids` does."""
+    stream, offsets = few.stream, few.offsets
+    pairs = zip(rows, suffixes, strict=True)
+    return [None if suffix is None else f"{stream}:{offsets[row]}{suffix}" for row, suffix in pairs]
 
 
 def message_ids(batch: ArrowBatch, rows: RowIds, suffixes: Strings) -> Strings:

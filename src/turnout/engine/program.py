@@ -25,9 +25,9 @@ from turnout.engine.feed_matches import FeedMatches
 from turnout.engine.flow import DEAD_LETTER, MAPPING, MATCH, SINK, StageCounter, Stages
 from turnout.engine.headers import HeaderRules
 from turnout.engine.lineage import LineageHeaders
-from turnout.engine.messages import Messages, record_columns
+from turnout.engine.messages import FewMessages, Messages, record_columns
 from turnout.engine.metadata import Metadata, record_times, texts_of
-from turnout.engine.origin import message_ids
+from turnout.engine.origin import ids_of_few, message_ids
 from turnout.engine.outcome import outcomes_of
 from turnout.engine.projecting import Projections, project
 from turnout.engine.reading import Consumed, batch_of
@@ -38,6 +38,7 @@ from turnout.engine.trace import BatchOutcome, Trace, Watch, traced
 from turnout.engine.writing import Outgoing, Writer
 from turnout.multivalued import single_texts
 from turnout.records import Batch, Positions
+from turnout.records.few import FewRecords
 from turnout.records.types import ArrowBatch, RowIds
 from turnout.routes import Route
 from turnout.subjects.draw_hash import draws_of
@@ -107,11 +108,12 @@ class Program:
 
     # One batch
 
-    def run(self, batch: ArrowBatch, index: Index | None = None) -> Result:
+    def run(self, batch: ArrowBatch | FewRecords, index: Index | None = None) -> Result:
         """Run the whole route on a batch.
 
         Args:
-            batch: a `pyarrow.RecordBatch` with the record's columns; ``stream`` for records of JetStream.
+            batch: a `pyarrow.RecordBatch` with the record's columns, ``stream`` for records of JetStream; or a few
+                of these as lists.
             index: the subscriptions of the batch's revision; None for a route without subscriptions.
 
         Raises:
@@ -121,7 +123,7 @@ class Program:
         stop_at(self.route, ended.rejections, ended.consumed)
         return result
 
-    def trace(self, batch: ArrowBatch, index: Index | None = None, watch: Watch | None = None) -> Trace:
+    def trace(self, batch: ArrowBatch | FewRecords, index: Index | None = None, watch: Watch | None = None) -> Trace:
         """Run the route as `run` does, and return the outcome of each record; failures do not stop it.
 
         Args:
@@ -132,7 +134,7 @@ class Program:
         result, ended = self._run(batch, index, watch or _UNWATCHED)
         return traced(self.route, ended, result.counts, result.messages, index)
 
-    def _run(self, batch: ArrowBatch, index: Index | None, watch: Watch) -> tuple[Result, BatchOutcome]:
+    def _run(self, batch: ArrowBatch | FewRecords, index: Index | None, watch: Watch) -> tuple[Result, BatchOutcome]:
         stages = StageCounter(time.perf_counter())
         records, consumed = batch_of(batch, self.key, self.value)
         watch.decoded(records, consumed)
@@ -160,13 +162,7 @@ class Program:
         deliveries, unmatched = self._deliver(records, alive, lost, index)
         refused = len(unmatched) if self.route.unmatched == "deadLetter" else 0
         stages.enter(SINK, len(alive) - len(lost) - len(unmatched), len(records.failures) + refused)
-        result, ended = self._finish(records, consumed, lost, deliveries, unmatched, index, log)
-        return self._with_flow(result, stages), ended
-
-    def _with_flow(self, result: Result, stages: StageCounter) -> Result:
-        counts = result.counts
-        stages.enter(DEAD_LETTER, counts.dead_lettered, counts.dead_lettered + counts.discarded)
-        return replace(result, counts=replace(counts, flow=stages.flow(self._stages.names)))
+        return self._finish(records, consumed, lost, deliveries, unmatched, index, log, stages)
 
     def transformed(self, batch: ArrowBatch) -> Batch:
         """Return a batch decoded, transformed and mapped; records that the weights drop count as filtered."""
@@ -250,6 +246,7 @@ class Program:
         unmatched: RowIds,
         index: Index | None,
         log: FailureLog,
+        stages: StageCounter,
     ) -> tuple[Result, BatchOutcome]:
         route = self.route
         deliveries, projections = project(records, deliveries, index)
@@ -277,12 +274,17 @@ class Program:
             "dropped_headers": outgoing.dropped_headers,
             "reserved_headers": consumed.reserved_headers,
         }
-        messages = self._messages(consumed, deliveries, outgoing, projections, index)
+        messages = self._outgoing(consumed, deliveries, outgoing, projections, index)
         if rejections and route.dead_letter is not None:
-            messages = messages.joined(dead_letters(route, self.addresses, self.header_rules, consumed, rejections))
+            whole = messages.whole if isinstance(messages, FewMessages) else messages
+            messages = whole.joined(dead_letters(route, self.addresses, self.header_rules, consumed, rejections))
         sent = Sent(route, self.addresses, self.header_rules, consumed, records.topics, index, deliveries)
-        result = Result(Counts.of_outcomes(outcomes, numbers), messages, log.lines(), sent, matched)
-        return result, BatchOutcome(records, consumed, outcomes, deliveries, rejections)
+        counts = Counts.of_outcomes(outcomes, numbers)
+        stages.enter(DEAD_LETTER, counts.dead_lettered, counts.dead_lettered + counts.discarded)
+        counts = replace(counts, flow=stages.flow(self._stages.names))
+        return Result(counts, messages, log.lines(), sent, matched), BatchOutcome(
+            records, consumed, outcomes, deliveries, rejections
+        )
 
     def _rejected_records(self, records: Batch, unmatched: RowIds) -> list[Rejection]:
         """Return a rejection of each failed record, and of each unmatched one where the route sets those aside."""
@@ -290,6 +292,37 @@ class Program:
         if self.route.unmatched == "deadLetter":
             rows.update(unmatched.tolist())
         return [Rejection(row, records.failures.get(row)) for row in sorted(rows)]
+
+    def _outgoing(
+        self,
+        consumed: Consumed,
+        deliveries: OutgoingDeliveries,
+        outgoing: Outgoing,
+        projections: Projections,
+        index: Index | None,
+    ) -> Messages | FewMessages:
+        """Return the messages of the deliveries, as lists where they are few, all alike, and for one sink."""
+
+        def make() -> Messages:
+            return self._messages(consumed, deliveries, outgoing, projections, index)
+
+        few, headers = consumed.source, outgoing.listed_headers
+        is_special = self.replay is not None or self.lineage.enabled or self.writer.needs_keys
+        if is_special or deliveries.sinks is not None or deliveries.bodies is not None:
+            return make()
+        if not isinstance(few, FewRecords) or not isinstance(headers, list):
+            return make()
+        rows = outgoing.rows.tolist()
+        indices = {row: at for at, row in enumerate(rows)}
+        of_records = deliveries.rows.tolist()
+        return FewMessages(
+            deliveries.topics.to_pylist(),
+            ids_of_few(few, of_records, deliveries.suffixes.to_pylist()),
+            [indices[row] for row in of_records],
+            [outgoing.values[row] for row in rows],
+            headers,
+            make,
+        )
 
     def _messages(
         self,
@@ -301,7 +334,7 @@ class Program:
     ) -> Messages:
         """Return the messages of the deliveries."""
         rows = outgoing.rows.tolist()
-        indices = np.zeros(consumed.batch.num_rows, np.int64)
+        indices = np.zeros(len(consumed.topics), np.int64)
         indices[outgoing.rows] = np.arange(len(rows))
         bodies = [outgoing.values[row] for row in rows]
         carried, headers = indices[deliveries.rows], outgoing.headers

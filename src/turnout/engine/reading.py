@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
 from turnout.codecs import Codec
-from turnout.codecs.codec import Decoded, RecordCodec
-from turnout.engine.reserved import without_reserved
+from turnout.codecs.codec import Decoded, as_record_codec
+from turnout.engine.reserved import is_reserved, without_reserved
 from turnout.errors import RecordError
 from turnout.records import Batch, Failure, Headers, Positions
 from turnout.records.block import rows_of
 from turnout.records.casts import as_type
+from turnout.records.few import FewRecords, as_batch
 from turnout.records.types import ArrowBatch, NewColumn
 
 AT_ONCE: Final = 5_000
 """At most so many records: with 10,000 and more the same steps find their values in no cache and take up to twice as
 long. The fixed work of a batch equals that of 200 records, so it matters for small batches (measured)."""
+
+Errors: TypeAlias = Mapping[int, RecordError]
+"""Row → why it cannot be read."""
 
 _PER_MILLI = {"ms": 1, "us": 1_000, "ns": 1_000_000}
 """Arrow time units per millisecond."""
@@ -32,21 +36,26 @@ class Consumed:
     """The records as they were read, for dead letters, logs and draws.
 
     Attributes:
-        batch: the record batch.
+        source: the record batch, or a few records.
         topics: topics of the records.
         keys: their bytes.
         values: their bytes.
         reserved_headers: how many headers with reserved names they brought; they are in none of the above.
     """
 
-    batch: ArrowBatch
+    source: ArrowBatch | FewRecords
     topics: list[str | None]
     keys: Sequence[bytes | None]
     values: Sequence[bytes | None]
     reserved_headers: int = 0
 
+    @property
+    def batch(self) -> ArrowBatch:
+        """The record batch."""
+        return as_batch(self.source)
 
-def pieces(batch: ArrowBatch) -> Iterator[ArrowBatch]:
+
+def pieces(batch: ArrowBatch | FewRecords) -> Iterator[ArrowBatch | FewRecords]:
     """A record batch in parts of equal size, of at most `AT_ONCE` records, without copying.
 
     >>> import pyarrow as pa
@@ -54,12 +63,15 @@ def pieces(batch: ArrowBatch) -> Iterator[ArrowBatch]:
     >>> [piece.num_rows for piece in pieces(batch)]
     [2501, 2501]
     """
+    if isinstance(batch, FewRecords):
+        yield batch
+        return
     size = ceil(batch.num_rows / ceil(batch.num_rows / AT_ONCE)) if batch.num_rows else 1
     for start in range(0, batch.num_rows, size):
         yield batch.slice(start, size)
 
 
-def batch_of(batch: ArrowBatch, key: Codec, value: Codec) -> tuple[Batch, Consumed]:
+def batch_of(batch: ArrowBatch | FewRecords, key: Codec, value: Codec) -> tuple[Batch, Consumed]:
     """Decode a record batch; undecodable records are set aside, and reserved headers are removed.
 
     Args:
@@ -68,6 +80,10 @@ def batch_of(batch: ArrowBatch, key: Codec, value: Codec) -> tuple[Batch, Consum
         key: how keys are decoded.
         value: how values are decoded.
     """
+    if isinstance(batch, FewRecords):
+        if not any(is_reserved(name) for pairs in batch.headers for name, _ in pairs):
+            return _batch_of_few(batch, key, value)
+        batch = batch.batch
     batch, reserved = without_reserved(batch)
     count = batch.num_rows
     consumed = Consumed(batch, _list(batch, "topic"), _bytes(batch, "key"), _bytes(batch, "value"), reserved)
@@ -85,18 +101,35 @@ def batch_of(batch: ArrowBatch, key: Codec, value: Codec) -> tuple[Batch, Consum
         values,
         headers,
     )
-    failures = {row: Failure.of(error, "VALUE_CONVERTER", value.class_name) for row, error in wrong_values.items()}
-    failures |= {row: Failure.of(error, "VALUE_CONVERTER", value.class_name) for row, error in _unread(batch)}
-    failures |= {row: Failure.of(error, "KEY_CONVERTER", key.class_name) for row, error in wrong_keys.items()}
-    records.fail(failures)
+    _fail(records, key, wrong_keys, value, {**wrong_values, **dict(_unread(batch))})
     return records, consumed
 
 
+def _batch_of_few(few: FewRecords, key: Codec, value: Codec) -> tuple[Batch, Consumed]:
+    """Decode a few records without reserved headers."""
+    consumed = Consumed(few, list(few.topics), few.keys, few.values)
+    rows, headers = rows_of(few.num_rows), Headers.of_pairs(few.headers)
+    keys, wrong_keys = _decoded(key, rows, few.keys, headers)
+    values, wrong_values = _decoded(value, rows, few.values, headers)
+    millis = [time // 1000 for time in few.times]
+    records = Batch(list(few.topics), [0] * few.num_rows, few.offsets, millis, keys, values, headers)
+    _fail(records, key, wrong_keys, value, wrong_values)
+    return records, consumed
+
+
+def _fail(records: Batch, key: Codec, wrong_keys: Errors, value: Codec, wrong_values: Errors) -> None:
+    """Set records aside whose key or value cannot be read."""
+    failures = {row: Failure.of(error, "VALUE_CONVERTER", value.class_name) for row, error in wrong_values.items()}
+    failures |= {row: Failure.of(error, "KEY_CONVERTER", key.class_name) for row, error in wrong_keys.items()}
+    records.fail(failures)
+
+
 def _decoded(codec: Codec, rows: Positions, texts: Sequence[bytes | None], headers: Headers) -> Decoded:
-    ids = headers.last_bytes(codec.header) if isinstance(codec, RecordCodec) else None
-    if ids is None or not isinstance(codec, RecordCodec):
+    own = as_record_codec(codec)
+    ids = None if own is None else headers.last_bytes(own.header)
+    if own is None or ids is None:
         return codec.decode(rows, texts)
-    return codec.decode_with(rows, texts, ids)
+    return own.decode_with(rows, texts, ids)
 
 
 def _unread(batch: ArrowBatch) -> Iterator[tuple[int, RecordError]]:

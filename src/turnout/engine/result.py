@@ -15,7 +15,7 @@ from turnout.engine.failures import FailureLog, stop_at
 from turnout.engine.feed_matches import FeedMatches
 from turnout.engine.flow import DEAD_LETTER, SINK, Flow
 from turnout.engine.headers import HeaderRules
-from turnout.engine.messages import Messages
+from turnout.engine.messages import FewMessages, Messages
 from turnout.engine.outcome import outcome_of_rejected
 from turnout.engine.reading import Consumed
 from turnout.engine.rejection import Rejection, rejected_deliveries
@@ -106,7 +106,7 @@ class Result:
 
     Attributes:
         counts: counts of its records.
-        messages: messages to send.
+        outgoing: messages to send.
         failures: failures in the form of the log; only if the route enables the log.
         sent: answers for messages that are refused; None where all of them are dead letters.
         matched: matches to be stored for feeds; None for a route without feeds.
@@ -125,10 +125,15 @@ class Result:
     """
 
     counts: Counts
-    messages: Messages
+    outgoing: Messages | FewMessages
     failures: Sequence[JsonObject] = ()
     sent: Sent | None = None
     matched: FeedMatches | None = None
+
+    @property
+    def messages(self) -> Messages:
+        """Messages to send, with Arrow arrays."""
+        return self.outgoing.whole if isinstance(self.outgoing, FewMessages) else self.outgoing
 
     def is_dead_letter(self, number: int) -> bool:
         """Return True if the message at an index is a dead letter, and not a delivery."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,16 +10,21 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from turnout.codecs import Codec, EncodeErrors
-from turnout.codecs.codec import RecordCodec
+from turnout.codecs.codec import RecordCodec, as_record_codec
 from turnout.codecs.plain_json import SchemalessJson, TypedJson
 from turnout.engine.headers import HeaderRules, without
 from turnout.errors import RecordError
 from turnout.records import Batch, Block, Failure
+from turnout.records.header_column import ARROW
 from turnout.records.types import ArrowArray, RowIds
 from turnout.routes import Route
 from turnout.transforms.mixed import split
 
 Bodies = dict[int, bytes | None]
+HeaderPairs = list[tuple[str | None, bytes | None]]
+
+_MAX_LISTED_RECORDS = 96
+"""Number of records up to which headers stay lists."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,15 +35,21 @@ class Outgoing:
         rows: rows of the records.
         values: by row.
         keys: by row; none where no sink has keys.
-        headers: a list for each of *rows*.
+        listed_headers: a list for each of *rows*.
         dropped_headers: how many headers were left out, because they cannot be written.
     """
 
     rows: RowIds
     values: Bodies
     keys: Bodies
-    headers: ArrowArray
+    listed_headers: ArrowArray | Sequence[HeaderPairs]
     dropped_headers: int = 0
+
+    @property
+    def headers(self) -> ArrowArray:
+        """The headers as an Arrow array."""
+        headers = self.listed_headers
+        return pa.array(headers, ARROW) if isinstance(headers, list) else headers
 
 
 class Writer:
@@ -49,6 +60,9 @@ class Writer:
         rules: rules for them.
         key: the codec of keys.
         value: the codec of values.
+
+    Attributes:
+        needs_keys: whether a sink has keys.
     """
 
     def __init__(self, route: Route, rules: HeaderRules, key: Codec, value: Codec) -> None:
@@ -56,14 +70,23 @@ class Writer:
         self._drops = route.errors.bad_headers == "drop"
         self._key = key
         self._value = value
-        self._needs_keys = any(sink.takes_keys for sink in route.sinks.values())
+        self._has_schema_ids = as_record_codec(key) is not None or as_record_codec(value) is not None
+        self.needs_keys = any(sink.takes_keys for sink in route.sinks.values())
 
     def written(self, records: Batch, rows: RowIds) -> Outgoing:
         """Encode the records at *rows*; records that cannot be written fail and are left out."""
+        if len(rows) <= _MAX_LISTED_RECORDS and not self._has_schema_ids and not self.needs_keys:
+            pairs = records.headers.pairs(rows)
+            if pairs is not None and self._rules.fit(pairs):
+                values = _encoded(records, records.value, rows, self._value, "VALUE_CONVERTER")
+                if records.failures:
+                    kept = [index for index, row in enumerate(rows.tolist()) if row not in records.failures]
+                    rows, pairs = rows[kept], [pairs[index] for index in kept]
+                return Outgoing(rows, values, {}, pairs)
         headers, bad = self._headers(records, rows)
         values = _encoded(records, records.value, rows, self._value, "VALUE_CONVERTER")
-        keys = _encoded(records, records.key, rows, self._key, "KEY_CONVERTER") if self._needs_keys else {}
-        if _has_schema_ids(self._value) or _has_schema_ids(self._key):
+        keys = _encoded(records, records.key, rows, self._key, "KEY_CONVERTER") if self.needs_keys else {}
+        if self._has_schema_ids:
             headers, bad = self._headers(records, rows)
         if records.failures:
             written = np.flatnonzero(~np.isin(rows, list(records.failures)))
@@ -83,10 +106,6 @@ class Writer:
             wrong = self._rules.failures(headers, bad)
             records.fail({int(rows[index]): failure for index, failure in wrong.items()})
         return headers, bad
-
-
-def _has_schema_ids(codec: Codec) -> bool:
-    return isinstance(codec, RecordCodec)
 
 
 def _encoded(records: Batch, side: list[Block], rows: RowIds, codec: Codec, stage: str) -> Bodies:
@@ -112,8 +131,9 @@ def _encoded(records: Batch, side: list[Block], rows: RowIds, codec: Codec, stag
 def encode_block(records: Batch, codec: Codec, block: Block) -> tuple[list[bytes | None], Mapping[int, RecordError]]:
     """Return the bytes of a block's values, and index → error for the values that cannot be encoded."""
     try:
-        if isinstance(codec, RecordCodec):
-            return _encode_of_records(records, codec, block)
+        own = as_record_codec(codec)
+        if own is not None:
+            return _encode_of_records(records, own, block)
         return codec.encode(block), {}
     except EncodeErrors as errors:
         return errors.texts, errors.errors

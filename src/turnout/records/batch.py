@@ -106,6 +106,7 @@ class Batch:
     headers: Headers
     outcomes: NDArray[np.int8] = field(init=False)
     failures: dict[int, Failure] = field(default_factory=dict)
+    _alive: Positions | None = field(init=False, default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         self.outcomes = np.zeros(len(self.topics), np.int8)
@@ -129,16 +130,20 @@ class Batch:
 
     @property
     def alive(self) -> Positions:
-        """The rows of the records that are neither filtered nor failed."""
-        return np.flatnonzero(self.outcomes == ALIVE)
+        """The rows of the records that are neither filtered nor failed; not to be changed in place."""
+        if self._alive is None:
+            self._alive = np.flatnonzero(self.outcomes == ALIVE)
+        return self._alive
 
     @property
     def alive_count(self) -> int:
         """Number of live records."""
-        return len(self.outcomes) - int(np.count_nonzero(self.outcomes))
+        return len(self.alive)
 
     def filter(self, rows: Positions) -> None:
         """Drop these records."""
+        if not len(rows):
+            return
         self.outcomes[rows] = FILTERED
         self._purge()
 
@@ -153,6 +158,7 @@ class Batch:
 
     def _purge(self) -> None:
         """Drop the keys and values of records that are no longer alive."""
+        self._alive = None
         for side in (self.key, self.value):
             for at, block in enumerate(side):
                 side[at] = block.take(np.flatnonzero(self.outcomes[block.rows] == ALIVE))

@@ -331,7 +331,8 @@ def taking(indices: Positions, count: int) -> ConvertColumn:
         return take
     if len(indices) > 1:
         return itemgetter(*indices.tolist())
-    return lambda column: [column[index] for index in indices]
+    only = indices.tolist()
+    return lambda column: [column[index] for index in only]
 
 
 def types_of(names: tuple[object, ...]) -> tuple[type, ...]:

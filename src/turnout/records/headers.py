@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from turnout.records import header_column
+    from turnout.records.few import Pairs
 else:
     pa, pc = DeferredModule("pyarrow"), DeferredModule("pyarrow.compute")
     header_column = DeferredModule("turnout.records.header_column")
@@ -106,13 +108,23 @@ class Headers:
 
     @cached_property
     def _names(self) -> Strings:
-        """Names of a batch without headers off the wire."""
-        return pa.nulls(0, pa.string())
+        """Names of a batch whose headers off the wire are listed."""
+        return pa.array(self._few[0] if self._few else [], pa.string())
 
     @cached_property
     def _values(self) -> Binaries:
-        """Values of a batch without headers off the wire."""
-        return pa.nulls(0, pa.binary())
+        """Values of such a batch."""
+        return pa.array(self._few[1] if self._few else [], pa.binary())
+
+    @classmethod
+    def of_pairs(cls, records: Sequence[Pairs]) -> Headers:
+        """Build headers off the wire from the names and values of a few records."""
+        headers = cls(len(records))
+        if any(records):
+            headers._owners = np.array([row for row, pairs in enumerate(records) for _ in pairs], np.int64)
+            listed = [pair for pairs in records for pair in pairs]
+            headers._few = ([name for name, _ in listed], [value for _, value in listed])
+        return headers
 
     @classmethod
     def of_arrow(cls, column: ArrowArray) -> Headers:
@@ -232,16 +244,31 @@ class Headers:
 
     def last(self, name: str) -> list[str | None]:
         """Return the text of each record's last header of that name; None if it is missing or not UTF-8."""
-        texts = np.full(self.count, None, dtype=object)
-        if len(self._owners):
-            named = np.flatnonzero(self._named(name))
-            if len(named):
-                # Of several of one record the last is assigned last, and wins.
-                texts[self._owners[named]] = self._texts_of(named)
+        texts = self._last_of_few(name) if self._few is not None else self._last_of_many(name)
         for appended in self._appended:
             if appended.name == name:
                 for row, value in zip(appended.rows.tolist(), appended.values, strict=True):
                     texts[row] = text_of(value, appended.schema)
+        return texts
+
+    def _last_of_few(self, name: str) -> list[str | None]:
+        """Return what `last` does, of listed headers off the wire."""
+        texts: list[str | None] = [None] * self.count
+        names, values = self._few or ((), ())
+        if name in names:
+            kept = repeat(True) if self._kept is None else self._kept.tolist()
+            for row, own, value, is_kept in zip(self._owners.tolist(), names, values, kept, strict=False):
+                if own == name and is_kept:
+                    texts[row] = text_of(value)
+        return texts
+
+    def _last_of_many(self, name: str) -> list[str | None]:
+        """Return what `last` does, of the headers off the wire."""
+        texts = np.full(self.count, None, dtype=object)
+        named = np.flatnonzero(self._named(name))
+        if len(named):
+            # Of several of one record the last is assigned last, and wins.
+            texts[self._owners[named]] = self._texts_of(named)
         return texts.tolist()
 
     def last_bytes(self, name: str) -> list[bytes | None] | None:
@@ -275,11 +302,13 @@ class Headers:
 
     def to_arrow(self, rows: Positions) -> ArrowArray:
         """The headers of these records, in their order, as `header_column.ARROW`; a typed value is written as text."""
-        if self._column is not None and self._kept is None and not self._appended:
+        column = self._unchanged
+        if column is not None:
             everything = len(rows) == self.count and _ascending(rows)
-            return self._column if everything else self._column.take(pa.array(rows))
-        if self._few is not None:
-            return pa.array(self._lists(rows.tolist(), *self._few), header_column.ARROW)
+            return column if everything else column.take(pa.array(rows))
+        pairs = self.pairs(rows)
+        if pairs is not None:
+            return pa.array(pairs, header_column.ARROW)
         positions = np.full(self.count, -1, np.int64)
         positions[rows] = np.arange(len(rows))
         mine = positions[self._owners] >= 0
@@ -304,15 +333,20 @@ class Headers:
             owner, name, value = owner[order], name.take(pa.array(order)), value.take(pa.array(order))
         offsets = np.zeros(len(rows) + 1, np.int32)
         np.cumsum(np.bincount(owner, minlength=len(rows)), out=offsets[1:])
-        pairs = pa.StructArray.from_arrays([name, value], fields=list(header_column.ARROW.value_type))
-        return pa.ListArray.from_arrays(pa.array(offsets), pairs, type=header_column.ARROW)
+        entries = pa.StructArray.from_arrays([name, value], fields=list(header_column.ARROW.value_type))
+        return pa.ListArray.from_arrays(pa.array(offsets), entries, type=header_column.ARROW)
 
-    def _lists(
-        self, rows: Sequence[int], names: Sequence[str | None], values: Sequence[bytes | None]
-    ) -> list[list[tuple[str | None, bytes | None]]]:
-        """Return the headers of these records as lists of pairs."""
-        lists: dict[int, list[tuple[str | None, bytes | None]]] = {row: [] for row in rows}
-        wire = zip(self._owners.tolist(), names, values, strict=True)
+    @property
+    def _unchanged(self) -> ArrowArray | None:
+        """The column that was read, if it has all headers as they are."""
+        return self._column if self._kept is None and not self._appended else None
+
+    def pairs(self, rows: Positions) -> list[list[tuple[str | None, bytes | None]]] | None:
+        """Return the headers of these records as names and values; None where there are many, or they are an array."""
+        if self._few is None or self._unchanged is not None:
+            return None
+        lists: dict[int, list[tuple[str | None, bytes | None]]] = {row: [] for row in rows.tolist()}
+        wire = zip(self._owners.tolist(), *self._few, strict=True)
         for at, (row, name, value) in enumerate(wire):
             if row in lists and (self._kept is None or self._kept[at]):
                 lists[row].append((name, value))

@@ -114,7 +114,7 @@ def fitting(result: Result, limits: tuple[KafkaLimits | None, ...]) -> list[Resu
     if not reasons:
         return [result]
     kept = np.array([index for index in range(len(result.messages)) if index not in reasons], np.int64)
-    results = [replace(result, messages=result.messages.take(kept))]
+    results = [replace(result, outgoing=result.messages.take(kept))]
     letters = np.array([index for index in reasons if result.is_dead_letter(index)], np.int64)
     if len(letters):
         results.append(Result(Counts(), _emptied(result, letters, limits)))

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from turnout.engine.messages import FewMessages
 from turnout.errors import StreamError
 from turnout.kafka.control import Note, Slot, find_note
 from turnout.kafka.murmur2 import partition_of
@@ -103,7 +104,7 @@ class KafkaPublisher:
 
     # -- messages
 
-    def send(self, messages: Messages, refuse: Refuse) -> None:
+    def send(self, messages: Messages | FewMessages, refuse: Refuse) -> None:
         """Send messages; those of a split that is committed already are left out.
 
         Raises:
@@ -112,6 +113,8 @@ class KafkaPublisher:
         """
         if self._is_done:
             return
+        if isinstance(messages, FewMessages):
+            messages = messages.whole
         subjects = messages.topics.to_pylist()
         topics = self._topics(subjects)
         sendable, partitions = self._partitions(messages, topics, refuse)

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from turnout.engine.messages import FewMessages
 from turnout.nats.wire import Connection, Publisher
-from turnout.nats.wire.packing import header_lines, id_lines
+from turnout.nats.wire.packing import header_block, header_lines, id_line, id_lines
 from turnout.records.published import Published, Refuse
 
 if TYPE_CHECKING:
@@ -30,13 +31,17 @@ class NatsPublisher:
         self._connection.reconnect()
         self._publisher = Publisher(self._connection, options.window, options.stream)
 
-    def send(self, messages: Messages, refuse: Refuse) -> None:
+    def send(self, messages: Messages | FewMessages, refuse: Refuse) -> None:
         """Send messages; wait where too many are without acknowledgement.
 
         Raises:
             StreamError: the server takes no messages at all.
             ConnectionLostError: no reconnection in time.
         """
+        if isinstance(messages, FewMessages):
+            values = [messages.values[row] or b"" for row in messages.rows]
+            self._publisher.publish_few(messages.topics, values, lines_of_few(messages, self._options), refuse)
+            return
         values = messages.column("value").fill_null(b"")
         self._publisher.publish_columns(messages.topics, values, lines_of(messages, self._options), refuse)
 
@@ -61,6 +66,16 @@ class NatsPublisher:
     def close(self) -> None:
         """Close the connection."""
         self._connection.close()
+
+
+def lines_of_few(messages: FewMessages, options: SinkOptions) -> list[bytes] | None:
+    """Return the header lines of each message as `lines_of` does."""
+    has_ids = options.message_id != "none" and any(id_ is not None for id_ in messages.ids)
+    if not has_ids and not any(messages.headers):
+        return None
+    blocks = [header_block(pairs, options.withholds) if pairs else b"" for pairs in messages.headers]
+    ids = [id_line(id_) if id_ else b"" for id_ in messages.ids] if has_ids else [b""] * len(messages)
+    return [line + blocks[row] for line, row in zip(ids, messages.rows, strict=True)]
 
 
 def lines_of(messages: Messages, options: SinkOptions) -> pa.Array | None:

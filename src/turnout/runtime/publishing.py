@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from turnout.engine import Messages
+    from turnout.engine.messages import FewMessages
     from turnout.errors import StreamError
 
 _KEPT_BACK: Final = 16
@@ -28,7 +29,7 @@ _KEPT_BACK: Final = 16
 class SinkPublisher(Protocol):
     """Publisher of one sink."""
 
-    def send(self, messages: Messages, refuse: Refuse) -> None:
+    def send(self, messages: Messages | FewMessages, refuse: Refuse) -> None:
         """Send messages; *refuse* is called, now or later, for those that will never be stored."""
 
     def collect(self) -> None:
@@ -164,17 +165,17 @@ class Publishers:
 
     def _send(self, result: Result, *, whole: bool = True) -> None:
         """Send the messages of a batch; of its dead letters, *whole* ones may be cut."""
-        messages = result.messages
-        if not len(messages):
+        if not len(result.outgoing):
             return
         if len(self._sinks) == 1:
-            self._send_to(0, messages, partial(self._refuse, result, whole, None))
+            self._send_to(0, result.outgoing, partial(self._refuse, result, whole, None))
             return
+        messages = result.messages
         for sink in np.unique(messages.sinks).tolist():
             indexes = np.flatnonzero(messages.sinks == sink)
             self._send_to(sink, messages.of_sink(sink), partial(self._refuse, result, whole, indexes))
 
-    def _send_to(self, sink: int, messages: Messages, refuse: Refuse) -> None:
+    def _send_to(self, sink: int, messages: Messages | FewMessages, refuse: Refuse) -> None:
         self._publisher(sink).send(messages, refuse)
 
     def _refuse(

@@ -19,6 +19,9 @@ from turnout.subjects.tokens import encode
 SEED = 42
 """Seed of Spark's hash."""
 
+_MAX_LISTED_DRAWS = 32
+"""Number of records up to which draws are computed one by one."""
+
 _PRIME_1 = np.uint64(0x9E3779B185EBCA87)
 _PRIME_2 = np.uint64(0xC2B2AE3D27D4EB4F)
 _PRIME_3 = np.uint64(0x165667B19E3779F9)
@@ -37,11 +40,20 @@ def draws_of(
     topics: Sequence[str], partitions: Sequence[int | None], offsets: Sequence[int | None]
 ) -> NDArray[np.float64]:
     """Return a number in [0, 1) for each record, from topic, partition and offset; nulls are left out of the hash."""
+    if len(topics) <= _MAX_LISTED_DRAWS:
+        digests = list(map(_digest, topics, partitions, offsets))
+        return np.array([digest >> (64 - BITS) for digest in digests], np.float64) * 2.0**-BITS
     begun = np.fromiter(map(_begun, topics, partitions), np.uint64, len(topics))
     known = np.array([offset is not None for offset in offsets], np.bool_)
     numbers = np.array([0 if offset is None else offset for offset in offsets], np.int64)
     hashes = np.where(known, _hash_longs(numbers.view(np.uint64), begun), begun)
     return (hashes >> np.uint64(64 - BITS)).astype(np.float64) * 2.0**-BITS
+
+
+def _digest(topic: str, partition: int | None, offset: int | None) -> int:
+    """Return the hash of one record's topic, partition and offset."""
+    seed = _begun(topic, partition)
+    return seed if offset is None else xxhash.xxh64_intdigest(offset.to_bytes(8, "little", signed=True), seed)
 
 
 @lru_cache(maxsize=65_536)

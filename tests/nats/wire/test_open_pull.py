@@ -14,6 +14,7 @@ from tests.nats.wire.proxy import CuttingProxy
 from turnout.embedded import NatsServer
 from turnout.nats.wire import Connection, stream_info
 from turnout.nats.wire.open_pull import OpenReader
+from turnout.records.few import as_batch
 
 
 @pytest.fixture
@@ -30,7 +31,7 @@ def publish(connection: Connection, stream: str, *numbers: int) -> None:
 
 
 def values(batch: Any) -> list[int]:
-    return [int(row["value"]) for row in batch.to_pylist()]
+    return [int(row["value"]) for row in as_batch(batch).to_pylist()]
 
 
 def test_messages_come_one_by_one_as_they_arrive(
@@ -46,7 +47,7 @@ def test_messages_come_one_by_one_as_they_arrive(
         assert next(batches).num_rows == 0
         for number in (3, 4):
             publish(connection, stream, number)
-            assert next(batch for batch in batches if batch.num_rows).to_pylist()[0]["value"] == b"%d" % number
+            assert values(next(batch for batch in batches if batch.num_rows)) == [number]
             assert reader.next == number + 1
         assert stream_info(connection, stream)["state"]["consumer_count"] == 1
         reader.close()

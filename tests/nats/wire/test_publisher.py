@@ -23,8 +23,9 @@ from turnout.nats.wire import (
     delete_stream,
     subject_counts,
 )
-from turnout.nats.wire._window import CountedChunk, PublishedMessages
-from turnout.nats.wire.packing import id_lines
+from turnout.nats.wire._published import PublishedMessages
+from turnout.nats.wire._window import CountedChunk
+from turnout.nats.wire.packing import id_line, id_lines
 from turnout.records.published import Published
 
 
@@ -65,6 +66,29 @@ def test_columns(connection: Connection, publisher: Publisher, stream: str) -> N
     last = connection.api(f"STREAM.MSG.GET.{stream}", {"last_by_subj": f"{stream}.{count - 1}"})["message"]
     assert last["seq"] == count - 10
     assert last["data"] == "MzQ1NQ=="
+
+
+@pytest.mark.parametrize("ids", [True, False])
+def test_messages_as_lists(connection: Connection, nats_server: NatsServer, stream: str, ids: bool) -> None:
+    """They are stored, refused one by one and sent again after a lost connection, as columns are; also very many."""
+    refused: list[int] = []
+    with CuttingProxy(nats_server.port) as proxy, Connection.open(proxy.url) as opened:
+        publisher = Publisher(opened, expected_stream=stream)
+        subjects = [f"{stream}.a", "nobody.listens.here", "no subject", f"{stream}.b"]
+        lines = [id_line(str(number)) for number in range(4)] if ids else None
+        publisher.publish_few(subjects, [b"1", b"2", b"3", b""], lines, lambda row, _: refused.append(row))
+        first = publisher.flush()
+        proxy.cut()
+        publisher.publish_few([f"{stream}.c"], [b"x"], [id_line("c")])
+        second = publisher.flush()
+        publisher.publish_few([f"{stream}.d"] * 3000, [b"x"] * 3000)
+        third = publisher.flush()
+
+    assert (first.stored, second.stored, third.stored) == (2, 1, 3000)
+    assert sorted(refused) == [1, 2]
+    assert subject_counts(connection, stream) == {
+        f"{stream}.{name}": n for name, n in zip("abcd", (1, 1, 1, 3000), strict=True)
+    }
 
 
 def test_nobody_listens(publisher: Publisher) -> None:

@@ -7,14 +7,13 @@ import time
 from typing import Final
 
 import numpy as np
-import pyarrow.compute as pc
 
 from turnout.errors import StreamError
 from turnout.nats.protocol.answers import read_object
 from turnout.nats.protocol.errors import NoMatchingStreamError, api_error
 from turnout.nats.protocol.options import ConnectionOptions
 from turnout.nats.protocol.status import NO_RESPONDERS, read_status
-from turnout.nats.wire._window import PublishedMessages
+from turnout.nats.wire._published import PublishedMessages
 from turnout.nats.wire.connection import Connection
 from turnout.nats.wire.streams import streams_of
 from turnout.untrusted import JsonObject
@@ -80,7 +79,7 @@ class Refusals:
             StreamError: where refusals are not collected.
         """
         bad: dict[str, StreamError] = {}
-        for subject in pc.unique(messages.subjects).to_pylist():
+        for subject in messages.distinct_subjects():
             if subject in self._published:
                 continue
             if subject in self.subjects and messages.refused is not None:

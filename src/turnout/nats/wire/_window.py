@@ -3,90 +3,18 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from turnout.errors import StreamError
 from turnout.histogram import Histogram
-from turnout.nats.wire.packing import have_ids, numbered, pack
-from turnout.records.published import TOO_LARGE, Refuse
-from turnout.records.types import Binaries, Strings
+from turnout.nats.wire._published import Numbers, PublishedMessages
+from turnout.nats.wire.packing import numbered
 
-Numbers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
-
-
-@dataclass(frozen=True, slots=True)
-class PublishedMessages:
-    """Messages that are sent together.
-
-    Attributes:
-        subjects: as an Arrow array, like the next two, of one length.
-        payloads: payloads of the messages.
-        lines: their header lines; None where there are none.
-        refused: callback for a message that will never be stored; None if that is an error.
-        rows: its argument for each message.
-        since: when they were handed over, by the monotonic clock; they keep it when they are sent again.
-    """
-
-    subjects: Strings
-    payloads: Binaries
-    lines: Binaries | None
-    refused: Refuse | None = None
-    rows: Numbers | None = None
-    since: float = field(default_factory=time.monotonic)
-
-    def __len__(self) -> int:
-        return len(self.subjects)
-
-    def refuse(self, row: int, reason: StreamError) -> None:
-        """Report a message that will never be stored.
-
-        Raises:
-            StreamError: where refusals are not collected.
-        """
-        if self.refused is None or self.rows is None:
-            raise reason
-        self.refused(int(self.rows[row]), reason)
-
-    def take(self, rows: Numbers) -> PublishedMessages:
-        """Return the messages at the given indices."""
-        chosen = pa.array(rows)
-        return PublishedMessages(
-            self.subjects.take(chosen),
-            self.payloads.take(chosen),
-            None if self.lines is None else self.lines.take(chosen),
-            self.refused,
-            None if self.rows is None else self.rows[rows],
-            self.since,
-        )
-
-    def frames(self, replies: Binaries | bytes) -> tuple[Binaries, Numbers]:
-        """Return the concatenated frames, and the offset of each frame."""
-        return pack(self.subjects.cast(pa.binary()), self.payloads, self.lines, replies)
-
-
-def small_enough(messages: PublishedMessages, limit: int) -> PublishedMessages:
-    """Return the messages of at most *limit* bytes with headers; larger messages are refused."""
-    # Mostly all of them together are no larger than one may be.
-    if messages.payloads.nbytes + (0 if messages.lines is None else messages.lines.nbytes) + 12 <= limit:
-        return messages
-    sizes = pc.binary_length(messages.payloads)
-    if messages.lines is not None:
-        sizes = pc.add(sizes, pc.add(pc.binary_length(messages.lines), 12))
-    if pc.max(sizes).as_py() <= limit:
-        return messages
-    too_large = pc.greater(sizes, limit).to_numpy(zero_copy_only=False)
-    for row in np.flatnonzero(too_large).tolist():
-        subject, size = messages.subjects[row].as_py(), sizes[row].as_py()
-        text = f"a message on {subject!r} has {size:,} bytes with its headers, the server takes {limit:,}"
-        messages.refuse(row, StreamError(f"{text} (its max_payload)", code=TOO_LARGE))
-    return messages.take(np.flatnonzero(~too_large))
 
 
 class Chunk(Protocol):
@@ -249,7 +177,7 @@ class Window:
 
     def add(self, messages: PublishedMessages) -> bytes | memoryview:
         """Add messages as a chunk and return its frames."""
-        chunk = self._counted(messages) if have_ids(messages.lines) else self._numbered(messages)
+        chunk = self._counted(messages) if messages.have_ids() else self._numbered(messages)
         self._chunks.append(chunk)
         return chunk.waiting()
 

@@ -10,8 +10,10 @@ from typing import Final
 import pyarrow as pa
 
 from turnout.nats.wire.connection import Connection
-from turnout.nats.wire.pull import PullReader, Range
+from turnout.nats.wire.pull import PullReader, Range, record_batch
 from turnout.nats.wire.records import SCHEMA, Received
+from turnout.nats.wire.rows import with_stream
+from turnout.records.few import FewRecords
 from turnout.records.types import ArrowBatch
 from turnout.untrusted import LARGEST_SEQUENCE
 
@@ -62,7 +64,11 @@ class OpenReader(PullReader):
         # An empty stream is not at its end: messages may arrive.
         self._at.done = False
 
-    def _read(self) -> Iterator[ArrowBatch]:
+    def batches(self) -> Iterator[ArrowBatch | FewRecords]:
+        """The messages as they arrive, with their stream: few of them as lists; see `PullReader.batches`."""
+        return super().batches()
+
+    def _read(self) -> Iterator[ArrowBatch | FewRecords]:
         """Yield batches as they arrive, and one without rows whenever a wait ends without messages."""
         heard = time.monotonic()
         while self._connection.is_open:
@@ -73,11 +79,25 @@ class OpenReader(PullReader):
                 yield _EMPTY
                 continue
             self._receive()
-            heard_any, batch = self._take_received()
-            if batch is not None:
-                yield batch
-            if heard_any:
+            received, count = self._take_received()
+            if received is not None and count:
+                yield self._handed_out(received, count)
+            if received is not None:
                 heard = time.monotonic()
+
+    def _handed_out(self, received: Received, count: int) -> ArrowBatch | FewRecords:
+        """Return the first *count* messages, with their stream."""
+        stream, listed = self._range.stream, received.listed
+
+        def batch() -> ArrowBatch:
+            return with_stream(record_batch(received, count), stream)
+
+        if listed is None or count < len(listed.topics):
+            return batch()
+        times = [time // 1000 for time in listed.times]
+        return FewRecords(
+            stream, listed.topics, listed.sequences, times, listed.keys, listed.payloads, listed.headers, batch
+        )
 
     def _account(self, batch: Received) -> int:
         count = super()._account(batch)

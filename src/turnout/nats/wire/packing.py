@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -24,6 +24,9 @@ _VALUE_RULE = "a header's value cannot hold a line break"
 # Not allowed in a header line: line breaks, and blanks at its ends, which readers drop.
 _UNFIT_ID = r"[\r\n]|^[ \t]|[ \t]$"
 _BLANK = re.compile(rb"[\r\n \t]")
+
+ID_LEAD = MESSAGE_ID.encode() + b": "
+"""Beginning of the header line of a message id."""
 
 _MAX_LISTED_MESSAGES = 48
 """Up to so many messages are written one by one: a call of Arrow's takes as long as some of them."""
@@ -59,11 +62,25 @@ def pack(
 def _pack_few(
     subjects: Binaries, payloads: Binaries, lines: Binaries | None, replies: Binaries | bytes
 ) -> tuple[ArrowArray, NDArray[np.int64]]:
+    inboxes = replies if isinstance(replies, bytes) else replies.to_pylist()
+    frames, edges = pack_few(
+        subjects.to_pylist(), payloads.to_pylist(), None if lines is None else lines.to_pylist(), inboxes
+    )
+    return pa.py_buffer(frames), edges
+
+
+def pack_few(
+    subjects: Sequence[bytes],
+    payloads: Sequence[bytes],
+    lines: Sequence[bytes] | None,
+    replies: Sequence[bytes] | bytes,
+) -> tuple[bytes, NDArray[np.int64]]:
+    """Return what `pack` does, from lists: one by one, which is faster for a few messages."""
     count = len(subjects)
-    inboxes = [replies] * count if isinstance(replies, bytes) else replies.to_pylist()
-    blocks = [None] * count if lines is None else lines.to_pylist()
+    inboxes = [replies] * count if isinstance(replies, bytes) else replies
+    blocks = [None] * count if lines is None else lines
     frames = []
-    for subject, inbox, block, payload in zip(subjects.to_pylist(), inboxes, blocks, payloads.to_pylist(), strict=True):
+    for subject, inbox, block, payload in zip(subjects, inboxes, blocks, payloads, strict=True):
         if block is None:
             frames.append(b"PUB %b %b %d\r\n%b\r\n" % (subject, inbox, len(payload), payload))
             continue
@@ -72,7 +89,7 @@ def _pack_few(
         frames.append(b"HPUB %b %b %b\r\n%b%b\r\n%b\r\n" % (subject, inbox, sizes, _VERSION, block, payload))
     edges = np.zeros(count + 1, np.int64)
     np.cumsum([len(one) for one in frames], out=edges[1:])
-    return pa.py_buffer(b"".join(frames)), edges
+    return b"".join(frames), edges
 
 
 def numbered(lead: bytes, first: int, count: int) -> Binaries:
@@ -82,7 +99,7 @@ def numbered(lead: bytes, first: int, count: int) -> Binaries:
 
 def have_ids(lines: Binaries | None) -> bool:
     """Return True if the header lines of each message begin with a message id."""
-    return lines is not None and bool(pc.all(pc.starts_with(lines, MESSAGE_ID.encode() + b": ")).as_py())
+    return lines is not None and bool(pc.all(pc.starts_with(lines, ID_LEAD)).as_py())
 
 
 def id_lines(ids: Strings) -> Binaries:
@@ -91,9 +108,7 @@ def id_lines(ids: Strings) -> Binaries:
     An id that is not allowed in a header is written as hexadecimal digits.
     """
     if len(ids) <= _MAX_LISTED_MESSAGES:
-        lead = MESSAGE_ID.encode() + b": "
-        known = (text.encode() if isinstance(text, str) else text for text in ids.to_pylist())
-        return pa.array([lead + _fit(one) + b"\r\n" if one else b"" for one in known], pa.binary())
+        return pa.array([id_line(one) if one else b"" for one in ids.to_pylist()], pa.binary())
     ids = ids.cast(pa.binary()).fill_null(b"")
     if has_match(_BLANK, ids):
         unfit = pc.match_substring_regex(ids, _UNFIT_ID)
@@ -103,9 +118,11 @@ def id_lines(ids: Strings) -> Binaries:
     return pc.if_else(pc.equal(pc.binary_length(ids), 0), _scalar(b""), lines)
 
 
-def _fit(raw: bytes) -> bytes:
-    """Return an id as a header can carry it."""
-    return _hex(raw) if raw.strip(b" \t") != raw or _BAD_VALUE.search(raw) else raw
+def id_line(id_: str | bytes) -> bytes:
+    """Return the header line of a message id, as `id_lines` does."""
+    raw = id_.encode() if isinstance(id_, str) else id_
+    fit = _hex(raw) if raw.strip(b" \t") != raw or _BAD_VALUE.search(raw) else raw
+    return b"%b%b\r\n" % (ID_LEAD, fit)
 
 
 def _hex(raw: bytes) -> bytes:
@@ -148,20 +165,28 @@ def header_lines(headers: ArrowArray, without: Callable[[str], bool] | None = No
 
 
 def _header_lines_of_few(headers: ArrowArray, without: Callable[[str], bool] | None) -> Binaries:
-    blocks = []
-    for pairs in headers.to_pylist():
-        block: list[bytes] = []
-        for pair in pairs or ():
-            name, value = pair["key"], pair["value"] or b""
-            if name is None or (without is not None and without(name)):
-                continue
-            if _BAD_NAME.search(name):
-                raise _mistake(name, _NAME_RULE)
-            if _BAD_VALUE.search(value):
-                raise _mistake(name, _VALUE_RULE)
-            block += (name.encode(), b": ", value, b"\r\n")
-        blocks.append(b"".join(block))
-    return pa.array(blocks, pa.binary())
+    listed = ([(pair["key"], pair["value"]) for pair in pairs or ()] for pairs in headers.to_pylist())
+    return pa.array([header_block(pairs, without) for pairs in listed], pa.binary())
+
+
+def header_block(
+    headers: Iterable[tuple[str | None, bytes | None]], without: Callable[[str], bool] | None = None
+) -> bytes:
+    """Return the header lines of one message, as `header_lines` does.
+
+    Raises:
+        ConfigError: as `header_lines`.
+    """
+    block: list[bytes] = []
+    for name, value in headers:
+        if name is None or (without is not None and without(name)):
+            continue
+        if _BAD_NAME.search(name):
+            raise _mistake(name, _NAME_RULE)
+        if value and _BAD_VALUE.search(value):
+            raise _mistake(name, _VALUE_RULE)
+        block += (name.encode(), b": ", value or b"", b"\r\n")
+    return b"".join(block)
 
 
 def _check(names: Strings, values: Binaries, distinct: Iterable[str]) -> None:

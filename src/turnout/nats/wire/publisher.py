@@ -19,8 +19,9 @@ import pyarrow.compute as pc
 from turnout.errors import ConnectionLostError, StreamError
 from turnout.nats.protocol import headers as _headers
 from turnout.nats.protocol.frames import MessageLine
+from turnout.nats.wire._published import PublishedList, PublishedMessages, small_enough
 from turnout.nats.wire._refusals import TOO_MANY, Refusals, answer_of, concerns_all, forbidden_subject
-from turnout.nats.wire._window import PublishedMessages, TrackedChunk, Window, small_enough
+from turnout.nats.wire._window import TrackedChunk, Window
 from turnout.nats.wire.connection import Connection
 from turnout.nats.wire.frames import Frames, locate, numbers_before, windows, with_room
 from turnout.records.published import Published, Refuse
@@ -126,6 +127,28 @@ class Publisher:
             self._send(PublishedMessages(subjects.slice(start, size), payloads.slice(start, size), some, refused, rows))
             start = stop
 
+    def publish_few(
+        self,
+        subjects: Sequence[str],
+        payloads: Sequence[bytes],
+        lines: Sequence[bytes] | None = None,
+        refused: Refuse | None = None,
+    ) -> None:
+        """Take a few messages as lists, and send them: as `publish_columns`, which takes longer for so few.
+
+        Raises:
+            StreamError: as `publish_columns`.
+        """
+        if len(subjects) > self._step or sum(map(len, payloads)) > _CHUNK_BYTES:
+            heads = None if lines is None else pa.array(lines, pa.binary())
+            self.publish_columns(pa.array(subjects, pa.string()), pa.array(payloads, pa.binary()), heads, refused)
+            return
+        self._publish_rows()
+        if self._expected:
+            lines = [line + self._expected for line in lines or [b""] * len(subjects)]
+        if subjects:
+            self._send_chunk(PublishedList(subjects, payloads, lines, refused))
+
     def flush(self) -> Published:
         """Send what waits and wait for every acknowledgement; the counts since the last flush.
 
@@ -165,15 +188,17 @@ class Publisher:
         self._send(PublishedMessages(pa.array(subjects, type=pa.string()), pa.array(payloads, type=pa.binary()), heads))
 
     def _send(self, messages: PublishedMessages) -> None:
-        """Send one chunk, and wait if the window is full after it."""
-        messages = self._refusals.publishable(messages)
+        """Send one chunk with the header of the expected stream, and wait if the window is full after it."""
         if self._expected:
             expected = pa.repeat(pa.scalar(self._expected, type=pa.binary()), len(messages))
             empty = pa.scalar(b"", type=pa.binary())
             lines = messages.lines
             lines = expected if lines is None else pc.binary_join_element_wise(lines, expected, empty)
             messages = replace(messages, lines=lines)
-        messages = small_enough(messages, self._connection.max_payload)
+        self._send_chunk(messages)
+
+    def _send_chunk(self, messages: PublishedMessages) -> None:
+        messages = small_enough(self._refusals.publishable(messages), self._connection.max_payload)
         if not len(messages):
             return
         frames = self._window.add(messages)

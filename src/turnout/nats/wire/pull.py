@@ -212,32 +212,32 @@ class PullReader:
         while not at.done and at.next < self._range.end and self._connection.is_open:
             self._ask()
             self._receive()
-            heard_any, batch = self._take_received()
-            if batch is not None:
-                yield batch
-            if heard_any:
+            received, count = self._take_received()
+            if received is not None and count:
+                yield record_batch(received, count)
+            if received is not None:
                 # The consumer of the batches may be slow.
                 heard = time.monotonic()
             elif time.monotonic() > heard + self._patience:
                 # A server that talks of other things only is as good as one that is silent.
                 raise self._silent()
 
-    def _take_received(self) -> tuple[bool, ArrowBatch | None]:
-        """Decode the whole messages of the buffer; return whether there were any, and those within the range."""
+    def _take_received(self) -> tuple[Received | None, int]:
+        """Decode the whole messages of the buffer, if there are any; return how many are within the range."""
         with self._connection.reading():
             located = locate(self._memory, self._filled, self._usual, self._connection.largest_message)
         for line in located.lines:
             self._connection.control(line)
         if not len(located):
             self._shift(located.consumed)
-            return False, None
+            return None, 0
         self._usual = located.consumed / len(located)
         with self._connection.reading():
             batch = decode(self._memory, self._filled, located, self._partition)
         count = self._account(batch)
         self.bytes += located.consumed
         self._shift(located.consumed)
-        return True, _record_batch(batch, count) if count else None
+        return batch, count
 
     def _receive(self) -> None:
         """Wait for more bytes, then take what else is there."""
@@ -369,6 +369,7 @@ def hole(sequences: NDArray[np.int64], expected: int) -> int | None:
     return expected + int(np.argmax(sequences != np.arange(expected, expected + count)))
 
 
-def _record_batch(batch: Received, count: int) -> ArrowBatch:
-    record_batch = pa.RecordBatch.from_arrays(batch.columns, schema=SCHEMA)
-    return record_batch if count == len(batch.sequences) else record_batch.slice(0, count)
+def record_batch(received: Received, count: int) -> ArrowBatch:
+    """Return the first *count* messages as a record batch of `turnout.nats.wire.records.SCHEMA`."""
+    batch = pa.RecordBatch.from_arrays(received.columns, schema=SCHEMA)
+    return batch if count == len(received.sequences) else batch.slice(0, count)

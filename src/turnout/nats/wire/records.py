@@ -7,8 +7,9 @@ The position of a message is in its reply subject (ADR-15, JSAck)::
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property, partial
 
 import numpy as np
 import pyarrow as pa
@@ -17,12 +18,12 @@ from numpy.typing import NDArray
 
 from turnout.nats.protocol.errors import BrokenFrameError, NotJetStreamMessageError
 from turnout.nats.protocol.frames import MAX_SIZE_DIGITS
-from turnout.nats.protocol.headers import MESSAGE_ID, parse
+from turnout.nats.protocol.headers import MESSAGE_ID
 from turnout.nats.protocol.positions import JSAck
 from turnout.nats.wire.frames import Frames, numbers_before, windows
+from turnout.nats.wire.listed import LONGEST_NUMBER, Listed
 from turnout.records.header_column import ARROW
 from turnout.records.types import ArrowArray, Binaries, Strings
-from turnout.untrusted import LARGEST_SEQUENCE, decimal
 
 SCHEMA = pa.schema(
     [
@@ -39,7 +40,6 @@ SCHEMA = pa.schema(
 
 Positions = NDArray[np.int64]
 
-_LONGEST_NUMBER = 19
 _ACK = np.uint64(int.from_bytes(b"$JS.ACK.", "little"))
 # Five numbers of one digit with the dots between them.
 _SHORTEST_NUMBERS = 9
@@ -49,26 +49,33 @@ _SMALL_BYTES = 1 << 16
 """Of larger payloads the vectorised way makes fewer copies."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Received:
     """The messages of one buffer.
 
     Attributes:
-        columns: Arrow arrays in the order of `SCHEMA`.
+        make_columns: makes `columns`.
         sequences: their sequences in the stream.
         consumer_sequences: their sequences in the consumer, which have no gaps unless something was lost.
         sizes: how many bytes of a request each uses up: its topic, its reply subject, its headers and its payload.
         pending: how many messages of the stream the consumer has left behind the last one.
         statuses: (subject, header block) of the server's statuses, with their index: the number of messages before
             them.
+        listed: the messages as lists, where they were read one by one.
     """
 
-    columns: list[ArrowArray]
+    make_columns: Callable[[], list[ArrowArray]]
     sequences: Positions
     consumer_sequences: Positions
     sizes: Positions
     pending: int
     statuses: list[tuple[int, str, bytes]]
+    listed: Listed | None = None
+
+    @cached_property
+    def columns(self) -> list[ArrowArray]:
+        """Arrow arrays in the order of `SCHEMA`."""
+        return self.make_columns()
 
 
 def decode(memory: bytearray, filled: int, frames: Frames, partition: int = 0) -> Received:
@@ -96,7 +103,7 @@ def decode(memory: bytearray, filled: int, frames: Frames, partition: int = 0) -
         )
     if not len(frames):
         empty: Positions = np.zeros(0, dtype=np.int64)
-        return Received([pa.array([], type=field.type) for field in SCHEMA], empty, empty, empty, -1, statuses)
+        return Received(lambda: [pa.array([], type=field.type) for field in SCHEMA], empty, empty, empty, -1, statuses)
     at = _positions(memory, words, octets, frames, before_size)
     topic_start = frames.start + 4 + frames.with_headers
     values = _slices(memory, filled, payload, frames.end)
@@ -111,83 +118,18 @@ def decode(memory: bytearray, filled: int, frames: Frames, partition: int = 0) -
         pa.array(at.time // 1000).cast(pa.timestamp("us", tz="UTC")),
     ]
     sizes = (at.topic_end - topic_start) + (before_size - at.reply_start) + (frames.end - body)
-    return Received(columns, at.sequence, at.consumer_sequence, sizes, int(at.pending[-1]), statuses)
+    return Received(lambda: columns, at.sequence, at.consumer_sequence, sizes, int(at.pending[-1]), statuses)
 
 
 def _decode_few(memory: bytearray, frames: Frames, partition: int) -> Received | None:
     """Read frames one by one; None where one of them is a status, or has a form that is not the usual one."""
-    messages = []
-    for start, line_end, end in zip(frames.start.tolist(), frames.line_end.tolist(), frames.end.tolist(), strict=True):
-        message = _read_one(bytes(memory[start:line_end]), bytes(memory[line_end + 2 : end]))
-        if message is None:
-            return None
-        messages.append(message)
-    if not messages:
+    listed = Listed.of(memory, frames)
+    if listed is None:
         return None
-    topics, sequences, times, consumer_sequences, pending, payloads, headers, sizes = zip(*messages, strict=True)
-    keys = [next((value for name, value in pairs if name == MESSAGE_ID), None) for pairs in headers]
-    of_stream, of_consumer, used = (np.array(column, np.int64) for column in (sequences, consumer_sequences, sizes))
-    columns = [
-        pa.array(topics, pa.string()),
-        pa.array(np.full(len(messages), partition, np.int32)),
-        pa.array(of_stream),
-        pa.array(keys, pa.binary()),
-        pa.array(payloads, pa.binary()),
-        _lists_of_few(headers),
-        pa.array(np.array(times, np.int64) // 1000).cast(pa.timestamp("us", tz="UTC")),
-    ]
-    return Received(columns, of_stream, of_consumer, used, pending[-1], [])
-
-
-def _lists_of_few(headers: Sequence[Sequence[tuple[str, bytes]]]) -> ArrowArray:
-    """All headers as one list a message, null where it has none; Arrow takes five times as long for dictionaries."""
-    lengths = np.array([len(pairs) for pairs in headers])
-    names = pa.array([name for pairs in headers for name, _ in pairs], pa.string())
-    values = pa.array([value for pairs in headers for _, value in pairs], pa.binary())
-    pairs = pa.StructArray.from_arrays([names, values], fields=list(ARROW.value_type))
-    offsets = np.zeros(len(headers) + 1, np.int32)
-    np.cumsum(lengths, out=offsets[1:])
-    return pa.ListArray.from_arrays(pa.array(offsets), pairs, type=ARROW, mask=pa.array(lengths == 0))
-
-
-def _read_one(line: bytes, body: bytes) -> _Message | None:
-    """Read one frame of the usual form: ``MSG subject sid reply size``, or ``HMSG`` with the size of its headers."""
-    words = line.split(b" ")
-    headed = words[0] == b"HMSG"
-    if len(words) != 5 + headed:
-        return None
-    topic, reply = words[1], words[3]
-    tokens = reply.split(b".")
-    if len(tokens) not in (9, 11) or not reply.startswith(b"$JS.ACK."):
-        return None
-    last = tokens[-5:]
-    if not b"".join(last).isdigit() or b"" in last or max(map(len, last)) > _LONGEST_NUMBER:
-        return None
-    _, sequence, consumer_sequence, time, pending = map(int, last)
-    if max(sequence, consumer_sequence, time, pending) > LARGEST_SEQUENCE:
-        return None
-    length = 0
-    if headed:
-        block = decimal(words[4], len(body))
-        # A status has a code in its version line, and nothing behind its headers.
-        if block is None or block == len(body) or not _is_whole_block(body[:block]):
-            return None
-        length = block
-    try:
-        text = topic.decode()
-    except UnicodeDecodeError:
-        return None
-    pairs = parse(body[:length]) if headed else []
-    size = len(topic) + len(reply) + len(body)
-    return text, sequence, time, consumer_sequence, pending, body[length:], pairs, size
-
-
-_Message = tuple[str, int, int, int, int, bytes, list[tuple[str, bytes]], int]
-"""Topic, sequence, time in nanoseconds, consumer's sequence, pending messages, payload, headers, size."""
-
-
-def _is_whole_block(block: bytes) -> bool:
-    return block.startswith(b"NATS/1.0\r\n") and block.endswith(b"\r\n\r\n")
+    numbers = (listed.sequences, listed.consumer_sequences, listed.sizes)
+    sequences, consumer_sequences, sizes = (np.array(column, np.int64) for column in numbers)
+    make = partial(listed.columns, partition)
+    return Received(make, sequences, consumer_sequences, sizes, listed.pending[-1], [], listed)
 
 
 def _payloads(
@@ -279,7 +221,7 @@ def _positions(
         digits = end - begin
         longest = digits.max()
         # Nineteen digits fit, or give a negative number.
-        fitting = longest < _LONGEST_NUMBER or (longest == _LONGEST_NUMBER and value.min() >= 0)
+        fitting = longest < LONGEST_NUMBER or (longest == LONGEST_NUMBER and value.min() >= 0)
         regular = bool(regular and fitting and digits.min() > 0 and (octets[begin - 1] == 46).all())
         numbers.append(value)
         end = begin - 1

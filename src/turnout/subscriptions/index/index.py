@@ -359,6 +359,8 @@ class Index:
 
     def deliveries(self, matches: Matches) -> Deliveries:
         """The matches, one for each destination that their subscriptions have."""
+        if len(matches.rows) <= _FEW_TEXTS:
+            return self._few_deliveries(matches)
         layer_of = self._layer_of(matches.subscriptions, self._first)
         first = np.zeros(len(matches.rows), np.int64)
         counts = np.zeros(len(matches.rows), np.int64)
@@ -376,6 +378,23 @@ class Index:
             own = layer.segment.arrays.destination.take(indices[mine])
             destinations[mine] = own + self._first_destination[number]
         return Deliveries(matches.rows.take(which), matches.subscriptions.take(which), destinations)
+
+    def _few_deliveries(self, matches: Matches) -> Deliveries:
+        """Return the deliveries of a few matches, one after another."""
+        rows: list[int] = []
+        subscriptions: list[int] = []
+        destinations: list[int] = []
+        for row, number in zip(matches.rows.tolist(), matches.subscriptions.tolist(), strict=True):
+            owner = bisect_right(self._first, number) - 1
+            arrays = self._layers[owner].segment.arrays
+            own = number - int(self._first[owner])
+            begin, end = int(arrays.destinations_at[own]), int(arrays.destinations_at[own + 1])
+            first = int(self._first_destination[owner])
+            for destination in arrays.destination[begin:end].tolist():
+                rows.append(row)
+                subscriptions.append(number)
+                destinations.append(first + destination)
+        return Deliveries(*(np.array(numbers, np.int64) for numbers in (rows, subscriptions, destinations)))
 
     def projections(self, numbers: NDArray[np.int64]) -> list[tuple[str, NDArray[np.int64]]]:
         """Return each projection of some subscriptions, with the indices of those that have it."""

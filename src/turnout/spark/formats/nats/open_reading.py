@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from turnout.nats.wire import Connection
 from turnout.nats.wire.open_pull import OpenReader
 from turnout.nats.wire.positions import state_of
-from turnout.nats.wire.rows import with_stream
+from turnout.records.few import FewRecords
 from turnout.records.types import ArrowBatch
 from turnout.runtime.gaps import LossWatch
 from turnout.runtime.source_options import SourceOptions
@@ -24,10 +24,9 @@ class NatsOpenReader:
         end: the sequence behind the stream's last at the beginning.
     """
 
-    def __init__(self, reader: OpenReader, watch: LossWatch, stream: str, end: int) -> None:
+    def __init__(self, reader: OpenReader, watch: LossWatch, end: int) -> None:
         self._reader = reader
         self._watch = watch
-        self._stream = stream
         self.end = end
 
     @property
@@ -40,7 +39,7 @@ class NatsOpenReader:
         """Number of messages that the server had beyond the last batch."""
         return self._reader.pending
 
-    def batches(self) -> Iterator[ArrowBatch]:
+    def batches(self) -> Iterator[ArrowBatch | FewRecords]:
         """Yield the records as they arrive, and a batch without any when a wait ends.
 
         Raises:
@@ -50,7 +49,7 @@ class NatsOpenReader:
         for batch in self._reader.batches():
             if batch.num_rows and self._reader.hole is not None:
                 self._watch.note(self._reader.hole)
-            yield with_stream(batch, self._stream)
+            yield batch
 
     def wait_at_most(self, seconds: float) -> None:
         """Set the length of the longest wait."""
@@ -76,6 +75,6 @@ def opened(
         end, filters = state_of(connection, split.stream).next, options.filters
         reader = OpenReader(connection, split.stream, start, filters, calls=calls, tick=seconds)
         with LossWatch(options, split.stream, LARGEST_SEQUENCE, passing_by=bool(filters)) as watch:
-            yield NatsOpenReader(reader, watch, split.stream, end)
+            yield NatsOpenReader(reader, watch, end)
             watch.look()
         reader.close()

@@ -1,0 +1,62 @@
+"""A few records as lists: their record batch is made only if something needs it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import TypeAlias
+
+from turnout.records.types import ArrowBatch
+
+Pairs: TypeAlias = Sequence[tuple[str, bytes]]
+"""Names and values of one record's headers, in order."""
+
+
+class FewRecords:
+    """A few records of a stream; each Arrow array of their record batch takes as long as the work on some of them.
+
+    Args:
+        stream: name of the stream.
+        topics: by record, as all lists here.
+        offsets: sequences in the stream.
+        times: microseconds since 1970.
+        keys: bytes of the keys.
+        values: bytes of the values.
+        headers: headers off the wire.
+        make: makes the record batch of these records.
+    """
+
+    def __init__(
+        self,
+        stream: str,
+        topics: Sequence[str],
+        offsets: Sequence[int],
+        times: Sequence[int],
+        keys: Sequence[bytes | None],
+        values: Sequence[bytes],
+        headers: Sequence[Pairs],
+        make: Callable[[], ArrowBatch],
+    ) -> None:
+        self.stream = stream
+        self.topics = topics
+        self.offsets = offsets
+        self.times = times
+        self.keys = keys
+        self.values = values
+        self.headers = headers
+        self._make = make
+
+    @property
+    def num_rows(self) -> int:
+        """Number of records."""
+        return len(self.topics)
+
+    @cached_property
+    def batch(self) -> ArrowBatch:
+        """The records as a record batch."""
+        return self._make()
+
+
+def as_batch(records: ArrowBatch | FewRecords) -> ArrowBatch:
+    """Return the record batch of some records."""
+    return records.batch if isinstance(records, FewRecords) else records
