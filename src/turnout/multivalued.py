@@ -91,9 +91,9 @@ def by_leaf_keys(metadata: Metadata, keys: Collection[str]) -> Metadata:
     special = [key for key in keys if not is_plain_key(key)]
     if not special or isinstance(metadata, Expanded):
         return metadata
-    seen = {key: seen_texts(metadata, key) for key in special}
+    texts_by_key = {key: seen_texts(metadata, key) for key in special}
     own = {key: texts for key, texts in metadata.items() if is_plain_key(key)}
-    return Expanded(own | {key: texts for key, texts in seen.items() if texts is not None})
+    return Expanded(own | {key: texts for key, texts in texts_by_key.items() if texts is not None})
 
 
 def texts_or_none(texts: Iterable[str | None]) -> Texts | None:

@@ -98,8 +98,8 @@ class _Run:
         for name in self.names:
             # Time that one does not need is the next one's.
             due += self._share(name, runner.SHARES)
-            left = None if self.budget is None else begun + due - time.monotonic()
-            rows = runner.rows(name, self.options, left)
+            remaining = None if self.budget is None else begun + due - time.monotonic()
+            rows = runner.rows(name, self.options, remaining)
             found = [self._told(name, row) for row in (file.recorded(name, self.options, rows) if file else rows)]
             every += [{"benchmark": name, **_flat(row)} for row in found]
             if not self.as_json:
@@ -137,8 +137,8 @@ def _print(name: str, rows: list[JsonObject]) -> None:
     extras = dict.fromkeys(figure for row in rows for figure in row.get("figures", {}))
     table = Table(title=f"turnout bench {name}")
     for heading in (*_COLUMNS, *extras):
-        left = heading in ("case", "baseline", "records")
-        table.add_column(heading, justify="left" if left else "right", no_wrap=heading == "case")
+        left_aligned = heading in ("case", "baseline", "records")
+        table.add_column(heading, justify="left" if left_aligned else "right", no_wrap=heading == "case")
     for row in flat:
         table.add_row(*(_cell(row.get(heading)) for heading in (*_COLUMNS, *extras)))
     Console(width=None if sys.stdout.isatty() else 200).print(table)

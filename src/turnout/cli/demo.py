@@ -196,18 +196,18 @@ def _run_live(
     def ready() -> None:
         screen.print(f"ready: {live.count:,} flights follow, {RATE:,} a second")
 
-    def told(said: Fields) -> None:
+    def show(report: Fields) -> None:
         # Redrawn in place on a terminal.
-        screen.print(_percentiles(said), end="\r" if screen.is_terminal else "\n", soft_wrap=True)
+        screen.print(_percentiles(report), end="\r" if screen.is_terminal else "\n", soft_wrap=True)
 
-    result = live.run(master=master, stop=stop, on_ready=ready, on_second=told)
+    result = live.run(master=master, stop=stop, on_ready=ready, on_second=show)
     ages = result.ages
     _tell(screen, result.demo, as_json=as_json, more={"rate": RATE, "latency": ages})
     screen.print(_percentiles({"all": ages}), soft_wrap=True)
     return result.demo
 
 
-def _percentiles(said: Fields) -> str:
+def _percentiles(report: Fields) -> str:
     """Return the ages of messages as a line.
 
     >>> age = {"count": 1200, "p50_ms": 3.21, "p99_ms": 9.5, "max_ms": 12.0}
@@ -220,10 +220,10 @@ def _percentiles(said: Fields) -> str:
         name: ", ".join(f"{key.removesuffix('_ms')} {ages[key]:.1f}" for key in ("p50_ms", "p99_ms", "max_ms")) + " ms"
         if ages["count"]
         else "none"
-        for name, ages in said.items()
+        for name, ages in report.items()
     }
     last = f"; in the last second {texts['last']}" if "last" in texts else ""
-    return f"{said['all']['count']:,} delivered: {texts['all']}{last}"
+    return f"{report['all']['count']:,} delivered: {texts['all']}{last}"
 
 
 def _tell(screen: Console, result: DemoResult, *, as_json: bool, more: Fields | None = None) -> None:

@@ -126,8 +126,8 @@ def _answer_lines(answer: Asked) -> Iterator[str]:
 def _message(message: SentMessage) -> Iterator[str]:
     kind = "dead    " if message.dead_letter else "sent    "
     sink = f" in {message.sink}" if message.sink else ""
-    whose = f" for {message.subscription}" if message.subscription else ""
-    yield f"{kind}{message.topic}{sink}{whose}, id {message.id or 'none'}"
+    subscription_text = f" for {message.subscription}" if message.subscription else ""
+    yield f"{kind}{message.topic}{sink}{subscription_text}, id {message.id or 'none'}"
     if message.projected:
         yield f"    projected: {'null' if message.value is None else message.value}"
     if message.dead_letter:

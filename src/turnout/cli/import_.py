@@ -88,8 +88,8 @@ def sigma(
 
     turnout import sigma rules/linux --to 'alerts.{level}' --output alerts.jsonl
     """
-    taken, left = _sigma_subscriptions(paths, to or ["alerts.{level}"], logsource=logsource)
-    raise typer.Exit(_write_subscriptions(taken, left, output, force=force, as_json=as_json))
+    subscriptions, unsupported = _sigma_subscriptions(paths, to or ["alerts.{level}"], logsource=logsource)
+    raise typer.Exit(_write_subscriptions(subscriptions, unsupported, output, force=force, as_json=as_json))
 
 
 def eventbridge(
@@ -105,8 +105,8 @@ def eventbridge(
 
     turnout import eventbridge rules.json --to 'events.{name}' --output rules.jsonl
     """
-    taken, left = _event_subscriptions(paths, to or ["events.{name}"])
-    raise typer.Exit(_write_subscriptions(taken, left, output, force=force, as_json=as_json))
+    subscriptions, unsupported = _event_subscriptions(paths, to or ["events.{name}"])
+    raise typer.Exit(_write_subscriptions(subscriptions, unsupported, output, force=force, as_json=as_json))
 
 
 def _event_subscriptions(paths: list[Path], destinations: list[str]) -> tuple[list[Subscription], list[LeftRule]]:
@@ -115,20 +115,20 @@ def _event_subscriptions(paths: list[Path], destinations: list[str]) -> tuple[li
     from turnout.subscriptions.eventbridge import PatternError, rules_of
     from turnout.subscriptions.sigma import LeftRule
 
-    taken: list[Subscription] = []
-    left: list[LeftRule] = []
+    subscriptions: list[Subscription] = []
+    unsupported: list[LeftRule] = []
     for path in paths:
         try:
             rules = list(rules_of(json.loads(read_file(path, max_bytes=_MAX_RULES))))
         except PatternError as problem:
-            left.append(LeftRule(path, problem.path, problem.reason))
+            unsupported.append(LeftRule(path, problem.path, problem.reason))
         except (OSError, ValueError, RecursionError) as problem:
-            left.append(LeftRule(path, "", f"is no JSON: {problem}"))
+            unsupported.append(LeftRule(path, "", f"is no JSON: {problem}"))
         else:
             for rule in rules:
                 for found in _subscriptions_of_rule(rule, path, destinations):
-                    (left if isinstance(found, LeftRule) else taken).append(found)  # type: ignore[arg-type]
-    return taken, left
+                    (unsupported if isinstance(found, LeftRule) else subscriptions).append(found)  # type: ignore[arg-type]
+    return subscriptions, unsupported
 
 
 def _subscriptions_of_rule(rule: EventRule, file: Path, destinations: list[str]) -> Iterator[Subscription | LeftRule]:
@@ -163,9 +163,9 @@ def _event_subscription(
     name = rule.name or file.stem
     if target:
         name = f"{name}.{target}"
-    made = [destination.replace("{name}", name) for destination in destinations]
+    topics = [destination.replace("{name}", name) for destination in destinations]
     try:
-        subscription = Subscription(made, condition_of(rule.pattern), {"name": name}, name, project=project)
+        subscription = Subscription(topics, condition_of(rule.pattern), {"name": name}, name, project=project)
         check(subscription)
     except PatternError as problem:
         return LeftRule(file, f"{name}: {problem.path}".removesuffix(": "), problem.reason)
@@ -175,7 +175,7 @@ def _event_subscription(
 
 
 def _write_subscriptions(
-    taken: list[Subscription], left: list[LeftRule], output: Path | None, *, force: bool, as_json: bool
+    subscriptions: list[Subscription], unsupported: list[LeftRule], output: Path | None, *, force: bool, as_json: bool
 ) -> int:
     """Write subscriptions, and report the omitted ones; return 1 if none was converted, else 0."""
     from turnout.conditions import leaves
@@ -183,22 +183,23 @@ def _write_subscriptions(
 
     if as_json:
         shown = {
-            "subscriptions": [subscription_to_json(subscription) for subscription in taken],
-            "keys": sorted({leaf.key for subscription in taken for leaf in leaves(subscription.condition)}),
+            "subscriptions": [subscription_to_json(subscription) for subscription in subscriptions],
+            "keys": sorted({leaf.key for subscription in subscriptions for leaf in leaves(subscription.condition)}),
             "left": [
-                {"file": str(rule.file), "path": rule.path, "reason": rule.reason, "line": rule.line} for rule in left
+                {"file": str(rule.file), "path": rule.path, "reason": rule.reason, "line": rule.line}
+                for rule in unsupported
             ],
         }
         typer.echo(json_text(shown, indent=1))
     else:
-        lines = "".join(f"{json_text(subscription_to_json(subscription))}\n" for subscription in taken)
+        lines = "".join(f"{json_text(subscription_to_json(subscription))}\n" for subscription in subscriptions)
         if output is None:
             typer.echo(lines, nl=False)
         else:
             write_new({output: lines}, force=force)
-        typer.echo(printable_lines([f"left   {rule}" for rule in left]), err=True, nl=bool(left))
-        typer.echo(f"{len(taken):,} rules taken, {len(left):,} left", err=True)
-    return DONE if taken else FAILED
+        typer.echo(printable_lines([f"left   {rule}" for rule in unsupported]), err=True, nl=bool(unsupported))
+        typer.echo(f"{len(subscriptions):,} rules taken, {len(unsupported):,} left", err=True)
+    return DONE if subscriptions else FAILED
 
 
 def _sigma_subscriptions(
@@ -208,22 +209,22 @@ def _sigma_subscriptions(
     from turnout.errors import SubscriptionInvalidError
     from turnout.subscriptions.sigma import LeftRule, read_file, rule_files
 
-    taken: list[Subscription] = []
-    left: list[LeftRule] = []
+    subscriptions: list[Subscription] = []
+    unsupported: list[LeftRule] = []
     ids: set[str] = set()
     for found in (rule for file in rule_files(paths) for rule in read_file(file)):
         if isinstance(found, LeftRule):
-            left.append(found)
+            unsupported.append(found)
         elif found.id in ids:
-            left.append(LeftRule(found.file, "id", f"another rule has the id {found.id!r}"))
+            unsupported.append(LeftRule(found.file, "id", f"another rule has the id {found.id!r}"))
         else:
             try:
-                taken.append(found.subscription(destinations, with_logsource=logsource))
+                subscriptions.append(found.subscription(destinations, with_logsource=logsource))
             except SubscriptionInvalidError as problem:
-                left.append(LeftRule(found.file, "", str(problem)))
+                unsupported.append(LeftRule(found.file, "", str(problem)))
             else:
                 ids |= {found.id} - {""}
-    return taken, left
+    return subscriptions, unsupported
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,9 +261,9 @@ def write_new(files: dict[Path, str], *, force: bool) -> None:
     Raises:
         ConfigError: one is there already, and is not to be written over.
     """
-    there = [file for file in files if file.exists()]
-    if there and not force:
-        raise ConfigError([Mistake(str(file), "is there already: --force writes over it") for file in there])
+    existing = [file for file in files if file.exists()]
+    if existing and not force:
+        raise ConfigError([Mistake(str(file), "is there already: --force writes over it") for file in existing])
     for file, text in files.items():
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text, encoding="utf-8")

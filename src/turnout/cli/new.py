@@ -93,10 +93,10 @@ class _Answers:
         sampled = self._look(reading, sample) if reading["format"] in ("nats", "kafka") else SampledStream()
         near = reading["servers"] if reading["format"] == "nats" else "nats://127.0.0.1:4222"
         writing = sink_of(self._answer(to, "Where messages go", near))
-        taken = self._look(writing, 0).subjects if "stream" in writing else ()
+        sink_subjects = self._look(writing, 0).subjects if "stream" in writing else ()
         proposed = str(reading.get("stream", "route")).lower()
         called = route_name(self._answer(name, "What the route is called", proposed))
-        return Starter(called, reading, writing, sampled, taken)
+        return Starter(called, reading, writing, sampled, sink_subjects)
 
     def note(self, text: str) -> None:
         """Add a note, not a mistake."""

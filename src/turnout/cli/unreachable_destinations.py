@@ -42,21 +42,21 @@ def unread_of(route: Route, subscriptions: Iterable[Subscription]) -> Whose:
         TurnoutError: a server cannot be queried.
     """
     addresses = Addresses(_knowing(route))
-    whose = _whose(subscriptions)
-    return {name: whose[name] for name in sorted(whose) if addresses.of(name).problem is not None}
+    subscribers = _whose(subscriptions)
+    return {name: subscribers[name] for name in sorted(subscribers) if addresses.of(name).problem is not None}
 
 
 def _knowing(route: Route) -> Route:
     stored = {name: adapter_of(sink).stored_topics() for name, sink in route.sinks.items()}
-    return replace(route, stored={name: tuple(sorted(some)) for name, some in stored.items() if some is not None})
+    return replace(route, stored={name: tuple(sorted(names)) for name, names in stored.items() if names is not None})
 
 
 def _whose(subscriptions: Iterable[Subscription]) -> Whose:
-    whose: defaultdict[str, list[str]] = defaultdict(list)
+    subscribers: defaultdict[str, list[str]] = defaultdict(list)
     for subscription in subscriptions:
         for destination in dict.fromkeys(subscription.destinations):
-            whose[destination].append(subscription.id)
-    return whose
+            subscribers[destination].append(subscription.id)
+    return subscribers
 
 
 def _is_read(subject: str, patterns: tuple[frozenset[str], tuple[str, ...]]) -> bool:

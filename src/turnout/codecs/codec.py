@@ -177,10 +177,10 @@ def with_tombstones(
         return read(rows, texts) if len(texts) else ([], {})
     absent = np.fromiter((text is None for text in texts), np.bool_, len(texts))
     nulls = Block(rows[absent], schema)
-    there = [text for text in texts if text is not None]
-    if not there:
+    present = [text for text in texts if text is not None]
+    if not present:
         return [nulls], {}
-    blocks, errors = read(rows[~absent], there)
+    blocks, errors = read(rows[~absent], present)
     return [*blocks, nulls], errors
 
 

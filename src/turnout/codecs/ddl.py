@@ -242,14 +242,14 @@ class _DdlParser:
         return self.next.kind == "word" and self.next.text.upper() == word
 
     def _take_word(self, word: str) -> bool:
-        taken = self._is(word)
-        self.at += taken
-        return taken
+        matches = self._is(word)
+        self.at += matches
+        return matches
 
     def _take_mark(self, mark: str) -> bool:
-        taken = self.next.kind == "mark" and self.next.text == mark
-        self.at += taken
-        return taken
+        matches = self.next.kind == "mark" and self.next.text == mark
+        self.at += matches
+        return matches
 
     def _mark(self, mark: str) -> None:
         if not self._take_mark(mark):

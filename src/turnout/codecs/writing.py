@@ -136,10 +136,10 @@ def _lines(values: Iterator[msgspec.Struct] | Iterator[JsonObject]) -> list[byte
 @lru_cache(maxsize=256)
 def _outgoing(names: tuple[str, ...]) -> Callable[..., msgspec.Struct] | None:
     """A struct that is written as an object with these names; None where msgspec refuses one."""
-    known = field_names(names)
-    if known is None or len(set(names)) < len(names):
+    renames = field_names(names)
+    if renames is None or len(set(names)) < len(names):
         return None
-    own, rename = known
+    own, rename = renames
     return msgspec.defstruct("Written", own, rename=rename, gc=False)
 
 

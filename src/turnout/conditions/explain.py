@@ -81,8 +81,8 @@ def _seen(values: tuple[str, ...]) -> str:
     """Describe the value under a key."""
     if len(values) < 2:
         return f"is {values[0]!r}" if values else "is missing"
-    left = len(values) - _SHOWN_VALUES
-    return f"has {', '.join(map(repr, values[:_SHOWN_VALUES]))}" + (f" and {left} more" if left > 0 else "")
+    remaining = len(values) - _SHOWN_VALUES
+    return f"has {', '.join(map(repr, values[:_SHOWN_VALUES]))}" + (f" and {remaining} more" if remaining > 0 else "")
 
 
 def _name(condition: Condition) -> str:

@@ -107,9 +107,9 @@ class Compare:
         try:
             object.__setattr__(self, "op", Operator(self.op))
         except ValueError:
-            known = " ".join(Operator)
+            operators = " ".join(Operator)
             raise ConditionError(
-                f"no comparison is written {self.op!r}; there are {known}", text=str(self.op)
+                f"no comparison is written {self.op!r}; there are {operators}", text=str(self.op)
             ) from None
         try:
             number = float(self.number)

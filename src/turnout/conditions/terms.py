@@ -205,11 +205,11 @@ def _cover(condition: Condition, truth: bool, cost: Cost) -> _Cover | None:
         case (Logic.OR, True) | (Logic.AND, False) | (Logic.XOR, True):
             return _union(of_children)
     # Not exactly one: none at all, or at least two, and those two are still one when any child is left out.
-    none = _best(of_children)
+    none_true = _best(of_children)
     true = [_cover(child, True, cost) for child in condition.children]
     costliest = max(range(len(true)), key=lambda n: float("inf") if (clause := true[n]) is None else clause.cost)
     several = _union(true[:costliest] + true[costliest + 1 :])
-    return _union([none, several])
+    return _union([none_true, several])
 
 
 def _best(covers: list[_Cover | None]) -> _Cover | None:
@@ -265,21 +265,21 @@ class _KnownTruths:
             settled = _exactly_one(children)
         else:
             deciding = condition.logic is Logic.OR
-            left = [child for child in children if not isinstance(child, bool)]
-            settled = deciding if deciding in children else _group(condition.logic, left, empty=not deciding)
+            undecided = [child for child in children if not isinstance(child, bool)]
+            settled = deciding if deciding in children else _group(condition.logic, undecided, empty=not deciding)
         if not condition.negated:
             return settled
         return not settled if isinstance(settled, bool) else inverse(settled)
 
 
 def _exactly_one(children: list[Condition | bool]) -> Condition | bool:
-    left = [child for child in children if not isinstance(child, bool)]
+    undecided = [child for child in children if not isinstance(child, bool)]
     true = children.count(True)
     if true > 1:
         return False
     if true == 1:
-        return _group(Logic.AND, [inverse(child) for child in left], empty=True)
-    return _group(Logic.XOR, left, empty=False)
+        return _group(Logic.AND, [inverse(child) for child in undecided], empty=True)
+    return _group(Logic.XOR, undecided, empty=False)
 
 
 def _group(logic: Logic, children: list[Condition], *, empty: bool) -> Condition | bool:

@@ -48,7 +48,7 @@ def activity_of(state: State, route: str, period: Period) -> Activity:
 def _of_counts(counts: Sequence[MinuteCounts], total: Counts, period: Period) -> list[Chart]:
     steps = _every_step(counts, period)
     delivery = [(one.at, one.counts.flow.delivery) for one in counts]
-    waits = [_series(name, [(at, took.quantile(share)) for at, took in delivery]) for name, share in _QUANTILES]
+    waits = [_series(name, [(at, times.quantile(share)) for at, times in delivery]) for name, share in _QUANTILES]
     throughput = [_rates("in", steps, "read"), _rates("out", steps, "messages")]
     return [
         _chart("Records in, messages out", throughput, period, rate),

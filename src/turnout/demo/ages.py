@@ -95,7 +95,7 @@ def listen(url: str, subject: str) -> None:
         connection.ping()
         _say("ready")
         memory, filled = bytearray(1 << 20), 0
-        heard = told = time.monotonic()
+        heard = reported = time.monotonic()
         while not ended.is_set() or time.monotonic() < heard + _QUIET_SECONDS:
             memory = with_room(memory, filled)
             with memoryview(memory) as view:
@@ -104,8 +104,8 @@ def listen(url: str, subject: str) -> None:
             if count:
                 heard, filled = time.monotonic(), filled + count
                 filled = _taken(connection, ages, memory, filled, now)
-            if time.monotonic() >= told + _EVERY_SECONDS:
-                told = time.monotonic()
+            if time.monotonic() >= reported + _EVERY_SECONDS:
+                reported = time.monotonic()
                 _say(json.dumps(ages.second()))
     _say(json.dumps({"all": ages.summary()}))
 
@@ -121,9 +121,9 @@ def _taken(connection: Connection, ages: Ages, memory: bytearray, filled: int, n
     for line in located.lines:
         connection.control(line)
     ages.take(memory[: located.consumed], now)
-    left = filled - located.consumed
-    memory[:left] = memory[located.consumed : filled]
-    return left
+    remaining = filled - located.consumed
+    memory[:remaining] = memory[located.consumed : filled]
+    return remaining
 
 
 def _say(line: str) -> None:

@@ -64,6 +64,6 @@ class LineageHeaders:
         if revision is not None:
             marked.append(everything, REVISION, None, [f"{revision}"] * len(rows))
         sources = pc.replace_substring_regex(origins(consumed.batch).take(pa.array(rows)), "[\r\n]", "?").to_pylist()
-        known = [number for number, source in enumerate(sources) if source is not None]
-        marked.append(everything[known], SOURCE, None, [sources[number] for number in known])
+        with_source = [number for number, source in enumerate(sources) if source is not None]
+        marked.append(everything[with_source], SOURCE, None, [sources[number] for number in with_source])
         return marked.to_arrow(everything)

@@ -65,6 +65,6 @@ def mapped_by(route: Route, topic: str, draw: float, mapped: str | None) -> Mapp
     shares = chosen.mapping.group(route.cluster)
     share = chosen.share
     weight = 100 - sum(each.weight for each in shares) if share is None else share.weight
-    drawn = weight < 100 or any(each.transform.is_random for each in shares)
+    is_random = weight < 100 or any(each.transform.is_random for each in shares)
     destination = None if share is None else share.transform.destination
-    return Mapped(topic, chosen.mapping.source, chosen.group, destination, weight, draw, drawn, mapped)
+    return Mapped(topic, chosen.mapping.source, chosen.group, destination, weight, draw, is_random, mapped)

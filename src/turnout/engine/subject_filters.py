@@ -101,11 +101,11 @@ class SubjectFilters:
         return frozenset().union(*filters) if kind == "any" else reduce(_both, filters)
 
 
-def _both(some: frozenset[str], others: frozenset[str]) -> frozenset[str]:
+def _both(ones: frozenset[str], others: frozenset[str]) -> frozenset[str]:
     """Return filters of the subjects common to both; of many filters, the smaller set: it covers more, but is fast."""
-    if len(some) * len(others) > MOST_FILTERS**2:
-        return min(some, others, key=len)
-    return frozenset(shared for a in some for b in others if (shared := common(a, b)) is not None)
+    if len(ones) * len(others) > MOST_FILTERS**2:
+        return min(ones, others, key=len)
+    return frozenset(shared for a in ones for b in others if (shared := common(a, b)) is not None)
 
 
 def subject_filters(route: Route, conditions: Iterable[Condition], own: Sequence[str]) -> tuple[str, ...]:

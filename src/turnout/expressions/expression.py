@@ -78,9 +78,9 @@ class Expression:
         Raises:
             RecordError: it has none for this record, or would take too much.
         """
-        known = self.references
-        iterations = known.iterations(inputs.longest_list)
-        work = (inputs.longest_text * known.growth + inputs.size) * iterations
+        references = self.references
+        iterations = references.iterations(inputs.longest_list)
+        work = (inputs.longest_text * references.growth + inputs.size) * iterations
         if work > MAX_WORK:
             raise RecordError(
                 f"the expression would take too much: the record has a list or object of {inputs.longest_list:,} items "

@@ -43,19 +43,19 @@ def accept(suite: Suite, route: Route, results: Iterable[CaseResult]) -> int:
     Raises:
         TurnoutError: the file cannot be rewritten so; it is left as it is.
     """
-    mine = [result for result in results if not result.passed and result.case.file == suite.file]
-    text = accepted(suite.file.read_text(encoding="utf-8"), mine)
+    of_suite = [result for result in results if not result.passed and result.case.file == suite.file]
+    text = accepted(suite.file.read_text(encoding="utf-8"), of_suite)
     again = Suite.parse(text, route, suite.file, suite.prefix)
     now = [] if again is None else [replace(case, expect=None, line=None) for case in again.cases]
     if again is None or now != [replace(case, expect=None, line=None) for case in suite.cases]:
         raise TurnoutError(f"{suite.file} is written in a way that cannot be edited safely: edit it by hand")
-    paths = {result.case.path for result in mine}
+    paths = {result.case.path for result in of_suite}
     changed = [case for case in again.cases if case.path in paths]
     failed = run_cases(route, changed).failed
     if failed:
         raise TurnoutError(f"{_location(failed[0].case)}: cannot be rewritten so that it passes: edit it by hand")
     replace_file(suite.file.resolve(), text)
-    return len(mine)
+    return len(of_suite)
 
 
 def _location(case: Case) -> str:
@@ -93,8 +93,8 @@ def _edits(text: str, root: yaml.Node, result: CaseResult) -> Iterator[_Edit]:
         return
     parts = dict.fromkeys(_part(difference) for difference in result.differences)
     for part in parts:
-        mine = [difference for difference in result.differences if _part(difference) == part]
-        yield from _of_part(text, node, part, mine, result)
+        differences = [difference for difference in result.differences if _part(difference) == part]
+        yield from _of_part(text, node, part, differences, result)
 
 
 def _part(difference: Difference) -> str:

@@ -125,8 +125,8 @@ def _streams_left(row: Missed, reached: Positions) -> list[tuple[str, int]]:
 def _range(row: Missed, stream: str, until: int, history: SourceHistory) -> tuple[str, int, int]:
     """Return the next range of a row; deleted positions are skipped."""
     assert row.next is not None
-    held = history.bounds(stream).first if stream in history.streams else until
-    first = min(max(row.next.get(stream, 0), held), until)
+    first_held = history.bounds(stream).first if stream in history.streams else until
+    first = min(max(row.next.get(stream, 0), first_held), until)
     return stream, first, min(until, first + _PART_SEQUENCES)
 
 

@@ -64,7 +64,7 @@ class Examples:
     @classmethod
     def of(cls, limit: int, by_kind: Mapping[tuple[str, str], Sequence[Example]]) -> Examples:
         """The first of these."""
-        return cls(limit, {kind: _first(some, limit) for kind, some in by_kind.items()})
+        return cls(limit, {kind: _first(examples, limit) for kind, examples in by_kind.items()})
 
     def __add__(self, others: Examples) -> Examples:
         limit = max(self.limit, others.limit)

@@ -51,9 +51,9 @@ def meeting(
     codecs = codec_of(route.key), codec_of(route.value)
     found: list[DeadLetter] = []
     waiting = iter(letters)
-    while some := list(islice(waiting, _BATCH_LETTERS)):
-        rows = _rows(selected, [letter.record for letter in some], codecs)
-        found += [some[row] for row in rows]
+    while part := list(islice(waiting, _BATCH_LETTERS)):
+        rows = _rows(selected, [letter.record for letter in part], codecs)
+        found += [part[row] for row in rows]
     return found
 
 

@@ -45,34 +45,34 @@ def walk(message: str, route: Route | None = None, *, server: str | None = None,
     sinks = _sinks(route, server)
     delivered = _delivered(sinks, message)
     walked = Lineage(delivered, Made.of(delivered))
-    then = route
+    former = route
     if route is not None:
-        then, known = _route_then(route, walked.made, git)
-        walked = replace(walked, route=known)
-        if then is None:
+        former, description = _route_then(route, walked.made, git)
+        walked = replace(walked, route=description)
+        if former is None:
             walked = walked.but("the route's file has changed since: its messages of then are unknown")
     try:
         record, batch = _record(walked.made, route, server)
     except TurnoutError as failure:
         return walked.but(f"the record {walked.made.source}: {failure}")
     walked = replace(walked, record=record)
-    return walked if then is None else _with_subscription(walked, then, batch)
+    return walked if former is None else _with_subscription(walked, former, batch)
 
 
 def _route_then(present: Route, origin: Made, git: bool) -> tuple[Route | None, RouteThen]:
     """The former route, if known, with its description."""
     same = present.digest == origin.digest
-    then = present if same else None
+    former = present if same else None
     name = None if present.file is None else str(present.file)
     if not git:
-        return then, RouteThen(name, same)
+        return former, RouteThen(name, same)
     if present.file is None:
         raise ConfigError([Mistake("git", "the route was not read from a file")])
     for commit, content in versions_of(present.file.absolute()):
         text = decoded(content, what=f"{name} of the commit {commit}")
         if digest_of(text) == origin.digest:
             return Route.parse(text, file=present.file), RouteThen(name, same, commit)
-    return then, RouteThen(name, same)
+    return former, RouteThen(name, same)
 
 
 def _sinks(route: Route | None, server: str | None) -> list[NatsSink | KafkaSink]:
@@ -117,8 +117,10 @@ def _position_in(sink: NatsSink | KafkaSink, message: str) -> tuple[str, int] | 
         return stream_and_sequence(message)
     topic, _, numbers = message.partition(":")
     partition, _, offset = numbers.partition(":")
-    known = topic and decimal(partition, LARGEST_SEQUENCE) is not None and decimal(offset, LARGEST_SEQUENCE) is not None
-    return (f"{topic}:{int(partition)}", int(offset)) if known else None
+    is_position = (
+        topic and decimal(partition, LARGEST_SEQUENCE) is not None and decimal(offset, LARGEST_SEQUENCE) is not None
+    )
+    return (f"{topic}:{int(partition)}", int(offset)) if is_position else None
 
 
 def _record(origin: Made, route: Route | None, server: str | None) -> tuple[SourceRecord, ArrowBatch]:
@@ -147,13 +149,13 @@ def _record(origin: Made, route: Route | None, server: str | None) -> tuple[Sour
 
 def _with_subscription(walked: Lineage, route: Route, batch: ArrowBatch) -> Lineage:
     """Return the lineage with the subscription that the message was made for."""
-    then: tuple[Subscription, ...] = ()
+    stored: tuple[Subscription, ...] = ()
     if walked.made.revision is not None:
         try:
-            then = _subscriptions(route, walked.made.revision)
+            stored = _subscriptions(route, walked.made.revision)
         except TurnoutError as failure:
             return walked.but(f"the subscriptions at revision {walked.made.revision}: {failure}")
-    makes, subscription = cause_of(Program.of(route), batch, then, walked.message)
+    makes, subscription = cause_of(Program.of(route), batch, stored, walked.message)
     if not makes:
         return walked.but("the route no longer makes this message from the record")
     if subscription is None:

@@ -48,7 +48,7 @@ class Delivered:
     @classmethod
     def of(cls, traces: tuple[Trace, Trace], sent: tuple[SentDeliveries, SentDeliveries]) -> Delivered:
         """Return the records that both traces of one batch deliver."""
-        old, new = (_outgoing(trace, some) for trace, some in zip(traces, sent, strict=True))
+        old, new = (_outgoing(trace, deliveries) for trace, deliveries in zip(traces, sent, strict=True))
         rows = np.flatnonzero((old >= 0) & (new >= 0))
         return cls(rows, old[rows], new[rows], traces)
 

@@ -135,19 +135,19 @@ class ReplayState:
         return replace(new, next=starts, counts=self.counts, parts=self.parts, exact=self.exact)
 
     @classmethod
-    def unfinished(cls, folder: Path, asked: Fields, digest: str) -> Self | None:
+    def unfinished(cls, folder: Path, request: Fields, digest: str) -> Self | None:
         """The state of a replay that was interrupted; None if the folder has none, or one that is done.
 
         Args:
             folder: folder of the replay.
-            asked: the current request.
+            request: the current request.
             digest: digest of the route's file as it is now; "" where there is none.
 
         Raises:
             ConfigError: it was begun with another request, or with another version of the route.
         """
         state = cls._written(folder)
-        return None if state is None or state.done else state.checked(folder, asked, digest)
+        return None if state is None or state.done else state.checked(folder, request, digest)
 
     @classmethod
     def _written(cls, folder: Path) -> Self | None:
@@ -170,15 +170,15 @@ class ReplayState:
             None if exact is None else Splitting(**exact),
         )
 
-    def checked(self, folder: Path, asked: Fields, digest: str = "") -> Self:
+    def checked(self, folder: Path, request: Fields, digest: str = "") -> Self:
         """Return the state, if it is one of this request and of the route with this digest; "" for any.
 
         Raises:
             ConfigError: it is not.
         """
         status = "finished" if self.done else "not finished"
-        if self.asked != asked:
-            names = sorted(name for name in {*self.asked, *asked} if self.asked.get(name) != asked.get(name))
+        if self.asked != request:
+            names = sorted(name for name in {*self.asked, *request} if self.asked.get(name) != request.get(name))
             problem = f"the replay {folder.name} is {status} and was requested with another {', '.join(names)}"
             remedy = (
                 "give this one another id" if self.done else "finish it as it was begun, or give this one another id"
@@ -187,7 +187,7 @@ class ReplayState:
         if self.digest and digest and self.digest != digest:
             # The remaining records would be delivered differently, but under the same message ids.
             problem = (
-                f"the replay {folder.name} is {status}, and the route {asked['route']} has changed since it was"
+                f"the replay {folder.name} is {status}, and the route {request['route']} has changed since it was"
                 f" begun (digest {self.digest[:12]} then, {digest[:12]} now)"
             )
             remedy = "finish it with the route as it was, or give this one another id"

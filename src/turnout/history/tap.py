@@ -147,8 +147,8 @@ def taps(
         TurnoutError: the server or the store cannot be reached.
     """
     if stage not in stages_of(route):
-        known = stages_of(route)
-        problem = f"there is no stage {stage!r}{did_you_mean(stage, known)} (there are {', '.join(known)})"
+        stages = stages_of(route)
+        problem = f"there is no stage {stage!r}{did_you_mean(stage, stages)} (there are {', '.join(stages)})"
         raise ConfigError([Mistake("stage", problem)])
     condition = parse(where) if isinstance(where, str) else where
     if strict and not unmasked and condition is not None:
@@ -202,14 +202,14 @@ def _tapped(tap: _Tap, read: Iterator[StreamPart], pace: _Pace) -> Iterator[Tapp
             pace.missed()
 
 
-def _of_part(tap: _Tap, part: StreamPart, left: int | None) -> Iterator[Tapped]:
+def _of_part(tap: _Tap, part: StreamPart, remaining: int | None) -> Iterator[Tapped]:
     for batch in part.batches:
         for piece in pieces(batch):
-            shown = tap.look(piece, part.stream, left)
+            shown = tap.look(piece, part.stream, remaining)
             yield from shown
-            if left is not None:
-                left -= len(shown)
-                if left == 0:
+            if remaining is not None:
+                remaining -= len(shown)
+                if remaining == 0:
                     return
 
 

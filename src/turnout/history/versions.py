@@ -80,8 +80,8 @@ def load_version(written: str, resources: ExitStack) -> Version:
     revision, colon, path = written.partition(":")
     if not colon or Path(written).exists():
         return _settled(written, Route.load(written))
-    here = path.startswith(("./", "../"))
-    return _of_revision(revision, path, Path() if here else _top(Path()), resources)
+    is_relative = path.startswith(("./", "../"))
+    return _of_revision(revision, path, Path() if is_relative else _top(Path()), resources)
 
 
 def snapshot_store(address: str, resources: ExitStack) -> str:
@@ -157,12 +157,12 @@ def _check_out(top: Path, commit: str, tree: Path) -> None:
             raise ConfigError([Mistake("git", f"cannot check {commit} out of {top}")])
 
 
-def _link_missing(now: Path, then: Path) -> None:
+def _link_missing(now: Path, former: Path) -> None:
     if not now.is_dir():
         return
     for entry in now.iterdir():
-        if entry.name != ".git" and not os.path.lexists(then / entry.name):
-            (then / entry.name).symlink_to(entry)
+        if entry.name != ".git" and not os.path.lexists(former / entry.name):
+            (former / entry.name).symlink_to(entry)
 
 
 def _git(folder: Path, *arguments: str, **environment: str) -> str | None:

@@ -158,9 +158,9 @@ class KafkaProducer:
             ConnectionLostError: no broker answers.
             StreamError: a broker refuses to say it.
         """
-        known = self._partitions.get(topic)
-        if known is not None and time.monotonic() < known[1]:
-            return known[0]
+        cached = self._partitions.get(topic)
+        if cached is not None and time.monotonic() < cached[1]:
+            return cached[0]
         deadline = time.monotonic() + _CREATION_SECONDS
         while True:
             with kafka_errors(f"the topic {topic!r} cannot be described", self._options, self._watch):

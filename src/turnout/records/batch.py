@@ -178,7 +178,7 @@ def _blocks(values: Sequence[tuple[Schema | None, Value]]) -> list[Block]:
     together: list[tuple[Schema | None, list[int]]] = []
     for row, (schema, _) in enumerate(values):
         # Schemas may hold defaults that cannot be hashed; there are few of them.
-        rows = next((rows for known, rows in together if known is schema or known == schema), None)
+        rows = next((rows for other, rows in together if other is schema or other == schema), None)
         if rows is None:
             together.append((schema, [row]))
         else:

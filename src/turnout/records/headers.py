@@ -175,10 +175,10 @@ class Headers:
 
     def drop(self, names: Collection[str], rows: Positions) -> None:
         """Remove every header of one of these names from these records."""
-        gone = np.zeros(len(self._owners), np.bool_)
-        for name in names if len(gone) else ():
-            gone |= self._named(name)
-        self._remove(gone, rows, names.__contains__)
+        removed = np.zeros(len(self._owners), np.bool_)
+        for name in names if len(removed) else ():
+            removed |= self._named(name)
+        self._remove(removed, rows, names.__contains__)
 
     def drop_where(self, matches: Callable[[str], bool], rows: Positions) -> None:
         """Remove every header whose name matches from these records; linear also if all names differ."""
@@ -188,8 +188,8 @@ class Headers:
         concerned = np.zeros(self.count, np.bool_)
         concerned[rows] = True
         if len(self._owners):
-            gone = wire & concerned[self._owners]
-            self._kept = ~gone if self._kept is None else self._kept & ~gone
+            removed = wire & concerned[self._owners]
+            self._kept = ~removed if self._kept is None else self._kept & ~removed
         self._appended = [
             appended.without(concerned) if matches(appended.name) else appended for appended in self._appended
         ]
@@ -282,10 +282,10 @@ class Headers:
             return pa.array(self._lists(rows.tolist(), *self._few), header_column.ARROW)
         positions = np.full(self.count, -1, np.int64)
         positions[rows] = np.arange(len(rows))
-        mine = positions[self._owners] >= 0
+        own_headers = positions[self._owners] >= 0
         if self._kept is not None:
-            mine &= self._kept
-        chosen = np.flatnonzero(mine)
+            own_headers &= self._kept
+        chosen = np.flatnonzero(own_headers)
         names = [self._names.take(pa.array(chosen))]
         values = [self._values.take(pa.array(chosen))]
         owners = [positions[self._owners[chosen]]]

@@ -292,16 +292,16 @@ def leaf_texts_at(blocks: Iterable[Block], steps: Sequence[str], count: int) -> 
 
 def leaf_texts(value: Value, schema: Schema | None = None) -> Iterator[str]:
     """Yield the text of each value inside, left to right; however deep they are, without recursion."""
-    left: list[tuple[DynamicValue, Schema | None]] = [(value, schema)]
-    while left:
-        inner, own = left.pop()
+    stack: list[tuple[DynamicValue, Schema | None]] = [(value, schema)]
+    while stack:
+        inner, own = stack.pop()
         if isinstance(inner, Struct):
-            left.append((inner.fields, inner.schema))
+            stack.append((inner.fields, inner.schema))
         elif isinstance(inner, dict):
-            left += [(item, _schema_inside(own, name)) for name, item in reversed(inner.items())]
+            stack += [(item, _schema_inside(own, name)) for name, item in reversed(inner.items())]
         elif isinstance(inner, list | tuple):
             element = None if own is None or own.type == ANY else own.values
-            left += [(item, element) for item in reversed(inner)]
+            stack += [(item, element) for item in reversed(inner)]
         elif (text := text_of(inner, own)) is not None:
             yield text
 

@@ -48,8 +48,8 @@ class CallerLimits:
             return "variables are filled in only for callers with the right to write"
         if name in self.variables:
             return None
-        known = ", ".join(sorted(self.variables)) or "none"
-        return f"the variable {name} may not be named by callers: permitted are {known} (--route-variables)"
+        names = ", ".join(sorted(self.variables)) or "none"
+        return f"the variable {name} may not be named by callers: permitted are {names} (--route-variables)"
 
     def mistakes(self, document: Mapping[str, object], folder: FilePath) -> Iterator[tuple[Path, str]]:
         """Find each file that the text may not name, without looking for any outside of the folder of routes.

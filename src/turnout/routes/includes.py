@@ -71,8 +71,8 @@ def _names_a_file(block: object, folder: Path) -> bool:
         return False
     names = [value for value in block.values() if isinstance(value, str)]
     # Path.is_file raises for a name that is too long.
-    there = any(os.path.isfile(folder / name) for name in names)  # noqa: PTH113
-    return there or set(block) == set(_OF_FILE)
+    has_file = any(os.path.isfile(folder / name) for name in names)  # noqa: PTH113
+    return has_file or set(block) == set(_OF_FILE)
 
 
 def _wrong(name: str, value: object) -> Mistake | None:

@@ -39,14 +39,14 @@ def from_validation(
 
     Only the first of thousands are sorted, more than are ever shown.
     """
-    seen: dict[Path, list[str]] = {}
+    problems_by_path: dict[Path, list[str]] = {}
     for error in failure.errors(include_url=False)[:_MOST_ERRORS]:
         where = _authors_path(error["loc"], document)
         for path, problem in _parts(where, _problem(error, where, document, model), document):
-            problems = seen.setdefault(path, [])
+            problems = problems_by_path.setdefault(path, [])
             if problem not in problems:
                 problems.append(problem)
-    for path, problems in seen.items():
+    for path, problems in problems_by_path.items():
         for problem in _together(problems):
             yield Mistake(dotted(path), problem, line_of(lines, path))
     if failure.error_count() > _MOST_ERRORS:
@@ -76,14 +76,14 @@ def _parts(path: Path, problem: str, document: object) -> Iterator[tuple[Path, s
 def _authors_path(loc: Sequence[str | int], document: object) -> Path:
     """The error's place without what pydantic added to it: the chosen member of a union."""
     path: list[str | int] = []
-    here: Any = document
+    node: Any = document
     for step in loc:
         try:
-            here = here[step]
+            node = node[step]
         except (KeyError, IndexError, TypeError):
             if step in TAGS or step in _UNION_MEMBERS:
                 continue
-            here = None
+            node = None
         path.append(step)
     return tuple(path)
 
@@ -96,8 +96,8 @@ _UNION_MEMBERS = frozenset({"str", "int", "float", "bool", "list[str]", "dict[st
 def _problem(error: ErrorDetails, path: Path, document: object, model: type[BaseModel]) -> str:
     kind, value, context = error["type"], error["input"], error.get("ctx", {})
     if kind == "extra_forbidden":
-        known = _names_at(path[:-1], document, model)
-        return f"unknown name{did_you_mean(str(path[-1]), known)} (known here: {', '.join(known)})"
+        names = _names_at(path[:-1], document, model)
+        return f"unknown name{did_you_mean(str(path[-1]), names)} (known here: {', '.join(names)})"
     if kind == "missing":
         return "is required and missing"
     if kind in ("union_tag_invalid", "union_tag_not_found"):
@@ -128,8 +128,8 @@ def _wrong_format(value: object) -> str:
 
 
 def _near_literal(value: object, expected: str) -> str:
-    known = [word.strip("' ") for word in expected.replace(" or ", ",").split(",")]
-    return did_you_mean(value, known) if isinstance(value, str) else ""
+    literals = [word.strip("' ") for word in expected.replace(" or ", ",").split(",")]
+    return did_you_mean(value, literals) if isinstance(value, str) else ""
 
 
 def describe_value(value: object, path: Path) -> str:
@@ -143,11 +143,11 @@ def describe_value(value: object, path: Path) -> str:
 def _names_at(path: Path, document: object, top: type[BaseModel]) -> list[str]:
     """The keys that the block at *path* may have."""
     model: Any = top
-    here: Any = document
+    node: Any = document
     for step in path:
-        here = here[step]
+        node = node[step]
         field = _field(model, step) if isinstance(model, type) and issubclass(model, BaseModel) else None
-        model = _model_of(field.annotation if field else model, here)
+        model = _model_of(field.annotation if field else model, node)
     if isinstance(model, type) and issubclass(model, BaseModel):
         return [field.alias or name for name, field in model.model_fields.items()]
     return []

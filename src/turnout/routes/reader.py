@@ -133,9 +133,9 @@ class RouteReader:
             return None
 
         def read(part: Mapping[str, object] | None) -> _Format:
-            given = None if part is None else FileNames(self.folder).codec(part)
+            settings = None if part is None else FileNames(self.folder).codec(part)
             format_ = (
-                of_connector if part is None and of_connector is not None else Format.from_config(given, path=side)
+                of_connector if part is None and of_connector is not None else Format.from_config(settings, path=side)
             )
             format_ = self._with_registry(format_, side)
             return _Format(format_, codec_of(format_).schema())

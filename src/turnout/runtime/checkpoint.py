@@ -20,8 +20,8 @@ def checkpoint_of(route: Route) -> Path | str:
     """Return the default checkpoint of the route."""
     if route.checkpoint:
         return route.checkpoint
-    beside = route.file.parent if route.file else Path()
-    return (beside / ".turnout" / route.name / "checkpoint").absolute()
+    folder = route.file.parent if route.file else Path()
+    return (folder / ".turnout" / route.name / "checkpoint").absolute()
 
 
 def local_folder(checkpoint: str | None) -> Path | None:

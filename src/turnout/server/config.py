@@ -369,8 +369,8 @@ def _mistakes(failure: ValidationError) -> list[Mistake]:
 def _mistake(path: list[str | int], kind: str, message: str) -> Mistake:
     dotted_path = ".".join(map(str, path))
     if kind == "extra_forbidden":
-        known = _names_in(path[:-1])
-        return Mistake(dotted_path, f"is no setting; there are {', '.join(known)}{did_you_mean(str(path[-1]), known)}")
+        names = _names_in(path[:-1])
+        return Mistake(dotted_path, f"is no setting; there are {', '.join(names)}{did_you_mean(str(path[-1]), names)}")
     return Mistake(dotted_path, message.removeprefix("Value error, "))
 
 

@@ -89,13 +89,13 @@ class WebhookDeliveries:
 
     def look(self) -> None:
         """Start dispatchers of new versions, and stop those of removed or changed routes."""
-        wanted = {name: route for name, route in self._routes().items() if route.webhooks is not None}
+        required = {name: route for name, route in self._routes().items() if route.webhooks is not None}
         for name, running in tuple(self._running.items()):
-            if wanted.get(name) != running.route:
+            if required.get(name) != running.route:
                 running.stop.set()
                 if running.thread is None or not running.thread.is_alive():
                     del self._running[name]
-        for name, route in wanted.items():
+        for name, route in required.items():
             if name not in self._running:
                 running = self._running[name] = _Running(route)
                 running.thread = threading.Thread(

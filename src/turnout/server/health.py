@@ -49,9 +49,9 @@ class Check:
         clock: seconds that only grow.
     """
 
-    def __init__(self, name: str, ask: Callable[[], str | None], clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, name: str, query: Callable[[], str | None], clock: Callable[[], float] = time.monotonic) -> None:
         self._name = name
-        self._ask = ask
+        self._ask = query
         self._clock = clock
         self._answer: str | None = None
         self._asked: float | None = None
@@ -61,8 +61,8 @@ class Check:
     @property
     def problem(self) -> str | None:
         """Return the known problem, if any, without waiting."""
-        asked = self._asked
-        silence = 0.0 if asked is None else self._clock() - asked
+        asked_at = self._asked
+        silence = 0.0 if asked_at is None else self._clock() - asked_at
         return f"the {self._name} has not answered for {silence:.0f} s" if silence > _SILENCE_SECONDS else self._answer
 
     def ask(self) -> None:
@@ -130,8 +130,8 @@ class Health:
         problems = {f"route {name}": problem for name, problem in self._survey.problems.items()}
         if not self._survey.looked:
             problems["routes"] = "the server is starting"
-        asked = {"spark": self.live(), "store": self._store_check.problem}
-        return Readiness(problems | {part: problem for part, problem in asked.items() if problem is not None})
+        problems_of = {"spark": self.live(), "store": self._store_check.problem}
+        return Readiness(problems | {part: problem for part, problem in problems_of.items() if problem is not None})
 
     def _spark_problem(self) -> str | None:
         return None if self._runner.alive() else "the Spark session has ended"

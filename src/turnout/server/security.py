@@ -282,8 +282,8 @@ class Gate:
 
     def _to_sign_in(self, scope: Scope) -> RedirectResponse:
         query = scope["query_string"].decode("latin-1")
-        there = f"{scope['path']}?{query}" if query else scope["path"]
-        return RedirectResponse(f"{self._entrance.sign_in}?next={quote(there, safe='')}", 303)
+        target = f"{scope['path']}?{query}" if query else scope["path"]
+        return RedirectResponse(f"{self._entrance.sign_in}?next={quote(target, safe='')}", 303)
 
     def _stranger(self, method: str, headers: Headers) -> tuple[int, str] | None:
         """Return status and reason if the request is for another host or from another origin; else None."""

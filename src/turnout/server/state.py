@@ -405,8 +405,8 @@ def _add_counts(db: sqlite3.Connection, route: str, minute: int, more: Counts) -
     total = more + _counts(json.loads(before[0])) if before else more
     row = (route, minute, json.dumps({**total.as_dict(), "flow": total.flow.as_dict()}))
     db.execute("INSERT OR REPLACE INTO counts VALUES (?, ?, ?)", row)
-    lost = [getattr(total, name) for name in LOSSES]
-    db.execute("INSERT OR REPLACE INTO losses VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (minute, route, *lost))
+    loss_counts = [getattr(total, name) for name in LOSSES]
+    db.execute("INSERT OR REPLACE INTO losses VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (minute, route, *loss_counts))
 
 
 def _add_pace(db: sqlite3.Connection, route: str, more: MinutePace) -> None:
@@ -418,8 +418,8 @@ def _add_pace(db: sqlite3.Connection, route: str, more: MinutePace) -> None:
 
 
 def _most(one: N | None, other: N | None) -> N | None:
-    known = [value for value in (one, other) if value is not None]
-    return max(known, default=None)
+    values = [value for value in (one, other) if value is not None]
+    return max(values, default=None)
 
 
 def _locked(file: Path) -> FileLock:

@@ -262,13 +262,13 @@ class Supervisor:
             self._changed.notify_all()
 
     def _failed(self, failure: Exception, route: Route) -> None:
-        known = isinstance(failure, TurnoutError)
-        if not known:
+        is_turnout_error = isinstance(failure, TurnoutError)
+        if not is_turnout_error:
             _log.error("route %s failed", self.name, exc_info=failure)
         sentence = _sentence(failure)
         # Every client with the right to read the route sees its status; the log has all of it.
-        reason = masked_sentence(route, sentence, known=known)
-        if known and reason != sentence:
+        reason = masked_sentence(route, sentence, known=is_turnout_error)
+        if is_turnout_error and reason != sentence:
             _log.error("route %s failed: %s", self.name, sentence)
         outage = isinstance(failure, ConnectionLostError)
         pause = self._restarts.after_outage() if outage else self._restarts.after_failure()

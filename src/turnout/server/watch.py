@@ -87,21 +87,21 @@ class Files:
 
     def look(self) -> dict[Path, RouteFile]:
         """Return the current files; files with unchanged size and time are not read again."""
-        known: dict[Path, tuple[_Stamp, RouteFile]] = {}
+        read: dict[Path, tuple[_Stamp, RouteFile]] = {}
         for path in self._listed():
             try:
-                known[path] = self._read(path)
+                read[path] = self._read(path)
             except FileNotFoundError:
                 continue
             except OSError as failure:
-                known[path] = _unreadable(path, f"cannot be read: {failure.strerror}")
+                read[path] = _unreadable(path, f"cannot be read: {failure.strerror}")
             except UnicodeDecodeError as failure:
-                known[path] = _unreadable(path, f"is not UTF-8: the byte at {failure.start}")
+                read[path] = _unreadable(path, f"is not UTF-8: the byte at {failure.start}")
             except Exception as failure:  # noqa: BLE001 - the other files are read nevertheless
                 _log.exception("the route file %r cannot be read", str(path))
-                known[path] = _unreadable(path, f"cannot be read: {type(failure).__name__}; see the log")
-        self._known = known
-        return {path: file for path, (_, file) in known.items()}
+                read[path] = _unreadable(path, f"cannot be read: {type(failure).__name__}; see the log")
+        self._known = read
+        return {path: file for path, (_, file) in read.items()}
 
     def _listed(self) -> Iterator[Path]:
         listed: dict[Path, None] = {}

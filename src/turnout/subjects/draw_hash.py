@@ -38,9 +38,9 @@ def draws_of(
 ) -> NDArray[np.float64]:
     """Return a number in [0, 1) for each record, from topic, partition and offset; nulls are left out of the hash."""
     begun = np.fromiter(map(_begun, topics, partitions), np.uint64, len(topics))
-    known = np.array([offset is not None for offset in offsets], np.bool_)
+    has_offset = np.array([offset is not None for offset in offsets], np.bool_)
     numbers = np.array([0 if offset is None else offset for offset in offsets], np.int64)
-    hashes = np.where(known, _hash_longs(numbers.view(np.uint64), begun), begun)
+    hashes = np.where(has_offset, _hash_longs(numbers.view(np.uint64), begun), begun)
     return (hashes >> np.uint64(64 - BITS)).astype(np.float64) * 2.0**-BITS
 
 

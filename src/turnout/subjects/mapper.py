@@ -64,18 +64,18 @@ class Mapper:
             subjects: as published.
             draws: gives a number in [0, 1) for each requested row.
         """
-        known = self._known
-        if len(known) > _MAX_SUBJECTS:
-            known.clear()
-        for subject in set(subjects).difference(known):
-            known[subject] = self._look(subject)
-        mapped: list[Any] = [known[subject] for subject in subjects]
+        cache = self._known
+        if len(cache) > _MAX_SUBJECTS:
+            cache.clear()
+        for subject in set(subjects).difference(cache):
+            cache[subject] = self._look(subject)
+        mapped: list[Any] = [cache[subject] for subject in subjects]
         undecided = [row for row, result in enumerate(mapped) if type(result) is _Drawn]
         if undecided:
             for row, draw in zip(undecided, draws(undecided).tolist(), strict=True):
-                drawn, point = mapped[row], percent(draw)
+                drawn_targets, point = mapped[row], percent(draw)
                 # A loss is None, too.
-                mapped[row] = drawn[point] if point in drawn else drawn.new(point, draw)
+                mapped[row] = drawn_targets[point] if point in drawn_targets else drawn_targets.new(point, draw)
         return mapped
 
     def _look(self, subject: str) -> str | _Drawn:

@@ -249,11 +249,11 @@ class MappingTable:
         shares = self.mappings[number].group(cluster)
         if len(shares) == 1 and shares[0].weight == _WHOLE_PERCENT:
             return shares[0].transform.render(subject, tokens, draw)
-        drawn = new_draw() if draw is None else check_draw(draw)
-        point = percent(drawn)
+        fixed_draw = new_draw() if draw is None else check_draw(draw)
+        point = percent(fixed_draw)
         for share in shares:
             if point < share.until:
-                return share.transform.render(subject, tokens, drawn)
+                return share.transform.render(subject, tokens, fixed_draw)
         return None
 
     def __len__(self) -> int:
@@ -298,8 +298,8 @@ def _entry(source: str, entry: int | None, value: object) -> Destination:
         elif field_name == "weight":
             weight = _weight(source, entry, setting)
         else:
-            known = "destination (dest), weight, cluster"
-            raise wrong(Reason.UNKNOWN_FIELD, f"unknown field {name!r}; there are {known}", text=str(name))
+            fields = "destination (dest), weight, cluster"
+            raise wrong(Reason.UNKNOWN_FIELD, f"unknown field {name!r}; there are {fields}", text=str(name))
     if weight is None:
         raise wrong(Reason.MISSING_WEIGHT, f"the destination {destination!r} has no weight")
     if not isinstance(destination, str):

@@ -99,16 +99,16 @@ class MappingProgram:
     def _rule(self, mapping: SubjectMapping, shares: Sequence[Share]) -> tuple[int, ...]:
         if len(shares) == 1 and shares[0].weight == _WHOLE:
             return (self._target(self._destination(mapping, shares[0])),)
-        lost = self._target(self._bare(LOST))
+        lost_slot = self._target(self._bare(LOST))
         if not shares:
-            return (lost,)
+            return (lost_slot,)
         self.draws = True
         step = math.gcd(_WHOLE, *(share.until for share in shares))
         slots: list[int] = []
         for share in shares:
             number = self._target(self._destination(mapping, share))
             slots += [number] * (share.until // step - len(slots))
-        return tuple(slots + [lost] * (_WHOLE // step - len(slots)))
+        return tuple(slots + [lost_slot] * (_WHOLE // step - len(slots)))
 
     def _destination(self, mapping: SubjectMapping, share: Share) -> Target:
         transform = share.transform
@@ -134,9 +134,9 @@ class MappingProgram:
         numbers: list[int] = []
         for index, step in enumerate(transform.steps):
             texts[-1] += "." if index else ""
-            known = _known(step)
-            if known is not None:
-                texts[-1] += known
+            constant = _known(step)
+            if constant is not None:
+                texts[-1] += constant
                 continue
             assert step.call is not None
             name, number = step.call.function, step.call.number or 0

@@ -51,8 +51,8 @@ def _elsewhere(config: Mapping[str, object], account: str | None) -> str:
     holders = [name for name in accounts_with_mappings(config) if name != GLOBAL]
     if not holders:
         return "in it" if account is None else f"in the account {account!r}, nor in any other"
-    here = "at its top" if account in (None, GLOBAL) else f"in the account {account!r}"
-    return f"{here}; these accounts have some: {', '.join(holders)}"
+    holder_text = "at its top" if account in (None, GLOBAL) else f"in the account {account!r}"
+    return f"{holder_text}; these accounts have some: {', '.join(holders)}"
 
 
 def accounts_with_mappings(config: Mapping[str, object]) -> list[str]:
@@ -87,8 +87,8 @@ def mappings_in(config: Mapping[str, object], account: str | None = None) -> Con
     accounts = _accounts(config)
     holder = accounts.get(account)
     if not isinstance(holder, Mapping):
-        known = ", ".join(accounts) or "none"
-        problem = f"there is no account {account!r}; there are: {known}{did_you_mean(account, accounts)}"
+        names = ", ".join(accounts) or "none"
+        problem = f"there is no account {account!r}; there are: {names}{did_you_mean(account, accounts)}"
         raise ConfigError([Mistake("accounts", problem)])
     return _blocks(holder, f"accounts.{account}.")
 

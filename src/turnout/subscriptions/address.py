@@ -39,9 +39,9 @@ def url_problem(url: str) -> str | None:
     scheme, separator, _ = url.partition("://")
     # What follows a plus sign, as in mongodb+srv, is the driver's business.
     if not separator or scheme.partition("+")[0] not in schemes:
-        known = ", ".join(f"{name}://" for name in schemes)
+        prefixes = ", ".join(f"{name}://" for name in schemes)
         guess = did_you_mean(scheme.partition(":")[0], schemes)
-        return f"no store is named {masked_url(url)!r}; expected one of {known}{guess}"
+        return f"no store is named {masked_url(url)!r}; expected one of {prefixes}{guess}"
     if scheme == "sqlite":
         try:
             SqliteAddress.parse(url)

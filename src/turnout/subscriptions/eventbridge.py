@@ -144,13 +144,13 @@ def _text(value: object, path: str) -> str:
 
 
 def _affix(before: str, after: str) -> Callable[[str, Any, str], Condition]:
-    def made(key: str, value: object, path: str) -> Condition:
+    def leaf_of(key: str, value: object, path: str) -> Condition:
         text, folds = value, isinstance(value, dict) and list(value) == ["equals-ignore-case"]
         if folds and isinstance(value, dict):
             text = value["equals-ignore-case"]
         return kiwi(f"{key}:text", f"{before}{escape(_text(text, path))}{after}", ignore_case=folds)
 
-    return made
+    return leaf_of
 
 
 def _ignoring_case(key: str, value: object, path: str) -> Condition:

@@ -160,8 +160,8 @@ class PastStore:
 
     def snapshot(self) -> Snapshot:
         """Return all past subscriptions, in the order of ids."""
-        then = self._store.snapshot_at(self.revision, self._prefix)
-        return Snapshot(tuple(map(self._bare, then)) if self._prefix else then, self.revision)
+        former = self._store.snapshot_at(self.revision, self._prefix)
+        return Snapshot(tuple(map(self._bare, former)) if self._prefix else former, self.revision)
 
     def __iter__(self) -> Iterator[Subscription]:
         return iter(self.snapshot())

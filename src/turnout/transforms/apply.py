@@ -158,8 +158,8 @@ class StageRunner:
                 members[index] = how.convert(members[index])
         elif how is not None and len(indices):
             rows = block.rows if chosen is None else block.rows[chosen]
-            some = [members[index] for index in indices]
-            apply_by_fields(how.names, rows, some, lambda part: self._run(batch, part, None, errors))
+            part_members = [members[index] for index in indices]
+            apply_by_fields(how.names, rows, part_members, lambda part: self._run(batch, part, None, errors))
         return Block.mixed(block.rows, members)
 
     def _step(self, shape: Shape) -> Step | RecordError:

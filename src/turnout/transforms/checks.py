@@ -60,9 +60,9 @@ class OneOf:
 
     def __call__(self, value: str | None) -> str | None:
         """Return the problem of a value, None if it is valid."""
-        known = [word.lower() for word in self.words] if self.any_case else self.words
+        words = [word.lower() for word in self.words] if self.any_case else self.words
         compared = value.lower() if self.any_case and value is not None else value
-        return None if compared in known else f"expected one of {', '.join(self.words)}"
+        return None if compared in words else f"expected one of {', '.join(self.words)}"
 
 
 def one_of(*words: str, any_case: bool = False) -> OneOf:

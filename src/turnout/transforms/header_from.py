@@ -116,8 +116,8 @@ class HeaderFrom(Transform):
             if changed is not None:
                 columns = copied(block, errors, defaults=self.replace_null_with_default, without=names)
                 return block.with_columns(changed, columns)
-            left = {name: column for name, column in block.columns.items() if name not in names}
-            return block.with_columns(None, left)
+            remaining = {name: column for name, column in block.columns.items() if name not in names}
+            return block.with_columns(None, remaining)
 
         return Step(run)
 

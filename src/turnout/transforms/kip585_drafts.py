@@ -70,9 +70,9 @@ def without_predicates(options: RawOptions, *, is_filter: bool) -> dict[str, str
 def if_specs(alias: str, prefix: str, options: RawOptions, mistakes: list[OptionError]) -> list[StageSpec]:
     """The stages of a draft's ``If``: each transform of ``then``, guarded by the condition of ``if``."""
     aliases = _then_aliases(prefix, options, mistakes)
-    known = ["type", "then", *(f"then.{name}.type" for name in aliases), "if.type"]
+    own_names = ["type", "then", *(f"then.{name}.type" for name in aliases), "if.type"]
     read = ("if.", *(f"then.{name}." for name in aliases))
-    mistakes += _unread(prefix, options, known, read)
+    mistakes += _unread(prefix, options, own_names, read)
     guard = _if_predicate(alias, f"{prefix}if.", _below(options, "if."), mistakes)
     stages = []
     for name in aliases:
@@ -96,12 +96,12 @@ def _then_aliases(prefix: str, options: RawOptions, mistakes: list[OptionError])
     return [name for name in dict.fromkeys(aliases) if name]
 
 
-def _unread(prefix: str, options: RawOptions, known: Sequence[str], read: tuple[str, ...]) -> Iterator[OptionError]:
-    """A mistake for each option that neither is *known* nor begins with what is *read*."""
+def _unread(prefix: str, options: RawOptions, names: Sequence[str], read: tuple[str, ...]) -> Iterator[OptionError]:
+    """A mistake for each option that neither is *names* nor begins with what is *read*."""
     for name in options:
-        if name not in known and not name.startswith(read):
-            listed = ", ".join(known)
-            problem = f"unknown option of If{did_you_mean(name, known)} (known here: {listed}, and options of these)"
+        if name not in names and not name.startswith(read):
+            listed = ", ".join(names)
+            problem = f"unknown option of If{did_you_mean(name, names)} (known here: {listed}, and options of these)"
             yield OptionError(prefix + name, problem)
 
 

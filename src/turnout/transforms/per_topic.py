@@ -34,22 +34,22 @@ class ByTopic(Generic[T]):
 
     def of(self, topics: Sequence[str | None]) -> list[T | RecordError]:
         """Results of the function by topic, or its failures."""
-        known = self._known
+        answers = self._known
         try:
-            return [known[topic] for topic in topics]
+            return [answers[topic] for topic in topics]
         except KeyError:
             pass
-        if len(known) >= _TOPICS:
+        if len(answers) >= _TOPICS:
             # A new one: another thread may be reading the old.
-            known = self._known = {}
-        for topic in set(topics).difference(known):
+            answers = self._known = {}
+        for topic in set(topics).difference(answers):
             try:
-                known[topic] = self.function(topic)
+                answers[topic] = self.function(topic)
             except RecordError as error:
                 # First, as another thread may find the error at once.
                 self.has_failed = True
-                known[topic] = error
-        return [known[topic] for topic in topics]
+                answers[topic] = error
+        return [answers[topic] for topic in topics]
 
 
 def route(batch: Batch, rows: Positions, routed: ByTopic[str | None]) -> Errors:

@@ -225,10 +225,10 @@ def _passing(check: Check, texts: Sequence[str | None]) -> Mask:
     return ~holds if check.negated else holds
 
 
-def _of_topics(batch: Batch, known: ByTopic[bool], errors: Errors) -> Mask:
+def _of_topics(batch: Batch, by_topic: ByTopic[bool], errors: Errors) -> Mask:
     """Return the result for each row's topic; records that are not alive cannot fail."""
-    answers = known.of(batch.topics)
-    if not known.has_failed:
+    answers = by_topic.of(batch.topics)
+    if not by_topic.has_failed:
         return np.fromiter(answers, np.bool_, len(answers))
     holds = np.zeros(len(batch), np.bool_)
     for row, answer in enumerate(answers):

@@ -127,16 +127,16 @@ def find_transform(name: str, *, strict: bool = False) -> Found:
         UnknownNameError: when there is none of that name.
     """
     class_name, _, side = name.partition("$")
-    known = RELEASED if strict else transforms()
+    kinds = RELEASED if strict else transforms()
     simple = class_name.removeprefix(PACKAGE)
-    if simple not in known:
-        by_class = {java_name: own_name for own_name, kind in known.items() for java_name in kind.java_names}
+    if simple not in kinds:
+        by_class = {java_name: own_name for own_name, kind in kinds.items() for java_name in kind.java_names}
         simple = by_class.get(class_name, simple)
-    kind = known.get(simple)
+    kind = kinds.get(simple)
     if strict and not name.startswith(PACKAGE) and (kind is None or kind.sided):
         raise UnknownNameError(f"no class {name!r} is installed; a worker knows {PACKAGE}{simple}")
     if kind is None:
-        raise UnknownNameError(_unknown("transform", name, simple, _labels(known)))
+        raise UnknownNameError(_unknown("transform", name, simple, _labels(kinds)))
     if kind.sided and not side:
         raise UnknownNameError(f"{name!r} is abstract: did you mean {simple}$Key or {simple}$Value?")
     if side not in (("Key", "Value") if kind.sided else ("",)):
@@ -157,21 +157,21 @@ def find_predicate(name: str, *, strict: bool = False) -> type[Predicate]:
         simple = simple.removeprefix(package)
     if not strict:
         simple = _DRAFT_PREDICATES.get(simple, simple)
-    known = predicates()
-    kind = known.get(simple)
+    kinds = predicates()
+    kind = kinds.get(simple)
     if kind is None or (strict and not kind.kafka and simple in PREDICATES):
-        raise UnknownNameError(_unknown("predicate", name, simple, known))
+        raise UnknownNameError(_unknown("predicate", name, simple, kinds))
     return kind
 
 
-def _labels(known: Mapping[str, type[Transform]]) -> list[str]:
+def _labels(names: Mapping[str, type[Transform]]) -> list[str]:
     return [
-        label for name, kind in known.items() for label in ((f"{name}$Key", f"{name}$Value") if kind.sided else (name,))
+        label for name, kind in names.items() for label in ((f"{name}$Key", f"{name}$Value") if kind.sided else (name,))
     ]
 
 
-def _unknown(kind: str, name: str, simple: str, known: Mapping[str, object] | list[str]) -> str:
-    names = sorted(known)
+def _unknown(kind: str, name: str, simple: str, candidates: Mapping[str, object] | list[str]) -> str:
+    names = sorted(candidates)
     near = nearest(name.removeprefix(PACKAGE), names) or nearest(simple, names)
     hint = f" (did you mean {near}?)" if near else ""
     return f"no {kind} is named {name!r}{hint}; there are {', '.join(names)}"

@@ -125,8 +125,8 @@ class ReplaceField(Transform):
         names = _Names(tree)
         renamed, exclude = names.renames.get, names.exclude
         if names.include:
-            kept = names.include - exclude
-            return EachObject(lambda entries: {renamed(k, k): value for k, value in entries.items() if k in kept})
+            included = names.include - exclude
+            return EachObject(lambda entries: {renamed(k, k): value for k, value in entries.items() if k in included})
         return EachObject(lambda entries: {renamed(k, k): value for k, value in entries.items() if k not in exclude})
 
     def _changes(self) -> Iterator[tuple[FieldPath, _Change]]:

@@ -69,8 +69,8 @@ class _RouteList:
             if reference in self.named:
                 self.used.add(reference)
                 return self._predicate(reference, f"predicates.{reference}", self.named[reference])
-            known = ", ".join(self.named) or "none"
-            self.mistakes.append(Mistake(path, f"no predicate is named {reference!r}; there are {known}"))
+            names = ", ".join(self.named) or "none"
+            self.mistakes.append(Mistake(path, f"no predicate is named {reference!r}; there are {names}"))
             return None
         return self._predicate(label, path, reference)
 

@@ -91,9 +91,9 @@ def _schemas(shapes: Iterable[Shape]) -> frozenset[Schema | None]:
 
 def _after(transform: Transform, state: RecordShapes) -> set[RecordShapes]:
     """Return the shapes after the transform; empty if it fails for all records of these shapes."""
-    known = transform.shapes_after(state.key, state.value)
-    if known is not None:
-        return {RecordShapes(key, value) for key, value in known}
+    shape_pairs = transform.shapes_after(state.key, state.value)
+    if shape_pairs is not None:
+        return {RecordShapes(key, value) for key, value in shape_pairs}
     if not transform.sided:
         return _whole(transform, state)
     on_key = transform.side == Side.KEY
@@ -200,8 +200,8 @@ def _common(one: Schema, other: Schema) -> Schema:
     if one == other:
         return one
     fields = tuple(
-        Field(mine.name, _common(mine.schema, yours.schema))
-        for mine, yours in zip(one.fields, other.fields, strict=False)
+        Field(own.name, _common(own.schema, theirs.schema))
+        for own, theirs in zip(one.fields, other.fields, strict=False)
     )
     same = {name: getattr(one, name) for name in _ATTRIBUTES if getattr(one, name) == getattr(other, name)}
     keys = _common(one.keys, other.keys) if one.keys and other.keys else None

@@ -216,12 +216,12 @@ class Memo:
         kinds = set(map(type, column))
         nulls = type(None) in kinds
         kinds.discard(type(None))
-        known = self._known.get(kinds.pop()) if len(kinds) == 1 else None
-        if known is None:
+        values = self._known.get(kinds.pop()) if len(kinds) == 1 else None
+        if values is None:
             return None
-        if known.overflows < _MAX_CLEARS:
-            return known.__getitem__
-        return known.of_any if nulls else known.function
+        if values.overflows < _MAX_CLEARS:
+            return values.__getitem__
+        return values.of_any if nulls else values.function
 
 
 class _Memo(Entries):

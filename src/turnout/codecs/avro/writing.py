@@ -254,8 +254,8 @@ def _nullable(type_: AvroType, null: int) -> WriteColumn:
     def column(values: Column) -> list[bytes]:
         if None not in values:
             return write(values)
-        there = [value for value in values if value is not None]
-        written = iter(write(there)) if there else iter(())
+        members = [value for value in values if value is not None]
+        written = iter(write(members)) if members else iter(())
         return [absent if value is None else next(written) for value in values]
 
     return column

@@ -207,13 +207,15 @@ class _Types:
         """Return a schema with the attributes of its JSON Schema."""
         title, doc, version = node.get("title"), node.get("description"), node.get("connect.version")
         parameters = node.get("connect.parameters")
-        given = tuple((str(k), str(v)) for k, v in parameters.items()) if isinstance(parameters, dict) else ()
+        schema_parameters = (
+            tuple((str(k), str(v)) for k, v in parameters.items()) if isinstance(parameters, dict) else ()
+        )
         schema = schema.with_(
             optional=schema.optional or optional,
             name=title if isinstance(title, str) else schema.name,
             doc=doc if isinstance(doc, str) else None,
             version=version if type(version) is int else None,
-            parameters=(*schema.parameters, *given),
+            parameters=(*schema.parameters, *schema_parameters),
         )
         default = node.get("default")
         if default is None or (default == "" and schema.type not in ("string", "bytes")):
@@ -224,9 +226,9 @@ class _Types:
         return schema.with_(default=blocks[0].whole()[0])
 
 
-def _type_of(node: JsonMapping, given: object) -> str:
-    if isinstance(given, str):
-        return given
+def _type_of(node: JsonMapping, declared: object) -> str:
+    if isinstance(declared, str):
+        return declared
     if "enum" in node:
         return "string"
     if "const" in node:

@@ -26,13 +26,13 @@ def validator_of(text: str, references: Sequence[tuple[str, str]]) -> Validate:
         import jsonschema_rs
     except ModuleNotFoundError as missing:
         raise MissingExtraError("jsonschema", "jsonschema-rs") from missing
-    known = {name: json.loads(other) for name, other in references}
+    by_name = {name: json.loads(other) for name, other in references}
 
     def retrieve(uri: str) -> Any:
-        name = next((name for name in known if uri in (name, f"json-schema:///{name}")), None)
+        name = next((name for name in by_name if uri in (name, f"json-schema:///{name}")), None)
         if name is None:
             raise ValueError(f"no schema {uri!r} among the references")
-        return known[name]
+        return by_name[name]
 
     try:
         validator = jsonschema_rs.validator_for(

@@ -236,23 +236,23 @@ def _passed(prefix: bytes, wire: int, content: Octets, at: RowIds, ends: RowIds,
     present = at < ends
     for index, octet in enumerate(prefix):
         present &= content[at + index] == octet
-    there = np.flatnonzero(present)
-    whole = len(there) == len(at)
-    begins = (at if whole else at[there]) + len(prefix)
+    present_rows = np.flatnonzero(present)
+    whole = len(present_rows) == len(at)
+    begins = (at if whole else at[present_rows]) + len(prefix)
     starts, sizes, wrong = _extents(wire, content, begins)
     after = starts + sizes
-    limits = ends if whole else ends[there]
+    limits = ends if whole else ends[present_rows]
     over = (after > limits) | wrong
     if over.any():
-        good[there[over]] = False
+        good[present_rows[over]] = False
         after = np.where(over, limits, after)
         starts = np.minimum(starts, limits)
     if whole:
         return after, starts
-    behind, values = at.copy(), at.copy()
-    behind[there] = after
-    values[there] = starts
-    return behind, values
+    after_tags, values = at.copy(), at.copy()
+    after_tags[present_rows] = after
+    values[present_rows] = starts
+    return after_tags, values
 
 
 def _extents(wire: int, content: Octets, begins: RowIds) -> tuple[RowIds, RowIds, Mask]:
@@ -347,8 +347,8 @@ def _column(field: _Field, raw: bytes, content: Octets, bounds: Bounds) -> Encod
             values = list(map(convert, values))
         if whole:
             return values
-        left = iter(values)
-        return [next(left) if there else absent for there in present.tolist()]
+        present_values = iter(values)
+        return [next(present_values) if is_present else absent for is_present in present.tolist()]
 
     return EncodedColumn(field.form, raw, bounds, read, nullable=field.form.nullable)
 

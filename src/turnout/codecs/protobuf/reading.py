@@ -77,8 +77,8 @@ class MessageReader:
         failures = {int(rows[at]): error for at, error in errors.items()}
         if not len(values.rows):
             return [], failures
-        there = values.rows.tolist()
-        origin = Origin(codec, [texts[at] for at in there] if errors else texts)
+        row_ids = values.rows.tolist()
+        origin = Origin(codec, [texts[at] for at in row_ids] if errors else texts)
         values.rows, values.origin = rows[values.rows], origin
         return [values], failures
 

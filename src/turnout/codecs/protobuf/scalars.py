@@ -143,8 +143,8 @@ def _texts(read: Callable[[DynamicValue], bytes], prefix: bytes, *, omit_default
         ]
 
     def column(values: Column) -> Pieces:
-        few = values[:64]
-        distinct = set(values) if len(set(few)) < len(few) else ()
+        sample = values[:64]
+        distinct = set(values) if len(set(sample)) < len(sample) else ()
         if not distinct or 2 * len(distinct) > len(values):
             return each(values)
         pieces = dict(zip(distinct, each(distinct), strict=True))

@@ -69,9 +69,9 @@ class MessageWriter:
         """
         unknown = [str(name) for name in names if name not in self._names]
         if unknown:
-            known = ", ".join(sorted(self._names))
+            listed = ", ".join(sorted(self._names))
             raise RecordError(
-                f"the message {self.plan.descriptor.full_name} has no field {', '.join(unknown)}; it has {known}"
+                f"the message {self.plan.descriptor.full_name} has no field {', '.join(unknown)}; it has {listed}"
             )
 
     def _values(self, block: Block) -> tuple[list[bytes | None], dict[int, RecordError]]:

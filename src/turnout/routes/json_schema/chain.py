@@ -28,10 +28,10 @@ def chain_schema() -> JsonSchema:
 
 def chain_definitions() -> JsonSchema:
     """Return the definitions that `chain_schema` refers to."""
-    known = sorted(transforms().items())
+    items = sorted(transforms().items())
     kinds = {
         f"transform.{name}": {"description": kind.summary, **options_schema(kind.options, _OF_THE_STAGE)}
-        for name, kind in known
+        for name, kind in items
     }
     guards = {
         f"predicate.{name}": {"description": kind.summary, **options_schema(kind.options, _OF_THE_PREDICATE)}

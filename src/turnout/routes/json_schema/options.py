@@ -11,10 +11,10 @@ from turnout.transforms.options import RANGES, REQUIRED, Option, OptionError
 _SCALAR = ["string", "number", "boolean"]
 
 
-def options_schema(options: Sequence[Option], beside: Sequence[str]) -> JsonSchema:
-    """Return the schema of a block with these options and the names *beside*, described elsewhere."""
+def options_schema(options: Sequence[Option], other_names: Sequence[str]) -> JsonSchema:
+    """Return the schema of a block with these options and the names *other_names*, described elsewhere."""
     return {
-        "properties": {option.name: option_schema(option) for option in options} | dict.fromkeys(beside, True),
+        "properties": {option.name: option_schema(option) for option in options} | dict.fromkeys(other_names, True),
         "required": [option.name for option in options if option.default is REQUIRED],
         "additionalProperties": False,
     }

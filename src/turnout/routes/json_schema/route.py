@@ -18,13 +18,13 @@ def codec_schema(side: str) -> JsonSchema:
 
 def codec_definitions() -> JsonSchema:
     """Return the definitions that `codec_schema` refers to; open settings of other packages are not checked."""
-    known = kinds()
-    bare = {"if": {"not": {"required": ["format"]}}, "then": _settings(known["raw"])}
+    all_kinds = kinds()
+    bare = {"if": {"not": {"required": ["format"]}}, "then": _settings(all_kinds["raw"])}
     alike: dict[str, list[str]] = {}
-    for kind in known.values():
+    for kind in all_kinds.values():
         if kind.settings is not None:
             alike.setdefault(repr(kind.settings), []).append(kind.name)
-    rules = [when("format", names, _settings(known[names[0]])) for names in alike.values()]
+    rules = [when("format", names, _settings(all_kinds[names[0]])) for names in alike.values()]
     formats = {"enum": list(format_names()), "default": "raw", "description": "format of the bytes"}
     return {"codec": {"type": "object", "properties": {"format": formats}, "allOf": [*rules, bare]}}
 

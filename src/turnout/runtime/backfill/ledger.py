@@ -104,28 +104,28 @@ class BackfillLedger:
     def see_all(self, subscriptions: Iterable[Subscription]) -> None:
         """Note what these versions miss, and forget all other subscriptions."""
         with self._lock:
-            known = self._known()
-            relevant = _relevant(subscriptions, known)
-            self._note(relevant, known - {one.id for one in relevant})
+            recorded_ids = self._known()
+            relevant = _relevant(subscriptions, recorded_ids)
+            self._note(relevant, recorded_ids - {one.id for one in relevant})
 
     def see(self, changes: Changes) -> None:
         """Note what changed versions miss; seeing the same twice does no harm."""
         with self._lock:
-            known = self._known()
-            created = _relevant(changes.created, known)
-            self._note(created, (known & {*changes.deleted_ids}) - {one.id for one in created})
+            recorded_ids = self._known()
+            created = _relevant(changes.created, recorded_ids)
+            self._note(created, (recorded_ids & {*changes.deleted_ids}) - {one.id for one in created})
 
     def _known(self) -> set[str]:
         """Return the ids with entries."""
         return {*self._starts, *(row.id for row in self._missed.values())}
 
-    def _note(self, versions: Collection[Subscription], gone: Collection[str]) -> None:
-        if not versions and not gone:
+    def _note(self, versions: Collection[Subscription], deleted: Collection[str]) -> None:
+        if not versions and not deleted:
             return
         database = self._open()
         with database:
             database.execute("BEGIN")
-            for id_ in gone:
+            for id_ in deleted:
                 self._forget(id_)
             for version in versions:
                 self._note_start(version)
@@ -229,9 +229,9 @@ class BackfillLedger:
         self._starts.pop(id_, None)
 
 
-def _relevant(versions: Iterable[Subscription], known: Collection[str]) -> list[Subscription]:
+def _relevant(versions: Iterable[Subscription], recorded_ids: Collection[str]) -> list[Subscription]:
     """Return the versions that miss records, or have entries."""
-    return [one for one in versions if one.start is not None or one.keep or one.id in known]
+    return [one for one in versions if one.start is not None or one.keep or one.id in recorded_ids]
 
 
 def _missed(

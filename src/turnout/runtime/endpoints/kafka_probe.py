@@ -97,5 +97,5 @@ class KafkaProbe(EndpointProbe):
         refused = [name for name, info in found.items() if info.writable is False]
         if refused:
             raise StreamError(f"the user may not write to {shown_topics(refused)}", code=_DENIED)
-        known = [name for name, info in found.items() if info.writable is not None]
-        return f"{len(known):,} topics may be written to" if known else "no topic to check"
+        writable = [name for name, info in found.items() if info.writable is not None]
+        return f"{len(writable):,} topics may be written to" if writable else "no topic to check"

@@ -58,13 +58,13 @@ def _created(connection: Connection, stream: str) -> str | None:
 def _stored(connection: Connection, infos: Mapping[str, JsonMapping]) -> list[str]:
     """Return the subjects that some streams store, also by way of the streams that they mirror or source from."""
     subjects: list[str] = []
-    known, waiting = set(infos), [info["config"] for info in infos.values()]
+    names, waiting = set(infos), [info["config"] for info in infos.values()]
     while waiting:
         config = waiting.pop()
         subjects += config.get("subjects") or ()
         for name in _origins(config):
-            if name not in known:
-                known.add(name)
+            if name not in names:
+                names.add(name)
                 waiting += _config(connection, name)
     return subjects
 

@@ -147,7 +147,7 @@ class _Copy:
         )
         fetched.pop(str(revision), None)
         fetched = dict(list(fetched.items())[-(_OPEN_REVISIONS - 1) :]) | {str(revision): list(names)}
-        needed = {name for some in fetched.values() for name in some}
+        needed = {name for needed_names in fetched.values() for name in needed_names}
         for file in self._folder.rglob("*"):
             name = file.relative_to(self._folder).as_posix()
             if file.is_file() and name not in needed and not name.startswith("."):

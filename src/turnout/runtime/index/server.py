@@ -136,7 +136,7 @@ class IndexServer:
         files = {file.relative_to(self._kept.folder).as_posix(): file for file in self._kept.files(revision)}
         if name:
             return files.get(name)
-        return json.dumps({known: file.stat().st_size for known, file in files.items()}).encode()
+        return json.dumps({file_name: file.stat().st_size for file_name, file in files.items()}).encode()
 
 
 def _answer(request: BaseHTTPRequestHandler, content: Path | bytes | None) -> None:

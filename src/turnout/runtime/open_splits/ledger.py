@@ -115,7 +115,9 @@ class OpenSplits:
     def _told_before(self) -> dict[int, Counts]:
         """Counts that an earlier run in this process has reported already, by split."""
         read = {number: self._folder.read(number) for number in self._folder.numbers()[-1:]}
-        return {number: known.counts for number, known in read.items() if known and known.process == PROCESS}
+        return {
+            number: progress.counts for number, progress in read.items() if progress and progress.process == PROCESS
+        }
 
     # The source
 
@@ -125,12 +127,12 @@ class OpenSplits:
         Args:
             number: number of the open split that the last offset names; None if it names none.
         """
-        known = None if number is None else self._folder.read(number)
+        progress = None if number is None else self._folder.read(number)
         if number is None:
             # Micro-batches with an end are between: they are no gap.
             self._ended_at = None
         highest = max([number or 0, *self._folder.numbers()])
-        return Plan(None if known is None else known.next, highest + 1, self.seconds > 0)
+        return Plan(None if progress is None else progress.next, highest + 1, self.seconds > 0)
 
     # Tasks
 
@@ -142,8 +144,8 @@ class OpenSplits:
             start: its first position if none is recorded.
             revision: revision of the subscriptions, likewise.
         """
-        known = self._folder.read(number)
-        progress = OpenProgress(start, Counts(), revision) if known is None else known
+        recorded = self._folder.read(number)
+        progress = OpenProgress(start, Counts(), revision) if recorded is None else recorded
         if self._revisions is None:
             progress = replace(progress, revision=None)
         elif progress.revision is None:

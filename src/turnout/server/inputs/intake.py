@@ -192,12 +192,12 @@ class Intake:
         ready: asyncio.Future[JetStream] = self._loop.create_future()
 
         async def keep() -> None:
-            lost = asyncio.Event()
+            closed = asyncio.Event()
             try:
                 async with connect(part.sink.connection) as js:
-                    js.connection.on_closed.append(lost.set)
+                    js.connection.on_closed.append(closed.set)
                     ready.set_result(js)
-                    await lost.wait()
+                    await closed.wait()
             except (TurnoutError, OSError) as failure:
                 if not ready.done():
                     ready.set_exception(failure)

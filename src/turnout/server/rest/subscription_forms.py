@@ -121,8 +121,8 @@ class SubscriptionForm(RequestForm):
 
     @model_validator(mode="after")
     def _one(self) -> SubscriptionForm:
-        given = [self.route, self.condition, self.condition_text]
-        if sum(form is not None for form in given) != 1:
+        forms = [self.route, self.condition, self.condition_text]
+        if sum(form is not None for form in forms) != 1:
             raise ValueError("needs exactly one of route, condition and condition_text")
         if (self.route is None) == (self.destinations is None):
             raise ValueError("needs destinations: in the route if there is one, else beside the condition")

@@ -75,8 +75,8 @@ def _rows(result: Result) -> pa.RecordBatch:
 def _addressed(sent: Sent, topics: pa.Array) -> tuple[pa.Array, pa.Array]:
     """The subscription and the destination of each delivery; null, and the topic, for a record under its own."""
     deliveries, index = sent.deliveries, sent.index
-    whose = np.flatnonzero(deliveries.subscriptions != NO_SUBSCRIPTION)
-    if index is None or len(whose) < len(deliveries):
+    of_index = np.flatnonzero(deliveries.subscriptions != NO_SUBSCRIPTION)
+    if index is None or len(of_index) < len(deliveries):
         return pa.nulls(len(deliveries), pa.string()), topics
     return index.subscription_ids(deliveries.subscriptions), index.destinations(deliveries.destinations)
 

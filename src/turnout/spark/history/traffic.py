@@ -154,25 +154,25 @@ class _Counting:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Count a task's records."""
         with paused_gc(freeze=True):
-            known = _known.get_or_add(self.key, lambda: _WorkerState.of(self.pickled))
-            known.counter.begin()
+            state = _known.get_or_add(self.key, lambda: _WorkerState.of(self.pickled))
+            state.counter.begin()
             index = self.index.open(self.revision)
-            watch = TrafficWatch(known.program, index, known.counter)
+            watch = TrafficWatch(state.program, index, state.counter)
             for records in chain.from_iterable(map(records_of, batches)):
                 for piece in pieces(records):
-                    known.program.trace(piece, index, watch)
-            yield _rows(watch, known)
+                    state.program.trace(piece, index, watch)
+            yield _rows(watch, state)
 
 
-def _rows(watch: TrafficWatch, known: _WorkerState) -> pa.RecordBatch:
+def _rows(watch: TrafficWatch, state: _WorkerState) -> pa.RecordBatch:
     """Return the counts of a task as rows."""
     rows: list[tuple[object, ...]] = [(_RECORDS, None, None, None, watch.records, 0)]
     rows += [(_FIRED, id_, None, None, count, 0) for id_, count in watch.fired.items()]
     only = watch.only
-    rows += [(_DELIVERED, *whose, None, count, only[whose]) for whose, count in watch.deliveries.items()]
-    messages, matched = known.counter.messages, known.counter.matched
+    rows += [(_DELIVERED, *owner, None, count, only[owner]) for owner, count in watch.deliveries.items()]
+    messages, matched = state.counter.messages, state.counter.matched
     # An anchor that led to a match was there.
-    rows += [(_ANCHOR, None, None, known.indexes[number], count, matched[number]) for number, count in messages.items()]
+    rows += [(_ANCHOR, None, None, state.indexes[number], count, matched[number]) for number, count in messages.items()]
     columns = zip(*rows, strict=True)
     return pa.RecordBatch.from_arrays(
         [pa.array(column, item.type) for column, item in zip(columns, _SCHEMA, strict=True)], schema=_SCHEMA

@@ -95,12 +95,12 @@ def run(
     folder = str(checkpoint or checkpoint_of(route))
     streaming = not route.source.is_bounded
     # A Connect server's checkpoint is not to be looked for on this machine.
-    beside = local_folder(folder) if streaming and not remote else None
-    with ending_in_words(route.name, spark, beside), ExitStack() as resources:
-        if beside is not None:
+    local_checkpoint = local_folder(folder) if streaming and not remote else None
+    with ending_in_words(route.name, spark, local_checkpoint), ExitStack() as resources:
+        if local_checkpoint is not None:
             keep_private(folder)
-        resources.enter_context(claimed(beside))
-        mend(route, beside)
+        resources.enter_context(claimed(local_checkpoint))
+        mend(route, local_checkpoint)
         make_webhook_streams(route)
         work = _Run(route, spark, folder, stop or threading.Event(), on_progress, resources, on_ready)
         return work.stream(once=once, on_step=on_step) if streaming else work.batch(on_step)
@@ -168,28 +168,28 @@ class _Run:
         self.backfill: Backfill | None = None
         if route.subscriptions is not None:
             # Beside the checkpoint its revisions outlive the run, as the offsets do that name them.
-            beside = None if route.source.is_bounded or self.remote else local_folder(checkpoint)
+            local_checkpoint = None if route.source.is_bounded or self.remote else local_folder(checkpoint)
             ledger = None
-            if beside is not None and route.source.keeps_history:
-                ledger = BackfillLedger(beside)
+            if local_checkpoint is not None and route.source.keeps_history:
+                ledger = BackfillLedger(local_checkpoint)
                 resources.callback(ledger.close)
-                self.backfill = Backfill(route, spark, beside, ledger)
-            folder = (beside or scratch) / "subscriptions"
-            self.matching = RunMatching(route, spark, folder, lasting=beside is not None, ledger=ledger)
+                self.backfill = Backfill(route, spark, local_checkpoint, ledger)
+            folder = (local_checkpoint or scratch) / "subscriptions"
+            self.matching = RunMatching(route, spark, folder, lasting=local_checkpoint is not None, ledger=ledger)
             resources.callback(self.matching.close)
-            stores_matches = route.subscriptions.feeds and beside is not None
+            stores_matches = route.subscriptions.feeds and local_checkpoint is not None
             self.stage = self.stage.with_index(self.matching.index_location, stores_matches=stores_matches)
-            if stores_matches and beside is not None:
-                resources.enter_context(FeedMerging(route, beside))
+            if stores_matches and local_checkpoint is not None:
+                resources.enter_context(FeedMerging(route, local_checkpoint))
         self.batch_revisions = BatchRevisions.beside(None if route.source.is_bounded or self.remote else checkpoint)
         self.whole = self.stage.splits and publishes(route.sinks)
         self.open_run: OpenRun | None = None
-        beside = local_folder(checkpoint)
+        local_checkpoint = local_folder(checkpoint)
         opens = endpoint_of(route.source).opens_splits
-        if opens and self.whole and not route.source.is_bounded and not self.remote and beside is not None:
+        if opens and self.whole and not route.source.is_bounded and not self.remote and local_checkpoint is not None:
             revisions = None if self.matching is None else self.matching.revisions
             ledger = None if self.backfill is None else self.backfill.ledger
-            self.open_run = resources.enter_context(OpenRun(route, spark, beside, revisions, ledger))
+            self.open_run = resources.enter_context(OpenRun(route, spark, local_checkpoint, revisions, ledger))
         self.reports = Reports()
         self.between_batches = threading.Lock()
         self.written: dict[int, _AcknowledgedBatch] = {}
@@ -414,12 +414,12 @@ class _Run:
         if self.open_run is None or not self.open_run.has_news():
             return
         now = time.monotonic()
-        took = within(0.0, now - self.last, RECORD_SECONDS)
-        self.began, self.last = now - took if self.began is None else self.began, now
+        seconds = within(0.0, now - self.last, RECORD_SECONDS)
+        self.began, self.last = now - seconds if self.began is None else self.began, now
         if self.on_progress is not None:
             subscriptions = None if self.matching is None else len(self.matching.revisions)
             batch, revision = self.open_run.batch, self.open_run.revision
-            self.on_progress(Progress(batch, self.counts(), now - self.began, took, revision, subscriptions))
+            self.on_progress(Progress(batch, self.counts(), now - self.began, seconds, revision, subscriptions))
 
     def _reported(self, report: StreamingQueryProgress) -> _AcknowledgedBatch:
         """Return the counts and times of a micro-batch that Spark ran alone; log its failures."""

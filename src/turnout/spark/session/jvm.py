@@ -162,10 +162,10 @@ def _arguments(file: Path, settings: Mapping[str, str]) -> Iterator[None]:
     """Have `spark-submit` read the settings from *file* in this block; they override the user's own."""
     before = os.environ.get(_ARGUMENTS)
     arguments = [argument for argument in shlex.split(before or "") if argument != _SHELL]
-    theirs, arguments = _properties_of(arguments)
+    spark_settings, arguments = _properties_of(arguments)
     file.touch(0o600)
-    file.write_text(theirs + as_properties(settings), encoding="ascii")
-    defaults = [] if theirs else ["--load-spark-defaults"]
+    file.write_text(spark_settings + as_properties(settings), encoding="ascii")
+    defaults = [] if spark_settings else ["--load-spark-defaults"]
     os.environ[_ARGUMENTS] = shlex.join([*arguments, _OPTION, str(file), *defaults, _SHELL])
     try:
         yield

@@ -45,9 +45,9 @@ def _straight(text: Column) -> Column:
     starts = [OFFSET * pow(backwards, STRAIGHT - n, _MASK + 1) % (_MASK + 1) for n in range(STRAIGHT + 1)]
     # Past the end of the start values there is null, and so for longer keys.
     state = F.get(constant(starts, "array<bigint>"), F.octet_length(text))
-    known = F.coalesce(text, F.lit(""))
-    zeros = F.substring(F.lit(bytearray(STRAIGHT)), F.lit(1), F.lit(STRAIGHT) - F.octet_length(known))
-    data = F.concat(zeros, as_bytes(known))
+    text_or_empty = F.coalesce(text, F.lit(""))
+    zeros = F.substring(F.lit(bytearray(STRAIGHT)), F.lit(1), F.lit(STRAIGHT) - F.octet_length(text_or_empty))
+    data = F.concat(zeros, as_bytes(text_or_empty))
     for word in range(0, STRAIGHT, _WORD):
         four = _number(F.substring(data, word + 1, _WORD))
         for shift in range(0, 8 * _WORD, 8):

@@ -79,13 +79,13 @@ class Candidates:
         keys = keys_of(self._conditions[number])
         implied = dict.fromkeys(self._implied(terms[0], keys)) if terms else {}
         # A condition that holds more than its terms' leaves say implies anchors that are not known here.
-        known = implied if terms and terms[0].rest is None else None
+        exact = implied if terms and terms[0].rest is None else None
         chosen: dict[int, None] = {}
         for access in implied:
             under = self._under.get(access)
             if under is None:
                 continue
-            chosen.update((other, None) for other in under.beside(known, keys) if self._needed[other] <= keys)
+            chosen.update((other, None) for other in under.beside(exact, keys) if self._needed[other] <= keys)
             if len(chosen) > _MOST_OF_ONE:
                 self.cut += 1
                 break
@@ -106,15 +106,15 @@ class Candidates:
                 by_second[second].append(number)
                 self._slots[second.key].add(second.kind)
         parts: list[tuple[Anchor | frozenset[str], list[int]]] = [*by_second.items(), *by_keys.items()]
-        for bucket, many in parts:
-            if len(many) > MOST_UNDER_ANCHOR:
-                self._leave_out(anchor, bucket, many)
+        for bucket, members in parts:
+            if len(members) > MOST_UNDER_ANCHOR:
+                self._leave_out(anchor, bucket, members)
         return _Under([], by_second, by_keys)
 
-    def _leave_out(self, anchor: Anchor, bucket: Anchor | frozenset[str], many: list[int]) -> None:
-        beside = str(bucket) if isinstance(bucket, Anchor) else ", ".join(sorted(bucket))
-        self.crowded[f"{anchor} with {beside}" if beside else str(anchor)] = len(many)
-        many.clear()
+    def _leave_out(self, anchor: Anchor, bucket: Anchor | frozenset[str], numbers: list[int]) -> None:
+        bucket_text = str(bucket) if isinstance(bucket, Anchor) else ", ".join(sorted(bucket))
+        self.crowded[f"{anchor} with {bucket_text}" if bucket_text else str(anchor)] = len(numbers)
+        numbers.clear()
 
     def _second(self, number: int, first: Anchor) -> Anchor | None:
         """Return the rarest anchor but *first* that the condition and all narrower ones imply; None if none."""

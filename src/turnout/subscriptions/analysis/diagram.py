@@ -74,9 +74,9 @@ class Diagrams:
                 for child in children:
                     root = self.choose(child, TRUE, root)
             case Logic.XOR:
-                root, none = FALSE, TRUE
+                root, none_true = FALSE, TRUE
                 for child in children:
-                    root, none = self.choose(child, none, root), self.choose(child, FALSE, none)
+                    root, none_true = self.choose(child, none_true, root), self.choose(child, FALSE, none_true)
         return self.inverse(root) if condition.negated else root
 
     def _of_leaf(self, leaf: Leaf) -> Root:
@@ -131,33 +131,33 @@ class Diagrams:
             return root
         return self.node(root).high if holds else self.node(root).low
 
-    def reduced(self, root: Root, known: _Context = ()) -> Root:
+    def reduced(self, root: Root, context: _Context = ()) -> Root:
         """Return an equivalent diagram without tests that other atoms of the same key decide.
 
         Args:
             root: a diagram.
-            known: literals of the key of the first node that are true already.
+            context: literals of the key of the first node that are true already.
         """
         if root < 2:
             return root
         atom, high, low = self.node(root)
-        if known and known[0][0].key != atom.key:
+        if context and context[0][0].key != atom.key:
             # Keys are in sequence: no node below tests earlier keys.
-            known = ()
-        case = (root, known)
+            context = ()
+        case = (root, context)
         simpler = self._reduced.get(case)
         if simpler is None:
             self._step()
-            truth = _decided(known, atom)
+            truth = _decided(context, atom)
             if truth is None:
-                simpler = self._split(atom, high, low, known)
+                simpler = self._split(atom, high, low, context)
             else:
-                simpler = self.reduced(high if truth else low, known)
+                simpler = self.reduced(high if truth else low, context)
             self._reduced[case] = simpler
         return simpler
 
-    def _split(self, atom: Atom, high: Root, low: Root, known: _Context) -> Root:
-        if_true, if_false = (*known, (atom, True)), (*known, (atom, False))
+    def _split(self, atom: Atom, high: Root, low: Root, context: _Context) -> Root:
+        if_true, if_false = (*context, (atom, True)), (*context, (atom, False))
         high, low = self.reduced(high, if_true), self.reduced(low, if_false)
         if high == low or self.reduced(low, if_true) == high:
             return low
@@ -205,9 +205,9 @@ class Diagrams:
         return numbers[root]
 
 
-def _decided(known: _Context, atom: Atom) -> bool | None:
+def _decided(context: _Context, atom: Atom) -> bool | None:
     """The truth value that the known facts of its key imply for an atom, if any."""
-    for other, holds in known:
+    for other, holds in context:
         if holds:
             truth = relation(other, atom)
             if truth is not None:

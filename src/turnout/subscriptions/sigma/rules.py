@@ -65,8 +65,8 @@ class SigmaRule:
             sources = [kiwi(name, escape(text), ignore_case=True) for name, text in self.logsource.items()]
             condition = all_of(*sources, condition)
         level = self.level or "unknown"
-        made = [destination.replace("{level}", level) for destination in destinations]
-        subscription = Subscription(made, condition, {name: text for name, text in metadata.items() if text}, self.id)
+        topics = [destination.replace("{level}", level) for destination in destinations]
+        subscription = Subscription(topics, condition, {name: text for name, text in metadata.items() if text}, self.id)
         check(subscription)
         return subscription
 

@@ -112,9 +112,9 @@ def _way(stamps: _Stamps) -> str:
 class _Day:
     """Day that is determined by fields."""
 
-    def __init__(self, fields: Mapping[str, int], way: str) -> None:
+    def __init__(self, fields: Mapping[str, int], kind: str) -> None:
         self.fields = fields
-        self.way = way
+        self.way = kind
         year = fields.get("y", 1970)
         self.year = 1 - year if fields.get("G", 1) == 0 else year
 
@@ -147,8 +147,8 @@ class _Day:
                 return first + fields["D"] - 1
             day = on_or_before(_first_week(first) + 6, fields.get("E", _SUNDAY))
             return day + 7 * (fields["w"] - 1)
-        carried, month = divmod(fields.get("M", 0), 12)
-        year = wrapped(self.year + carried, 32)
+        years, month = divmod(fields.get("M", 0), 12)
+        year = wrapped(self.year + years, 32)
         first = days_of(year, month + 1, 1, julian=julian)
         if self.way == "d":
             return first + fields.get("d", 1) - 1

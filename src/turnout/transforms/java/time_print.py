@@ -138,11 +138,11 @@ def _first_of(year: int) -> int:
 def _week_year_before_christ(at: _Moment) -> int:
     """Return the week year for years before Christ, where Java uses the first Sunday of a wrong year."""
     year = at.date.year
-    left = _first_of(year + 1) - at.days
+    days_left = _first_of(year + 1) - at.days
     other = _first_of(-year)
     before_sunday = (on_or_before(other + 6, 1) - other) or 7
     own_sunday = on_or_before(at.first_of_year + 6, 1)
-    return year + 1 if at.days >= own_sunday and left <= 7 - before_sunday else year
+    return year + 1 if at.days >= own_sunday and days_left <= 7 - before_sunday else year
 
 
 def _padded(number: int, width: int) -> str:

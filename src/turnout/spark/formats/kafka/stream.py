@@ -159,16 +159,16 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self, before: KafkaOffsets, infos: Mapping[str, TopicInfo], ends: Mapping[TopicPartition, PartitionEnds]
     ) -> _NextOffsets:
         """Return the next offset of each partition: new topics and partitions begin with their first record."""
-        known = before.next_offsets()
+        former_offsets = before.next_offsets()
         next_offsets = {}
-        gone = {topic for topic in (*before.next, *self._options.topics) if topic not in infos}
-        for topic in sorted(gone):
+        missing = {topic for topic in (*before.next, *self._options.topics) if topic not in infos}
+        for topic in sorted(missing):
             self._report(_missing(topic, self._options.client.servers))
         new = {topic for topic, info in infos.items() if before.ids.get(topic, info.id) != info.id}
         for topic in sorted(new):
             self._report(recreated(topic, before.ids[topic], infos[topic].id))
         for (topic, number), end in ends.items():
-            at = end.first if topic in new else known.get((topic, number), end.first)
+            at = end.first if topic in new else former_offsets.get((topic, number), end.first)
             if not end.first <= at <= max(end.first, end.next):
                 upper = end.first if at < end.first else at
                 self._report(lost_records(topic, number, min(at, end.next), upper, end.first, end.next))
@@ -204,8 +204,8 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     ) -> JsonObject:
         most = None if isinstance(limit, ReadAllAvailable) else self._options.max_records
         # No checkpoint has the place where a query begins. One that dies in this micro-batch does it again from here.
-        known = {} if start == self._initial else before.next_offsets()
-        begins = {name: at for name, at in next_offsets.items() if known.get(name) != at}
+        former_offsets = {} if start == self._initial else before.next_offsets()
+        begins = {name: at for name, at in next_offsets.items() if former_offsets.get(name) != at}
         end = replace(
             admitted(next_offsets, tops, most),
             ids=_ids(infos),

@@ -80,8 +80,8 @@ def planned(splits: Sequence[Split], connection: Connection, filters: Sequence[s
     """The splits of one range, each with the way in which it is read on *filters*."""
     if not splits:
         return []
-    way = choose_strategy(connection, splits[0].stream, splits[0].start, splits[-1].end, filters)
-    return [replace(part, way=way) for part in splits]
+    strategy = choose_strategy(connection, splits[0].stream, splits[0].start, splits[-1].end, filters)
+    return [replace(part, way=strategy) for part in splits]
 
 
 def beside(splits: Sequence[Split]) -> list[Split]:
@@ -106,11 +106,11 @@ class ArrowColumns:
 
     def __init__(self, schema: StructType) -> None:
         self._schema = to_arrow_schema(schema, timezone="UTC")
-        known = {*SCHEMA.names, "stream"}
+        columns = {*SCHEMA.names, "stream"}
         mistakes = [
-            Mistake(f"schema.{name}", f"is no column of a NATS record; there are {', '.join(sorted(known))}")
+            Mistake(f"schema.{name}", f"is no column of a NATS record; there are {', '.join(sorted(columns))}")
             for name in schema.fieldNames()
-            if name not in known
+            if name not in columns
         ]
         if mistakes:
             raise ConfigError(mistakes, what="NATS source")
@@ -183,8 +183,8 @@ class SplitReader:
 
     def _reader(self, connection: Connection, range_: Range) -> RangeReader:
         # Its consumer acknowledges committed messages: reads here must not count.
-        way = self._split.way if self._options.ack_consumer is None else BY_SEQUENCE
-        return reader_of(connection, range_, way, self._split.partition)
+        strategy = self._split.way if self._options.ack_consumer is None else BY_SEQUENCE
+        return reader_of(connection, range_, strategy, self._split.partition)
 
 
 _log = logging.getLogger(__name__)
