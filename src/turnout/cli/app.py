@@ -93,8 +93,8 @@ def _written() -> bool:
     try:
         sys.stdout.flush()
     except BrokenPipeError:
-        with Path(os.devnull).open("wb") as nothing:
-            os.dup2(nothing.fileno(), sys.stdout.fileno())
+        with Path(os.devnull).open("wb") as null_file:
+            os.dup2(null_file.fileno(), sys.stdout.fileno())
         return False
     return True
 

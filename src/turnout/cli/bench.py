@@ -100,7 +100,7 @@ class _Run:
             due += self._share(name, runner.SHARES)
             remaining = None if self.budget is None else begun + due - time.monotonic()
             rows = runner.rows(name, self.options, remaining)
-            found = [self._told(name, row) for row in (file.recorded(name, self.options, rows) if file else rows)]
+            found = [self._reported(name, row) for row in (file.recorded(name, self.options, rows) if file else rows)]
             every += [{"benchmark": name, **_flat(row)} for row in found]
             if not self.as_json:
                 _print(name, found)
@@ -115,7 +115,7 @@ class _Run:
         total = sum(shares[other] for other in self.names)
         return (self.budget or 0) * (shares[name] / total if total else 1 / len(self.names))
 
-    def _told(self, name: str, row: JsonObject) -> JsonObject:
+    def _reported(self, name: str, row: JsonObject) -> JsonObject:
         """Print each result immediately: the whole takes minutes."""
         what = (
             f"{row['rows_per_second']:,.0f}/s" if row["status"] == "measured" else f"{row['status']}: {row['reason']}"

@@ -73,7 +73,7 @@ def diff(
         old, new = _versions(versions, git, (old_subscriptions, new_subscriptions), resources, moments)
         old, new = (replace(version, route=in_time(version.route, timeout)) for version in (old, new))
         report = _compared(old, new, (start, end), moments, examples=examples, master=master, log=spark_log)
-    _tell(report, html, as_json=as_json)
+    _print_report(report, html, as_json=as_json)
     if threshold is not None and threshold.holds(report.differences.totals):
         typer.echo(f"turnout: {threshold.text} holds", err=True)
         raise typer.Exit(FAILED)
@@ -165,7 +165,7 @@ def _compared(
         ).report
 
 
-def _tell(report: DiffReport, html: Path | None, *, as_json: bool) -> None:
+def _print_report(report: DiffReport, html: Path | None, *, as_json: bool) -> None:
     from turnout.history.html_report import page
     from turnout.history.report import report_json, report_lines
 

@@ -75,13 +75,13 @@ def change_lines(name: str, before: object, after: object) -> Iterator[str]:
     if isinstance(before, dict) and isinstance(after, dict):
         for field in dict.fromkeys((*before, *after)):
             if field not in after:
-                yield f"    - {name}.{field}: {_shown(before[field])}"
+                yield f"    - {name}.{field}: {_readable(before[field])}"
             elif field not in before:
-                yield f"    + {name}.{field}: {_shown(after[field])}"
+                yield f"    + {name}.{field}: {_readable(after[field])}"
             elif before[field] != after[field]:
-                yield f"    ~ {name}.{field}: {_shown(before[field])} → {_shown(after[field])}"
+                yield f"    ~ {name}.{field}: {_readable(before[field])} → {_readable(after[field])}"
         return
-    yield f"    ~ {name}: {_shown(before)} → {_shown(after)}"
+    yield f"    ~ {name}: {_readable(before)} → {_readable(after)}"
 
 
 def _mapping(mapped: Mapped) -> Iterator[str]:
@@ -134,5 +134,5 @@ def _message(message: SentMessage) -> Iterator[str]:
         yield from (f"    {name}: {value}" for name, value in message.headers)
 
 
-def _shown(value: object) -> str:
+def _readable(value: object) -> str:
     return json_text(value)

@@ -251,7 +251,7 @@ class _DraftFile:
         else:
             if self.output is None:
                 typer.echo(printable_on_terminal(text), nl=False)
-            _tell(draft, mistakes)
+            _print_draft(draft, mistakes)
         return FAILED if mistakes else DONE
 
 
@@ -269,7 +269,7 @@ def write_new(files: dict[Path, str], *, force: bool) -> None:
         file.write_text(text, encoding="utf-8")
 
 
-def _tell(draft: Draft, mistakes: tuple[Mistake, ...]) -> None:
+def _print_draft(draft: Draft, mistakes: tuple[Mistake, ...]) -> None:
     lines = [f"taken  {name} → {path}" for name, path in draft.taken]
     lines += [f"left   {name}: {why}" for name, why in draft.left]
     lines += [f"wrong  {mistake}" for mistake in mistakes]

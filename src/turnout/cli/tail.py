@@ -90,13 +90,13 @@ def tail(
 
     async def follow_stream() -> None:
         async with access.open() as js, await js.ordered(subject, stream=stream, config=config) as messages:
-            async for message in _some(messages, count, wait):
+            async for message in _limited(messages, count, wait):
                 typer.echo(show(message))
 
     follow(follow_stream())
 
 
-async def _some(messages: OrderedSubscription, count: int | None, wait: float | None) -> AsyncIterator[Message]:
+async def _limited(messages: OrderedSubscription, count: int | None, wait: float | None) -> AsyncIterator[Message]:
     """Yield up to *count* messages, until no message arrives within *wait* seconds."""
     from turnout.nats.jetstream.errors import RequestTimeoutError
 

@@ -61,13 +61,13 @@ class Format:
         settings = dict(config or {})
         name = settings.pop("format", "raw")
         try:
-            return cls(name, **_known(name).read(settings, BUILTIN.values()))
+            return cls(name, **_kind_named(name).read(settings, BUILTIN.values()))
         except ConfigError as failure:
             mistakes = [Mistake(f"{path}.{mistake.path}", mistake.problem) for mistake in failure.mistakes]
             raise ConfigError(mistakes, what=f"bad {path.rpartition('.')[2]} format") from failure.__cause__
 
 
-def _known(name: object) -> CodecKind:
+def _kind_named(name: object) -> CodecKind:
     if isinstance(name, str) and name in format_names():
         return kind_of(name)
     names = format_names()

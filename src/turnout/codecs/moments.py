@@ -94,10 +94,10 @@ def _zone_offset(zone: str | None, local: int) -> int:
     match = _offset(str(zone))
     if match is not None:
         hours, minutes, seconds = (int(part or 0) for part in match.groups()[1:])
-        ahead = (hours * 60 + minutes) * 60 + seconds
-        if ahead > 18 * 3600 or minutes > 59 or seconds > 59:
+        offset_seconds = (hours * 60 + minutes) * 60 + seconds
+        if offset_seconds > 18 * 3600 or minutes > 59 or seconds > 59:
             raise ValueError(zone)
-        return (ahead if match[1] == "+" else -ahead) * 1000
+        return (offset_seconds if match[1] == "+" else -offset_seconds) * 1000
     try:
         offset = ZoneInfo(str(zone)).utcoffset((EPOCH + timedelta(milliseconds=local)).replace(tzinfo=None))
     except (OSError, LookupError, OverflowError) as failure:

@@ -132,16 +132,16 @@ class _Search:
 
     def of(self, condition: Condition) -> _Changes | None:
         """The tests to turn around so that the condition is true, the decided ones among them."""
-        changes, _ = self._ways(condition)
+        changes, _ = self._outcomes(condition)
         if changes is None:
             return None
         return (*(test for test, turned in self._decided.items() if turned), *changes)
 
-    def _ways(self, condition: Condition) -> tuple[_Changes | None, _Changes | None]:
+    def _outcomes(self, condition: Condition) -> tuple[_Changes | None, _Changes | None]:
         """Return the changes that make the condition true, and false; None for an impossible outcome."""
         if not isinstance(condition, Group):
             return self._leaf(condition)
-        outcomes = [self._ways(child) for child in condition.children]
+        outcomes = [self._outcomes(child) for child in condition.children]
         true, false = [outcome[0] for outcome in outcomes], [outcome[1] for outcome in outcomes]
         match condition.logic:
             case Logic.AND:

@@ -69,7 +69,7 @@ def explain(condition: Condition, metadata: Metadata) -> Explanation:
     [(True, "'city' is 'Oulu'"), (False, "'total' is '120'")]
     """
     if not isinstance(condition, Group):
-        observation = f"{condition.key!r} {_seen(values_at(metadata, condition.key))}"
+        observation = f"{condition.key!r} {_describe_values(values_at(metadata, condition.key))}"
         return Explanation(condition, evaluate(condition, metadata), observation)
     children = tuple(explain(child, metadata) for child in condition.children)
     true = sum(child.holds for child in children)
@@ -77,7 +77,7 @@ def explain(condition: Condition, metadata: Metadata) -> Explanation:
     return Explanation(condition, evaluate(condition, metadata), reason, children)
 
 
-def _seen(values: tuple[str, ...]) -> str:
+def _describe_values(values: tuple[str, ...]) -> str:
     """Describe the value under a key."""
     if len(values) < 2:
         return f"is {values[0]!r}" if values else "is missing"

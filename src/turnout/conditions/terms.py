@@ -73,7 +73,7 @@ def terms_of(condition: Condition, cost: Cost, *, several: bool = False) -> tupl
         return (_plain(condition.children, cost),)
     cover = _cover(condition, True, cost)
     if cover is None:
-        return _alone(condition)
+        return _single_term(condition)
     terms: list[Term] = []
     total = 0
     before: list[Leaf] = []
@@ -83,7 +83,7 @@ def terms_of(condition: Condition, cost: Cost, *, several: bool = False) -> tupl
             terms.append(term)
             total += len(term.checks) + (sum(1 for _ in leaves(term.rest)) if term.rest else 0)
             if total > MAX_CHECKS:
-                return _alone(condition)
+                return _single_term(condition)
         before.append(test)
     return tuple(terms)
 
@@ -128,7 +128,7 @@ def _plain(children: tuple[Condition, ...], cost: Cost) -> Term:
     return Term(access, tuple(checks))
 
 
-def _alone(condition: Condition) -> tuple[Term, ...]:
+def _single_term(condition: Condition) -> tuple[Term, ...]:
     """Return a single term for the whole condition, without a lookup anchor."""
     parts = list(conjuncts(condition))
     rest = _conjunction([part for part in parts if isinstance(part, Group)])

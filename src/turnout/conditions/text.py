@@ -123,7 +123,7 @@ class _ConditionReader:
         self.skip()
         return self.take(_WORD[word]) is not None
 
-    def must(self, pattern: re.Pattern[str], expected: str) -> str:
+    def require(self, pattern: re.Pattern[str], expected: str) -> str:
         self.skip()
         match = self.take(pattern)
         if match is None:
@@ -182,7 +182,7 @@ class _ConditionReader:
             return self.built(begin, self.element)
         if self.text.startswith("!", begin):
             raise self.wrong("a negation is written NOT: '!' begins no key (in a name, quote it)", begin)
-        key = self.must(_KEY, "a key, '(' or NOT")
+        key = self.require(_KEY, "a key, '(' or NOT")
         if key.upper() in _WORD:
             raise self.expected("a key, '(' or NOT", begin)
         signed = self.at
@@ -200,7 +200,7 @@ class _ConditionReader:
         """The leaf about one element of an array, from behind its parenthesis."""
         if self.open == MAX_DEPTH:
             raise self.expected(f"at most {MAX_DEPTH} open parentheses")
-        key = _key_read(self.must(_ELEMENT_KEY, "the key of an array"))
+        key = _key_read(self.require(_ELEMENT_KEY, "the key of an array"))
         self.skip()
         if not self.text.startswith(",", self.at):
             raise self.expected("',' and a condition about an element")
@@ -217,7 +217,7 @@ class _ConditionReader:
     def item(self, form: re.Pattern[str], expectation: str, leaf: Callable[[str], Condition]) -> Condition:
         """The leaf of the next pattern of several."""
         begin = self.at
-        written = self.must(form, expectation)
+        written = self.require(form, expectation)
         if written.upper() in _WORD:
             raise self.expected(expectation, begin)
         return self.built(begin, lambda: leaf(written))
@@ -243,21 +243,21 @@ class _ConditionReader:
         if sign == "in":
             self.skip()
             listed = self.text.startswith("(", self.at)
-            return self.items(key) if listed else Cidr(key, self.must(_VALUE, "a network, as in 10.0.0.0/8"))
+            return self.items(key) if listed else Cidr(key, self.require(_VALUE, "a network, as in 10.0.0.0/8"))
         if sign == "exists":
             return Exists(key)
         if sign == "=~":
-            return Regex(key, _unquoted(self.must(_PATTERN, "a regular expression")))
+            return Regex(key, _unquoted(self.require(_PATTERN, "a regular expression")))
         self.skip()
         at = self.at
-        compared = Compare(key, Operator(sign.removeprefix("!")), self.number(self.must(_VALUE, "a number"), at))
+        compared = Compare(key, Operator(sign.removeprefix("!")), self.number(self.require(_VALUE, "a number"), at))
         return _not(compared) if sign == "!=" else compared
 
     def patterns(self, leaf: Callable[[str], Condition]) -> Condition:
         """Parse a pattern as a leaf, or a group of leaves."""
         self.skip()
         if not self.text.startswith("(", self.at):
-            return leaf(self.must(_PATTERN, 'a pattern ("" for the empty one)'))
+            return leaf(self.require(_PATTERN, 'a pattern ("" for the empty one)'))
         self.outer = leaf
         group = self.parenthesis()
         self.outer = None

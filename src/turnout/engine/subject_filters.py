@@ -98,10 +98,10 @@ class SubjectFilters:
             return self._known[question]
         kind, parts = question
         filters = [self._filters(part) for part in parts]
-        return frozenset().union(*filters) if kind == "any" else reduce(_both, filters)
+        return frozenset().union(*filters) if kind == "any" else reduce(_intersection, filters)
 
 
-def _both(ones: frozenset[str], others: frozenset[str]) -> frozenset[str]:
+def _intersection(ones: frozenset[str], others: frozenset[str]) -> frozenset[str]:
     """Return filters of the subjects common to both; of many filters, the smaller set: it covers more, but is fast."""
     if len(ones) * len(others) > MOST_FILTERS**2:
         return min(ones, others, key=len)

@@ -86,10 +86,10 @@ def _edits(text: str, root: yaml.Node, result: CaseResult) -> Iterator[_Edit]:
     expect = result.case.expect
     node = _child(case, "expect")
     if node is None:
-        yield _inserted(text, case, _fresh(result.ending))
+        yield _inserted(text, case, _expectation(result.ending))
         return
     if expect is None or any(difference.path == "outcome" for difference in result.differences):
-        yield _rewritten(text, node, _fresh(result.ending))
+        yield _rewritten(text, node, _expectation(result.ending))
         return
     parts = dict.fromkeys(_part(difference) for difference in result.differences)
     for part in parts:
@@ -162,7 +162,7 @@ def _now(part: str, ending: CaseOutcome) -> object:
     return getattr(ending, part)
 
 
-def _fresh(ending: CaseOutcome) -> JsonObject:
+def _expectation(ending: CaseOutcome) -> JsonObject:
     """Return a complete expectation for the outcome of a record."""
     parts: JsonObject = {"outcome": ending.outcome}
     if ending.stage is not None:

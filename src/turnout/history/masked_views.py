@@ -89,7 +89,7 @@ def masked_explanation(explanation: RecordExplanation, route: Route) -> RecordEx
         stages=tuple(_stages(explanation.stages, hidden, anywhere)),
         metadata=masked_metadata(route, explanation.metadata),
         wanted=tuple(_subscriber(subscriber, masked) for subscriber in explanation.wanted),
-        asked=None if explanation.asked is None else _asked(explanation.asked, masked),
+        asked=None if explanation.asked is None else _masked_asked(explanation.asked, masked),
         failure=None if failure is None else replace(failure, message=anywhere.failure(failure.message)),
         messages=tuple(_message(sent, anywhere if sent.dead_letter else last) for sent in explanation.messages),
     )
@@ -202,7 +202,7 @@ def _subscriber(subscriber: Subscriber, masked: _MaskedMetadata) -> Subscriber:
     return replace(subscriber, leaves=masked.leaves(subscriber.leaves))
 
 
-def _asked(explanation: Asked, masked: _MaskedMetadata) -> Asked:
+def _masked_asked(explanation: Asked, masked: _MaskedMetadata) -> Asked:
     return replace(explanation, blame=None if explanation.blame is None else masked.leaves(explanation.blame))
 
 

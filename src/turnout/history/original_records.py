@@ -126,13 +126,13 @@ class _Stored:
             return None
         row = self._rows.get((record.stream, record.offset))
         if row is None and record.stream not in self._complete:
-            row = self._asked(record.stream, record.offset)
+            row = self._stored_message(record.stream, record.offset)
         # A stream of the same name may have been created again.
         if row is None or row["topic"] != record.topic:
             return None
         return _of_row(row, record.stream)
 
-    def _asked(self, stream: str, sequence: int) -> JsonObject | None:
+    def _stored_message(self, stream: str, sequence: int) -> JsonObject | None:
         try:
             return _rows(stored_message(self._connection, stream, sequence))[0]
         except StreamError as failure:

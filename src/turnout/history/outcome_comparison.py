@@ -103,7 +103,7 @@ def compared(path: str, expected: object, actual: object, *, exact: bool) -> Ite
     elif isinstance(expected, list) and isinstance(actual, list) and len(expected) == len(actual):
         for at, (one, other) in enumerate(zip(expected, actual, strict=True)):
             yield from compared(f"{path}[{at}]", one, other, exact=exact)
-    elif not _same(expected, actual):
+    elif not _is_same(expected, actual):
         yield Difference(path, expected, actual)
 
 
@@ -121,7 +121,7 @@ def _objects(
         yield from (Difference(f"{path}.{name}", ABSENT, value) for name, value in actual.items() if name not in names)
 
 
-def _same(expected: object, actual: object) -> bool:
+def _is_same(expected: object, actual: object) -> bool:
     if isinstance(expected, bool) or isinstance(actual, bool):
         return expected is actual
     return bool(expected == actual)

@@ -172,13 +172,13 @@ def _index(route: Route, letters: Sequence[DeadLetter], subscriptions: Sequence[
     try:
         if all(letter.subscription is not None for letter in letters):
             ids = dict.fromkeys(letter.subscription for letter in letters if letter.subscription is not None)
-            return Index.of([subscription for id_ in ids if (subscription := _known(store, id_)) is not None])
+            return Index.of([subscription for id_ in ids if (subscription := _subscription_of(store, id_)) is not None])
         return Index.of(store.snapshot())
     finally:
         store.close()
 
 
-def _known(store: Store, id_: str) -> Subscription | None:
+def _subscription_of(store: Store, id_: str) -> Subscription | None:
     try:
         return store.read(id_)
     except SubscriptionNotFoundError:
@@ -209,7 +209,7 @@ class _Redrive:
         records = self._records(letters)
         trace = self._program.trace(_batch(self._route, records), self._index)
         actions = [
-            self._way(trace, row, letter, is_whole=letter.whole or (letter.verified and record is not letter.record))
+            self._action(trace, row, letter, is_whole=letter.whole or (letter.verified and record is not letter.record))
             for row, (letter, record) in enumerate(zip(letters, records, strict=True))
         ]
         if not self._dry_run:
@@ -228,12 +228,12 @@ class _Redrive:
         found = iter(originals(self._route, [letter for letter in letters if letter.verified]))
         return [next(found) if letter.verified else _claimed(letter) for letter in letters]
 
-    def _way(self, trace: Trace, row: int, letter: DeadLetter, *, is_whole: bool) -> _Way:
+    def _action(self, trace: Trace, row: int, letter: DeadLetter, *, is_whole: bool) -> _Action:
         if not letter.verified and not self._unverified:
-            return _Way(UNVERIFIED, (), "the letter lacks the seal of the route's secret")
-        return _way(trace, row, letter) if is_whole else _INCOMPLETE
+            return _Action(UNVERIFIED, (), "the letter lacks the seal of the route's secret")
+        return _action(trace, row, letter) if is_whole else _INCOMPLETE
 
-    def _sent(self, messages: Messages, actions: Sequence[_Way]) -> list[_Way]:
+    def _sent(self, messages: Messages, actions: Sequence[_Action]) -> list[_Action]:
         """Send the messages; those that a server refuses have failed."""
         indices = [index for action in actions for index in action.indices]
         if not indices:
@@ -245,7 +245,7 @@ class _Redrive:
 
 
 @dataclass(frozen=True, slots=True)
-class _Way:
+class _Action:
     """Action for one letter: the indices of the messages to send, or the reason why none is sent."""
 
     outcome: str
@@ -253,7 +253,7 @@ class _Way:
     reason: str | None = None
 
 
-_INCOMPLETE = _Way(FAILED, (), "the letter lacks a part of the record, which was deleted from its stream")
+_INCOMPLETE = _Action(FAILED, (), "the letter lacks a part of the record, which was deleted from its stream")
 
 
 def _claimed(letter: DeadLetter) -> SampleRecord:
@@ -261,9 +261,9 @@ def _claimed(letter: DeadLetter) -> SampleRecord:
     return replace(letter.record, stream=letter.stream, partition=-1, offset=letter.sequence)
 
 
-def _unless_refused(action: _Way, refused: dict[int, str]) -> _Way:
+def _unless_refused(action: _Action, refused: dict[int, str]) -> _Action:
     reasons = [refused[index] for index in action.indices if index in refused]
-    return _Way(FAILED, (), reasons[0]) if reasons else action
+    return _Action(FAILED, (), reasons[0]) if reasons else action
 
 
 def _batch(route: Route, records: Sequence[SampleRecord]) -> ArrowBatch:
@@ -274,30 +274,30 @@ def _batch(route: Route, records: Sequence[SampleRecord]) -> ArrowBatch:
     return batch
 
 
-def _way(trace: Trace, row: int, letter: DeadLetter) -> _Way:
+def _action(trace: Trace, row: int, letter: DeadLetter) -> _Action:
     outcome = trace.outcome(row)
     failure = trace.failures.get(row)
     if outcome in (Outcome.DEAD_LETTERED, Outcome.DISCARDED, Outcome.STOPPED):
         if failure is None:
             # Only an unmatched record is dead-lettered without a reason.
-            return _Way(Outcome.UNMATCHED.label)
-        return _Way(FAILED, (), failure.message)
+            return _Action(Outcome.UNMATCHED.label)
+        return _Action(FAILED, (), failure.message)
     if outcome is not Outcome.DELIVERED:
-        return _Way(outcome.label)
+        return _Action(outcome.label)
     indices = trace.messages_of(row).tolist()
     if letter.destination is None:
         # An undeliverable message becomes a letter of its own, as in a run.
-        return _Way(DELIVERED, tuple(indices))
+        return _Action(DELIVERED, tuple(indices))
     return _of_delivery(trace, indices, letter, None if failure is None else failure.message)
 
 
-def _of_delivery(trace: Trace, indices: Sequence[int], letter: DeadLetter, reason: str | None) -> _Way:
+def _of_delivery(trace: Trace, indices: Sequence[int], letter: DeadLetter, reason: str | None) -> _Action:
     """Return the action for a letter that is a single delivery: send to its subscription only."""
     own_indices = [index for index in indices if trace.subscriptions[index].as_py() == letter.subscription]
     good = [index for index in own_indices if not trace.is_letter(index)]
     same = [index for index in good if trace.destinations[index].as_py() == letter.destination]
     if same:
-        return _Way(DELIVERED, tuple(same))
+        return _Action(DELIVERED, tuple(same))
     if len(own_indices) > len(good):
-        return _Way(FAILED, (), reason)
-    return _Way(DELIVERED, tuple(good)) if good else _Way(Outcome.UNMATCHED.label)
+        return _Action(FAILED, (), reason)
+    return _Action(DELIVERED, tuple(good)) if good else _Action(Outcome.UNMATCHED.label)

@@ -87,9 +87,9 @@ class TapWatch(Watch):
     def after(self, stage: StageRunner, records: Batch) -> None:
         """Note the results of the stage."""
         if stage.stage.name == self._stage:
-            self._observed = {row: self._behind(records, row, before) for row, before in self._before.items()}
+            self._observed = {row: self._after_stage(records, row, before) for row, before in self._before.items()}
 
-    def _behind(self, records: Batch, row: int, before: JsonObject) -> ObservedRecord:
+    def _after_stage(self, records: Batch, row: int, before: JsonObject) -> ObservedRecord:
         ended = StageResult.of_ended(records, row)
         if ended is not None:
             reason = self._reason(records, row) if ended is StageResult.FAILED else None

@@ -131,7 +131,7 @@ class KafkaAdmin:
             request = partial(
                 self._client.describe_topics, collection, include_authorized_operations=True, **self._times
             )
-            futures = self._asked(request)
+            futures = self._answers(request)
             for name, future in futures.items():
                 answer = self._answer(f"the topic {name!r} cannot be described", future, missing=None)
                 if answer is not None:
@@ -162,8 +162,8 @@ class KafkaAdmin:
 
         names = list(partitions)
         found = self._listed(names, OffsetSpec.for_timestamp(milliseconds))
-        beyond = [name for name, offset in found.items() if offset < 0]
-        return found | self._listed(beyond, OffsetSpec.latest())
+        unresolved_names = [name for name, offset in found.items() if offset < 0]
+        return found | self._listed(unresolved_names, OffsetSpec.latest())
 
     def record_limits(self, topics: Sequence[str]) -> RecordLimits:
         """Return the largest record batches of topics and brokers, as far as they may be described."""
@@ -171,7 +171,7 @@ class KafkaAdmin:
 
         resources = [ConfigResource(ResourceType.TOPIC, name) for name in topics]
         resources += [ConfigResource(ResourceType.BROKER, number) for number in self._brokers()]
-        futures = self._asked(lambda: self._client.describe_configs(resources, **self._times))
+        futures = self._answers(lambda: self._client.describe_configs(resources, **self._times))
         own: dict[str, int] = {}
         others: list[int] = []
         for resource, future in futures.items():
@@ -188,7 +188,7 @@ class KafkaAdmin:
 
         resource = ConfigResource(ResourceType.BROKER, self._brokers()[0])
         try:
-            future = self._asked(lambda: self._client.describe_configs([resource], **self._times))[resource]
+            future = self._answers(lambda: self._client.describe_configs([resource], **self._times))[resource]
             settings = self._answer("the settings of the brokers cannot be described", future)
         except StreamError:
             return None
@@ -231,7 +231,7 @@ class KafkaAdmin:
     def _times(self) -> dict[str, float]:
         return {"request_timeout": self._options.timeout}
 
-    def _listed(self, partitions: Sequence[TopicPartition], which: OffsetSpec) -> dict[TopicPartition, int]:
+    def _listed(self, partitions: Sequence[TopicPartition], offset_spec: OffsetSpec) -> dict[TopicPartition, int]:
         from confluent_kafka import IsolationLevel
         from confluent_kafka import TopicPartition as KafkaPartition
 
@@ -239,24 +239,24 @@ class KafkaAdmin:
             return {}
         committed = self._options.isolation == "read_committed"
         isolation = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
-        unresolved = {KafkaPartition(topic, number): which for topic, number in partitions}
+        unresolved = {KafkaPartition(topic, number): offset_spec for topic, number in partitions}
         found: dict[TopicPartition, int] = {}
         give_up = time.monotonic() + self._options.timeout
         while unresolved:
             request = partial(self._client.list_offsets, unresolved, isolation_level=isolation, **self._times)
             moved = {}
-            for partition, future in self._asked(request).items():
+            for partition, future in self._answers(request).items():
                 topic, number = partition.topic, partition.partition
                 what = f"the offsets of partition {number} of the topic {topic!r} cannot be listed"
                 if _has_no_leader(future, self._options) and time.monotonic() < give_up:
-                    moved[partition] = which
+                    moved[partition] = offset_spec
                 else:
                     found[topic, number] = int(self._answer(what, future).offset)
             if unresolved := moved:
                 time.sleep(_PAUSE_SECONDS)
         return found
 
-    def _asked(self, request: Callable[[], Mapping[Any, Future[Any]]]) -> Mapping[Any, Future[Any]]:
+    def _answers(self, request: Callable[[], Mapping[Any, Future[Any]]]) -> Mapping[Any, Future[Any]]:
         with self._errors("the cluster cannot be queried"):
             return request()
 

@@ -103,7 +103,7 @@ def consumer_of(options: KafkaOptions, watch: ErrorWatch) -> Consumer:
         MissingExtraError: the client is not installed.
     """
     kind = _library().Consumer
-    consumer: Consumer = _made(kind, options, watch, _CONSUMER)
+    consumer: Consumer = _client(kind, options, watch, _CONSUMER)
     return consumer
 
 
@@ -120,7 +120,7 @@ def producer_of(options: KafkaOptions, watch: ErrorWatch, transactional_id: str 
         own["transactional.id"] = transactional_id
         defaults["transaction.timeout.ms"] = _TRANSACTION_MS
     kind = _library().Producer
-    producer: Producer = _made(kind, options, watch, defaults, own)
+    producer: Producer = _client(kind, options, watch, defaults, own)
     return producer
 
 
@@ -134,7 +134,7 @@ def admin_of(options: KafkaOptions, watch: ErrorWatch) -> AdminClient:
     _library()
     from confluent_kafka.admin import AdminClient
 
-    admin: AdminClient = _made(AdminClient, options, watch, {})
+    admin: AdminClient = _client(AdminClient, options, watch, {})
     return admin
 
 
@@ -146,7 +146,7 @@ def _library() -> Any:
     return confluent_kafka
 
 
-def _made(
+def _client(
     kind: Any, options: KafkaOptions, watch: ErrorWatch, defaults: Mapping[str, object], own: Mapping[str, object] = {}
 ) -> Any:
     settings = {

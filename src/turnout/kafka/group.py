@@ -117,7 +117,7 @@ class GroupReader:
         """
         with self._errors():
             messages = polled(self._consumer, seconds, _BATCH)
-        records = [record for message in messages if (record := self._taken(message)) is not None]
+        records = [record for message in messages if (record := self._accept(message)) is not None]
         if not messages or time.monotonic() >= self._next_commit:
             self._commit()
         return records
@@ -162,7 +162,7 @@ class GroupReader:
 
     # -- messages and events
 
-    def _taken(self, message: Message) -> GroupRecord | None:
+    def _accept(self, message: Message) -> GroupRecord | None:
         number, offset = cast("int", message.partition()), cast("int", message.offset())
         assigned = self._partitions.get(number)
         error = message.error()

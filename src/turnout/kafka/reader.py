@@ -141,7 +141,7 @@ class RangeReader:
         while self.next < self._span.end:
             messages = self._polled(consumer)
             before = self.next
-            records = self._taken(consumer, messages)
+            records = self._accept(consumer, messages)
             if records:
                 yield self._columns(records)
             if self.next > before:
@@ -154,7 +154,7 @@ class RangeReader:
         with self._errors():
             return polled(consumer, _POLL_SECONDS, self._count)
 
-    def _taken(self, consumer: Consumer, messages: list[Message]) -> list[Message]:
+    def _accept(self, consumer: Consumer, messages: list[Message]) -> list[Message]:
         """Return the records of the range among messages and events, and note how far they go."""
         records: list[Message] = []
         for message in messages:

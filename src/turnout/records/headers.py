@@ -98,11 +98,11 @@ class Headers:
         self._column: ArrowArray | None = None
         self._equal: dict[str, NDArray[np.bool_]] = {}
         # A few headers are read from lists: each call of Arrow takes as long as some hundred comparisons.
-        self._few: tuple[list[str | None], list[bytes | None]] | None = None
+        self._as_lists: tuple[list[str | None], list[bytes | None]] | None = None
         if not len(self._owners):
-            self._few = ([], [])
+            self._as_lists = ([], [])
         elif len(self._owners) <= _MAX_LISTED_HEADERS:
-            self._few = (self._names.to_pylist(), self._values.to_pylist())
+            self._as_lists = (self._names.to_pylist(), self._values.to_pylist())
 
     @cached_property
     def _names(self) -> Strings:
@@ -159,8 +159,8 @@ class Headers:
         return list(dict.fromkeys([*wire, *(appended.name for appended in self._appended)]))
 
     def _of_name(self, name: str) -> NDArray[np.bool_]:
-        if self._few is not None:
-            return np.array([own == name for own in self._few[0]], np.bool_)
+        if self._as_lists is not None:
+            return np.array([own == name for own in self._as_lists[0]], np.bool_)
         return pc.fill_null(pc.equal(self._names, name), False).to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
 
     def has(self, name: str) -> NDArray[np.bool_]:
@@ -255,8 +255,8 @@ class Headers:
 
     def _texts_of(self, positions: Positions) -> list[str | None]:
         """Return the texts of some received values; None for those that are not UTF-8."""
-        if self._few is not None:
-            values = self._few[1]
+        if self._as_lists is not None:
+            values = self._as_lists[1]
             return [text_of(values[position]) for position in positions.tolist()]
         return _texts(self._values.take(pa.array(positions)))
 
@@ -278,8 +278,8 @@ class Headers:
         if self._column is not None and self._kept is None and not self._appended:
             everything = len(rows) == self.count and _ascending(rows)
             return self._column if everything else self._column.take(pa.array(rows))
-        if self._few is not None:
-            return pa.array(self._lists(rows.tolist(), *self._few), header_column.ARROW)
+        if self._as_lists is not None:
+            return pa.array(self._lists(rows.tolist(), *self._as_lists), header_column.ARROW)
         positions = np.full(self.count, -1, np.int64)
         positions[rows] = np.arange(len(rows))
         own_headers = positions[self._owners] >= 0

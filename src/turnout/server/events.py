@@ -101,12 +101,12 @@ class _Listener:
         self._queue: asyncio.Queue[Event | None] = asyncio.Queue()
 
     def offer(self, event: Event) -> None:
-        self._put(event)
+        self._offer(event)
 
     def end(self) -> None:
-        self._put(None)
+        self._offer(None)
 
-    def _put(self, event: Event | None) -> None:
+    def _offer(self, event: Event | None) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(self._put_bounded, event)
 

@@ -51,25 +51,25 @@ class Check:
 
     def __init__(self, name: str, query: Callable[[], str | None], clock: Callable[[], float] = time.monotonic) -> None:
         self._name = name
-        self._ask = query
+        self._query = query
         self._clock = clock
         self._answer: str | None = None
-        self._asked: float | None = None
+        self._asked_at: float | None = None
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._keep_asking, name=f"turnout-check-{name}", daemon=True)
 
     @property
     def problem(self) -> str | None:
         """Return the known problem, if any, without waiting."""
-        asked_at = self._asked
+        asked_at = self._asked_at
         silence = 0.0 if asked_at is None else self._clock() - asked_at
         return f"the {self._name} has not answered for {silence:.0f} s" if silence > _SILENCE_SECONDS else self._answer
 
     def ask(self) -> None:
         """Run the check now."""
-        self._asked = self._clock()
-        self._answer = self._ask()
-        self._asked = None
+        self._asked_at = self._clock()
+        self._answer = self._query()
+        self._asked_at = None
 
     def start(self) -> None:
         """Start the thread of the check."""

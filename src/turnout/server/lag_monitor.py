@@ -45,7 +45,7 @@ class Survey:
         self._observer = observer
         self._lags: dict[str, Lag] = {}
         self._problems: dict[str, str] = {}
-        self._looked = threading.Event()
+        self._has_surveyed = threading.Event()
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._keep_looking, name="turnout-survey", daemon=True)
 
@@ -62,7 +62,7 @@ class Survey:
     @property
     def looked(self) -> bool:
         """True after the first survey."""
-        return self._looked.is_set()
+        return self._has_surveyed.is_set()
 
     def lag(self, name: str) -> Lag | None:
         """Return the lag of a route; None if it is unknown."""
@@ -102,7 +102,7 @@ class Survey:
         if self._observer is not None:
             for name, lag in lags.items():
                 self._observer(name, lag)
-        self._looked.set()
+        self._has_surveyed.set()
 
     def _lag(self, entry: RouteEntry, servers: _Servers) -> Lag | None:
         assert entry.version is not None

@@ -210,7 +210,7 @@ class Gate:
         refusal = _too_long(scope) or self._stranger(scope["method"], headers)
         principal = None
         if refusal is None:
-            principal, refusal = await self._known(scope, headers)
+            principal, refusal = await self._authenticated(scope, headers)
         is_input = scope["method"] == "POST" and scope["path"] in self._inputs
         refusal = refusal or _unacceptable(scope, headers, verified_later=is_input)
         if refusal is not None:
@@ -245,14 +245,14 @@ class Gate:
         refusal = _too_long(scope) or self._stranger("CONNECT", headers)
         principal = None
         if refusal is None:
-            principal, refusal = await self._known(scope, headers)
+            principal, refusal = await self._authenticated(scope, headers)
         if refusal is not None:
             await problem(*refusal)(scope, receive, send)
             return
         scope.setdefault("state", {})["principal"] = principal
         await self._app(scope, receive, send)
 
-    async def _known(self, scope: Scope, headers: Headers) -> tuple[Principal | None, tuple[int, str] | None]:
+    async def _authenticated(self, scope: Scope, headers: Headers) -> tuple[Principal | None, tuple[int, str] | None]:
         """Return the principal of a request, or status and reason of its refusal."""
         try:
             principal = await self._principal(scope, headers)

@@ -128,8 +128,8 @@ class MinutePace:
             self.at,
             self.batches + other.batches,
             self.seconds + other.seconds,
-            _most(self.lag_records, other.lag_records),
-            _most(self.lag_seconds, other.lag_seconds),
+            _greatest(self.lag_records, other.lag_records),
+            _greatest(self.lag_seconds, other.lag_seconds),
         )
 
 
@@ -417,7 +417,7 @@ def _add_pace(db: sqlite3.Connection, route: str, more: MinutePace) -> None:
     db.execute("INSERT OR REPLACE INTO pace VALUES (?, ?, ?, ?, ?, ?)", row)
 
 
-def _most(one: N | None, other: N | None) -> N | None:
+def _greatest(one: N | None, other: N | None) -> N | None:
     values = [value for value in (one, other) if value is not None]
     return max(values, default=None)
 

@@ -126,7 +126,7 @@ def _slice_from_right(token: str, size: int) -> str:
     return ".".join([token[:head], *pieces] if head else pieces)
 
 
-def _left(token: str, length: int) -> str:
+def _left_part(token: str, length: int) -> str:
     return token[:length]
 
 
@@ -192,7 +192,7 @@ FUNCTIONS: tuple[MappingFunction, ...] = (
         "every n, the rest first",
     ),
     MappingFunction("right", "[rR]ight", _index_and_number, _right, "the last n"),
-    MappingFunction("left", "[lL]eft", _index_and_number, _left, "the first n"),
+    MappingFunction("left", "[lL]eft", _index_and_number, _left_part, "the first n"),
     MappingFunction("split", "[sS]plit", _split_arguments, None, "cut at each delimiter, empty pieces dropped"),
     MappingFunction("random", "[rR]andom", _random_arguments, None, "a number from 0 to n - 1"),
 )

@@ -55,7 +55,7 @@ class Mapper:
     def __init__(self, table: MappingTable, cluster: str | None = None) -> None:
         self._table = table
         self._cluster = cluster
-        self._known: dict[str, str | _Drawn] = {}
+        self._cache: dict[str, str | _Drawn] = {}
 
     def apply(self, subjects: Sequence[str], draws: Callable[[list[int]], NDArray[np.float64]]) -> list[str | None]:
         """Map each subject; None where the weights mean loss.
@@ -64,11 +64,11 @@ class Mapper:
             subjects: as published.
             draws: gives a number in [0, 1) for each requested row.
         """
-        cache = self._known
+        cache = self._cache
         if len(cache) > _MAX_SUBJECTS:
             cache.clear()
         for subject in set(subjects).difference(cache):
-            cache[subject] = self._look(subject)
+            cache[subject] = self._find(subject)
         mapped: list[Any] = [cache[subject] for subject in subjects]
         undecided = [row for row, result in enumerate(mapped) if type(result) is _Drawn]
         if undecided:
@@ -78,7 +78,7 @@ class Mapper:
                 mapped[row] = drawn_targets[point] if point in drawn_targets else drawn_targets.new(point, draw)
         return mapped
 
-    def _look(self, subject: str) -> str | _Drawn:
+    def _find(self, subject: str) -> str | _Drawn:
         mapping = self._table.find(subject)
         if mapping is None:
             return subject

@@ -134,7 +134,7 @@ class MappingProgram:
         numbers: list[int] = []
         for index, step in enumerate(transform.steps):
             texts[-1] += "." if index else ""
-            constant = _known(step)
+            constant = _constant_text(step)
             if constant is not None:
                 texts[-1] += constant
                 continue
@@ -175,7 +175,7 @@ def _has_starred(source: str) -> bool:
     return STARRED in shape_of(source).kinds
 
 
-def _known(step: TokenStep) -> str | None:
+def _constant_text(step: TokenStep) -> str | None:
     """Return the text of a step that does not depend on the subject."""
     if step.literal is not None:
         return step.literal

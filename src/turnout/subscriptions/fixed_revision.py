@@ -13,18 +13,18 @@ class Pinned:
     """Store interface over the content of one revision; it never changes.
 
     Attributes:
-        then: the subscriptions, and their revision.
+        fixed: the subscriptions, and their revision.
     """
 
-    then: Snapshot
+    fixed: Snapshot
 
     def snapshot(self) -> Snapshot:
         """See `Store.snapshot`."""
-        return self.then
+        return self.fixed
 
     def changes(self, since: int) -> Changes:
         """See `Store.changes`: always empty, as it has only one revision."""
-        return Changes(max(since, self.then.revision))
+        return Changes(max(since, self.fixed.revision))
 
     def close(self) -> None:
         """Do nothing, as no resources are held."""

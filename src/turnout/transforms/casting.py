@@ -93,7 +93,7 @@ def _casts(target: str, *, is_single: bool) -> Mapping[type, _Cast]:
             bool: lambda value: "true" if value else "false",
             float: java_float if is_single else java_double,
             Float32: java_float,
-            str: _same,
+            str: _unchanged,
             bytes: _base64,
             bytearray: _base64,
             memoryview: _base64,
@@ -117,7 +117,7 @@ def _numeric(of_number: _Cast, of_text: _Cast, of_boolean: _Cast) -> Mapping[typ
     return {**numbers, str: of_text, bool: of_boolean, Moment: _refuse("Unexpected type in Cast transformation: date")}
 
 
-def _same(value: Value) -> Value:
+def _unchanged(value: Value) -> Value:
     return value
 
 

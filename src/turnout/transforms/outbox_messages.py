@@ -54,7 +54,7 @@ class OutboxMessages:
         self.errors: Errors = {}
         self._options = options
         self._batch = batch
-        self._gone: list[int] = []
+        self._dropped_rows: list[int] = []
         self._updates = 0
         self._unexpanded: list[str] = []
         self._keys: list[Block] = []
@@ -79,14 +79,14 @@ class OutboxMessages:
         batch.key[:] = [block for block in (*unmoved, *self._keys) if len(block)]
         batch.value[:] = values
         batch.topics, batch.timestamps, batch.partitions = self._topics, self._timestamps, self._partitions
-        batch.filter(np.array(sorted(self._gone), np.intp))
+        batch.filter(np.array(sorted(self._dropped_rows), np.intp))
 
     def messages(self, block: Block) -> list[Block]:
         """Return the values in place of those of a block."""
         if not len(block):
             return []
         if block.kind == "null":
-            self._gone += block.rows.tolist()
+            self._dropped_rows += block.rows.tolist()
             return [block]
         if not is_envelope(block):
             return [block]
@@ -104,7 +104,7 @@ class OutboxMessages:
                 self.errors[row] = RecordError("an update of an outbox table", "java.lang.IllegalStateException")
                 continue
             self._updates += op == "u"
-            self._gone.append(row)
+            self._dropped_rows.append(row)
 
     def _inserted(self, events: Block) -> Iterator[Block]:
         """Yield the messages of inserted rows of the table."""

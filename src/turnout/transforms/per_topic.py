@@ -25,23 +25,23 @@ class ByTopic(Generic[T]):
         has_failed: whether it has for any topic.
     """
 
-    __slots__ = ("_known", "function", "has_failed")
+    __slots__ = ("_answers", "function", "has_failed")
 
     def __init__(self, function: Callable[[str | None], T]) -> None:
         self.function = function
         self.has_failed = False
-        self._known: dict[str | None, T | RecordError] = {}
+        self._answers: dict[str | None, T | RecordError] = {}
 
     def of(self, topics: Sequence[str | None]) -> list[T | RecordError]:
         """Results of the function by topic, or its failures."""
-        answers = self._known
+        answers = self._answers
         try:
             return [answers[topic] for topic in topics]
         except KeyError:
             pass
         if len(answers) >= _TOPICS:
             # A new one: another thread may be reading the old.
-            answers = self._known = {}
+            answers = self._answers = {}
         for topic in set(topics).difference(answers):
             try:
                 answers[topic] = self.function(topic)

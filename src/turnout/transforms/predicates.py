@@ -48,17 +48,17 @@ class TopicNameMatches(Predicate):
     )
 
     pattern: str = ""
-    _known: ByTopic[bool] = field(init=False, repr=False, compare=False)
+    _by_topic: ByTopic[bool] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_known", ByTopic(self._matches))
+        object.__setattr__(self, "_by_topic", ByTopic(self._matches))
 
     def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self.pattern,)
 
     def test(self, batch: Batch, errors: Errors) -> Mask:
         """Test each distinct topic once."""
-        return _of_topics(batch, self._known, errors)
+        return _of_topics(batch, self._by_topic, errors)
 
     def _matches(self, topic: str | None) -> bool:
         return topic is not None and JavaRegex.of(self.pattern).matches(topic)
@@ -110,17 +110,17 @@ class SubjectMatches(Predicate):
     )
 
     subject: str = ""
-    _known: ByTopic[bool] = field(init=False, repr=False, compare=False)
+    _by_topic: ByTopic[bool] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_known", ByTopic(self._matches))
+        object.__setattr__(self, "_by_topic", ByTopic(self._matches))
 
     def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self.subject,)
 
     def test(self, batch: Batch, errors: Errors) -> Mask:
         """Test each distinct topic once."""
-        return _of_topics(batch, self._known, errors)
+        return _of_topics(batch, self._by_topic, errors)
 
     def _matches(self, topic: str | None) -> bool:
         return topic is not None and matches(self.subject, topic)

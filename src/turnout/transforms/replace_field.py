@@ -188,7 +188,7 @@ class ReplaceField(Transform):
         store(field, column, errors, checked=block.checked)
         if source.schema != field.schema:
             for index, value in enumerate(column):
-                if not _fits(source.schema, field.schema, value):
+                if not _is_storable(source.schema, field.schema, value):
                     problem = f'Invalid value for field "{field.name}", schema type {field.schema.type.upper()}'
                     errors.setdefault(index, RecordError(f"{problem}: {source.schema.type.upper()}"))
         return column
@@ -241,7 +241,7 @@ def _new_name(old: FieldPath, text: str, version: str) -> str:
     return new[-1]
 
 
-def _fits(source: Schema, target: Schema, value: DynamicValue) -> bool:
+def _is_storable(source: Schema, target: Schema, value: DynamicValue) -> bool:
     """Return True if a value of one schema can be stored under another."""
     if value is None:
         return target.optional
@@ -252,10 +252,10 @@ def _fits(source: Schema, target: Schema, value: DynamicValue) -> bool:
         return source == target
     if source.type == "map" and source.keys and target.keys:
         keys, into = source.keys, target.keys
-        if not all(_fits(keys, into, key) for key in value):
+        if not all(_is_storable(keys, into, key) for key in value):
             return False
     if source.type in ("array", "map") and source.values and target.values:
         inner, into = source.values, target.values
         items = value.values() if source.type == "map" else value
-        return all(_fits(inner, into, item) for item in items)
+        return all(_is_storable(inner, into, item) for item in items)
     return True

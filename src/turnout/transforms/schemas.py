@@ -111,11 +111,11 @@ def _of_side(transform: Transform, shape: Shape, batch: Batch) -> set[Shape]:
         return set()
     results: set[Shape] = set()
     for block in blocks if isinstance(blocks, list) else [blocks]:
-        results |= _seen(shape, block)
+        results |= _shapes_after(shape, block)
     return results
 
 
-def _seen(before: Shape, block: Block) -> set[Shape]:
+def _shapes_after(before: Shape, block: Block) -> set[Shape]:
     """Return the shapes that a block of made-up values represents: a value may be null for other records."""
     if block.kind == "null" and (before.kind == "null" or block.schema is None):
         return {Shape("null", block.schema)}
@@ -140,7 +140,7 @@ def _seen_side(before: Shape, side: list[Block]) -> set[Shape]:
     results: set[Shape] = set()
     for block in side:
         same = block.schema == before.schema and (block.kind == "null") == (before.kind == "null")
-        results |= {before} if same else _seen(before, block)
+        results |= {before} if same else _shapes_after(before, block)
     return results or {before}
 
 

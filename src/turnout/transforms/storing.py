@@ -196,13 +196,13 @@ class Memo:
         by_type: functions that replace it for values of some types, without another check of the type.
     """
 
-    __slots__ = ("_known", "function")
+    __slots__ = ("_memos", "function")
 
     def __init__(self, function: Convert, by_type: Mapping[type, Convert] | None = None) -> None:
         self.function = function
         chosen = by_type or {}
         kinds: tuple[type, ...] = (str, int, float, Moment)
-        self._known = {kind: _Memo(chosen.get(kind, function)) for kind in kinds}
+        self._memos = {kind: _Memo(chosen.get(kind, function)) for kind in kinds}
 
     def __call__(self, value: Value) -> DynamicValue:
         """Return the function's result for the value."""
@@ -216,7 +216,7 @@ class Memo:
         kinds = set(map(type, column))
         nulls = type(None) in kinds
         kinds.discard(type(None))
-        values = self._known.get(kinds.pop()) if len(kinds) == 1 else None
+        values = self._memos.get(kinds.pop()) if len(kinds) == 1 else None
         if values is None:
             return None
         if values.overflows < _MAX_CLEARS:
@@ -259,10 +259,10 @@ def convert(column: Column, function: Convert, errors: Errors) -> NewColumn:
             return list(map(direct, column))
         return [None if value is None else function(value) for value in column]
     except RecordError:
-        return [_one(index, value, function, errors) for index, value in enumerate(column)]
+        return [_converted(index, value, function, errors) for index, value in enumerate(column)]
 
 
-def _one(index: int, value: Value, function: Convert, errors: Errors) -> DynamicValue:
+def _converted(index: int, value: Value, function: Convert, errors: Errors) -> DynamicValue:
     if value is None:
         return None
     try:

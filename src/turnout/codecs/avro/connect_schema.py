@@ -281,11 +281,11 @@ class _AvroWriter:
         for one in (name, *(field.name for field in schema.fields)):
             if not _name(one) or (one != name and "." in one):
                 raise RecordError(f"{path.removeprefix('.') or 'the value'}: {one!r} is no name in Avro")
-        if name == _DEFAULT_NAME and name in self._defined and not _same(self._defined[name], schema):
+        if name == _DEFAULT_NAME and name in self._defined and not _is_same(self._defined[name], schema):
             # Structs without a name would all have one: AvroData fails there.
             name = f"{_DEFAULT_NAME}{len(self._defined) + 1}"
         document: JsonObject = {"type": "record", "name": name}
-        definition = self._known(name, schema)
+        definition = self._defined_name(name, schema)
         if definition is not None:
             return definition
         document["fields"] = [self._field(field, f"{path}.{field.name}") for field in schema.fields]
@@ -303,20 +303,20 @@ class _AvroWriter:
         return document
 
     def _named(self, schema: Schema, document: JsonObject) -> DynamicValue:
-        definition = self._known(document["name"], schema)
+        definition = self._defined_name(document["name"], schema)
         return document if definition is None else definition
 
-    def _known(self, name: str, schema: Schema) -> str | None:
+    def _defined_name(self, name: str, schema: Schema) -> str | None:
         """Return the name if it is defined already; define it otherwise."""
         before = self._defined.setdefault(name, schema)
         if before is schema:
             return None
-        if not _same(before, schema):
+        if not _is_same(before, schema):
             raise RecordError(f"two different schemas have the name {name}, which Avro does not allow")
         return name
 
 
-def _same(one: Schema, other: Schema) -> bool:
+def _is_same(one: Schema, other: Schema) -> bool:
     return one.with_(optional=False, default=None, doc=None) == other.with_(optional=False, default=None, doc=None)
 
 

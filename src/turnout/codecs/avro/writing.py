@@ -249,7 +249,7 @@ def _nulls(values: Column) -> list[bytes]:
 
 def _nullable(type_: AvroType, null: int) -> WriteColumn:
     absent, present = varint(null), varint(1 - null)
-    write = _behind(present, type_)
+    write = _prefixed(present, type_)
 
     def column(values: Column) -> list[bytes]:
         if None not in values:
@@ -261,7 +261,7 @@ def _nullable(type_: AvroType, null: int) -> WriteColumn:
     return column
 
 
-def _behind(prefix: bytes, type_: AvroType) -> WriteColumn:
+def _prefixed(prefix: bytes, type_: AvroType) -> WriteColumn:
     """Return the writer of a column with a prefix before each value."""
     write = column_writer(type_)
     if write in _PREFIXED:

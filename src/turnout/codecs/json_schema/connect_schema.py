@@ -119,7 +119,7 @@ class _Types:
                 return self._finished(
                     self._bare(merged, _type_of(merged, merged.get("type")), document), node, optional=optional
                 )
-        raise ValueError(f"allOf of these schemas has no Connect schema: {_shown(parts)}")
+        raise ValueError(f"allOf of these schemas has no Connect schema: {_describe(parts)}")
 
     def _flat(self, parts: list[Node], document: Node, depth: int) -> Iterator[tuple[JsonMapping, Node]]:
         """Yield schemas with those in the place of references and of ``allOf``."""
@@ -236,7 +236,7 @@ def _type_of(node: JsonMapping, declared: object) -> str:
     for kind, words in _OF_TYPE.items():
         if not words.isdisjoint(node):
             return kind
-    raise ValueError(f"a schema without a type has no Connect schema: {_shown(node)}")
+    raise ValueError(f"a schema without a type has no Connect schema: {_describe(node)}")
 
 
 def _type_of_value(value: object) -> str:
@@ -261,6 +261,6 @@ def _list(node: JsonMapping, word: str) -> list[Node]:
     return found
 
 
-def _shown(node: Node) -> str:
+def _describe(node: Node) -> str:
     text = repr(node)
     return text if len(text) <= 80 else f"{text[:77]}..."

@@ -102,7 +102,7 @@ class RegistryCodec(ABC):
         self._options = options
         self._writing = writing
         self._registry = registry_of(options)
-        self._known = LruCache[_Source, Known | RecordError](_PLANS)
+        self._schemas = LruCache[_Source, Known | RecordError](_PLANS)
         # By identity: two ids may have equal schemas in Connect, and a value is written with the one it was read with.
         self._by_schema = LruCache[int, tuple[Schema, Known | None]](_PLANS)
         self._changed = LruCache[tuple[int, str | None], tuple[Schema, Known]](_SCHEMAS)
@@ -196,7 +196,7 @@ class RegistryCodec(ABC):
 
     def _by_source(self, source: _Source) -> Known | RecordError:
         """Return a schema, or why it cannot be used; an unavailable registry is queried again."""
-        schema = self._known.get(source)
+        schema = self._schemas.get(source)
         if schema is not None:
             return schema
         number, indexes, in_header = source
@@ -208,16 +208,16 @@ class RegistryCodec(ABC):
         except RecordError as error:
             return error
         try:
-            schema = self._made(text, indexes, None if not in_header else number)
+            schema = self._planned(text, indexes, None if not in_header else number)
         except ValueError as failure:
             what = f"id {number}" if isinstance(number, int) else f"GUID {number}"
             schema = RecordError(f"the schema with the {what} cannot be used: {failure}")
         else:
             self._by_schema.add(id(schema.plan.schema), (schema.plan.schema, schema))
-        self._known.add(source, schema)
+        self._schemas.add(source, schema)
         return schema
 
-    def _made(self, text: SchemaText, indexes: Indexes, header: int | str | None) -> Known:
+    def _planned(self, text: SchemaText, indexes: Indexes, header: int | str | None) -> Known:
         """Return a schema with its plan.
 
         Args:
@@ -319,7 +319,7 @@ class RegistryCodec(ABC):
         cached = self._by_schema.get(id(schema))
         if cached is not None:
             return cached[1]
-        equal = [one for one in self._known.values() if isinstance(one, Known) and one.plan.schema == schema]
+        equal = [one for one in self._schemas.values() if isinstance(one, Known) and one.plan.schema == schema]
         found = next(filter(self._is_position, reversed(equal)), equal[-1] if equal else None)
         self._by_schema.add(id(schema), (schema, found))
         return found
@@ -345,7 +345,7 @@ class RegistryCodec(ABC):
         if self._writing.in_header and text.guid is None:
             raise RecordError("the schema registry has no GUID for the schema, which a header needs")
         try:
-            return self._made(text, indexes, text.guid if self._writing.in_header else None)
+            return self._planned(text, indexes, text.guid if self._writing.in_header else None)
         except ValueError as failure:
             raise RecordError(f"the schema with the id {text.id} cannot be used: {failure}") from None
 

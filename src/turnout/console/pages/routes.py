@@ -161,7 +161,7 @@ def _sorted(parts: Parts, sort: str) -> list[RouteEntry]:
     now = time.time()
     recent, hour = (parts.state.losses(now - seconds, now) for seconds in (2 * 60, HOUR))
     keys: dict[str, Callable[[RouteEntry], float]] = {
-        "behind": lambda entry: _behind(parts.survey.lag(entry.name)),
+        "behind": lambda entry: _lag_records(parts.survey.lag(entry.name)),
         "in": lambda entry: recent.get(entry.name, Losses()).read,
         "out": lambda entry: recent.get(entry.name, Losses()).messages,
         "failures": lambda entry: entry.status.failures,
@@ -174,7 +174,7 @@ def _sorted(parts: Parts, sort: str) -> list[RouteEntry]:
     return sorted(entries, key=texts, reverse=sort.startswith("-"))
 
 
-def _behind(lag: Lag | None) -> int:
+def _lag_records(lag: Lag | None) -> int:
     return -1 if lag is None else sum(lag.records.values())
 
 

@@ -20,12 +20,12 @@ def minimal_filters(filters: Iterable[str], own: Collection[str], most: int) -> 
     chosen_filters = set(filters)
     while len(chosen_filters) > most:
         chosen_filters = _without_a_token(chosen_filters)
-    chosen = _apart(_widest(chosen_filters))
+    chosen = _disjoint(_widest(chosen_filters))
     # Two merged filters may exceed the source's own.
-    beyond = [filter_ for filter_ in chosen if not any(is_subset(filter_, of) for of in own)]
-    if beyond:
-        instead = [of for of in own if any(collide(of, filter_) for filter_ in beyond)]
-        chosen = _widest({*instead, *chosen}.difference(beyond))
+    uncovered = [filter_ for filter_ in chosen if not any(is_subset(filter_, of) for of in own)]
+    if uncovered:
+        instead = [of for of in own if any(collide(of, filter_) for filter_ in uncovered)]
+        chosen = _widest({*instead, *chosen}.difference(uncovered))
     return tuple(sorted(chosen))
 
 
@@ -53,7 +53,7 @@ def _merged(split: list[list[str]]) -> set[str]:
     return {_union(one, other), *(".".join(tokens) for tokens in rest)}
 
 
-def _apart(filters: Iterable[str]) -> list[str]:
+def _disjoint(filters: Iterable[str]) -> list[str]:
     """Merge filters that have subjects in common, until no two overlap."""
     chosen = list(filters)
     while True:

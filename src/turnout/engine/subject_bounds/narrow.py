@@ -56,12 +56,12 @@ class _Narrowing:
                         yield from self._from(position + 1, next_states, more)
                     return
                 element = bound_text
-            states = self._behind(element, states)
+            states = self._states_after(element, states)
             position += 1
         if position == len(topic) and len(self._glob) in states:
             yield self._form.bound(bound)
 
-    def _behind(self, element: Element, states: _States) -> _States:
+    def _states_after(self, element: Element, states: _States) -> _States:
         """Return the states after an element that binds no token."""
         if isinstance(element, str):
             for character in element:
@@ -83,7 +83,7 @@ class _Narrowing:
         """
         texts = {self._token_from(state) if whole else None: state for state in states}
         free = frozenset(state for state in states if not whole or self._token_from(state) is None)
-        choices: list[tuple[str | None, _States]] = [(text, self._behind(text, states)) for text in texts if text]
+        choices: list[tuple[str | None, _States]] = [(text, self._states_after(text, states)) for text in texts if text]
         if free:
             choices.append((None, self._behind_token(free)))
         return choices

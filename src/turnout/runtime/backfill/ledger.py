@@ -104,18 +104,18 @@ class BackfillLedger:
     def see_all(self, subscriptions: Iterable[Subscription]) -> None:
         """Note what these versions miss, and forget all other subscriptions."""
         with self._lock:
-            recorded_ids = self._known()
+            recorded_ids = self._recorded_ids()
             relevant = _relevant(subscriptions, recorded_ids)
             self._note(relevant, recorded_ids - {one.id for one in relevant})
 
     def see(self, changes: Changes) -> None:
         """Note what changed versions miss; seeing the same twice does no harm."""
         with self._lock:
-            recorded_ids = self._known()
+            recorded_ids = self._recorded_ids()
             created = _relevant(changes.created, recorded_ids)
             self._note(created, (recorded_ids & {*changes.deleted_ids}) - {one.id for one in created})
 
-    def _known(self) -> set[str]:
+    def _recorded_ids(self) -> set[str]:
         """Return the ids with entries."""
         return {*self._starts, *(row.id for row in self._missed.values())}
 

@@ -65,7 +65,7 @@ class Revisions:
         self._newest = self._index.revision
         if self._wanted_subjects is not None:
             self._wanted_subjects.note(self._newest)
-        self._away = False
+        self._is_away = False
 
     def __len__(self) -> int:
         return len(self._index)
@@ -87,12 +87,12 @@ class Revisions:
                     self._wanted_subjects.note(newest)
                 self._newest = newest
             except (TurnoutError, OSError) as failure:
-                if not self._away:
+                if not self._is_away:
                     why = "their store is away" if isinstance(failure, TurnoutError) else "their index is not written"
                     _log.warning("subscriptions stay at revision %d: %s: %s", self._newest, why, failure)
-                self._away = True
+                self._is_away = True
             else:
-                self._away = False
+                self._is_away = False
             return self._newest
 
     def usable(self, revision: int) -> int:

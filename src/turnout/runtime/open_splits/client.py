@@ -142,7 +142,7 @@ class OpenSession:
         try:
             self.socket.sendall(json.dumps(line).encode() + b"\n")
         except OSError as failure:
-            raise _gone(failure) from None
+            raise _attempt_ended(failure) from None
 
     def _receive(self) -> None:
         try:
@@ -150,9 +150,9 @@ class OpenSession:
         except BlockingIOError:
             raise
         except OSError as failure:
-            raise _gone(failure) from None
+            raise _attempt_ended(failure) from None
         if not data:
-            raise _gone(None)
+            raise _attempt_ended(None)
         self._buffer += data
 
     def _lines(self) -> list[Fields]:
@@ -161,6 +161,6 @@ class OpenSession:
         return [json.loads(line) for line in whole]
 
 
-def _gone(failure: OSError | None) -> ConnectionLostError:
+def _attempt_ended(failure: OSError | None) -> ConnectionLostError:
     reason = f": {failure.strerror or failure}" if failure else ""
     return ConnectionLostError(f"the driver has ended this attempt to read an open split{reason}")

@@ -103,7 +103,7 @@ class OpenSplits:
         self._serial = 0
         self._current: dict[int, int] = {}
         self._counts: dict[int, Counts] = {}
-        self._told = self._told_before()
+        self._reported = self._reported_before()
         self._ended = False
         self.seconds = 0.0
         self.revision: int | None = None
@@ -112,7 +112,7 @@ class OpenSplits:
         self.gap: float | None = None
         self._ended_at: float | None = None
 
-    def _told_before(self) -> dict[int, Counts]:
+    def _reported_before(self) -> dict[int, Counts]:
         """Counts that an earlier run in this process has reported already, by split."""
         read = {number: self._folder.read(number) for number in self._folder.numbers()[-1:]}
         return {
@@ -232,10 +232,10 @@ class OpenSplits:
     def counts(self) -> dict[int, Counts]:
         """Return the counts of this process by split, for the splits that are not committed yet."""
         with self._lock:
-            return {number: counts - self._told.get(number, Counts()) for number, counts in self._counts.items()}
+            return {number: counts - self._reported.get(number, Counts()) for number, counts in self._counts.items()}
 
     def committed(self, number: int, counts: Counts) -> Counts:
         """Remove a committed split, and return its counts without those that an earlier run has reported."""
         with self._lock:
             self._counts.pop(number, None)
-            return counts - self._told.pop(number, Counts())
+            return counts - self._reported.pop(number, Counts())

@@ -197,7 +197,7 @@ class _Passed:
         if name == "topic":
             return pa.array(batch.by_row(batch.topics, rows), pa.string())
         original = whole(self.arrow.column(name))
-        before = _taken(original, rows)
+        before = _rows_of(original, rows)
         if name == "headers":
             return self._headers(before, rows)
         if name == "partition" and list(batch.partitions) != self.partitions:
@@ -226,7 +226,7 @@ def _failure(side: str, error: RecordError) -> Failure:
     return Failure.of(error, f"{side.upper()}_CONVERTER", _CONVERTER)
 
 
-def _taken(column: pa.Array, rows: Positions) -> pa.Array:
+def _rows_of(column: pa.Array, rows: Positions) -> pa.Array:
     return column if len(rows) == len(column) else column.take(pa.array(rows))
 
 

@@ -110,7 +110,7 @@ def _traffic(rows: Iterable[Row], snapshot: Snapshot, anchors: AnchorTraffic) ->
 
 
 _CACHED_STATES: Final = 2
-_known = LruCache[str, "_WorkerState"](_CACHED_STATES)
+_cached_states = LruCache[str, "_WorkerState"](_CACHED_STATES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +154,7 @@ class _Counting:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Count a task's records."""
         with paused_gc(freeze=True):
-            state = _known.get_or_add(self.key, lambda: _WorkerState.of(self.pickled))
+            state = _cached_states.get_or_add(self.key, lambda: _WorkerState.of(self.pickled))
             state.counter.begin()
             index = self.index.open(self.revision)
             watch = TrafficWatch(state.program, index, state.counter)

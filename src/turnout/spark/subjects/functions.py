@@ -45,7 +45,7 @@ def _slice_from_right(token: Column, size: Column) -> Column:
     return F.concat(front, _slices(token, head, size))
 
 
-def _left(token: Column, number: Column) -> Column:
+def _left_part(token: Column, number: Column) -> Column:
     return bytes_of(token, F.lit(1), number)
 
 
@@ -63,7 +63,7 @@ CUTS: dict[str, Callable[[Column, Column], Column]] = {
     "splitfromright": _longer(_split_from_right),
     "slicefromleft": _longer(_slice_from_left),
     "slicefromright": _longer(_slice_from_right),
-    "left": _longer(_left),
+    "left": _longer(_left_part),
     "right": _longer(_right),
 }
 """Functions of a token and a number above 0, by name."""

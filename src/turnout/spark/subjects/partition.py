@@ -75,12 +75,12 @@ def _number(four: Column) -> Column:
 @cache
 def _inverse_tables() -> tuple[list[int], ...]:
     """For each byte of a CRC-32, what it contributes to the four bytes that have it."""
-    nothing = zlib.crc32(bytes(_WORD))
+    empty_crc = zlib.crc32(bytes(_WORD))
     # Pairs of a CRC (less the constant part) and the word that has it, one pair per leading bit.
     pairs: dict[int, tuple[int, int]] = {}
     for bit in range(32):
         word = 1 << bit
-        crc = zlib.crc32(word.to_bytes(_WORD, "little")) ^ nothing
+        crc = zlib.crc32(word.to_bytes(_WORD, "little")) ^ empty_crc
         while crc and crc.bit_length() in pairs:
             other_crc, other_word = pairs[crc.bit_length()]
             crc, word = crc ^ other_crc, word ^ other_word
@@ -94,7 +94,7 @@ def _inverse_tables() -> tuple[list[int], ...]:
         return word
 
     tables = tuple([inverse(byte << (8 * index)) for byte in range(256)] for index in range(_WORD))
-    tables[0][:] = [word ^ inverse(nothing) for word in tables[0]]
+    tables[0][:] = [word ^ inverse(empty_crc) for word in tables[0]]
     return tables
 
 

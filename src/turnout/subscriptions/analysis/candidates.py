@@ -85,7 +85,7 @@ class Candidates:
             under = self._under.get(access)
             if under is None:
                 continue
-            chosen.update((other, None) for other in under.beside(exact, keys) if self._needed[other] <= keys)
+            chosen.update((other, None) for other in under.wider_than(exact, keys) if self._needed[other] <= keys)
             if len(chosen) > _MOST_OF_ONE:
                 self.cut += 1
                 break
@@ -137,7 +137,7 @@ class Candidates:
         for leaf in term.checks:
             if not leaf.negated:
                 yield from _of_leaf(leaf, slots.get(leaf.key, ()))
-        yield from map(_beside, sorted(keys))
+        yield from map(_key_anchor, sorted(keys))
 
 
 class _Under:
@@ -161,7 +161,7 @@ class _Under:
         self._by_second = by_second
         self._by_keys = by_keys
 
-    def beside(self, implied: Collection[Anchor] | None, keys: frozenset[str]) -> Iterator[int]:
+    def wider_than(self, implied: Collection[Anchor] | None, keys: frozenset[str]) -> Iterator[int]:
         """Yield the conditions that may be wider than one with these implied anchors (None: not all known)."""
         yield from self._numbers
         if implied is None or len(self._by_second) < len(implied):
@@ -185,10 +185,10 @@ def _needed_of(forms: Sequence[CanonicalForm]) -> list[frozenset[str]]:
 
 def _bucket(anchor: Anchor, keys: frozenset[str]) -> Anchor:
     """Return the anchor to store a condition under; one of its keys if it has no other."""
-    return _beside(min(keys)) if anchor == ALWAYS and keys else anchor
+    return _key_anchor(min(keys)) if anchor == ALWAYS and keys else anchor
 
 
-def _beside(key: str) -> Anchor:
+def _key_anchor(key: str) -> Anchor:
     """Return the anchor under which conditions without a usable anchor that test *key* are stored."""
     return Anchor(key, Kind("not"), "")
 

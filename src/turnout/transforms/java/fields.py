@@ -61,7 +61,7 @@ class _Plan(NamedTuple):
 @lru_cache(maxsize=1000)
 def _plan(letters: tuple[str, ...]) -> _Plan:
     stamps = _Stamps(letters)
-    return _Plan(_way(stamps), _hours(stamps), not set(letters).isdisjoint("HhamsS"), stamps["Y"] > stamps["y"])
+    return _Plan(_day_letter(stamps), _hours(stamps), not set(letters).isdisjoint("HhamsS"), stamps["Y"] > stamps["y"])
 
 
 class _Stamps(dict[str, int]):
@@ -84,7 +84,7 @@ def _hours(stamps: _Stamps) -> str:
     return "H" if best and best == stamps["H"] else "h"
 
 
-def _way(stamps: _Stamps) -> str:
+def _day_letter(stamps: _Stamps) -> str:
     """Return the letter that determines the day."""
     groups = {
         "d": stamps["d"],

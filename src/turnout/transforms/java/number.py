@@ -27,12 +27,12 @@ def read_integer(text: str, at: int, end: int) -> tuple[int, int] | None:
     sign, digits = match.groups()
     stop = match.end()
     if not digits.isascii():
-        beyond = next((index for index, char in enumerate(digits) if char > "\uffff"), None)
-        if beyond == 0:
+        first_outside = next((index for index, char in enumerate(digits) if char > "\uffff"), None)
+        if first_outside == 0:
             return None
-        if beyond is not None:
-            stop -= len(digits) - beyond
-            digits = digits[:beyond]
+        if first_outside is not None:
+            stop -= len(digits) - first_outside
+            digits = digits[:first_outside]
     if len(digits) < 10 and not text.startswith("E", stop, end):
         return int(sign + digits), stop
     power = _EXPONENT.match(text, stop, end)
