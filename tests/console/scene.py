@@ -103,7 +103,7 @@ def scene(url: str, folder: Path, **more: Any) -> Iterator[RouteServer]:
         server.routes.pause("returns", who="ann")
         wait_for(lambda: server.routes.entry("billing").status.phase is Phase.FAILED)
         wait_for(lambda: server.routes.entry("returns").status.phase is Phase.PAUSED)
-        server.parts.survey.look()
+        server.parts.survey.measure()
         yield server
 
 

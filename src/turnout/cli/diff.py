@@ -140,7 +140,7 @@ def _compared(
     with needs_spark():
         from turnout.cli.run import log_beside
         from turnout.spark.history.diff import diff
-        from turnout.spark.history.recorded import RecordSpan, ask, same_source
+        from turnout.spark.history.recorded import RecordSpan, check_source, same_source
         from turnout.spark.session.build import route_session
         from turnout.startup import block_pandas_import
 
@@ -150,7 +150,7 @@ def _compared(
     same_source(old.route.source, new.route.source)
     for version in (old, new):
         check_store(version.route)
-    ask(new.route)
+    check_source(new.route)
     with route_session(new.route, master=master, log=log or log_beside(new.route, None)) as spark:
         names = old.name, new.name
         return diff(

@@ -37,7 +37,7 @@ class Hidden:
     def __bool__(self) -> bool:
         return bool(self.paths)
 
-    def seen(self, record: Record) -> JsonObject:
+    def masked(self, record: Record) -> JsonObject:
         """Return a record as plain JSON, masked."""
         return {
             "topic": record.topic,

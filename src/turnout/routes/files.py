@@ -13,7 +13,7 @@ from turnout.nats.protocol.options import FILE_OPTIONS, option_of
 from turnout.routes.document import SubscriptionsPart
 from turnout.routes.document_paths import Path
 from turnout.routes.endpoints import Endpoint
-from turnout.subscriptions.address import beside
+from turnout.subscriptions.address import with_absolute_paths
 
 End = TypeVar("End", bound=Endpoint)
 
@@ -65,7 +65,7 @@ class FileNames:
 
     def subscriptions(self, part: SubscriptionsPart | None) -> SubscriptionsPart | None:
         """The subscriptions with the whole name of their store's file."""
-        return None if part is None else part.model_copy(update={"store": beside(part.store, self.folder)})
+        return None if part is None else part.model_copy(update={"store": with_absolute_paths(part.store, self.folder)})
 
     def checkpoint(self, location: str | None) -> str | None:
         """The folder's whole name; a URL is unchanged."""

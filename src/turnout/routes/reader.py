@@ -23,7 +23,7 @@ from turnout.routes.endpoints import KafkaSink, KafkaSource, NatsSink, NatsSourc
 from turnout.routes.files import FileNames
 from turnout.routes.includes import mappings_of, transforms_of
 from turnout.routes.mistakes import from_validation
-from turnout.routes.spark_names import meant
+from turnout.routes.spark_names import intended_property
 from turnout.routes.webhooks import WebhooksPart
 from turnout.secrets import is_secret
 from turnout.subjects import MappingTable, MappingTableError, is_publishable
@@ -260,7 +260,7 @@ class RouteReader:
 
     def _spark(self, checked: RouteDocument) -> None:
         """Slips in the names of Spark's properties, which would have no effect."""
-        for name, right in ((name, meant(name)) for name in islice(checked.spark, 10 * MOST_MISTAKES)):
+        for name, right in ((name, intended_property(name)) for name in islice(checked.spark, 10 * MOST_MISTAKES)):
             if right is not None:
                 self.add(("spark", name), f"is no property of Spark; did you mean {right!r}?")
 

@@ -57,7 +57,7 @@ class BatchRevisions:
         self._folder = folder
 
     @classmethod
-    def beside(cls, checkpoint: str | None) -> Self:
+    def in_checkpoint(cls, checkpoint: str | None) -> Self:
         """Return the revisions kept in a checkpoint; none are kept if it is not on this machine, as on HDFS."""
         folder = local_folder(checkpoint)
         return cls(None if folder is None else folder / "revisions")

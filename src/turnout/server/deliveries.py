@@ -87,7 +87,7 @@ class WebhookDeliveries:
             totals[name] = {key: sum(counts[key] for counts in each) for key in (each[0] if each else ())}
         return totals
 
-    def look(self) -> None:
+    def update(self) -> None:
         """Start dispatchers of new versions, and stop those of removed or changed routes."""
         required = {name: route for name, route in self._routes().items() if route.webhooks is not None}
         for name, running in tuple(self._running.items()):
@@ -105,7 +105,7 @@ class WebhookDeliveries:
 
     def _keep_looking(self) -> None:
         while not self._ending.is_set():
-            self.look()
+            self.update()
             self._ending.wait(_LOOK_SECONDS)
 
     def _keep_delivering(self, running: _Running) -> None:

@@ -47,18 +47,18 @@ class Events:
         self._progress_sent_at: dict[str, float] = {}
         self._closed = False
 
-    def tell(self, kind: str, route: str, detail: Mapping[str, object]) -> None:
+    def publish(self, kind: str, route: str, detail: Mapping[str, object]) -> None:
         """Store an event, and send it to all current listeners."""
-        self._hand_on(Event.of(self._state.add_event(kind, route, detail)))
+        self._send(Event.of(self._state.add_event(kind, route, detail)))
 
     def progress(self, route: str, detail: Mapping[str, object]) -> None:
         """Send progress to the current listeners, at most once a second for each route."""
         now = time.monotonic()
         if now - self._progress_sent_at.get(route, -_PROGRESS_SECONDS) >= _PROGRESS_SECONDS:
             self._progress_sent_at[route] = now
-            self._hand_on(Event("route.progress", route, time.time(), detail))
+            self._send(Event("route.progress", route, time.time(), detail))
 
-    def _hand_on(self, event: Event) -> None:
+    def _send(self, event: Event) -> None:
         with self._lock:
             listeners = tuple(self._listeners)
         for listener in listeners:

@@ -105,9 +105,9 @@ class LossWatch:
     def look_if_due(self) -> None:
         """Look, unless that was done some seconds ago."""
         if self._clock() - self._checked_at >= _LOOK_SECONDS:
-            self.look()
+            self.check()
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Compare the last minutes of all routes with their limits, and with the day before."""
         with self._lock:
             now = self._checked_at = self._clock()

@@ -85,7 +85,7 @@ class Files:
         """Folder for new routes; None if the server was given files only."""
         return next((path for path in self._paths if path.is_dir()), None)
 
-    def look(self) -> dict[Path, RouteFile]:
+    def scan(self) -> dict[Path, RouteFile]:
         """Return the current files; files with unchanged size and time are not read again."""
         read: dict[Path, tuple[_Stamp, RouteFile]] = {}
         for path in self._listed():

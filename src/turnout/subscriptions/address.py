@@ -50,12 +50,12 @@ def url_problem(url: str) -> str | None:
     return None
 
 
-def beside(url: str, folder: Path) -> str:
+def with_absolute_paths(url: str, folder: Path) -> str:
     """The URL with the whole names of its files, which start from *folder*: SQLite's own, and certificates.
 
-    >>> beside("sqlite:///subscriptions.db?timeout=5", Path("/routes"))
+    >>> with_absolute_paths("sqlite:///subscriptions.db?timeout=5", Path("/routes"))
     'sqlite:////routes/subscriptions.db?timeout=5'
-    >>> beside("grpc://host:1?ca=ca.pem&timeout=5", Path("/routes"))
+    >>> with_absolute_paths("grpc://host:1?ca=ca.pem&timeout=5", Path("/routes"))
     'grpc://host:1?ca=/routes/ca.pem&timeout=5'
     """
     return _with_files(url, lambda path: (folder / path).absolute())

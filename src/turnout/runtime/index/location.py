@@ -18,7 +18,7 @@ from turnout.caches import LruCache
 from turnout.errors import ConnectionLostError
 from turnout.files import FileLock, new_file
 from turnout.private_files import hold
-from turnout.runtime.index.client import ask, send
+from turnout.runtime.index.client import fetch, send
 
 if TYPE_CHECKING:
     from turnout.subscriptions.index import Index
@@ -72,7 +72,7 @@ class IndexLocation:
         from turnout.runtime.feeds.match_folder import MatchFolder
 
         if self._is_here():
-            MatchFolder.beside(Path(self.folder).parent).put(name, content)
+            MatchFolder.in_checkpoint(Path(self.folder).parent).put(name, content)
         elif self.url is None:
             raise ConnectionLostError(f"the folder {self.folder} of the run's index is not on this host")
         else:
@@ -125,7 +125,7 @@ class _Copy:
 
     def _names(self, revision: int) -> dict[str, int]:
         """The files of a revision and their sizes, as the driver names them."""
-        with ask(self._url, f"{revision}") as answer:
+        with fetch(self._url, f"{revision}") as answer:
             sizes: dict[str, int] = json.load(answer)
         return sizes
 
@@ -136,7 +136,7 @@ class _Copy:
     def _fetch(self, revision: int, name: str) -> None:
         file = self._folder / name
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with new_file(file, fsync=False) as target, ask(self._url, f"{revision}/{quote(name)}") as source:
+        with new_file(file, fsync=False) as target, fetch(self._url, f"{revision}/{quote(name)}") as source:
             shutil.copyfileobj(source, target, _CHUNK)
 
     def _forget(self, revision: int, names: dict[str, int]) -> None:

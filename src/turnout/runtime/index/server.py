@@ -120,7 +120,7 @@ class IndexServer:
         if not compare_digest(token.encode(), self._token.encode()) or first != "matches" or size is None:
             return None
         try:
-            MatchFolder.beside(self._indexes.folder.parent).put(unquote(name), request.rfile.read(size))
+            MatchFolder.in_checkpoint(self._indexes.folder.parent).put(unquote(name), request.rfile.read(size))
         except (ValueError, OSError):
             return None
         return b""

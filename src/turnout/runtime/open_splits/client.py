@@ -24,7 +24,7 @@ def ask_plan(address: str, number: int | None) -> Plan:
         ConnectionLostError: it does not answer.
     """
     with OpenSession(address) as session:
-        answer = session.ask({"plan": number})
+        answer = session.request({"plan": number})
     return Plan(answer["next"], answer["number"], answer["opens"])
 
 
@@ -66,7 +66,7 @@ class OpenSession:
         with suppress(OSError):
             self.socket.close()
 
-    def ask(self, question: JsonObject) -> Fields:
+    def request(self, question: JsonObject) -> Fields:
         """Send the first line, and return the answer.
 
         Raises:
@@ -83,7 +83,7 @@ class OpenSession:
         Raises:
             ConnectionLostError: the driver does not answer.
         """
-        answer = self.ask({"begin": number, "start": start, "revision": revision})
+        answer = self.request({"begin": number, "start": start, "revision": revision})
         progress = OpenProgress.from_dict(answer["progress"])
         self.seconds, self.revision = answer["seconds"], progress.revision
         return progress

@@ -30,7 +30,7 @@ from turnout.runtime.java_failures import run_error
 from turnout.runtime.preflight import preflight
 from turnout.spark.endpoints import reads_splits
 from turnout.spark.formats.splits import records_of
-from turnout.spark.history.recorded import RecordSpan, ask, recorded, same_source
+from turnout.spark.history.recorded import RecordSpan, check_source, recorded, same_source
 from turnout.spark.running.matching import RunMatching
 from turnout.spark.workers.map_in_arrow import map_in_arrow
 from turnout.subscriptions.as_of import snapshot_of
@@ -127,7 +127,7 @@ def diff(
     """
     same_source(old.source, new.source)
     span = RecordSpan.parse(start, end)
-    ask(new)
+    check_source(new)
     begun = time.monotonic()
     old, new = _looked_ahead(old, new)
     with ExitStack() as resources:

@@ -25,7 +25,7 @@ from turnout.routes import Route
 from turnout.runtime.index.location import IndexLocation
 from turnout.runtime.java_failures import run_error
 from turnout.spark.formats.splits import records_of
-from turnout.spark.history.recorded import RecordSpan, ask, recorded
+from turnout.spark.history.recorded import RecordSpan, check_source, recorded
 from turnout.spark.running.matching import RunMatching
 from turnout.spark.workers.map_in_arrow import map_in_arrow
 from turnout.subscriptions import Snapshot
@@ -78,7 +78,7 @@ def traffic_in_tasks(
             [Mistake("subscriptions", f"the route {route.name} has none, expected a store to match with")]
         )
     span = RecordSpan.parse(start, end)
-    ask(route)
+    check_source(route)
     with (
         scratch_folder("analyze") as scratch,
         closing(RunMatching(route, spark, scratch / "index", pinned=snapshot)) as matching,

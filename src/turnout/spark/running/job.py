@@ -181,7 +181,9 @@ class _Run:
             self.stage = self.stage.with_index(self.matching.index_location, stores_matches=stores_matches)
             if stores_matches and local_checkpoint is not None:
                 resources.enter_context(FeedMerging(route, local_checkpoint))
-        self.batch_revisions = BatchRevisions.beside(None if route.source.is_bounded or self.remote else checkpoint)
+        self.batch_revisions = BatchRevisions.in_checkpoint(
+            None if route.source.is_bounded or self.remote else checkpoint
+        )
         self.whole = self.stage.splits and publishes(route.sinks)
         self.open_run: OpenRun | None = None
         local_checkpoint = local_folder(checkpoint)
@@ -334,7 +336,7 @@ class _Run:
             self._report_open()
             self._report_ready(query)
             if self.backfill is not None:
-                self.backfill.look()
+                self.backfill.note_seams()
             idle = lasting and self.batches == before
             self.pause_between = min(_IDLE_SECONDS, self.pause_between * _LONGER) if idle else _POLL_SECONDS
             if self.stop.wait(self.pause_between):
@@ -401,7 +403,7 @@ class _Run:
     def _report_ready(self, query: StreamingQuery) -> None:
         """Say once that the run reads; take a task slot that an open split waits for."""
         if self.open_run is not None:
-            self.open_run.look()
+            self.open_run.retry_slot()
         if self.on_ready is None:
             return
         prepared = self.open_run is None or self.open_run.ready or self.batches > 0

@@ -80,12 +80,12 @@ class OpenRun:
         self._is_requested = self._waits = True
         self._application = str(self._spark.sparkContext.applicationId)
         self._resources.callback(SLOTS.give_back, self._application, self._route.name)
-        self.look()
+        self.retry_slot()
         if self._waits:
             reason = "route %s: no task slot is left for an open split; its micro-batches stay short ones until then"
             _log.warning(reason, self._route.name)
 
-    def look(self) -> None:
+    def retry_slot(self) -> None:
         """Take a task slot that has become free, if the route waits for one."""
         if self._waits and SLOTS.take(self._application, task_slots(self._spark), self._route.name):
             self._waits = False

@@ -172,7 +172,7 @@ class SplitReader:
                         yield batch
                 if watched and reader.next < part.end:
                     watch.note(reader.next)
-                watch.look()
+                watch.check()
         if part.filters is not None:
             self.not_read = part.counted - count
 

@@ -23,7 +23,7 @@ from turnout.errors import ConnectionLostError, StreamError
 from turnout.nats.wire import Acknowledger, Connection
 from turnout.nats.wire.positions import StoredSequences, resolve, state_of
 from turnout.runtime.committed_offsets import REVISION
-from turnout.runtime.gaps import HoleCounter, lost
+from turnout.runtime.gaps import HoleCounter, lost_error
 from turnout.runtime.index.client import AskedRevisions
 from turnout.runtime.nats_offsets import Backlog, begin_keys, begins, closed, number_in, opened
 from turnout.runtime.open_splits.client import ask_plan
@@ -117,7 +117,7 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return closed(start, starts)
         for stream, state in states.items():
             if state.next < starts[stream]:
-                self._report(lost(stream, state.next, starts[stream]))
+                self._report(lost_error(stream, state.next, starts[stream]))
                 starts[stream] = state.first
         ends = dict(self._latest)
         if self._target is not None:
@@ -247,7 +247,7 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         state = state_of(self._server(), stream)
         if start < state.first or start > state.next or end < start:
             if start <= state.next:
-                self._report(lost(stream, start, min(state.first, end)))
+                self._report(lost_error(stream, start, min(state.first, end)))
             start = min(state.first, end)
         self._holes.count(self._server(), stream, start, end, state.deleted)
         return start
