@@ -26,8 +26,8 @@ from turnout.routes import Route
 from turnout.rpc.caller import Caller
 from turnout.runtime.endpoints import adapter_of
 from turnout.server.config import ServerConfig
+from turnout.server.minutes import MinutePace
 from turnout.server.serving import RouteServer
-from turnout.server.state import MinutePace
 from turnout.server.supervisor import Phase
 from turnout.subscriptions.index import Index
 

@@ -12,7 +12,8 @@ from turnout.console.flow_counts import RecentTraffic, recent_of
 from turnout.console.formatting import number, rate, span
 from turnout.console.period import Period
 from turnout.engine.counts import Counts
-from turnout.server.state import MinuteCounts, MinutePace, State
+from turnout.server.minutes import MinuteCounts, MinutePace
+from turnout.server.state import State
 
 _LOSSES: Final = (("dead-lettered", "dead_lettered"), ("discarded", "discarded"), ("undeliverable", "undeliverable"))
 _STAGES: Final = 6

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from turnout.engine.counts import Counts
-from turnout.server.state import MinuteCounts, State
+from turnout.server.minutes import MinuteCounts
+from turnout.server.state import State
 
 HOUR = 3600
 _RECENT_SECONDS = 60

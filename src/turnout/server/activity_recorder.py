@@ -12,7 +12,8 @@ from turnout.engine.counts import Counts
 from turnout.runtime.lag import Lag
 from turnout.runtime.progress import Progress
 from turnout.server.events import Events
-from turnout.server.state import MinutePace, State
+from turnout.server.minutes import MinutePace
+from turnout.server.state import State
 from turnout.server.supervisor import Phase, RouteStatus
 
 _log = logging.getLogger("turnout.server")

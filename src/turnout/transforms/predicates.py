@@ -17,7 +17,8 @@ from turnout.conditions.model import MAX_DEPTH, Group, Logic
 from turnout.errors import ConditionError, RecordError
 from turnout.multivalued import ANY_KEY, metadata_key, split_kind
 from turnout.records import ALIVE, Batch
-from turnout.records.paths import PathError, parse_path, texts_at
+from turnout.records.path_texts import texts_at
+from turnout.records.paths import PathError, parse_path
 from turnout.records.types import DynamicValue
 from turnout.subjects import is_valid, matches
 from turnout.transforms.base import Errors, Mask, NamedField, Predicate, Side

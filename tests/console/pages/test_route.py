@@ -20,8 +20,8 @@ from turnout.engine.counts import Counts
 from turnout.engine.flow import Flow
 from turnout.history.report import report_lines
 from turnout.routes import Route
+from turnout.server.minutes import MinutePace
 from turnout.server.serving import RouteServer
-from turnout.server.state import MinutePace
 
 
 def test_the_picture_has_each_step_and_what_leaves_it() -> None:
