@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 
-from turnout.errors import ConfigError, Mistake, shortened
+from turnout.errors import ConfigError, Mistake
+from turnout.mistakes import shortened
 from turnout.routes.properties import properties
 from turnout.suggestions import did_you_mean, nearest
 from turnout.transforms.java.text import split_list

@@ -8,7 +8,8 @@ from typing import Any, get_args
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from turnout.errors import MOST_MISTAKES, Mistake
+from turnout.errors import Mistake
+from turnout.mistakes import MOST_MISTAKES
 from turnout.routes.document import RouteDocument
 from turnout.routes.document_paths import Path, dotted, line_of
 from turnout.routes.endpoints import FORMATS, SECRETS, TAGS

@@ -14,7 +14,8 @@ from pydantic import ValidationError
 
 from turnout.codecs import Converters, Format, codec_of, converters_of
 from turnout.codecs.schema_registry import RegistryOptions
-from turnout.errors import MOST_MISTAKES, ConfigError, Mistake, SubjectError
+from turnout.errors import ConfigError, Mistake, SubjectError
+from turnout.mistakes import MOST_MISTAKES
 from turnout.records import Schema
 from turnout.routes.connector import Connector
 from turnout.routes.document import DeadLetterPart, RouteDocument

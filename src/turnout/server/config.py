@@ -11,8 +11,9 @@ import yaml
 from pydantic import Field, ValidationError, field_validator, model_validator
 from pydantic.alias_generators import to_camel
 
-from turnout.errors import MOST_MISTAKES, ConfigError, Mistake
+from turnout.errors import ConfigError, Mistake
 from turnout.file_reading import read_file
+from turnout.mistakes import MOST_MISTAKES
 from turnout.routes.endpoints import Part
 from turnout.routes.health import HealthPart
 from turnout.routes.variables import Variables

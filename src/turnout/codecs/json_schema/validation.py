@@ -6,7 +6,8 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from turnout.errors import MissingExtraError, RecordError, shortened
+from turnout.errors import MissingExtraError, RecordError
+from turnout.mistakes import shortened
 
 _MAX_BACKTRACKS: Final = 100_000
 """Steps of a regular expression for a value: a schema's may be one that takes exponential time."""

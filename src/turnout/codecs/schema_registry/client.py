@@ -15,8 +15,9 @@ from urllib.parse import urlsplit
 
 from turnout.caches import LruCache
 from turnout.codecs.schema_registry.options import RegistryOptions
-from turnout.errors import ConnectionLostError, MissingExtraError, RecordError, TurnoutError, shortened
+from turnout.errors import ConnectionLostError, MissingExtraError, RecordError, TurnoutError
 from turnout.file_reading import check_file
+from turnout.mistakes import shortened
 from turnout.secrets import masked_url
 
 if TYPE_CHECKING:
