@@ -7,6 +7,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from turnout.engine.subject_filters import SubjectFilters
@@ -15,11 +16,29 @@ from turnout.runtime.backfill.ledger import BackfillLedger, Watched
 from turnout.runtime.index.topic_filter import WantedSubjects
 from turnout.subscriptions import Snapshot, open_store
 from turnout.subscriptions.address import existing, without_timeout
-from turnout.subscriptions.fixed_revision import Pinned
 from turnout.subscriptions.index import Index, IndexFileError, IndexFolder
 from turnout.subscriptions.index.folder import FollowedStore
+from turnout.subscriptions.model import Changes
 
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _PinnedStore:
+    """Store of one revision, which never changes."""
+
+    content: Snapshot
+
+    def snapshot(self) -> Snapshot:
+        """See `Store.snapshot`."""
+        return self.content
+
+    def changes(self, since: int) -> Changes:
+        """See `Store.changes`: always empty, as it has only one revision."""
+        return Changes(max(since, self.content.revision))
+
+    def close(self) -> None:
+        """Do nothing, as no resources are held."""
 
 
 class Revisions:
@@ -49,7 +68,7 @@ class Revisions:
         ledger: BackfillLedger | None = None,
     ) -> None:
         self._lock = threading.Lock()
-        self._store = open_store(existing(url)) if pinned is None else Pinned(pinned)
+        self._store = open_store(existing(url)) if pinned is None else _PinnedStore(pinned)
         self._wanted_subjects = None if filters is None else WantedSubjects(self._store, filters, folder)
         try:
             keep = _LASTING if lasting and _same_store(folder, url) else 0
