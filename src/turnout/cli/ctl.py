@@ -165,7 +165,7 @@ def offsets(
 
 
 def _position(text: str) -> object:
-    """Return a sequence as a number and an object as one; words and times as they are."""
+    """Parse a sequence or a JSON object; return words and times unchanged."""
     try:
         position = json.loads(text)
     except (ValueError, RecursionError):

@@ -169,6 +169,6 @@ def show(text: str) -> None:
 
 
 def follow(work: Coroutine[Any, Any, None]) -> None:
-    """Do what Ctrl-C ends in order: it is no error here."""
+    """Run work that Ctrl-C ends without an error."""
     with contextlib.suppress(KeyboardInterrupt):
         asyncio.run(work)

@@ -33,7 +33,7 @@ class _Work:
     as_json: bool
 
     def do(self, work: Callable[[JetStream], Awaitable[None]], *, follows: bool = False) -> None:
-        """Connect, work, and close; what *follows* something is ended by Ctrl-C in order."""
+        """Connect, run *work* and close; Ctrl-C ends work that *follows* without an error."""
 
         async def whole() -> None:
             async with self.access.open() as js:
@@ -92,7 +92,7 @@ def create_bucket(
     ttl: Annotated[float | None, typer.Option(help="Seconds after which entries expire.")] = None,
     memory: Annotated[bool, typer.Option("--memory", help="Keep it in memory, not in files.")] = False,
 ) -> None:
-    """Make a bucket; the same one again is no error."""
+    """Create a bucket; succeed if an equal one exists."""
     from turnout.nats.jetstream import StorageType
     from turnout.nats.jetstream.kv import KeyValueConfig
 

@@ -126,7 +126,7 @@ def delete(
     store: StoreUrl = None,
     timeout: StoreTimeout = None,
 ) -> None:
-    """Delete subscriptions: all of them, or none if one does not exist; more than 100,000 in batches of so many."""
+    """Delete subscriptions: all of them, or none if one does not exist; more than 100,000 in batches."""
     if bool(ids) == (id_file is not None):
         raise SubscriptionInvalidError("give the ids as arguments, or a file of them with --ids: one of both")
     from turnout.subscriptions.store import delete_many

@@ -122,7 +122,7 @@ def _slow_float(text: bytes) -> float:
 
 
 def _slow_string(text: bytes) -> str:
-    """The text; of anything else its JSON, as it is written."""
+    """Return a text unchanged, and the JSON of any other value as it is written."""
     if text[:1] == b'"':
         return str(_parsed(text, "a string"))
     try:

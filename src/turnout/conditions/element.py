@@ -25,7 +25,7 @@ _LONG, _MOST_CACHED = 1 << 12, 1 << 18
 
 
 def element_holds(where: str, value: str) -> bool:
-    """Return True if a condition is true of an element, or of one of an array's elements; of no value that is no JSON.
+    """Return True if a condition holds for an element, or for one of an array; False for a value that is not JSON.
 
     >>> [element_holds("sku:A* AND n>2", text) for text in ('{"sku": "A1", "n": 3}', '{"sku": "A1", "n": 1}', "A1")]
     [True, False, False]

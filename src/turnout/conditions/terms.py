@@ -242,7 +242,7 @@ class _KnownTruths:
         self.several = several
 
     def of_value(self, test: Leaf) -> bool | None:
-        """The outcome that the known value forces on a test; None where it forces none."""
+        """Return the outcome of a test that follows from the known value; None if nothing follows."""
         if test.key != self.key:
             return None
         if isinstance(test, Exists):

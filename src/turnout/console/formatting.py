@@ -72,7 +72,7 @@ def moment(at: float | None) -> str:
 
 
 def pretty(value: object) -> str:
-    """A plain value as JSON over several lines; a text as it is."""
+    """Return a value as indented JSON, and a text unchanged."""
     return value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False)
 
 

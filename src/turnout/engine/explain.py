@@ -135,7 +135,7 @@ class RecordExplanation:
 
     @property
     def change(self) -> ChangeEvent | None:
-        """The record's value as a change event of Debezium; None if it is none."""
+        """Return the record's value as a change event of Debezium; None for other values."""
         return change_event(self.record.get("value"))
 
     def as_dict(self) -> JsonObject:

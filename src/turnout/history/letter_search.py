@@ -29,7 +29,7 @@ _WHOLE: Final = {"value.*": "value.*", "key.*": "key.*"}
 def meeting(
     route: Route, letters: Iterable[DeadLetter], where: str | Condition, *, strict: bool = False
 ) -> list[DeadLetter]:
-    """Return the letters whose records meet a condition, as they came: what `turnout tap` shows at ``source``.
+    """Return the letters whose records, as read from the source, match a condition.
 
     A record that cannot be decoded has its topic and its headers, and neither key nor value.
 

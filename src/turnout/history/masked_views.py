@@ -191,7 +191,7 @@ class _MaskedMetadata:
 
 
 def _steps(path: str) -> tuple[str, ...]:
-    """Return the steps of a path; of one below a prefix that is none, as a key of a condition may be, its first."""
+    """Return the steps of a path; only the first one if it cannot be parsed, as below a prefix."""
     try:
         return parse_elements(split_kind(path)[0])
     except PathError:

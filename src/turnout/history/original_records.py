@@ -1,4 +1,4 @@
-"""Records as their stream still has them, in the place of what their dead letters hold of them."""
+"""Original records of dead letters, read from their streams."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ class ReplayState:
         return any(self.next[range_.stream] > range_.start for range_ in self.ranges)
 
     def left(self, at_once: int) -> tuple[str, int, int] | None:
-        """The next part: stream, first sequence, the sequence behind the last one; None where nothing is left.
+        """Return the next part as stream, first sequence and end (exclusive); None at the end.
 
         Args:
             at_once: sequences of a part, where the replay's splitting is not fixed.
@@ -119,7 +119,7 @@ class ReplayState:
         return state.checked(plan.folder, plan.asked).extended(plan, new)
 
     def extended(self, plan: ReplayPlan, new: Self) -> Self:
-        """Return the state of a new request, behind what this finished one has delivered.
+        """Return the state of a new request that continues after this finished one.
 
         Raises:
             ConfigError: a stream ends before that now, so that it is another one.
@@ -151,7 +151,7 @@ class ReplayState:
 
     @classmethod
     def _written(cls, folder: Path) -> Self | None:
-        """The state in a folder; None if there is none."""
+        """Read the state in a folder; None without one."""
         try:
             written = json.loads((folder / _FILE).read_text(encoding="utf-8"))
         except FileNotFoundError:
@@ -171,7 +171,7 @@ class ReplayState:
         )
 
     def checked(self, folder: Path, request: Fields, digest: str = "") -> Self:
-        """Return the state, if it is one of this request and of the route with this digest; "" for any.
+        """Return the state if it belongs to this request and to the route with this digest ("" for any).
 
         Raises:
             ConfigError: it is not.

@@ -20,7 +20,7 @@ from turnout.subscriptions.index import Column, Index, Matches
 def traffic_of(
     program: Program, batches: Iterable[ArrowBatch], index: Index, ids: Iterable[str], anchors: AnchorTraffic
 ) -> Traffic:
-    """Take records through a route as far as to be matched, and count; nothing is sent.
+    """Run records through a route up to the matching, and count; nothing is sent.
 
     Args:
         program: the route's.

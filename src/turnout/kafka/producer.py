@@ -235,7 +235,7 @@ class KafkaProducer:
             self._failure = self._failure or error
 
     def _poll(self, seconds: float) -> None:
-        """Take reports, for so long at most, and note how long the messages that are acknowledged took."""
+        """Poll for reports for at most *seconds*, and record the delivery times of acknowledged messages."""
         self._producer.poll(seconds)
         self._check()
         done, now = self._sent - len(self._producer), time.monotonic()

@@ -232,7 +232,7 @@ class RangeReader:
         return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
 
     def _times(self, times: list[tuple[int, int]]) -> tuple[ArrowArray, ArrowArray]:
-        """Return the columns of timestamps and of their types; null where there is none, or none that a date can be.
+        """Return the columns of timestamps and of their types; null without a timestamp or outside the range of dates.
 
         Brokers accept any number, as that of a producer which counts nanoseconds.
         """

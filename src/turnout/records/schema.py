@@ -129,7 +129,7 @@ class Schema:
         )
 
     def bare(self) -> Schema:
-        """The same type without any attribute of the schema itself; what it carries is kept."""
+        """Return the same type without attributes of its own; inner schemas are unchanged."""
         return Schema(self.type, fields=self.fields, keys=self.keys, values=self.values)
 
     def with_(self, **changes: Any) -> Schema:

@@ -1,4 +1,4 @@
-"""A connector's properties: in a file of Connect's own, or in place; and what of them a route does not use."""
+"""Properties of a connector, from a file of Connect or inline, and those of them that a route ignores."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def _of_json(text: str, file: Path) -> tuple[Mapping[str, object], str | None]:
 
 
 def _of_expanded(loaded: object, file: Path) -> object:
-    """Return the only connector of ``GET /connectors?expand=info``; anything else as it is."""
+    """Return the only connector of ``GET /connectors?expand=info``; other documents unchanged."""
     if not isinstance(loaded, dict) or not loaded or "config" in loaded:
         return loaded
     infos = [entry.get("info") for entry in loaded.values() if isinstance(entry, dict)]

@@ -1,4 +1,4 @@
-"""The route file as pydantic checks it: names, types and what excludes what."""
+"""Pydantic model of a route file: names, types and mutually exclusive parts."""
 
 from __future__ import annotations
 

@@ -121,7 +121,7 @@ class RouteReader:
             return None
 
     def _mappings(self) -> MappingTable | None:
-        """The mappings; what is neither a block nor a file's name is named by the document's own check."""
+        """Return the mappings; the check of the document reports any that are neither a block nor a file name."""
         if not isinstance(self.document.get("mappings"), dict | str | None):
             return None
         return self._part("mappings", lambda part: MappingTable.from_config(mappings_of(part, self.folder)), {})

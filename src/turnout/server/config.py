@@ -81,7 +81,7 @@ class TlsPart(Part):
 
 
 class JwtPart(Part):
-    """Issuer of tokens (OpenID Connect), beside or in place of a file of tokens; see `JwtSettings`.
+    """Issuer of tokens (OpenID Connect), in addition to or instead of a file of tokens; see `JwtSettings`.
 
     Attributes:
         issuer: its name, as in the tokens.

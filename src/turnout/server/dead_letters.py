@@ -132,7 +132,7 @@ def _check(route: Route) -> None:
 
 
 def as_given(record: SampleRecord) -> dict[str, object]:
-    """A record as `turnout.engine.sample_records` reads one: text where it is text, base64 where it is none."""
+    """Return a record in the notation of `turnout.engine.sample_records`: texts, or base64 for other bytes."""
     written: dict[str, object] = {
         "topic": record.topic,
         "partition": record.partition,

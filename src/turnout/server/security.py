@@ -135,7 +135,7 @@ def _principal_of(token: str, caller: Caller | None) -> Principal | None:
 
 
 def allowed_hosts(listen_host: str, more: Collection[str]) -> frozenset[str] | None:
-    """The names by which the server may be addressed; None is any, where it listens on all addresses and has no names.
+    """Host names under which the server may be addressed; None for any, if it listens on all addresses without names.
 
     >>> sorted(allowed_hosts("127.0.0.1", ["switch.example"]))
     ['127.0.0.1', '::1', 'localhost', 'switch.example']
@@ -240,7 +240,7 @@ class Gate:
         await self._bodies.forward(self._app, scope, receive, send, refuse, limit)
 
     async def _open_websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Have a WebSocket opened, or refuse it; its origin has to be ours, as a browser opens one for any page."""
+        """Accept a WebSocket of our own origin, or refuse it: a browser opens one for any page."""
         headers = Headers(scope=scope)
         refusal = _too_long(scope) or self._stranger("CONNECT", headers)
         principal = None

@@ -137,7 +137,7 @@ class RouteServer:
         self._resources.close()
 
     def _start(self) -> None:
-        """Start from what others need to what needs others; all of it ends in the opposite order."""
+        """Start the parts in the order of their dependencies; they end in reverse order."""
         jwt = self.config.jwt_settings()
         authenticator = TokenFile(self.config.tokens, jwt) if self.config.tokens or jwt else None
         pushed_to = endpoint_of(self._environment)

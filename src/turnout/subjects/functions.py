@@ -213,7 +213,7 @@ def is_call(token: str) -> bool:
 
 
 def _arguments(opening: re.Pattern[str], token: str) -> str | None:
-    """Return the arguments of a function from where it is opened first; None where it is not closed in that line.
+    """Return the arguments from the first opening bracket on; None if it is not closed in that line.
 
     One expression for both would look for the closing of every opening, in a time that is the square of the length.
     """

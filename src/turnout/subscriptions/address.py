@@ -51,7 +51,7 @@ def url_problem(url: str) -> str | None:
 
 
 def with_absolute_paths(url: str, folder: Path) -> str:
-    """The URL with the whole names of its files, which start from *folder*: SQLite's own, and certificates.
+    """Return the URL with absolute names of its files, relative to *folder*: SQLite's own, and certificates.
 
     >>> with_absolute_paths("sqlite:///subscriptions.db?timeout=5", Path("/routes"))
     'sqlite:////routes/subscriptions.db?timeout=5'
@@ -62,7 +62,7 @@ def with_absolute_paths(url: str, folder: Path) -> str:
 
 
 def resolved(url: str) -> str:
-    """The URL with the names of its files as they are behind every symbolic link: two names of one store are equal."""
+    """Return the URL with symbolic links in its file names resolved, so that two names of one store are equal."""
     return _with_files(url, Path.resolve)
 
 

@@ -34,7 +34,7 @@ def retention_of(text: str) -> float | None:
 
 
 def time_of(at: int) -> datetime:
-    """The time at microseconds since 1970; what no calendar has is the nearest that it has."""
+    """Return the time at microseconds since 1970, clamped to the range of dates."""
     try:
         return EPOCH + timedelta(microseconds=at)
     except OverflowError:

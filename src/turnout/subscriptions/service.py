@@ -98,7 +98,7 @@ class SubscriptionService:
 
     @contextlib.contextmanager
     def _within_quota(self, new: list[Subscription], replaced: str = "") -> Iterator[None]:
-        """Refuse what exceeds the quota; others of this process wait until the block has stored it.
+        """Refuse a change above the quota; other threads wait until the block has stored it.
 
         Raises:
             QuotaExceededError: names the quota and its value.

@@ -81,7 +81,7 @@ class Step:
 
 
 def unchanged(block: Block, _where: Sequence[bool] | None, _batch: Batch, _errors: Errors) -> Block:
-    """Return the block as it is; the `Run` that does nothing."""
+    """Return the block unchanged: the `Run` without an effect."""
     return block
 
 

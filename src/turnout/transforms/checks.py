@@ -16,7 +16,7 @@ def non_empty_list(value: Sequence[str] | None) -> str | None:
 
 
 def names_or_none(value: Sequence[str] | None) -> str | None:
-    """Refuse empty elements, as Kafka 4.3's ``ValidList`` does; null is no name, as in routes from before."""
+    """Refuse empty elements, as Kafka 4.3's ``ValidList`` does; null counts as an empty list, as in older routes."""
     return "expected no empty element" if "" in (value or ()) else None
 
 

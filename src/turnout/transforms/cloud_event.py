@@ -200,7 +200,7 @@ def _is_name(name: str) -> bool:
 
 
 def _attribute_of(header: str) -> str:
-    """Return the attribute that a header carries, whose name clients may write in any case; empty if none."""
+    """Return the attribute that a header holds, ignoring the case of its name; empty if none."""
     name = header.lower()
     return name[3:] if name.startswith(PREFIXES) else ""
 

@@ -27,7 +27,7 @@ def _renamed(options: dict[str, str | None]) -> dict[str, str | None]:
 
 
 def parsed_switch(name: str, text: str | None, mistakes: list[OptionError]) -> bool:
-    """Return the switch that a text is; a text that is none is a mistake, and counts as false."""
+    """Parse a switch; other texts add a mistake and count as false."""
     try:
         return bool(Option(name, "BOOLEAN", "").parse(text or ""))
     except OptionError as mistake:

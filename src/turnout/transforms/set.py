@@ -132,7 +132,7 @@ class Set(Transform):
         return errors
 
     def shapes_after(self, key: Shape, value: Shape) -> set[tuple[Shape, Shape]]:
-        """See `Transform.shapes_after`; what schemas there are follows from the expressions."""
+        """See `Transform.shapes_after`; the schemas follow from the expressions."""
         keys, values = self._shapes(KEY, key), self._shapes(VALUE, value)
         return {(one, other) for one in keys for other in values}
 

@@ -249,7 +249,7 @@ class _Memo(Entries):
 
 
 def convert(column: Column, function: Convert, errors: Errors) -> NewColumn:
-    """The column after *function*, nulls as they are; a `RecordError` that it raises is noted by its place.
+    """Apply *function* to a column, except to nulls; a `RecordError` is added by its index.
 
     A `Memo` as the function caches the results of repeated values.
     """

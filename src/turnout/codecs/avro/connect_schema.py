@@ -162,7 +162,7 @@ def _field(field: AvroField) -> Schema:
 
 
 def _default(type_: AvroType, schema: Schema, default: DynamicValue) -> DynamicValue:
-    """Return a default of Avro's JSON as a value; None where it is none of its type, or of a union's struct."""
+    """Return a default in Avro's JSON as a value; None if it does not have the type, or belongs to a union's struct."""
     try:
         return None if schema.name == UNION else _value(type_, default)
     except (TypeError, ValueError, LookupError, ArithmeticError, AttributeError):
@@ -215,7 +215,7 @@ def avro_schema_of(schema: Schema) -> DynamicValue:
 
 
 class _AvroWriter:
-    """Writer of one schema; a name is defined where it is used first."""
+    """Writer of one schema, which defines each name at its first use."""
 
     def __init__(self) -> None:
         self._defined: dict[str, Schema] = {}

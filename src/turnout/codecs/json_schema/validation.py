@@ -17,7 +17,7 @@ Validate = Callable[[bytes], None]
 
 
 def validator_of(text: str, references: Sequence[tuple[str, str]]) -> Validate:
-    """Return what validates values by a schema, which refers to others by these names; nothing is fetched.
+    """Return the validator of a schema that refers to others by these names; nothing is fetched.
 
     Raises:
         ValueError: it is no schema, or refers to one that is not there.

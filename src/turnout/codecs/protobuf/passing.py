@@ -232,7 +232,7 @@ class Passer:
 
 
 def _passed(prefix: bytes, wire: int, content: Octets, at: RowIds, ends: RowIds, good: Mask) -> tuple[RowIds, RowIds]:
-    """Return the indices behind a field with this tag, and those of its value; note messages with a damaged one."""
+    """Return the end of a field with this tag and the beginning of its value; mark messages with a damaged one."""
     present = at < ends
     for index, octet in enumerate(prefix):
         present &= content[at + index] == octet
@@ -256,7 +256,7 @@ def _passed(prefix: bytes, wire: int, content: Octets, at: RowIds, ends: RowIds,
 
 
 def _extents(wire: int, content: Octets, begins: RowIds) -> tuple[RowIds, RowIds, Mask]:
-    """Return where values begin behind their lengths, how many bytes they have, and which are damaged."""
+    """Return the beginnings and sizes of length-delimited values, and a mask of the damaged ones."""
     if wire == LENGTH:
         lengths, own = _varints(content, begins)
         wrong = lengths > len(content)
@@ -282,7 +282,7 @@ def _varint_sizes(content: Octets, begins: RowIds) -> tuple[RowIds, Mask]:
 
 
 def _varints(content: Octets, begins: RowIds) -> tuple[NDArray[np.uint64], RowIds]:
-    """Return the numbers at some indices, and how many bytes each has; of a damaged one anything."""
+    """Decode the varints at these offsets; return them with their sizes in bytes. Damaged ones are undefined."""
     first = content[begins]
     numbers = (first & 0x7F).astype(np.uint64)
     sizes = np.ones(len(begins), np.int64)

@@ -207,7 +207,7 @@ def _get_union(union: Union) -> Get:
 
 
 def _converter(item: Item) -> Convert | None:
-    """Return what makes Connect's value of the library's; None where they are the same."""
+    """Return the converter from the library's values to Connect's; None if they are the same."""
     if item.enum is not None:
         return None if item.schema.type == "int32" else _enum(item.enum)
     if item.logical is not None:

@@ -315,7 +315,7 @@ class RegistryCodec(ABC):
         return topic
 
     def _as_read(self, schema: Schema) -> Known | None:
-        """Return a schema that was read and is this one in Connect; None where there is none."""
+        """Return a schema that was read and equals this one in Connect; None without one."""
         cached = self._by_schema.get(id(schema))
         if cached is not None:
             return cached[1]

@@ -85,7 +85,7 @@ class Selection:
     number: int
 
     def link(self, **changes: object) -> str:
-        """Return the query of an address that keeps the selection but for some changes; the page begins anew."""
+        """Return the URL query of the selection with some changes, from its first page."""
         values = {"q": self.q, "show": self.show, "state": self.state, "sort": self.sort, **changes}
         return urlencode({name: value for name, value in values.items() if value and (name, value) != ("show", "all")})
 

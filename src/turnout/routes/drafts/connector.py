@@ -166,7 +166,7 @@ class _ConnectorDrafter:
         return {**end, "options": options} if options else end
 
     def _value(self, name: str, path: str) -> str:
-        """The value of an option; the name of a variable in the place of a secret that is in the file."""
+        """Return the value of an option, with a variable in place of a secret."""
         value = self._take(name, path) or ""
         if not is_secret(name) or value.startswith("${"):
             return value

@@ -1,4 +1,4 @@
-"""The schema of a whole route file: its codecs and mappings beside what its models say."""
+"""JSON schema of a route file: the schemas of its models, codecs and mappings."""
 
 from __future__ import annotations
 

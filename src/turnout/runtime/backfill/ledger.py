@@ -109,7 +109,7 @@ class BackfillLedger:
             self._note(relevant, recorded_ids - {one.id for one in relevant})
 
     def see(self, changes: Changes) -> None:
-        """Note what changed versions miss; seeing the same twice does no harm."""
+        """Record what changed versions have missed; idempotent."""
         with self._lock:
             recorded_ids = self._recorded_ids()
             created = _relevant(changes.created, recorded_ids)

@@ -172,7 +172,7 @@ class _Passed:
         return cls(arrow, batch, partitions, timestamps)
 
     def write(self, schemas: tuple[Schema | None, Schema | None]) -> None:
-        """Write keys and values to columns; records whose key or value a column cannot hold are set aside."""
+        """Write keys and values to columns; records that a column cannot hold fail."""
         batch = self.batch
         for name, schema, blocks in zip(_SIDES, schemas, (batch.key, batch.value), strict=True):
             written = self.written[name] = Written.of(blocks, schema)

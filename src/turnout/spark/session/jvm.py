@@ -139,7 +139,7 @@ _ESCAPES = str.maketrans(
 
 
 def launch_jvm(settings: Mapping[str, str]) -> None:
-    """Start this process's JVM with these Spark properties; nothing where it has one, or was started by one.
+    """Start this process's JVM with these Spark properties, unless it has one or was started by one.
 
     PySpark passes settings from before the JVM's start to `spark-submit` as arguments, passwords included. Settings
     once the JVM runs does not go that way, but is too late for memory, libraries and the JVM's own options.

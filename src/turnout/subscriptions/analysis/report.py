@@ -126,7 +126,7 @@ class _ComparedPairs:
         self.compared = self.cut = self._proofs = 0
 
     def compare(self, group: _EquivalentGroup, wider: Sequence[_EquivalentGroup]) -> None:
-        """Find what subsumes a group; for each of its members one pair with each, up to `MOST_WIDER`."""
+        """Find the conditions that subsume a group, and pair each with each of its members, up to `MOST_WIDER`."""
         proven = 0
         messages = messages_of(group.first.condition, group.form) if wider else ()
         for other in wider:

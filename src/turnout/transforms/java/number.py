@@ -94,7 +94,7 @@ def parsed_integer(text: str, digits: int = _MOST_DIGITS) -> int | None:
 
 
 def parsed_decimal(text: str) -> Decimal | None:
-    """The decimal number that a text is (``new BigDecimal(text)``), scale and all; None if it is none."""
+    """Parse a decimal number with its scale, as Java's ``new BigDecimal(text)``; None for other texts."""
     match = _BIG_DECIMAL.fullmatch(text)
     if match is None or (not text.isascii() and max(text) > "\uffff"):
         return None
@@ -125,7 +125,7 @@ def low_bits(number: Decimal, bits: int) -> int:
 
 
 def single(number: int | float | str | Decimal | Fraction) -> float:
-    """The number, or the number that a text is, rounded once to single precision; infinite where it is too large."""
+    """Round a number or the number in a text to single precision, once; infinite if it is too large."""
     real = double(number)
     if math.isinf(real) or real != real:
         return real
@@ -148,7 +148,7 @@ def single(number: int | float | str | Decimal | Fraction) -> float:
 
 
 def double(number: int | float | str | Decimal | Fraction) -> float:
-    """The number, or the number that a text is, rounded to double precision; infinite where it is too large."""
+    """Round a number or the number in a text to double precision; infinite if it is too large."""
     try:
         return float(number)
     except OverflowError:

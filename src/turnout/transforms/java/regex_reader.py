@@ -73,7 +73,7 @@ class JavaRegexReader(CharacterReader):
                 last = len(parts) - 1 if parts[-1] else None
 
     def _quantifier(self, *, dangling: bool) -> str:
-        """The quantifier as it is; one with a number repeats nothing, and is nothing, where nothing is before it."""
+        """Return the quantifier; empty for one with numbers that follows nothing and so repeats nothing."""
         match = _QUANTIFIER.match(self.text, self.at)
         if match is None:
             raise self.error("illegal repetition")

@@ -221,7 +221,7 @@ def _set(fields: _Fields, letter: str, value: int) -> None:
 
 
 def _limited(text: str, at: int, begin: int, count: int | None) -> tuple[int, int] | None:
-    """A number and where it ends; with a *count* it has to end within as many characters, blanks included."""
+    """Parse a number and return it with its end; *count* limits its characters, blanks included."""
     if count is None:
         return read_integer(text, begin, len(text))
     return None if at + count > len(text) else read_integer(text, begin, at + count)

@@ -241,7 +241,7 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._revisions.filters(revision)
 
     def _present(self, stream: str, start: int, end: int) -> int:
-        """The first sequence of the range that the stream may still have; the holes behind it are counted."""
+        """Return the first sequence of the range that the stream may still have, and count the holes after it."""
         if start == end:
             return start
         state = state_of(self._server(), stream)
