@@ -202,7 +202,7 @@ def _pages(folder: Path, size: int) -> Iterator[Result]:
         """
         with open_store(f"sqlite:///{folder}/s.db") as store:
             store.create_many([Subscription(["feed:"], f"city:city{n}", id=f"feed{n}") for n in range(feeds)])
-        _put_pages(MatchFolder.in_checkpoint(checkpoint), size, feeds)
+        _put_pages(MatchFolder.beside(checkpoint), size, feeds)
         spent = []
         with FeedReader(Route.parse(text), checkpoint) as reader:
             for feed in np.random.default_rng(13).permutation(feeds)[:_PAGES].tolist():

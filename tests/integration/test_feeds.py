@@ -182,7 +182,7 @@ def test_matches_that_were_merged_give_the_same_pages(
     for begin in range(0, 90, 10):
         publish(begin, begin + 10)
         job.run(route, spark, checkpoint=tmp_path / "checkpoint")
-    matches = MatchFolder.in_checkpoint(tmp_path / "checkpoint")
+    matches = MatchFolder.beside(tmp_path / "checkpoint")
     before = matches.page(streams.source, hash_of("oulu"), 0, 1000, 1000).tolist()
 
     while matches.merge(streams.source, 1000):

@@ -39,12 +39,12 @@ def feed(
     with stop_on_signals() as stop, FeedReader(loaded_route(route, timeout)) as reader:
         position = int(start) if start.isdecimal() else start
         cursor = reader.start(position) if after is None else after
-        remaining = limit
+        left = limit
         for page in reader.follow(subscription, cursor, stop):
-            for message in page.messages[:remaining]:
+            for message in page.messages[:left]:
                 typer.echo(json_text(message.as_dict()) if as_json else printable_lines(_lines(message)))
-            remaining = None if remaining is None else remaining - len(page.messages)
-            if (remaining is not None and remaining <= 0) or (page.is_last and not follow):
+            left = None if left is None else left - len(page.messages)
+            if (left is not None and left <= 0) or (page.is_last and not follow):
                 break
 
 

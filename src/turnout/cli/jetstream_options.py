@@ -74,7 +74,7 @@ class JetStreamAccess:
     timeout: float
 
     def open(self) -> AbstractAsyncContextManager[JetStream]:
-        """A connection; its errors go to standard error.
+        """Return a connection; its errors go to standard error.
 
         Raises:
             ConfigError: an option cannot be, or names a file that cannot be read.

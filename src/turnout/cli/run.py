@@ -139,7 +139,7 @@ def _print_progress(progress: Progress) -> None:
 
 
 def result_json(result: RunResult) -> dict[str, object]:
-    """The result as ``--json`` prints it."""
+    """Return the result as ``--json`` prints it."""
     return {
         "counts": result.counts.as_dict(),
         **result.counts.flow.as_dict(),

@@ -80,6 +80,6 @@ def _serve(paths: list[Path], config_file: Path | None, timeout: float | None, *
 
 
 def _config_in(path: Path) -> Path | None:
-    """The configuration in a folder of routes."""
+    """Return the configuration in a folder of routes."""
     file = (path if path.is_dir() else path.parent) / _CONFIG
     return file if file.is_file() else None

@@ -50,7 +50,7 @@ def start(text: str, now: datetime) -> ConsumerConfig:
 
 
 def json_line(message: Message) -> str:
-    """A message as a JSON object; a payload that is not UTF-8 is given in base64."""
+    """Return a message as a JSON object; a payload that is not UTF-8 is given in base64."""
     fields: dict[str, object] = {
         "subject": message.subject,
         "sequence": message.sequence,

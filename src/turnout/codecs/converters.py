@@ -35,7 +35,7 @@ class Converters:
 
 
 def converters_of(properties: Mapping[str, str | None]) -> Converters:
-    """The formats of ``key.converter`` and ``value.converter`` with their settings.
+    """Return the formats of ``key.converter`` and ``value.converter`` with their settings.
 
     >>> properties = {"value.converter": "org.apache.kafka.connect.json.JsonConverter", "key.converter": "a.b.C"}
     >>> converters = converters_of({**properties, "value.converter.schemas.enable": "false"})

@@ -89,7 +89,7 @@ class _Token(NamedTuple):
 
 
 def parse_ddl(text: str) -> Declared:
-    """The struct that a list of columns declares, or ``STRUCT<…>``; each is optional unless it is ``NOT NULL``.
+    """Return the struct that a list of columns declares, or ``STRUCT<…>``; each is optional unless it is ``NOT NULL``.
 
     Raises:
         DdlError: when it cannot be read; names the place and what was expected.

@@ -89,7 +89,7 @@ class TypedJson:
         return attempt(*encode_json(block))
 
     def schema(self) -> Schema | None:
-        """The declared struct."""
+        """Return the declared struct."""
         return self._schema
 
 

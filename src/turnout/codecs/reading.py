@@ -158,7 +158,7 @@ class Reader:
         return cls(schema, node, nodes)
 
     def read(self, rows: Positions, texts: Sequence[bytes]) -> Decoded:
-        """The blocks of these payloads; a null has the schema, too."""
+        """Return the blocks of these payloads; a null has the schema, too."""
         members, failed = ([], list(range(len(texts)))) if self._strict is None else self._strictly(self._strict, texts)
         blocks = self._blocks(np.delete(rows, failed) if failed else rows, members)
         if not failed:

@@ -36,7 +36,7 @@ class SeenLeaf:
 
     @classmethod
     def of(cls, leaf: Leaf, metadata: Metadata) -> SeenLeaf:
-        """The leaf evaluated for a message."""
+        """Return the leaf evaluated for a message."""
         return cls(leaf, text_at(metadata, leaf.key), evaluate(leaf, metadata))
 
 
@@ -59,7 +59,7 @@ class Blame:
 
 
 def true_leaves(condition: Condition, metadata: Metadata) -> tuple[SeenLeaf, ...]:
-    """The leaves that are true of a message, negated ones included, left to right.
+    """Return the leaves that are true of a message, negated ones included, left to right.
 
     >>> from turnout.conditions import parse
     >>> [seen.leaf.key for seen in true_leaves(parse("city:Oulu OR NOT status:done OR n>5"), {"city": "Oulu"})]
@@ -131,7 +131,7 @@ class _Search:
         self._decided = decided
 
     def of(self, condition: Condition) -> _Changes | None:
-        """The tests to turn around so that the condition is true, the decided ones among them."""
+        """Return the tests to turn around so that the condition is true, the decided ones among them."""
         changes, _ = self._outcomes(condition)
         if changes is None:
             return None

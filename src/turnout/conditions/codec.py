@@ -29,7 +29,7 @@ _OBJECT = (dict, Mapping)
 
 
 def encode(condition: Condition) -> Json:
-    """The condition as JSON; `decode` gives an equal one back, with the same ids and dialects.
+    """Return the condition as JSON; `decode` gives an equal one back, with the same ids and dialects.
 
     >>> from turnout.conditions import parse
     >>> encode(parse("NOT city:Oulu"))
@@ -51,7 +51,7 @@ def encode(condition: Condition) -> Json:
 
 
 def decode(data: object, path: str = "condition") -> Condition:
-    """The condition that the JSON describes.
+    """Return the condition that the JSON describes.
 
     Raises:
         ConditionError: for anything else; the message begins with the place, as in
@@ -81,7 +81,7 @@ def decode(data: object, path: str = "condition") -> Condition:
 
 
 def _opened(data: object, path: str) -> tuple[str, JsonMapping]:
-    """The kind of a node, checked to be a known one, and its body."""
+    """Return the kind of a node, checked to be a known one, and its body."""
     if not isinstance(data, _OBJECT):
         raise _wrong(path, f"expected an object, found {_described(data)}")
     if len(data) != 1:

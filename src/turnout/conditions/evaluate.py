@@ -187,7 +187,7 @@ _ADDRESS_BEGINS = frozenset("0123456789abcdefABCDEF:")
 
 @lru_cache(maxsize=4096)
 def network_span(network: str) -> tuple[str, str]:
-    """The first and the last address of a network, as `address_text` writes them."""
+    """Return the first and the last address of a network, as `address_text` writes them."""
     net = ip_network(network)
     return (
         f"{net.version}:{net.network_address.packed.hex()}",

@@ -47,7 +47,7 @@ class Explanation:
                 yield from child.decisive
 
     def lines(self, indent: int = 0) -> Iterator[str]:
-        """The explanation as text, a line for each node, children indented."""
+        """Yield the explanation as text, a line for each node, children indented."""
         mark = "+" if self.holds else "-"
         name = format_condition(self.condition) if not self.children else _name(self.condition)
         yield f"{'  ' * indent}{mark} {name}: {self.reason}"
@@ -59,7 +59,7 @@ class Explanation:
 
 
 def explain(condition: Condition, metadata: Metadata) -> Explanation:
-    """The truth of the condition for this metadata, and of each node in it.
+    """Return the truth of the condition for this metadata, and of each node in it.
 
     >>> from turnout.conditions import parse
     >>> explanation = explain(parse("city:Oulu AND total>500"), {"city": "Oulu", "total": "120"})

@@ -61,7 +61,7 @@ class _Cover(NamedTuple):
 
 
 def terms_of(condition: Condition, cost: Cost, *, several: bool = False) -> tuple[Term, ...]:
-    """The disjoint terms of the condition; none if it can never be true.
+    """Return the disjoint terms of the condition; none if it can never be true.
 
     Args:
         condition: any condition.
@@ -156,7 +156,7 @@ def _term(condition: Condition, test: Leaf, anchor: Anchor, before: list[Leaf], 
 
 
 def conjuncts(condition: Condition) -> Iterator[Condition]:
-    """The conditions that all have to be true, with plain conjunctions opened up."""
+    """Yield the conditions that all have to be true, with plain conjunctions opened up."""
     if isinstance(condition, Group) and not condition.negated:
         if condition.logic is Logic.AND or len(condition.children) == 1:
             for child in condition.children:
@@ -170,7 +170,7 @@ def conjuncts(condition: Condition) -> Iterator[Condition]:
 
 
 def disjuncts(condition: Condition) -> Iterator[Condition]:
-    """The conditions, at least one of which has to be true, with plain alternatives expanded."""
+    """Yield the conditions, at least one of which has to be true, with plain alternatives expanded."""
     if isinstance(condition, Group) and not condition.negated:
         if condition.logic is Logic.OR or len(condition.children) == 1:
             for child in condition.children:

@@ -161,7 +161,7 @@ class _ConditionReader:
         return _not(condition) if negated else condition
 
     def parenthesis(self) -> Condition:
-        """The group in parentheses, from before the first."""
+        """Return the group in parentheses, from before the first."""
         if self.open == MAX_DEPTH:
             raise self.expected(f"at most {MAX_DEPTH} open parentheses")
         self.at += 1
@@ -197,7 +197,7 @@ class _ConditionReader:
         return condition if sign.group(1) is None else _not(condition)
 
     def element(self) -> Condition:
-        """The leaf about one element of an array, from behind its parenthesis."""
+        """Return the leaf about one element of an array, from behind its parenthesis."""
         if self.open == MAX_DEPTH:
             raise self.expected(f"at most {MAX_DEPTH} open parentheses")
         key = _key_read(self.require(_ELEMENT_KEY, "the key of an array"))
@@ -215,7 +215,7 @@ class _ConditionReader:
         return Element(key, format_condition(inner))
 
     def item(self, form: re.Pattern[str], expectation: str, leaf: Callable[[str], Condition]) -> Condition:
-        """The leaf of the next pattern of several."""
+        """Return the leaf of the next pattern of several."""
         begin = self.at
         written = self.require(form, expectation)
         if written.upper() in _WORD:
@@ -223,7 +223,7 @@ class _ConditionReader:
         return self.built(begin, lambda: leaf(written))
 
     def built(self, begin: int, leaf: Callable[[], Condition]) -> Condition:
-        """The leaf; an error about its value, which begins at *begin*, gets the position in the whole text."""
+        """Return the leaf; an error about its value, which begins at *begin*, gets the position in the whole text."""
         try:
             return leaf()
         except ConditionError as problem:
@@ -232,7 +232,7 @@ class _ConditionReader:
             raise self.wrong(str(problem), begin + (problem.position or 0)) from problem
 
     def test(self, key: str, sign: str) -> Condition:
-        """The leaf of this key, from behind its sign."""
+        """Return the leaf of this key, from behind its sign."""
         if sign in _FLAGS:
             flags = self.take(_FLAGS[sign])
             written = flags.group(1) if flags else ""
@@ -264,7 +264,7 @@ class _ConditionReader:
         return group
 
     def items(self, key: str) -> Condition:
-        """The leaves of a list in parentheses, one of which has to be true."""
+        """Return the leaves of a list in parentheses, one of which has to be true."""
         leaves: list[Condition] = []
         separator = "("
         while self.text.startswith(separator, self.at):
@@ -296,7 +296,7 @@ class _ConditionReader:
 
 
 def _item(key: str, written: str) -> Condition:
-    """The leaf of an item of a list: an address or a network if it reads as one, else a pattern."""
+    """Return the leaf of an item of a list: an address or a network if it reads as one, else a pattern."""
     try:
         ip_interface(written)
     except ValueError:
@@ -309,7 +309,7 @@ def _not(condition: Condition) -> Condition:
 
 
 def _key_read(written: str) -> str:
-    """The key of leaves: in quotes it is the name of a metadata key, whatever its characters."""
+    """Return the key of leaves: in quotes it is the name of a metadata key, whatever its characters."""
     return leaf_key(_unquoted(written)) if written.startswith('"') else written
 
 
@@ -318,7 +318,7 @@ def _unquoted(written: str) -> str:
 
 
 def format_condition(condition: Condition) -> str:
-    """The condition as text, which `parse` reads as an equal one.
+    """Return the condition as text, which `parse` reads as an equal one.
 
     A group of one child is written as that child, which means the same; ids have no text.
 

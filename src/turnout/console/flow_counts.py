@@ -34,7 +34,7 @@ class RecentTraffic:
     sent: Sequence[float]
 
     def rate(self, count: str) -> float:
-        """The recent rate a second of a count, by its name."""
+        """Return the recent rate a second of a count, by its name."""
         value: int = getattr(self.recent, count)
         return value / self.recent_seconds
 

@@ -16,7 +16,7 @@ _DROPS = {MAPPING: ("lost", "lost by weight"), MATCH: ("unmatched", "unmatched")
 
 
 def picture_of(route: Route, traffic: RecentTraffic) -> Markup:
-    """The picture of a route's flow over the time of *traffic*."""
+    """Return the picture of a route's flow over the time of *traffic*."""
     total = traffic.total
     outcomes = (
         f"{total.read:,} read, {total.filtered:,} filtered,"
@@ -29,7 +29,7 @@ def picture_of(route: Route, traffic: RecentTraffic) -> Markup:
 
 
 def steps_of(route: Route, traffic: RecentTraffic) -> list[FlowStep]:
-    """The steps from source to sinks.
+    """Return the steps from source to sinks.
 
     Keys and values are decoded in one step. What fails at the sinks leaves in front of them, so that what reaches them
     is what was delivered.

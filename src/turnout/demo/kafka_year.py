@@ -153,7 +153,7 @@ class KafkaDemo(YearDemo):
             list(pool.map(lambda topic: admin.create_topic(topic, 1, {}), (*self.destinations, DEAD)))
 
     def route(self) -> Route:
-        """The route, with this demo's broker, registry and store."""
+        """Return the route, with this demo's broker, registry and store."""
         return Route.load(bundled("examples") / "flights-kafka.yaml", self.variables)
 
     def ledger(self) -> Ledger:

@@ -113,7 +113,7 @@ class DemoResult:
 
 
 def route_file() -> Path:
-    """The example route."""
+    """Return the example route."""
     return bundled("examples") / _ROUTE
 
 
@@ -148,7 +148,7 @@ class YearDemo(ABC):
 
     @abstractmethod
     def route(self) -> Route:
-        """The route, with this demo's servers and store."""
+        """Return the route, with this demo's servers and store."""
 
     @abstractmethod
     def ledger(self) -> Ledger:
@@ -240,7 +240,7 @@ class Demo(YearDemo):
             store.close()
 
     def route(self) -> Route:
-        """The route, with this demo's server and store."""
+        """Return the route, with this demo's server and store."""
         return Route.load(route_file(), self.variables)
 
     def ledger(self) -> Ledger:

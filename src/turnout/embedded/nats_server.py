@@ -28,7 +28,7 @@ _TRIES = 100
 
 
 def free_port() -> int:
-    """A loopback TCP port that was free a moment ago.
+    """Return a loopback TCP port that was free a moment ago.
 
     It is below the ports of outgoing connections, so that none of them takes it while a server restarts.
     """

@@ -129,7 +129,7 @@ class Fanout:
         self._feeds_alone: set[int] = set()
 
     def of(self, sent: _index.Deliveries, rows: RowIds) -> OutgoingDeliveries:
-        """The deliveries of some matches.
+        """Return the deliveries of some matches.
 
         Args:
             sent: deliveries of the index.
@@ -223,7 +223,7 @@ class OwnTopics:
         self._wrong: dict[str | None, str] = {}
 
     def of(self, rows: RowIds, topics: Sequence[str | None]) -> OutgoingDeliveries:
-        """A delivery for each of some records."""
+        """Return a delivery for each of some records."""
         self._learn(set(topics))
         no_subscriptions = np.full(len(rows), NO_SUBSCRIPTION, np.int64)
         suffixes = [None if topic is None else self._suffixes[topic] for topic in topics]

@@ -44,7 +44,7 @@ class LeafReport:
 
     @classmethod
     def of(cls, checked: SeenLeaf) -> LeafReport:
-        """The report of a leaf."""
+        """Return the report of a leaf."""
         return cls(format_condition(checked.leaf), checked.leaf.key, checked.value, checked.holds)
 
 
@@ -139,7 +139,7 @@ class RecordExplanation:
         return change_event(self.record.get("value"))
 
     def as_dict(self) -> JsonObject:
-        """The same as plain values, for JSON."""
+        """Return the same as plain values, for JSON."""
         change = self.change
         return {**asdict(self), "change": None if change is None else asdict(change)}
 

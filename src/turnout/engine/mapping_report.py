@@ -24,7 +24,7 @@ class Chosen:
 
 
 def chosen_by(table: MappingTable, cluster: str | None, topic: str, draw: float) -> Chosen | None:
-    """The mapping that *topic* takes with this draw; None where nothing maps it."""
+    """Return the mapping that *topic* takes with this draw; None where nothing maps it."""
     mapping = table.find(topic)
     if mapping is None:
         return None

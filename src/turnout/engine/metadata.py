@@ -41,7 +41,7 @@ class Metadata:
         self._has_prefixes = len(self._listed) < len(paths)
 
     def columns(self, batch: Batch, rows: Positions, keys: Sequence[str]) -> dict[str, Column]:
-        """A column for each key, with an entry for each of *rows*, which are all alive, in order."""
+        """Return a column for each key, with an entry for each of *rows*, which are all alive, in order."""
         return {key: self._column(batch, rows, key) for key in keys}
 
     def _column(self, batch: Batch, rows: Positions, key: str) -> Column:
@@ -123,7 +123,7 @@ def _at(batch: Batch, rows: Positions, path: ListedPath) -> Column:
 
 
 def _inside(batch: Batch, side: list[Block], rows: Positions, path: ListedPath) -> Column:
-    """The column at a path into keys or values.
+    """Return the column at a path into keys or values.
 
     Where all records have one schema or shape, and the field one type, its values are handed on as they are: the index
     makes a text of each different one, once.
@@ -157,7 +157,7 @@ def _type_of(block: Block, name: str, values: Sequence[object]) -> type | None:
 
 
 def texts_of(columns: Mapping[str, Column], number: int) -> Texted:
-    """The metadata of one record, as a condition's reference reads it."""
+    """Return the metadata of one record, as a condition's reference reads it."""
     texts: dict[str, Texts] = {}
     for key, column in columns.items():
         value = column.values[number]

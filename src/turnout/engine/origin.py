@@ -62,5 +62,5 @@ def suffix(*parts: str) -> str:
 
 
 def dead_suffix(route: str, *delivery: str) -> str:
-    """The suffix of a dead letter's id; of one delivery's, it has the subscription and the destination in it."""
+    """Return the suffix of a dead letter's id; of one delivery's, it has the subscription and the destination in it."""
     return suffix(route, "dead", *delivery)

@@ -195,7 +195,7 @@ def _child(node: yaml.Node, name: str) -> yaml.Node | None:
 
 
 def _find(node: yaml.Node, path: str, part: str) -> yaml.Node | None:
-    """The node of a difference's path below its part; None where the path names none for sure."""
+    """Return the node of a difference's path below its part; None where the path names none for sure."""
     rest = path.removeprefix(part)
     if not rest:
         return node
@@ -253,7 +253,7 @@ def _rewritten(text: str, node: yaml.Node, value: JsonObject) -> _Edit:
 
 
 def _inserted(text: str, case: yaml.Node, expect: JsonObject) -> _Edit:
-    """An edit that adds an expectation behind a case's record."""
+    """Return an edit that adds an expectation behind a case's record."""
     record = _child(case, "record")
     assert isinstance(case, yaml.MappingNode)
     assert record is not None

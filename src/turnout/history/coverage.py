@@ -50,7 +50,7 @@ class Coverage:
         return (item for item in self.items if not item.reached)
 
     def of_kind(self, kind: Kind) -> Sequence[Item]:
-        """The items of one kind."""
+        """Return the items of one kind."""
         return [item for item in self.items if item.kind == kind]
 
     @classmethod

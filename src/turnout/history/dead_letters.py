@@ -136,7 +136,7 @@ def read(
     reason: str | None = None,
     done: bool = False,
 ) -> list[DeadLetter]:
-    """The dead letters of a route, in the order in which they were set aside.
+    """Return the dead letters of a route, in the order in which they were set aside.
 
     Args:
         route: the route.

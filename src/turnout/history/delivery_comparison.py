@@ -81,7 +81,7 @@ class Changed:
 
 
 def changed(old: SentDeliveries, new: SentDeliveries) -> tuple[Changed, Changed, Changed]:
-    """The deliveries that are gained, lost and moved.
+    """Return the deliveries that are gained, lost and moved.
 
     A delivery has moved where the same subscription, or the same record under its own topic, has another address.
     """

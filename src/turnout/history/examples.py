@@ -63,7 +63,7 @@ class Examples:
 
     @classmethod
     def of(cls, limit: int, by_kind: Mapping[tuple[str, str], Sequence[Example]]) -> Examples:
-        """The first of these."""
+        """Return the first of these."""
         return cls(limit, {kind: _first(examples, limit) for kind, examples in by_kind.items()})
 
     def __add__(self, others: Examples) -> Examples:
@@ -99,7 +99,7 @@ class RecordPositions:
         self._columns: dict[str, list[str | None]] = {}
 
     def of(self, row: int) -> RecordPosition:
-        """The place of one record."""
+        """Return the place of one record."""
         return RecordPosition(int(self._offsets[row]), self._texts(self._named)[row] or "", int(self._partitions[row]))
 
     def topic(self, row: int) -> str:

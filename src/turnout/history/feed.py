@@ -146,7 +146,7 @@ class FeedReader:
             problem = "needs a checkpoint on this machine, where the matches are"
             raise ConfigError([Mistake("subscriptions.feeds", problem)], what=f"route {route.name}")
         self._checkpoint = folder
-        self._matches = MatchFolder.in_checkpoint(folder)
+        self._matches = MatchFolder.beside(folder)
         (self._stream,) = route.source.streams
         self._program = Program.of(_quiet(route))
         self._indexes = LruCache[tuple[str, tuple[str, ...], str], Index](_KEPT_INDEXES)

@@ -34,5 +34,5 @@ def _add(suite: ET.Element, report: Report, result: CaseResult) -> None:
 
 
 def _sayable(text: str) -> str:
-    """The text without the characters that XML 1.0 has no way to write."""
+    """Return the text without the characters that XML 1.0 has no way to write."""
     return "".join(char if char in "\t\n" or " " <= char <= "\ud7ff" or char >= "\ue000" else "\ufffd" for char in text)

@@ -60,7 +60,7 @@ def walk(message: str, route: Route | None = None, *, server: str | None = None,
 
 
 def _route_then(present: Route, origin: Made, git: bool) -> tuple[Route | None, RouteThen]:
-    """The former route, if known, with its description."""
+    """Return the former route, if known, with its description."""
     same = present.digest == origin.digest
     former = present if same else None
     name = None if present.file is None else str(present.file)

@@ -36,7 +36,7 @@ class SourceRecord:
 
     @classmethod
     def of(cls, stream: str, batch: ArrowBatch) -> Self:
-        """The only record of a batch."""
+        """Return the only record of a batch."""
         (row,) = batch.to_pylist()
         headers = tuple((header["key"], readable(header["value"])) for header in row["headers"] or ())
         # A record of Kafka may have no time, or none that a date can be.

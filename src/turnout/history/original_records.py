@@ -28,7 +28,7 @@ hundred."""
 
 
 def originals(route: Route, letters: Sequence[DeadLetter]) -> list[SampleRecord]:
-    """The record of each letter.
+    """Return the record of each letter.
 
     A letter in NATS lacks the record's key (its message id) and its time, and of a large record the value: the
     record is read from the source's stream, or topic; if it was deleted there, only the letter remains.

@@ -88,7 +88,7 @@ class RedriveReport:
         return [(*key, outcomes[key]) for key in sorted(outcomes, key=lambda key: -outcomes[key].total())]
 
     def as_dict(self) -> JsonObject:
-        """The report as ``--json`` prints it."""
+        """Return the report as ``--json`` prints it."""
         return {
             "route": self.route,
             "dryRun": self.dry_run,
@@ -224,7 +224,7 @@ class _Redrive:
             mark(self._route, self._box, delivered, failed, delete=self._delete)
 
     def _records(self, letters: Sequence[DeadLetter]) -> list[SampleRecord]:
-        """The record of each letter."""
+        """Return the record of each letter."""
         found = iter(originals(self._route, [letter for letter in letters if letter.verified]))
         return [next(found) if letter.verified else _claimed(letter) for letter in letters]
 
@@ -257,7 +257,7 @@ _INCOMPLETE = _Action(FAILED, (), "the letter lacks a part of the record, which 
 
 
 def _claimed(letter: DeadLetter) -> SampleRecord:
-    """The record of an unverified letter: its contents at the letter's own position, which is no record's."""
+    """Return the record of an unverified letter: its contents at the letter's own position, which is no record's."""
     return replace(letter.record, stream=letter.stream, partition=-1, offset=letter.sequence)
 
 
@@ -267,7 +267,7 @@ def _unless_refused(action: _Action, refused: dict[int, str]) -> _Action:
 
 
 def _batch(route: Route, records: Sequence[SampleRecord]) -> ArrowBatch:
-    """The records as a source brings them."""
+    """Return the records as a source brings them."""
     batch = record_batch([replace(record, stream=None) for record in records])
     if route.source.streams:
         batch = batch.append_column("stream", pa.array([record.stream for record in records], pa.string()))

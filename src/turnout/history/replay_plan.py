@@ -64,7 +64,7 @@ class ReplayPlan:
         return any(sink.has_transactions for sink in self.route.sinks.values())
 
     def as_dict(self) -> JsonObject:
-        """The plan as ``--json`` prints it."""
+        """Return the plan as ``--json`` prints it."""
         return {
             "id": self.replay.id,
             "ranges": [

@@ -91,11 +91,11 @@ class ReplayState:
         return None
 
     def with_splitting(self, exact: Splitting) -> Self:
-        """The state with a splitting, unless it has one already."""
+        """Return the state with a splitting, unless it has one already."""
         return self if self.exact is not None else replace(self, exact=exact)
 
     def after(self, stream: str, end: int, counts: Counts) -> ReplayState:
-        """The state when a part is delivered."""
+        """Return the state when a part is delivered."""
         return replace(self, next={**self.next, stream: end}, counts=self.counts + counts, parts=self.parts + 1)
 
     @classmethod
@@ -136,7 +136,7 @@ class ReplayState:
 
     @classmethod
     def unfinished(cls, folder: Path, request: Fields, digest: str) -> Self | None:
-        """The state of a replay that was interrupted; None if the folder has none, or one that is done.
+        """Return the state of a replay that was interrupted; None if the folder has none, or one that is done.
 
         Args:
             folder: folder of the replay.

@@ -44,7 +44,7 @@ class Version:
 
 
 def load_versions(written: Sequence[str], revisions: str | None, resources: ExitStack) -> tuple[Version, Version]:
-    """The old version and the new one, as the command line names them.
+    """Return the old version and the new one, as the command line names them.
 
     Args:
         written: one or two versions, see `load_version`; one is both.
@@ -116,7 +116,7 @@ def _settled(name: str, route: Route) -> Version:
 
 
 def _of_revision(revision: str, path: str, folder: Path, resources: ExitStack) -> Version:
-    """A route file as it was, among the files of its revision.
+    """Return a route file as it was, among the files of its revision.
 
     Files that are not in the revision, as a store of subscriptions or a certificate, are the current ones.
     """

@@ -141,7 +141,7 @@ class RangeReader:
         while self.next < self._span.end:
             messages = self._polled(consumer)
             before = self.next
-            records = self._accept(consumer, messages)
+            records = self._taken(consumer, messages)
             if records:
                 yield self._columns(records)
             if self.next > before:
@@ -154,7 +154,7 @@ class RangeReader:
         with self._errors():
             return polled(consumer, _POLL_SECONDS, self._count)
 
-    def _accept(self, consumer: Consumer, messages: list[Message]) -> list[Message]:
+    def _taken(self, consumer: Consumer, messages: list[Message]) -> list[Message]:
         """Return the records of the range among messages and events, and note how far they go."""
         records: list[Message] = []
         for message in messages:
@@ -232,7 +232,7 @@ class RangeReader:
         return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
 
     def _times(self, times: list[tuple[int, int]]) -> tuple[ArrowArray, ArrowArray]:
-        """Return the columns of timestamps and of their types; null without a timestamp or outside the range of dates.
+        """Return the columns of timestamps and of their types; null where there is none, or none that a date can be.
 
         Brokers accept any number, as that of a producer which counts nanoseconds.
         """

@@ -169,7 +169,7 @@ class Batch:
         )  # fmt: skip
 
     def by_row(self, column: Column, rows: Positions) -> Column:
-        """The items of a column of this batch at these rows."""
+        """Return the items of a column of this batch at these rows."""
         return column if len(rows) == len(self) else taking(rows, len(self))(column)
 
 

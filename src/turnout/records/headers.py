@@ -98,11 +98,11 @@ class Headers:
         self._column: ArrowArray | None = None
         self._equal: dict[str, NDArray[np.bool_]] = {}
         # A few headers are read from lists: each call of Arrow takes as long as some hundred comparisons.
-        self._as_lists: tuple[list[str | None], list[bytes | None]] | None = None
+        self._few: tuple[list[str | None], list[bytes | None]] | None = None
         if not len(self._owners):
-            self._as_lists = ([], [])
+            self._few = ([], [])
         elif len(self._owners) <= _MAX_LISTED_HEADERS:
-            self._as_lists = (self._names.to_pylist(), self._values.to_pylist())
+            self._few = (self._names.to_pylist(), self._values.to_pylist())
 
     @cached_property
     def _names(self) -> Strings:
@@ -159,8 +159,8 @@ class Headers:
         return list(dict.fromkeys([*wire, *(appended.name for appended in self._appended)]))
 
     def _of_name(self, name: str) -> NDArray[np.bool_]:
-        if self._as_lists is not None:
-            return np.array([own == name for own in self._as_lists[0]], np.bool_)
+        if self._few is not None:
+            return np.array([own == name for own in self._few[0]], np.bool_)
         return pc.fill_null(pc.equal(self._names, name), False).to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
 
     def has(self, name: str) -> NDArray[np.bool_]:
@@ -175,10 +175,10 @@ class Headers:
 
     def drop(self, names: Collection[str], rows: Positions) -> None:
         """Remove every header of one of these names from these records."""
-        removed = np.zeros(len(self._owners), np.bool_)
-        for name in names if len(removed) else ():
-            removed |= self._named(name)
-        self._remove(removed, rows, names.__contains__)
+        gone = np.zeros(len(self._owners), np.bool_)
+        for name in names if len(gone) else ():
+            gone |= self._named(name)
+        self._remove(gone, rows, names.__contains__)
 
     def drop_where(self, matches: Callable[[str], bool], rows: Positions) -> None:
         """Remove every header whose name matches from these records; linear also if all names differ."""
@@ -188,8 +188,8 @@ class Headers:
         concerned = np.zeros(self.count, np.bool_)
         concerned[rows] = True
         if len(self._owners):
-            removed = wire & concerned[self._owners]
-            self._kept = ~removed if self._kept is None else self._kept & ~removed
+            gone = wire & concerned[self._owners]
+            self._kept = ~gone if self._kept is None else self._kept & ~gone
         self._appended = [
             appended.without(concerned) if matches(appended.name) else appended for appended in self._appended
         ]
@@ -255,8 +255,8 @@ class Headers:
 
     def _texts_of(self, positions: Positions) -> list[str | None]:
         """Return the texts of some received values; None for those that are not UTF-8."""
-        if self._as_lists is not None:
-            values = self._as_lists[1]
+        if self._few is not None:
+            values = self._few[1]
             return [text_of(values[position]) for position in positions.tolist()]
         return _texts(self._values.take(pa.array(positions)))
 
@@ -278,14 +278,14 @@ class Headers:
         if self._column is not None and self._kept is None and not self._appended:
             everything = len(rows) == self.count and _ascending(rows)
             return self._column if everything else self._column.take(pa.array(rows))
-        if self._as_lists is not None:
-            return pa.array(self._lists(rows.tolist(), *self._as_lists), header_column.ARROW)
+        if self._few is not None:
+            return pa.array(self._lists(rows.tolist(), *self._few), header_column.ARROW)
         positions = np.full(self.count, -1, np.int64)
         positions[rows] = np.arange(len(rows))
-        own_headers = positions[self._owners] >= 0
+        mine = positions[self._owners] >= 0
         if self._kept is not None:
-            own_headers &= self._kept
-        chosen = np.flatnonzero(own_headers)
+            mine &= self._kept
+        chosen = np.flatnonzero(mine)
         names = [self._names.take(pa.array(chosen))]
         values = [self._values.take(pa.array(chosen))]
         owners = [positions[self._owners[chosen]]]

@@ -152,7 +152,7 @@ def _column(block: Block, steps: Sequence[str]) -> tuple[Schema | None, Column]:
 
 
 def _inside(schema: Schema | None, column: Column, step: str) -> tuple[Schema | None, Column]:
-    """The field, or the entry of a map, of each value of a column; None where a value has none."""
+    """Return the field, or the entry of a map, of each value of a column; None where a value has none."""
     if schema is None or schema.type == ANY:
         return None, [_entry(value, step) for value in column]
     if schema.type == "map":

@@ -21,7 +21,7 @@ class PathError(ValueError):
 
 
 def parse_path(text: str, version: str = "V2") -> tuple[str, ...]:
-    """The steps of a field path; V1 takes the whole text as one name.
+    """Return the steps of a field path; V1 takes the whole text as one name.
 
     A step that begins with a backtick runs to the first backtick that is followed by a dot or ends the text, so
     that names may have dots in them. A backslash before such a backtick makes it an ordinary character.
@@ -47,7 +47,7 @@ def parse_path(text: str, version: str = "V2") -> tuple[str, ...]:
 
 
 def parse_elements(text: str) -> tuple[str, ...]:
-    """The steps of a path in which ``name[]`` denotes each element of the array *name*: a step and `EACH`.
+    """Return the steps of a path in which ``name[]`` denotes each element of the array *name*: a step and `EACH`.
 
     Between backticks brackets are part of the name.
 
@@ -191,7 +191,7 @@ def kind_problem(path: str) -> str | None:
 
 
 def _quoted(text: str, opened: int) -> tuple[str, int]:
-    """The step that opens with a backtick at *opened*, and where the next step starts."""
+    """Return the step that opens with a backtick at *opened*, and where the next step starts."""
     step: list[str] = []
     at = opened + 1
     while at < len(text):

@@ -43,12 +43,12 @@ class Connector:
 
     @classmethod
     def in_place(cls, block: Mapping[str, object]) -> Connector:
-        """The properties of a block of a route."""
+        """Return the properties of a block of a route."""
         return cls({str(name): option_text(value) for name, value in block.items()})
 
     @classmethod
     def read(cls, file: Path) -> Connector:
-        """The properties of a ``.json`` or a ``.properties`` file that a route takes its transforms from.
+        """Return the properties of a ``.json`` or a ``.properties`` file that a route takes its transforms from.
 
         Raises:
             ConfigError: the file is neither, a name is in it twice, or it has no transforms.
@@ -64,7 +64,7 @@ class Connector:
 
     @classmethod
     def load(cls, file: Path) -> Connector:
-        """The properties of a file, with transforms or without.
+        """Return the properties of a file, with transforms or without.
 
         Raises:
             ConfigError: the file is neither JSON nor properties, or a name is in it twice.
@@ -85,7 +85,7 @@ class Connector:
         return cls(entries, file, name)
 
     def aliases(self, kind: str) -> list[str]:
-        """The names listed in ``transforms`` or ``predicates``."""
+        """Return the names listed in ``transforms`` or ``predicates``."""
         return [alias for alias in split_list(self.properties.get(kind) or "") if alias]
 
     def mistakes(self) -> Iterator[Mistake]:
@@ -116,7 +116,7 @@ class Connector:
         return [name for name in self.properties if name not in _KNOWN and read.isdisjoint(_above(name))]
 
     def _unlisted(self, name: str) -> tuple[str, str]:
-        """The kind and the alias of an option that belongs to no listed transform or predicate; else nothing."""
+        """Return the kind and the alias of an option that belongs to no listed transform or predicate; else nothing."""
         kind, _, rest = name.partition(".")
         alias, dot, _option = rest.partition(".")
         return (kind, alias) if kind in _LISTS and dot else ("", "")
@@ -128,7 +128,7 @@ def _above(name: str) -> Iterator[str]:
 
 
 def _of_json(text: str, file: Path) -> tuple[Mapping[str, object], str | None]:
-    """A connector's properties and its name.
+    """Return a connector's properties and its name.
 
     They are in ``{"name": …, "config": {…}}``, as Connect's REST interface takes it, in that of ``?expand=info``, or
     alone.

@@ -50,7 +50,7 @@ class FileNames:
         return (self.folder / os.path.expanduser(name)).absolute()  # noqa: PTH111
 
     def endpoint(self, end: End) -> End:
-        """The source or sink with its files' whole names."""
+        """Return the source or sink with its files' whole names."""
         named = {field: value for field in FILE_OPTIONS if (value := getattr(end, field, None)) is not None}
         return end.model_copy(update={field: str(self._at(name)) for field, name in named.items()}) if named else end
 
@@ -64,11 +64,11 @@ class FileNames:
         return whole
 
     def subscriptions(self, part: SubscriptionsPart | None) -> SubscriptionsPart | None:
-        """The subscriptions with the whole name of their store's file."""
+        """Return the subscriptions with the whole name of their store's file."""
         return None if part is None else part.model_copy(update={"store": with_absolute_paths(part.store, self.folder)})
 
     def checkpoint(self, location: str | None) -> str | None:
-        """The folder's whole name; a URL is unchanged."""
+        """Return the folder's whole name; a URL is unchanged."""
         return (
             location
             if location is None or "://" in location or location.startswith("file:")

@@ -18,7 +18,7 @@ _OF_FILE = ("file", "account")
 
 
 def transforms_of(value: object, folder: Path) -> list[Document] | Connector:
-    """The ``transforms`` of a route: a list, Connect properties in place, or the name of a connector's file.
+    """Return the ``transforms`` of a route: a list, Connect properties in place, or the name of a connector's file.
 
     Raises:
         ConfigError: when it is none of these, or the file has no transforms.
@@ -56,7 +56,7 @@ def mappings_of(value: Any, folder: Path) -> Any:
 
 
 def _file(folder: Path, name: str) -> Path:
-    """The file of that name; a pipe or a device would never end."""
+    """Return the file of that name; a pipe or a device would never end."""
     file = folder / name
     check_file(file)
     return file

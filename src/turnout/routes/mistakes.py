@@ -36,7 +36,7 @@ _EXPECTED = {
 def from_validation(
     failure: ValidationError, document: object, lines: dict[Path, int], model: type[BaseModel] = RouteDocument
 ) -> Iterator[Mistake]:
-    """The mistakes that pydantic found in a document of *model*, in the author's words and without repetitions.
+    """Yield the mistakes that pydantic found in a document of *model*, in the author's words and without repetitions.
 
     Only the first of thousands are sorted, more than are ever shown.
     """
@@ -75,7 +75,7 @@ def _parts(path: Path, problem: str, document: object) -> Iterator[tuple[Path, s
 
 
 def _authors_path(loc: Sequence[str | int], document: object) -> Path:
-    """The error's place without what pydantic added to it: the chosen member of a union."""
+    """Return the error's place without what pydantic added to it: the chosen member of a union."""
     path: list[str | int] = []
     node: Any = document
     for step in loc:
@@ -134,7 +134,7 @@ def _near_literal(value: object, expected: str) -> str:
 
 
 def describe_value(value: object, path: Path) -> str:
-    """A value for an error: short, without passwords; not at all where its place has the name of a secret."""
+    """Return a value for an error: short, without passwords; not at all where its place has the name of a secret."""
     if any(str(step) in SECRETS or is_secret(str(step)) for step in path):
         return "a value that is not shown"
     text = masked_url(repr(value))
@@ -142,7 +142,7 @@ def describe_value(value: object, path: Path) -> str:
 
 
 def _names_at(path: Path, document: object, top: type[BaseModel]) -> list[str]:
-    """The keys that the block at *path* may have."""
+    """Return the keys that the block at *path* may have."""
     model: Any = top
     node: Any = document
     for step in path:
@@ -159,7 +159,7 @@ def _field(model: type[BaseModel], key: str | int) -> Any:
 
 
 def _model_of(annotation: Any, block: object) -> Any:
-    """The model that reads *block*: through Optional, dict values and the choice by format."""
+    """Return the model that reads *block*: through Optional, dict values and the choice by format."""
     format_name = block.get("format") if isinstance(block, dict) else None
     for model in _models_in(annotation):
         field = model.model_fields.get("format")

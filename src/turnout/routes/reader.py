@@ -121,7 +121,7 @@ class RouteReader:
             return None
 
     def _mappings(self) -> MappingTable | None:
-        """Return the mappings; the check of the document reports any that are neither a block nor a file name."""
+        """The mappings; what is neither a block nor a file's name is named by the document's own check."""
         if not isinstance(self.document.get("mappings"), dict | str | None):
             return None
         return self._part("mappings", lambda part: MappingTable.from_config(mappings_of(part, self.folder)), {})
@@ -134,9 +134,9 @@ class RouteReader:
             return None
 
         def read(part: Mapping[str, object] | None) -> _Format:
-            settings = None if part is None else FileNames(self.folder).codec(part)
+            given = None if part is None else FileNames(self.folder).codec(part)
             format_ = (
-                of_connector if part is None and of_connector is not None else Format.from_config(settings, path=side)
+                of_connector if part is None and of_connector is not None else Format.from_config(given, path=side)
             )
             format_ = self._with_registry(format_, side)
             return _Format(format_, codec_of(format_).schema())

@@ -191,7 +191,7 @@ def _mend_sources(folder: Path, offsets: _Log, commits: _Log, *, from_the_beginn
 
 
 def _file_log_offset(entry: Path) -> int:
-    """The number of a file source's log at which a micro-batch ends; -1 of other sources'."""
+    """Return the number of a file source's log at which a micro-batch ends; -1 of other sources'."""
     offset = entry.read_text(encoding="utf-8").splitlines()[-1]
     position = json.loads(offset) if offset != _NO_OFFSET else None
     return int(position.get("logOffset", -1)) if isinstance(position, dict) else -1

@@ -68,9 +68,9 @@ class LossWatch:
         """
         self._hole = hole if self._hole is None else min(hole, self._hole)
         if time.monotonic() >= self._next_look:
-            self.check()
+            self.look()
 
-    def check(self) -> None:
+    def look(self) -> None:
         """Check that the stream still has messages below the holes noted since the last check, if any.
 
         Raises:

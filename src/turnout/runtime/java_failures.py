@@ -149,7 +149,7 @@ def _first(lines: list[str]) -> str:
 
 
 def _causes(lines: list[str]) -> Iterator[_Thrown]:
-    """The exceptions of a Java trace, the outermost first."""
+    """Yield the exceptions of a Java trace, the outermost first."""
     for line in lines:
         prefix = next((prefix for prefix in _CAUSES if line.startswith(prefix)), None)
         if prefix is None:
@@ -160,7 +160,7 @@ def _causes(lines: list[str]) -> Iterator[_Thrown]:
 
 
 def _thrown(line: str) -> _Thrown | None:
-    """The exception that a line of a trace names, None if it names none."""
+    """Return the exception that a line of a trace names, None if it names none."""
     kind, _, message = line.partition(": ")
     kind = kind.partition("[")[0].strip()
     named = kind.replace(".", "").replace("$", "").isidentifier()
@@ -191,7 +191,7 @@ def _record(messages: list[str]) -> str:
 
 
 def _bare(text: str) -> str:
-    """A message without the classes and codes before it and the SQLSTATE behind it."""
+    """Return a message without the classes and codes before it and the SQLSTATE behind it."""
     sentence = text
     while True:
         thrown = _thrown(sentence)

@@ -110,7 +110,7 @@ class JwtPart(Part):
         return self
 
     def settings(self) -> JwtSettings:
-        """The same for the verifier."""
+        """Return the same for the verifier."""
         return JwtSettings(**self.model_dump())
 
 
@@ -252,7 +252,7 @@ class ServerConfig(Part):
         return HostPort(self.grpc.listen)
 
     def jwt_settings(self) -> JwtSettings | None:
-        """The issuer of tokens; None without one."""
+        """Return the issuer of tokens; None without one."""
         return None if self.jwt is None else self.jwt.settings()
 
     @model_validator(mode="after")

@@ -21,7 +21,7 @@ REACH = 20_000
 
 
 def newest(route: Route, *, done: bool = False, where: str = "", masked: bool = False) -> list[DeadLetter]:
-    """The dead letters among the last `REACH` messages of their stream, the newest first.
+    """Return the dead letters among the last `REACH` messages of their stream, the newest first.
 
     Args:
         route: route of the letters.
@@ -104,7 +104,7 @@ def chosen(letters: Iterable[DeadLetter], sequences: Sequence[int] | None, strea
 
 
 def letter_at(route: Route, sequence: int, stream: str | None = None) -> DeadLetter:
-    """The dead letter of that sequence, also one that was delivered since.
+    """Return the dead letter of that sequence, also one that was delivered since.
 
     Args:
         route: route of the letters.

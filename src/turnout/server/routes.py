@@ -78,12 +78,12 @@ class Routes:
         return self._runner.slots()
 
     def entries(self) -> list[RouteEntry]:
-        """All routes, by name."""
+        """Return all routes, by name."""
         with self._lock:
             return self._table.entries()
 
     def entry(self, name: str) -> RouteEntry:
-        """The route of that name.
+        """Return the route of that name.
 
         Raises:
             RouteNotFoundError: there is none.

@@ -19,7 +19,7 @@ from turnout.server.route_entry import RouteEntry
 
 
 def route_of(entry: RouteEntry) -> Route:
-    """The route as it runs, or would.
+    """Return the route as it runs, or would.
 
     Raises:
         ConflictError: no version of it could ever be used.

@@ -194,12 +194,12 @@ class State:
             )
 
     def newest_revision(self, route: str) -> Revision | None:
-        """The version that was started last."""
+        """Return the version that was started last."""
         revisions = self.revisions(route, limit=1)
         return revisions[0] if revisions else None
 
     def revisions(self, route: str, limit: int = 50) -> list[Revision]:
-        """The versions that were started, the newest first."""
+        """Return the versions that were started, the newest first."""
         query = "SELECT digest, text, file, at, who FROM revisions WHERE route = ? ORDER BY id DESC LIMIT ?"
         return [Revision(*row) for row in self._rows(query, route, limit)]
 

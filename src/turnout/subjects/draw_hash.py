@@ -27,7 +27,7 @@ _PRIME_5 = np.uint64(0x27D4EB2F165667C5)
 
 
 def chained(*texts: str, seed: int = SEED) -> int:
-    """The hash of some texts, as Spark's ``xxhash64`` has it for several columns; unsigned."""
+    """Return the hash of some texts, as Spark's ``xxhash64`` has it for several columns; unsigned."""
     for text in texts:
         seed = xxhash.xxh64_intdigest(encode(text), seed)
     return seed

@@ -51,7 +51,7 @@ class _ArgumentError(Exception):
 
 
 def _integer(text: str) -> int:
-    """A decimal integer as Go's Atoi reads it, blanks around it trimmed."""
+    """Return a decimal integer as Go's Atoi reads it, blanks around it trimmed."""
     bare = text.strip(" ")
     value = int(bare) if len(bare) < _MAX_DIGITS and _INTEGER.fullmatch(bare) else None
     if value is None or not -_INT64_MAX - 1 <= value <= _INT64_MAX:
@@ -60,7 +60,7 @@ def _integer(text: str) -> int:
 
 
 def _buckets(text: str) -> int:
-    """The number of ``partition`` or ``random``: limited above, wrapped to 32 bits below, as in the server."""
+    """Return the number of ``partition`` or ``random``: limited above, wrapped to 32 bits below, as in the server."""
     value = _integer(text)
     if value > _INT32_MAX:
         raise _ArgumentError(Reason.INVALID_ARGUMENT, f"{value} is more than {_INT32_MAX}")
@@ -223,7 +223,7 @@ def _arguments(opening: re.Pattern[str], token: str) -> str | None:
 
 
 def parse_call(token: str, *, destination: str | None = None, position: int = 0) -> Call | None:
-    """The placeholder that a destination's token is, or None where it is a literal.
+    """Return the placeholder that a destination's token is, or None where it is a literal.
 
     Args:
         token: one token.
@@ -250,7 +250,7 @@ def parse_call(token: str, *, destination: str | None = None, position: int = 0)
 
 
 def cut(call: Call) -> Callable[[str], str]:
-    """The function of one token that a cutting *call* (split, slice, left, right) is.
+    """Return the function of one token that a cutting *call* (split, slice, left, right) is.
 
     Lengths and positions count bytes, as in the server, so a character of several bytes can be cut through;
     the pieces then hold surrogate escapes.

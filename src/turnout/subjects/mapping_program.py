@@ -79,7 +79,7 @@ class MappingProgram:
 
     @classmethod
     def build(cls, table: MappingTable, cluster: str | None) -> MappingProgram:
-        """The program of *table* for messages that are published in *cluster*."""
+        """Return the program of *table* for messages that are published in *cluster*."""
         program = cls()
         program.rules.append((program._target(program._bare(KEPT)),))
         for mapping in table.mappings:

@@ -20,7 +20,7 @@ _MONGO_TIMEOUTS = ("connectTimeoutMS", "serverSelectionTimeoutMS", "socketTimeou
 
 
 def store_url(environment: Mapping[str, str], default: str) -> str:
-    """The store's URL from DB_URI, with DB_NAME as its database and DB_TABLE_NAME as its table."""
+    """Return the store's URL from DB_URI, with DB_NAME as its database and DB_TABLE_NAME as its table."""
     url = environment.get("DB_URI") or default
     name, table = environment.get("DB_NAME", ""), environment.get("DB_TABLE_NAME", "")
     if not url.startswith("mongodb") or not (name or table):
@@ -80,7 +80,7 @@ def _with_files(url: str, change: Callable[[Path], Path]) -> str:
 
 
 def files_of(url: str) -> list[str]:
-    """The names of the files that a store's URL names.
+    """Return the names of the files that a store's URL names.
 
     >>> files_of("sqlite:///a.db?timeout=5"), files_of("grpc://host:1?ca=ca.pem&timeout=5"), files_of("memory://")
     (['a.db'], ['ca.pem'], [])
@@ -109,7 +109,7 @@ def existing(url: str) -> str:
 
 
 def with_retention(url: str, retention: str) -> str:
-    """The URL of a store with this retention of deleted subscriptions; it replaces a retention in the URL.
+    """Return the URL of a store with this retention of deleted subscriptions; it replaces a retention in the URL.
 
     >>> with_retention("sqlite:///subscriptions.db?retention=1h&timeout=5", "30d")
     'sqlite:///subscriptions.db?timeout=5&retention=30d'

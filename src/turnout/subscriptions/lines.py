@@ -50,7 +50,7 @@ def subscription_to_json(subscription: Subscription) -> JsonObject:
 
 
 def subscription_from_json(data: object) -> Subscription:
-    """The subscription that the JSON describes, checked by the service's rules.
+    """Return the subscription that the JSON describes, checked by the service's rules.
 
     Raises:
         SubscriptionInvalidError: the message begins with the place.
@@ -206,6 +206,6 @@ def _store_each(store_many: _StoreMany, entries: list[Subscription | PlainLine])
 
 
 def export_lines(store: Store) -> Iterator[str]:
-    """Every subscription as a line of JSON, in the order of ids, as of one revision."""
+    """Yield every subscription as a line of JSON, in the order of ids, as of one revision."""
     for subscription in store.snapshot():
         yield json.dumps(subscription_to_json(subscription), ensure_ascii=False, separators=(",", ":"))

@@ -86,7 +86,7 @@ class LiveMatcher:
         return self.matcher.stats(hottest)
 
     def subscription(self, id: str) -> Subscription:  # noqa: A002 - the field's own name
-        """The subscription of that id, from the store.
+        """Return the subscription of that id, from the store.
 
         Raises:
             SubscriptionNotFoundError: there is none.

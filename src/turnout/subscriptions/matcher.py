@@ -106,7 +106,7 @@ class Matcher:
 
     @classmethod
     def from_store(cls, store: Store | Snapshot, *, sample: Collection[Mapping[str, str]] = ()) -> Matcher:
-        """A matcher of everything in the store, at its present revision."""
+        """Return a matcher of everything in the store, at its present revision."""
         snapshot = store if isinstance(store, Snapshot) else store.snapshot()
         return cls(snapshot.subscriptions, sample=sample, revision=snapshot.revision)
 

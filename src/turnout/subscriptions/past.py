@@ -42,7 +42,7 @@ def time_of(at: int) -> datetime:
 
 
 def now() -> int:
-    """The present in microseconds since 1970."""
+    """Return the present in microseconds since 1970."""
     return time.time_ns() // 1_000
 
 
@@ -148,7 +148,7 @@ class PastStore:
         self.revision = revision
 
     def read(self, id: str) -> Subscription:  # noqa: A002 - the field's own name
-        """The subscription of this id, as it was.
+        """Return the subscription of this id, as it was.
 
         Raises:
             SubscriptionNotFoundError: there was none at this revision.

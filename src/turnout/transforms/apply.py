@@ -81,7 +81,7 @@ class StageRunner:
             self._fail(batch, stage.transform.apply(batch, rows))
 
     def _rows(self, batch: Batch) -> Positions:
-        """The rows of the records that the stage is for."""
+        """Return the rows of the records that the stage is for."""
         stage, alive = self.stage, batch.alive
         if not stage.guards:
             self.noted = {}
@@ -106,7 +106,7 @@ class StageRunner:
         return rows
 
     def _side(self, batch: Batch) -> list[Block]:
-        """The keys or the values of a batch, as a transform that has a side works on them."""
+        """Return the keys or the values of a batch, as a transform that has a side works on them."""
         return batch.key if self.stage.transform.side == Side.KEY else batch.value
 
     def _apply_to_side(self, batch: Batch, rows: Positions) -> None:

@@ -33,7 +33,7 @@ _Cast = Convert
 
 
 def caster(schema: Schema | None, target: str) -> Memo:
-    """A function that makes a value of *schema* (None: schemaless) one of the primitive type *target*.
+    """Return a function that makes a value of *schema* (None: schemaless) one of the primitive type *target*.
 
     It raises `RecordError` for what cannot be cast. A schemaless result carries its width.
     """
@@ -133,7 +133,7 @@ def _is_true(text: str) -> bool:
 
 
 def _whole(number: DynamicValue, bits: int) -> int:
-    """A number without its fraction: integers as they are, decimals cut, floats saturated at 64 or 32 bits."""
+    """Return a number without its fraction: integers as they are, decimals cut, floats saturated at 64 or 32 bits."""
     if isinstance(number, float):
         if number != number:
             return 0
@@ -181,7 +181,7 @@ def _real_of_text(text: str, *, rounded: Callable[..., float]) -> float:
 
 
 def _of_hex(text: str) -> float | Fraction:
-    """A hexadecimal number; as a fraction where that is not too large, so that it is rounded once."""
+    """Return a hexadecimal number; as a fraction where that is not too large, so that it is rounded once."""
     digits, _, power = text.lower().partition("p")
     sign = -1 if digits.startswith("-") else 1
     whole, _, fraction = digits.lstrip("+-")[2:].partition(".")

@@ -66,5 +66,5 @@ class OneOf:
 
 
 def one_of(*words: str, any_case: bool = False) -> OneOf:
-    """The check that refuses everything but these words."""
+    """Return the check that refuses everything but these words."""
     return OneOf(words, any_case)

@@ -122,7 +122,7 @@ class HeaderFrom(Transform):
         return Step(run)
 
     def _sources(self, schema: Schema | None) -> list[tuple[str, FieldPath, tuple[Field, ...] | None]]:
-        """The header, the path and the fields on it of each entry; no fields without a schema."""
+        """Return the header, the path and the fields on it of each entry; no fields without a schema."""
         sources: list[tuple[str, FieldPath, tuple[Field, ...] | None]] = []
         for path, header in zip(self.fields, self.headers, strict=True):
             fields = None if schema is None else fields_on(schema, path)

@@ -36,7 +36,7 @@ def parsed_switch(name: str, text: str | None, mistakes: list[OptionError]) -> b
 
 
 def inline_spec(alias: str, prefix: str, options: RawOptions, mistakes: list[OptionError]) -> list[PredicateSpec]:
-    """The predicate of the ``?`` properties of one transform, if it has any."""
+    """Return the predicate of the ``?`` properties of one transform, if it has any."""
     inline = _below(options, "?")
     if not inline:
         return []
@@ -48,7 +48,7 @@ def inline_spec(alias: str, prefix: str, options: RawOptions, mistakes: list[Opt
 
 
 def condition_spec(alias: str, prefix: str, options: RawOptions) -> list[PredicateSpec]:
-    """The predicate of a draft Filter's ``condition``, if it has one."""
+    """Return the predicate of a draft Filter's ``condition``, if it has one."""
     if "condition" not in options:
         return []
     type_ = options["condition"]
@@ -68,7 +68,7 @@ def without_predicates(options: RawOptions, *, is_filter: bool) -> dict[str, str
 
 
 def if_specs(alias: str, prefix: str, options: RawOptions, mistakes: list[OptionError]) -> list[StageSpec]:
-    """The stages of a draft's ``If``: each transform of ``then``, guarded by the condition of ``if``."""
+    """Return the stages of a draft's ``If``: each transform of ``then``, guarded by the condition of ``if``."""
     aliases = _then_aliases(prefix, options, mistakes)
     own_names = ["type", "then", *(f"then.{name}.type" for name in aliases), "if.type"]
     read = ("if.", *(f"then.{name}." for name in aliases))
@@ -85,7 +85,7 @@ def if_specs(alias: str, prefix: str, options: RawOptions, mistakes: list[Option
 
 
 def _then_aliases(prefix: str, options: RawOptions, mistakes: list[OptionError]) -> list[str]:
-    """The names that ``then`` lists, each once."""
+    """Return the names that ``then`` lists, each once."""
     text = options.get("then")
     aliases = split_list(text or "")
     if text is None or not aliases:
@@ -97,7 +97,7 @@ def _then_aliases(prefix: str, options: RawOptions, mistakes: list[OptionError])
 
 
 def _unread(prefix: str, options: RawOptions, names: Sequence[str], read: tuple[str, ...]) -> Iterator[OptionError]:
-    """A mistake for each option that neither is *names* nor begins with what is *read*."""
+    """Yield a mistake for each option that neither is *names* nor begins with what is *read*."""
     for name in options:
         if name not in names and not name.startswith(read):
             listed = ", ".join(names)

@@ -174,7 +174,7 @@ class FieldMask:
         return [masked] * len(column)
 
     def of_any(self, column: Column, errors: Errors) -> Column:
-        """The same for schemaless values, each by its own type."""
+        """Return the same for schemaless values, each by its own type."""
         try:
             kinds = set(map(type, column)) - {type(None)}
             masked: dict[type, Value] = {kind: self._of_type(kind) for kind in kinds}
@@ -183,7 +183,7 @@ class FieldMask:
         return [masked.get(type(value)) for value in column]
 
     def _of_schema(self, schema: Schema) -> DynamicValue:
-        """The masked value of a schema's type; a logical type counts by its name."""
+        """Return the masked value of a schema's type; a logical type counts by its name."""
         if schema.name in _MOMENTS:
             return self._of_type(Moment)
         if schema.name == DECIMAL:
@@ -200,7 +200,7 @@ class FieldMask:
         return self._of_type(kind)
 
     def _of_type(self, kind: type) -> DynamicValue:
-        """The masked value of a Python type."""
+        """Return the masked value of a Python type."""
         text = self.replacement
         if text is None:
             if kind not in _ZEROS:

@@ -197,7 +197,7 @@ def check_key(key: str) -> None:
 
 
 def _side_and_path(key: str) -> tuple[str, tuple[str, ...], str] | None:
-    """The side, the path and the kind that a key names, None where it is a header's name."""
+    """Return the side, the path and the kind that a key names, None where it is a header's name."""
     key, kind = split_kind(key)
     side, dot, path = key.partition(".")
     if side in ("key", "value") and (path or not dot):
@@ -249,7 +249,7 @@ _OPERATORS = ("<", "<=", "=", ">=", ">")
 
 
 def decode_condition(text: str | None) -> ConditionTree:
-    """The condition that *text* is, in its JSON form or in the short one that is easier to write.
+    """Return the condition that *text* is, in its JSON form or in the short one that is easier to write.
 
     Short: ``{key: value.distance, ">": 1000}``, ``{key: carrier, pattern: "A*"}``, ``{key: x, exists: true}``,
     ``{all: […]}``, ``{any: […]}``, ``{xor: […]}``, ``{not: …}``.
@@ -266,7 +266,7 @@ def decode_condition(text: str | None) -> ConditionTree:
 
 
 def _long_form(document: object) -> dict[str, DynamicValue]:
-    """The JSON that the condition package reads, of a condition in the short form; the long form passes."""
+    """Return the JSON that the condition package reads, of a condition in the short form; the long form passes."""
     if not isinstance(document, dict):
         raise ConditionError(f"expected a mapping, found {json.dumps(document, default=str)}")
     for short, logic in _SHORT_GROUPS.items():
@@ -306,5 +306,5 @@ def _long_leaf(document: dict[str, DynamicValue]) -> dict[str, DynamicValue]:
 
 
 def _escape(text: str) -> str:
-    """A wildcard pattern that matches only *text*."""
+    """Return a wildcard pattern that matches only *text*."""
     return "".join("\\" + char if char in "*?\\" else char for char in text)

@@ -87,7 +87,7 @@ class UnknownNameError(LookupError):
 
 @cache
 def _plugins() -> Mapping[str, type]:
-    """The classes that installed packages offer, by the entry points' names."""
+    """Return the classes that installed packages offer, by the entry points' names."""
     return {entry_point.name: entry_point.load() for entry_point in entry_points(group=ENTRY_POINT)}
 
 
@@ -117,7 +117,7 @@ def predicate_names(simple: str) -> list[str]:
 
 
 def find_transform(name: str, *, strict: bool = False) -> Found:
-    """The transform that *name* means.
+    """Return the transform that *name* means.
 
     Args:
         name: ``org.apache.kafka.connect.transforms.Cast$Key``, ``Cast$Key`` or ``RegexRouter``.
@@ -146,7 +146,7 @@ def find_transform(name: str, *, strict: bool = False) -> Found:
 
 
 def find_predicate(name: str, *, strict: bool = False) -> type[Predicate]:
-    """The predicate that *name* means; a draft's name of one means the released one, unless *strict*.
+    """Return the predicate that *name* means; a draft's name of one means the released one, unless *strict*.
 
     Raises:
         UnknownNameError: when there is none of that name.

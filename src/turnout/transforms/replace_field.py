@@ -214,7 +214,7 @@ class _Names:
         return name not in self.exclude and (not self.include or name in self.include)
 
     def renamed(self, name: str) -> str:
-        """The new name of a field."""
+        """Return the new name of a field."""
         return self.renames.get(name, name)
 
     def source(self, schema: Schema, new: str) -> Field:

@@ -17,7 +17,7 @@ _OF_THE_STAGE = ("name", "type", "predicate", "negate")
 def read_route_list(
     transforms: Column, predicates: Mapping[str, Mapping[str, object]], path: str
 ) -> tuple[Specs, list[Mistake]]:
-    """The specs of the list, and the mistakes of its shape; *path* is its location in the file."""
+    """Return the specs of the list, and the mistakes of its shape; *path* is its location in the file."""
     reader = _RouteList(predicates, path)
     return reader.read(transforms), reader.mistakes
 

@@ -80,7 +80,7 @@ def states_through(chain: Chain, key: Schema | None, value: Schema | None) -> Se
 
 
 def _shapes(schema: Schema | None) -> tuple[Shape, Shape]:
-    """A value of the schema, and a null."""
+    """Return a value of the schema, and a null."""
     kind = "object" if schema is None or schema.type == "struct" else "plain"
     return Shape(kind, schema), Shape("null", schema)
 

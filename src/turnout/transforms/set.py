@@ -102,7 +102,7 @@ class Set(Transform):
         return cls(side, assignments)
 
     def named_fields(self) -> Iterator[NamedField]:
-        """The fields that the expressions name, so that a mistyped one is found before the run."""
+        """Yield the fields that the expressions name, so that a mistyped one is found before the run."""
         for path in sorted({path for one in self.assignments for path in one.expression.references.paths}):
             if path[0] in _SIDES and len(path) > 1:
                 yield NamedField("fields", _SIDES[path[0]], path[1:])

@@ -54,7 +54,7 @@ def _value_of(schema: Schema, default: DynamicValue) -> DynamicValue:
 
 
 def read(block: Block, field: Field, *, defaults: bool = True) -> Column:
-    """The column of a struct's field, with the default of its schema in place of stored nulls if *defaults*."""
+    """Return the column of a struct's field, with the default of its schema in place of stored nulls if *defaults*."""
     column = block.columns.get(field.name)
     if column is None:
         column = [None] * len(block)
@@ -65,7 +65,7 @@ def read(block: Block, field: Field, *, defaults: bool = True) -> Column:
 
 
 def copied(block: Block, errors: Errors, *, defaults: bool = True, without: Collection[str] = ()) -> dict[str, Column]:
-    """The columns of a struct as a copy of it stores them, but for the fields named in *without*."""
+    """Return the columns of a struct as a copy of it stores them, but for the fields named in *without*."""
     assert block.schema is not None
     columns: dict[str, Column] = {}
     stored, checked = block.columns, block.checked

@@ -175,7 +175,7 @@ def _of_union(union: Union, member: Member) -> _Write:
     name = member.name
 
     def chosen(value: DynamicValue) -> Value:
-        """The member's value where it is the first that is set, as in ProtobufData."""
+        """Return the member's value where it is the first that is set, as in ProtobufData."""
         if value is None:
             return None
         fields = value.fields if isinstance(value, Struct) else value

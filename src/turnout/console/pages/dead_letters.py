@@ -153,7 +153,7 @@ class Piece(Generic[_Item]):
 
 
 def _over_time(groups: Sequence[LetterGroup], begin: float, end: float) -> list[Markup]:
-    """A figure for each group, over the same time and scale; in seconds since the epoch."""
+    """Return a figure for each group, over the same time and scale; in seconds since the epoch."""
     counts = [counted([letter.stored / 1e6 for letter in group.letters], begin, end) for group in groups]
     most = max((max(group_counts) for group_counts in counts), default=0)
     return [

@@ -230,7 +230,7 @@ def _lines(entry: RouteEntry, principal: Principal) -> list[dict[str, object]]:
 
 
 def _revisions(entry: RouteEntry, parts: Parts, principal: Principal) -> list[dict[str, object]]:
-    """The started versions, each with its difference from the one before."""
+    """Return the started versions, each with its difference from the one before."""
     revisions = parts.state.revisions(entry.name, _REVISIONS + 1)
     before = [*revisions[1:], None]
     return [

@@ -64,7 +64,7 @@ def _disjoint(filters: Iterable[str]) -> list[str]:
 
 
 def _union(one: list[str], other: list[str]) -> str:
-    """The narrowest filter that covers both."""
+    """Return the narrowest filter that covers both."""
     if len(one) == len(other) and (one[-1] == FULL) == (other[-1] == FULL):
         return ".".join(a if a == b else PARTIAL for a, b in zip(one, other, strict=True))
     shared = min(len(one), len(other)) - 1

@@ -19,7 +19,7 @@ _States: TypeAlias = frozenset[int]
 
 
 def glob_of(pieces: Sequence[Piece]) -> Glob:
-    """A pattern's pieces, character by character."""
+    """Return a pattern's pieces, character by character."""
     return tuple(character for piece in pieces for character in (piece if isinstance(piece, str) else (piece,)))
 
 

@@ -53,12 +53,12 @@ class SubjectForm:
 
     @classmethod
     def read(cls, pattern: str) -> Self:
-        """The subjects of a filter as they are read."""
+        """Return the subjects of a filter as they are read."""
         return cls.of(pattern.split("."))
 
     @classmethod
     def of(cls, tokens: Iterable[str]) -> Self:
-        """The subjects of a filter given by its tokens."""
+        """Return the subjects of a filter given by its tokens."""
         source = tuple(tokens)
         return cls(source, joined(_dotted([[_element(position, token)] for position, token in enumerate(source)])))
 
@@ -141,7 +141,7 @@ def _dotted(tokens: Iterable[Iterable[Element]]) -> list[Element]:
 
 
 def joined(elements: Iterable[Element]) -> tuple[Element, ...]:
-    """The elements with texts that follow each other as one, and without empty ones."""
+    """Return the elements with texts that follow each other as one, and without empty ones."""
     merged: list[Element] = []
     for element in elements:
         last = merged[-1] if merged else None

@@ -67,7 +67,7 @@ def draft_of_connector(
     source: Document | None = None,
     sink: Document | None = None,
 ) -> Draft:
-    """The route equivalent to a connector.
+    """Return the route equivalent to a connector.
 
     A sink connector's route reads the topics from Kafka, a source connector's route writes to Kafka. The other end,
     which only the connector knows, is NATS unless it is given.

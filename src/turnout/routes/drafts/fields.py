@@ -43,7 +43,7 @@ def _shape_of(value: object) -> Shape:
 
 
 def _common(values: Iterable[object]) -> Shape:
-    """The shape that all of them fit into."""
+    """Return the shape that all of them fit into."""
     shape: Shape = _UNKNOWN
     for value in values:
         shape = _merged(shape, _shape_of(value))

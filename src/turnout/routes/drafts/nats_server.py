@@ -35,7 +35,7 @@ def draft_of_server(
     source: Document | None = None,
     sink: Document | None = None,
 ) -> Draft:
-    """The route that maps subjects as one account of a server does.
+    """Return the route that maps subjects as one account of a server does.
 
     Args:
         file: the configuration.
@@ -139,7 +139,7 @@ class _ServerDrafter:
         return f"{reached}:{port}"
 
     def _login(self) -> Document:
-        """The first user of the account; passwords stay where they are."""
+        """Return the first user of the account; passwords stay where they are."""
         top = self.account == GLOBAL
         holder = self._inner("authorization") if top else account_of(self.config, self.account)
         where = "authorization" if top else f"accounts.{self.account}"
@@ -178,7 +178,7 @@ class _ServerDrafter:
         return f"${{{variable}}}"
 
     def _prefix(self) -> str | None:
-        """The prefix under which the account imports the JetStream of another one (ADR-19)."""
+        """Return the prefix under which the account imports the JetStream of another one (ADR-19)."""
         imports = account_of(self.config, self.account).get("imports") if self.account != GLOBAL else None
         for import_ in imports if isinstance(imports, list) else ():
             service = import_.get("service") if isinstance(import_, Mapping) else None

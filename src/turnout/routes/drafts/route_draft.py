@@ -71,7 +71,7 @@ def yaml_of(document: Mapping[str, object]) -> str:
 
 
 def route_name(text: str) -> str:
-    """The name of a route that is most like a text.
+    """Return the name of a route that is most like a text.
 
     >>> route_name("orders to lake!")
     'orders-to-lake'

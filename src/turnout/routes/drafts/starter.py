@@ -179,7 +179,7 @@ class Starter:
         return self.seen.subjects or (f"{str(self.source['stream']).lower()}.>",)
 
     def _prefix(self) -> str:
-        """The first token of the sink's stream's subjects, or one that the source's stream does not have."""
+        """Return the first token of the sink's stream's subjects, or one that the source's stream does not have."""
         heads = [subject.removesuffix(".>") for subject in self.taken if subject.endswith(".>")]
         free = [head for head in (*heads, _PREFIX, f"{_PREFIX}-{self.name}") if self._is_free(head)]
         return free[0] if free else f"{_PREFIX}-{self.name}"
@@ -208,7 +208,7 @@ class Starter:
 
 
 def _content(value: bytes) -> Document:
-    """A value as a test's record has it."""
+    """Return a value as a test's record has it."""
     try:
         text = value.decode()
     except UnicodeDecodeError:

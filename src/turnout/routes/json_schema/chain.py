@@ -14,7 +14,7 @@ _SWITCH = {"anyOf": [{"type": "boolean"}, {"type": "string", "pattern": r"^\s*(?
 
 
 def chain_schema() -> JsonSchema:
-    """The three forms: a list of stages, Connect's properties, and the name of a connector's file."""
+    """Return the three forms: a list of stages, Connect's properties, and the name of a connector's file."""
     return {
         "description": "Kafka Connect's transforms with their predicates, in order (KIP-585)",
         "anyOf": [

@@ -36,7 +36,7 @@ def option_schema(option: Option) -> JsonSchema:
 
 
 def any_case(word: str) -> str:
-    """A regular expression for a word in upper case, lower case, or both: JSON Schema has no flag for it."""
+    """Return a regular expression for a word in upper case, lower case, or both: JSON Schema has no flag for it."""
     return "".join(f"[{char.lower()}{char.upper()}]" if char.isalpha() else char for char in word)
 
 

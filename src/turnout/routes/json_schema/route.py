@@ -51,7 +51,7 @@ _FIELDS: dict[str, JsonSchema] = {
 
 
 def mappings_schema() -> JsonSchema:
-    """The forms: source subjects with destinations, or the name of a nats-server configuration file."""
+    """Return the forms: source subjects with destinations, or the name of a nats-server configuration file."""
     target = {"$ref": "#/$defs/destination"}
     text = {"type": "string", "description": "the new subject"}
     return {

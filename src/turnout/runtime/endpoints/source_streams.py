@@ -70,7 +70,7 @@ def _stored(connection: Connection, infos: Mapping[str, JsonMapping]) -> list[st
 
 
 def _origins(config: JsonMapping) -> Iterable[str]:
-    """The streams of the same account that a stream copies."""
+    """Return the streams of the same account that a stream copies."""
     copied = [*([config["mirror"]] if config.get("mirror") else ()), *(config.get("sources") or ())]
     return (origin["name"] for origin in copied if not origin.get("external"))
 

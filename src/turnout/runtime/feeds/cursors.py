@@ -39,12 +39,12 @@ class FeedCursors:
         Raises:
             OSError: it cannot be written.
         """
-        acknowledged = self.read(subscription_id, reader) or 0
-        if sequence > acknowledged:
+        known = self.read(subscription_id, reader) or 0
+        if sequence > known:
             private_folder(self._folder)
             about = {"subscription": subscription_id, "reader": reader, "sequence": sequence}
             replace_file(self._file(subscription_id, reader), json.dumps(about))
-        return max(acknowledged, sequence)
+        return max(known, sequence)
 
     def _file(self, subscription_id: str, reader: str) -> Path:
         digest = hashlib.sha256(json.dumps([subscription_id, reader]).encode()).hexdigest()

@@ -85,7 +85,7 @@ class MatchFolder:
         self._files = LruCache[tuple[str, int], MatchFile](_OPEN_FILES)
 
     @classmethod
-    def in_checkpoint(cls, checkpoint: Path) -> MatchFolder:
+    def beside(cls, checkpoint: Path) -> MatchFolder:
         """Return the folder in a checkpoint."""
         return cls(checkpoint / FOLDER)
 

@@ -32,7 +32,7 @@ class FeedMerging:
     def __init__(self, route: Route, checkpoint: Path) -> None:
         self._route = route
         self._checkpoint = checkpoint
-        self._matches = MatchFolder.in_checkpoint(checkpoint)
+        self._matches = MatchFolder.beside(checkpoint)
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._work, name="turnout-feeds", daemon=True)
 

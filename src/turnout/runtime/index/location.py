@@ -55,7 +55,7 @@ class IndexLocation:
         return cls(str(folder), mark, url)
 
     def open(self, revision: int) -> Index:
-        """The index of a revision; a process keeps the two that were used last.
+        """Return the index of a revision; a process keeps the two that were used last.
 
         Raises:
             ConnectionLostError: the driver does not give its files.
@@ -72,7 +72,7 @@ class IndexLocation:
         from turnout.runtime.feeds.match_folder import MatchFolder
 
         if self._is_here():
-            MatchFolder.in_checkpoint(Path(self.folder).parent).put(name, content)
+            MatchFolder.beside(Path(self.folder).parent).put(name, content)
         elif self.url is None:
             raise ConnectionLostError(f"the folder {self.folder} of the run's index is not on this host")
         else:
@@ -124,7 +124,7 @@ class _Copy:
             yield self._folder
 
     def _names(self, revision: int) -> dict[str, int]:
-        """The files of a revision and their sizes, as the driver names them."""
+        """Return the files of a revision and their sizes, as the driver names them."""
         with fetch(self._url, f"{revision}") as answer:
             sizes: dict[str, int] = json.load(answer)
         return sizes

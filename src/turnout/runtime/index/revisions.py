@@ -95,7 +95,7 @@ class Revisions:
         self._store.close()
 
     def newest(self) -> int:
-        """The store's present revision, which can be opened from now on.
+        """Return the store's present revision, which can be opened from now on.
 
         While the store is away the last one that was seen answers, with one warning until it is back.
         """
@@ -136,7 +136,7 @@ class Revisions:
             return None if self._wanted_subjects is None else self._wanted_subjects.of(revision)
 
     def files(self, revision: int) -> Sequence[Path]:
-        """The files of a revision.
+        """Return the files of a revision.
 
         Raises:
             IndexFileError: it is not kept.

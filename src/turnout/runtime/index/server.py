@@ -27,7 +27,7 @@ class Kept(Protocol):
     folder: Path
 
     def newest(self) -> int:
-        """The present revision."""
+        """Return the present revision."""
         ...
 
     def usable(self, revision: int) -> int:
@@ -39,7 +39,7 @@ class Kept(Protocol):
         ...
 
     def files(self, revision: int) -> Sequence[Path]:
-        """The files of a revision, all in the folder."""
+        """Return the files of a revision, all in the folder."""
         ...
 
 
@@ -120,7 +120,7 @@ class IndexServer:
         if not compare_digest(token.encode(), self._token.encode()) or first != "matches" or size is None:
             return None
         try:
-            MatchFolder.in_checkpoint(self._indexes.folder.parent).put(unquote(name), request.rfile.read(size))
+            MatchFolder.beside(self._indexes.folder.parent).put(unquote(name), request.rfile.read(size))
         except (ValueError, OSError):
             return None
         return b""

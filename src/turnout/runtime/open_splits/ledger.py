@@ -34,7 +34,7 @@ class RevisionSource(Protocol):
     """Subscriptions that open splits follow: see `turnout.runtime.index.revisions.Revisions`."""
 
     def newest(self) -> int:
-        """The present revision."""
+        """Return the present revision."""
         ...
 
     def usable(self, revision: int) -> int:

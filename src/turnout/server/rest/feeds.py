@@ -108,8 +108,8 @@ async def read(
     last_event_id: Annotated[str | None, Header(description="cursor of the last event that was seen")] = None,
 ) -> FeedPageModel | StreamingResponse:
     feed = _Feed(parts, _entry(parts, route), _own_id(principal.caller, id))
-    last_seen = decimal(last_event_id or "", LARGEST_SEQUENCE)
-    begin = last_seen if last_seen is not None else after
+    seen = decimal(last_event_id or "", LARGEST_SEQUENCE)
+    begin = seen if seen is not None else after
     if begin is None:
         begin = 0 if reader is None else await in_pool(parts.threads.servers, feed.acknowledged, reader)
     if "text/event-stream" in request.headers.get("accept", ""):

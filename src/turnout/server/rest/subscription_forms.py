@@ -37,7 +37,7 @@ class ExpiryModel(RequestForm):
     by: ExpiryClock = Field(default="record", description="the time of records, or the clock when they are matched")
 
     def expiry(self) -> Expiry:
-        """The expiry."""
+        """Return the expiry."""
         return Expiry(self.at, self.by)
 
 
@@ -129,7 +129,7 @@ class SubscriptionForm(RequestForm):
         return self
 
     def subscription(self) -> Subscription:
-        """The subscription.
+        """Return the subscription.
 
         Raises:
             ConditionError: the condition cannot be read; the message names the place.

@@ -106,7 +106,7 @@ class _ChainTask:
         return cls(chain, (key, value), after, tolerance)
 
     def field(self, before: T.StructField) -> T.StructField:
-        """A column of the frame after the chain."""
+        """Return a column of the frame after the chain."""
         if before.name in _SIDES:
             return value_field(before.name, self.after[_SIDES.index(before.name)])
         if before.name == "headers":
@@ -116,7 +116,7 @@ class _ChainTask:
         return before
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[_Passed]:
-        """Each batch after the chain.
+        """Yield each batch after the chain.
 
         Raises:
             RunError: at the first failure, without tolerance.
@@ -190,7 +190,7 @@ class _Passed:
         return ": ".join((position, failure.stage, failure.class_name, failure.message))
 
     def column(self, name: str, rows: Positions) -> pa.Array:
-        """A column of the frame after the chain, for these rows."""
+        """Return a column of the frame after the chain, for these rows."""
         batch = self.batch
         if name in self.written:
             return self.written[name].at(rows)

@@ -79,7 +79,7 @@ class FrameMetadata:
         )
 
     def columns(self, arrow: pa.RecordBatch) -> dict[str, Column]:
-        """A column for each key, with an entry for each row of the batch."""
+        """Return a column for each key, with an entry for each row of the batch."""
         count = arrow.num_rows
         batch = self._batch(arrow)
         columns = Metadata(self.paths).columns(batch, rows_of(count), self.keys)

@@ -171,7 +171,7 @@ def _indexes(
     spark: SparkSession,
     resources: ExitStack,
 ) -> tuple[_Subscriptions | None, _Subscriptions | None]:
-    """Each version's index, built once; versions of one store share it, unless they mean different moments."""
+    """Return each version's index, built once; versions of one store share it, unless they mean different moments."""
     scratch = Path(resources.enter_context(tempfile.TemporaryDirectory(prefix="turnout-diff-")))
     built: dict[tuple[str, Moment | None], _Subscriptions] = {}
 
@@ -215,7 +215,7 @@ class _Stage:
     def of(
         cls, old: Route, new: Route, indexes: tuple[_Subscriptions | None, _Subscriptions | None], examples: int
     ) -> _Stage:
-        """The stage of two versions."""
+        """Return the stage of two versions."""
         pickled = cloudpickle.dumps((old, new, examples))  # type: ignore[no-untyped-call]
         return cls(reads_splits(new.source), indexes, pickled, hashlib.sha256(pickled).hexdigest())
 
@@ -242,7 +242,7 @@ class _Stage:
                 yield batch
 
     def _diff(self) -> Diff:
-        """The worker's own programs of the two versions."""
+        """Return the worker's own programs of the two versions."""
         return _diffs.get_or_add(self.key, self._load)
 
     def _load(self) -> Diff:

@@ -147,7 +147,7 @@ class _Counting:
 
     @classmethod
     def of(cls, route: Route, anchors: AnchorTraffic, matching: RunMatching) -> Self:
-        """The count of a route's subscriptions."""
+        """Return the count of a route's subscriptions."""
         pickled = cloudpickle.dumps((route, anchors.anchors, anchors.several))  # type: ignore[no-untyped-call]
         return cls(matching.index_location, matching.revisions.newest(), pickled, hashlib.sha256(pickled).hexdigest())
 

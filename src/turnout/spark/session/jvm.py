@@ -124,7 +124,7 @@ def forget_jvm(spark: SparkSession) -> None:
 
 
 def _process(spark: SparkSession) -> subprocess.Popen[bytes] | None:
-    """The JVM's process; None for Spark Connect, and for a JVM that has started this process."""
+    """Return the JVM's process; None for Spark Connect, and for a JVM that has started this process."""
     gateway = getattr(getattr(spark, "_sc", None), "_gateway", None)
     process: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
     return process
@@ -177,7 +177,7 @@ def _arguments(file: Path, settings: Mapping[str, str]) -> Iterator[None]:
 
 
 def _properties_of(arguments: list[str]) -> tuple[str, list[str]]:
-    """The text of the properties file that arguments name, "" for none, and the other arguments."""
+    """Return the text of the properties file that arguments name, "" for none, and the other arguments."""
     if _OPTION not in arguments[:-1]:
         return "", arguments
     at = arguments.index(_OPTION)
@@ -186,13 +186,13 @@ def _properties_of(arguments: list[str]) -> tuple[str, list[str]]:
 
 
 def as_properties(settings: Mapping[str, str]) -> str:
-    """The settings as Java's `Properties` reads them."""
+    """Return the settings as Java's `Properties` reads them."""
     lines = (f"{name.translate(_ESCAPES)}={value.translate(_ESCAPES)}\n" for name, value in settings.items())
     return _ascii("".join(lines))
 
 
 def _ascii(text: str) -> str:
-    r"""The text with `\uXXXX` instead of non-ASCII characters, in units of UTF-16."""
+    r"""Return the text with `\uXXXX` instead of non-ASCII characters, in units of UTF-16."""
     units = text.encode("utf-16-be")
     codes = (int.from_bytes(units[at : at + 2]) for at in range(0, len(units), 2))
     return "".join(chr(code) if code < 128 else f"\\u{code:04x}" for code in codes)

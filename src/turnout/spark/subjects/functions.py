@@ -54,7 +54,7 @@ def _right(token: Column, number: Column) -> Column:
 
 
 def _longer(apply: Callable[[Column, Column], Column]) -> Callable[[Column, Column], Column]:
-    """A cut that leaves tokens alone which are not longer than the number."""
+    """Return a cut that leaves tokens alone which are not longer than the number."""
     return lambda token, number: F.when(F.octet_length(token) > number, apply(token, number)).otherwise(token)
 
 

@@ -16,7 +16,7 @@ _MAX_LISTED_NUMBERS = 8
 
 
 def constant(value: object, ddl: str) -> Column:
-    """A nested Python value as one constant: Spark folds the parsing of its JSON while it plans.
+    """Return a nested Python value as one constant: Spark folds the parsing of its JSON while it plans.
 
     Raises:
         NotCompilableError: when a text in it has bytes that are not UTF-8, which JSON cannot carry.

@@ -32,7 +32,7 @@ def is_too_large(program: MappingProgram) -> bool:
 
 
 def mapped_in_python(table: MappingTable, subject: Column, cluster: str | None, bits: Column) -> Column:
-    """The mapped subjects as `turnout.subjects.Mapper` gives them, with the same draws as the expression has."""
+    """Return the mapped subjects as `turnout.subjects.Mapper` gives them, with the same draws as the expression has."""
     function = cast("Any", arrow_udf)(_mapping(table, cluster), "binary")
     return from_bytes(function(as_bytes(subject), draw_of(bits)))
 

@@ -30,7 +30,7 @@ _WORD = 4
 
 
 def fnv1a(text: Column) -> Column:
-    """The hash of a string's bytes, a long from 0 to 2**32 - 1; null for null.
+    """Return the hash of a string's bytes, a long from 0 to 2**32 - 1; null for null.
 
     Spark shares the parts of this expression that repeat only where it is sure to evaluate them: keep it out of
     the branches of a CASE, or a row costs several times as much.
@@ -40,7 +40,7 @@ def fnv1a(text: Column) -> Column:
 
 
 def _straight(text: Column) -> Column:
-    """The hash of a string of at most `STRAIGHT` bytes; null for a longer one."""
+    """Return the hash of a string of at most `STRAIGHT` bytes; null for a longer one."""
     backwards = pow(PRIME, -1, _MASK + 1)
     starts = [OFFSET * pow(backwards, STRAIGHT - n, _MASK + 1) % (_MASK + 1) for n in range(STRAIGHT + 1)]
     # Past the end of the start values there is null, and so for longer keys.
@@ -99,7 +99,7 @@ def _inverse_tables() -> tuple[list[int], ...]:
 
 
 def hash_by_loop(text: Column) -> Column:
-    """The hash of a string of any length, one character at a time."""
+    """Return the hash of a string of any length, one character at a time."""
     is_ascii = F.is_valid_utf8(text) & (F.octet_length(text) == F.char_length(text))
     characters = F.split(F.when(is_ascii, text).otherwise(as_latin1(text)), "")
     start = F.lit(OFFSET).cast("long")

@@ -54,7 +54,7 @@ Literal: TypeAlias = tuple[Atom, bool]
 
 
 def literals_of(leaf: Leaf) -> tuple[Literal, ...] | None:
-    """The literals that together are the leaf's test, its negation left aside; None if it can never be true."""
+    """Return the literals that together are the leaf's test, its negation left aside; None if it can never be true."""
     match leaf:
         case Exists():
             return ((Atom(leaf.key, PRESENT), True),)

@@ -90,7 +90,7 @@ def _digest(kind: str, parts: Iterable[object]) -> str:
 
 
 def _words(condition: Condition) -> str:
-    """The condition in a fixed order of its children."""
+    """Return the condition in a fixed order of its children."""
     if not isinstance(condition, Group):
         return repr((literals_of(condition), condition.negated))
     children = sorted(map(_words, condition.children))

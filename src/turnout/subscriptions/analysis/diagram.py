@@ -56,11 +56,11 @@ class Diagrams:
         self._steps = 0
 
     def node(self, root: Root) -> DecisionNode:
-        """The node at a root that is neither `TRUE` nor `FALSE`."""
+        """Return the node at a root that is neither `TRUE` nor `FALSE`."""
         return self._nodes[root - 2]
 
     def of(self, condition: Condition) -> Root:
-        """The diagram of a condition, as if its atoms were independent."""
+        """Return the diagram of a condition, as if its atoms were independent."""
         if not isinstance(condition, Group):
             return self._of_leaf(condition)
         children = map(self.of, condition.children)
@@ -85,7 +85,7 @@ class Diagrams:
         return self.inverse(root) if leaf.negated else root
 
     def conjunction(self, literals: Sequence[Literal]) -> Root:
-        """The diagram of literals that are sorted, and all different."""
+        """Return the diagram of literals that are sorted, and all different."""
         root = TRUE
         for atom, holds in reversed(literals):
             root = self._node_of(atom, root, FALSE) if holds else self._node_of(atom, FALSE, root)
@@ -105,11 +105,11 @@ class Diagrams:
         return root
 
     def inverse(self, root: Root) -> Root:
-        """The diagram that is true where this one is false."""
+        """Return the diagram that is true where this one is false."""
         return self.choose(root, FALSE, TRUE)
 
     def choose(self, question: Root, high: Root, low: Root) -> Root:
-        """The diagram *high* where *question* is true, and *low* where it is false."""
+        """Return the diagram *high* where *question* is true, and *low* where it is false."""
         if question < 2:
             return high if question else low
         if high == low:
@@ -171,7 +171,7 @@ class Diagrams:
             raise TooLargeError
 
     def ways(self, root: Root, before: tuple[Literal, ...] = ()) -> Iterator[tuple[Literal, ...]]:
-        """The literals of each way to "true": the disjoint terms."""
+        """Yield the literals of each way to "true": the disjoint terms."""
         if root == TRUE:
             yield before
         elif root != FALSE:
@@ -180,7 +180,7 @@ class Diagrams:
             yield from self.ways(low, (*before, (atom, False)))
 
     def literals(self, root: Root) -> tuple[Literal, ...] | None:
-        """The literals of a plain conjunction; None where the diagram is more than that."""
+        """Return the literals of a plain conjunction; None where the diagram is more than that."""
         literals: list[Literal] = []
         while root > 1:
             atom, high, low = self.node(root)
@@ -206,7 +206,7 @@ class Diagrams:
 
 
 def _decided(context: _Context, atom: Atom) -> bool | None:
-    """The truth value that the known facts of its key imply for an atom, if any."""
+    """Return the truth value that the known facts of its key imply for an atom, if any."""
     for other, holds in context:
         if holds:
             truth = relation(other, atom)

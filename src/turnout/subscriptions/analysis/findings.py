@@ -162,5 +162,5 @@ class Analysis:
     unread: tuple[Unread, ...] | None = None
 
     def as_dict(self) -> dict[str, object]:
-        """The same as plain values, for JSON."""
+        """Return the same as plain values, for JSON."""
         return asdict(self)

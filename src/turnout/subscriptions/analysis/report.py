@@ -148,7 +148,7 @@ class _ComparedPairs:
 
 
 def _grouped(subscriptions: Iterable[Subscription]) -> dict[tuple[str, str], _EquivalentGroup]:
-    """The subscriptions by tenant and digest."""
+    """Return the subscriptions by tenant and digest."""
     groups: dict[tuple[str, str], _EquivalentGroup] = {}
     for subscription in subscriptions:
         form = form_of(subscription.condition)

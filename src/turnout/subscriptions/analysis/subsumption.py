@@ -61,7 +61,7 @@ def _separates(condition: Condition, other: Condition, message: Mapping[str, str
 
 
 def _missing(literals: tuple[Literal, ...], required: tuple[Literal, ...]) -> Literal | None:
-    """The first of the literals that are *required* which follows from none of the others; None if all do."""
+    """Return the first of the literals that are *required* which follows from none of the others; None if all do."""
     return next(
         (needed for needed in required if not any(_follows(literal, needed) for literal in literals)),
         None,

@@ -119,7 +119,7 @@ class _Day:
         self.year = 1 - year if fields.get("G", 1) == 0 else year
 
     def days(self, over: int = 0) -> int:
-        """The days since 1970, with as many more as the time of day makes it."""
+        """Return the days since 1970, with as many more as the time of day makes it."""
         if self.year > CUTOVER_YEAR:
             modern = self._in(julian=False) + over
             if modern >= CUTOVER_DAY:
@@ -139,7 +139,7 @@ class _Day:
         return modern if modern >= CUTOVER_DAY else old
 
     def _in(self, *, julian: bool) -> int:
-        """The day in one of the calendars."""
+        """Return the day in one of the calendars."""
         fields = self.fields
         if self.way in "Dw":
             first = days_of(self.year, 1, 1, julian=julian)
@@ -164,7 +164,7 @@ class _Day:
 
 
 def _first_week(first: int) -> int:
-    """The Sunday that begins the week with the first day of a year or month."""
+    """Return the Sunday that begins the week with the first day of a year or month."""
     return on_or_before(first, _SUNDAY)
 
 

@@ -83,7 +83,7 @@ _MOST_DIGITS = 10_000
 
 
 def parsed_integer(text: str, digits: int = _MOST_DIGITS) -> int | None:
-    """The whole number that a text is (``new BigInteger(text)``), None if it is none, or has more *digits*.
+    """Return the whole number that a text is (``new BigInteger(text)``), None if it is none, or has more *digits*.
 
     Zeros at its beginning do not count.
     """
@@ -113,7 +113,7 @@ def scale_of(number: Decimal) -> int:
 
 
 def low_bits(number: Decimal, bits: int) -> int:
-    """The number without its fraction, cut to its low bits (``BigDecimal.longValue`` and its like)."""
+    """Return the number without its fraction, cut to its low bits (``BigDecimal.longValue`` and its like)."""
     if scale_of(number) <= -bits:
         # Ten to that power has as many zero bits at its end; 1e999999999 need not be written out to know that.
         return 0
@@ -164,5 +164,5 @@ def _of_bits(bits: int) -> float:
 
 
 def _finite(number: float) -> float:
-    """The number; for an infinity the first one beyond single precision."""
+    """Return the number; for an infinity the first one beyond single precision."""
     return math.copysign(2.0**128, number) if math.isinf(number) else number

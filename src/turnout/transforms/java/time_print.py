@@ -34,7 +34,7 @@ _UNITS = {
 
 
 def time_unit(pattern: str) -> int:
-    """The milliseconds within which all times print the same: a day for ``yyyyMMdd``.
+    """Return the milliseconds within which all times print the same: a day for ``yyyyMMdd``.
 
     Raises:
         JavaTimeError: when Java would refuse the pattern.
@@ -44,7 +44,7 @@ def time_unit(pattern: str) -> int:
 
 
 def time_printer(pattern: str) -> Callable[[int], str]:
-    """A function that prints milliseconds since 1970 by *pattern*.
+    """Return a function that prints milliseconds since 1970 by *pattern*.
 
     Raises:
         JavaTimeError: when Java would refuse the pattern.
@@ -59,7 +59,7 @@ def time_printer(pattern: str) -> Callable[[int], str]:
 
 
 def _quickened(tokens: tuple[Token, ...], slow: Callable[[int], str]) -> Callable[[int], str] | None:
-    """The same, with one formatting operation for the times of usual years; None if it has other letters."""
+    """Return the same, with one formatting operation for the times of usual years; None if it has other letters."""
     parts: list[str] = []
     indexes: list[int] = []
     for token in tokens:

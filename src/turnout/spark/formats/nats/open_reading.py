@@ -77,5 +77,5 @@ def opened(
         reader = OpenReader(connection, split.stream, start, filters, calls=calls, tick=seconds)
         with LossWatch(options, split.stream, LARGEST_SEQUENCE, passing_by=bool(filters)) as watch:
             yield NatsOpenReader(reader, watch, split.stream, end)
-            watch.check()
+            watch.look()
         reader.close()

@@ -77,7 +77,7 @@ class OpenSplit(InputPartition):
 
 
 def planned(splits: Sequence[Split], connection: Connection, filters: Sequence[str]) -> list[Split]:
-    """The splits of one range, each with the way in which it is read on *filters*."""
+    """Return the splits of one range, each with the way in which it is read on *filters*."""
     if not splits:
         return []
     strategy = choose_strategy(connection, splits[0].stream, splits[0].start, splits[-1].end, filters)
@@ -116,7 +116,7 @@ class ArrowColumns:
             raise ConfigError(mistakes, what="NATS source")
 
     def of(self, batch: pa.RecordBatch, part: Split) -> pa.RecordBatch:
-        """The record batch in the schema's columns and types."""
+        """Return the record batch in the schema's columns and types."""
         columns = []
         for field in self._schema:
             if field.name == "stream":
@@ -146,7 +146,7 @@ class SplitReader:
         self.not_read = 0
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """The records, of `turnout.nats.wire.records.SCHEMA`, in batches without an empty one.
+        """Yield the records, of `turnout.nats.wire.records.SCHEMA`, in batches without an empty one.
 
         Raises:
             StreamError: messages of the range were deleted and ``failOnDataLoss`` is on.
@@ -172,12 +172,12 @@ class SplitReader:
                         yield batch
                 if watched and reader.next < part.end:
                     watch.note(reader.next)
-                watch.check()
+                watch.look()
         if part.filters is not None:
             self.not_read = part.counted - count
 
     def batches_with_stream(self) -> Iterator[pa.RecordBatch]:
-        """The same with a column ``stream`` behind the others."""
+        """Yield the same with a column ``stream`` behind the others."""
         for batch in self.batches():
             yield with_stream(batch, self._split.stream)
 

@@ -38,7 +38,7 @@ class Rows:
         return cls(options, None if options.splits else ArrowColumns(schema))
 
     def read(self, part: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The record batches that Spark gets for one of its partitions.
+        """Yield the record batches that Spark gets for one of its partitions.
 
         Raises:
             StreamError: messages of the range were deleted and ``failOnDataLoss`` is on.

@@ -123,7 +123,7 @@ class _SinkTask:
 
     @classmethod
     def of(cls, options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> Self:
-        """A writer for *schema*.
+        """Return a writer for *schema*.
 
         Raises:
             ConfigError: when an option or a column is wrong, or the stream is to be overwritten.

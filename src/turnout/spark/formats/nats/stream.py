@@ -190,7 +190,7 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return most
 
     def reportLatestOffset(self) -> Offsets | None:  # noqa: N802
-        """The ends of the streams as the last poll saw them: Spark shows them in the query's progress.
+        """Return the ends of the streams as the last poll saw them: Spark shows them in the query's progress.
 
         ``STREAM.missing`` beside them counts the holes that were stepped over; a stream's name has no dot.
         """
@@ -235,7 +235,7 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._revisions.usable(end[REVISION]) if REVISION in end else self._revisions.newest()
 
     def _filters(self, revision: int | None) -> tuple[str, ...] | None:
-        """The subjects to read for a micro-batch of this revision: also for one that is done again."""
+        """Return the subjects to read for a micro-batch of this revision: also for one that is done again."""
         if self._revisions is None or revision is None or not self._options.push_down:
             return None
         return self._revisions.filters(revision)
@@ -293,5 +293,5 @@ def _from(first: int, splits: Sequence[Split]) -> list[Split]:
 
 
 def _share(admitted: int, waiting: int, total: int) -> int:
-    """The part of *admitted* for a stream that has *waiting* of *total*; at least one, so that none starves."""
+    """Return the part of *admitted* for a stream that has *waiting* of *total*; at least one, so that none starves."""
     return min(waiting, max(1, admitted * waiting // total))
