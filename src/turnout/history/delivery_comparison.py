@@ -85,16 +85,16 @@ def changed(old: SentDeliveries, new: SentDeliveries) -> tuple[Changed, Changed,
 
     A delivery has moved where the same subscription, or the same record under its own topic, has another address.
     """
-    whose, addresses = _Texts.of(old.subscriptions, new.subscriptions), _Texts.of(old.addresses, new.addresses)
-    if _same(old, new, whose, addresses):
+    subscriptions, addresses = _Texts.of(old.subscriptions, new.subscriptions), _Texts.of(old.addresses, new.addresses)
+    if _same(old, new, subscriptions, addresses):
         return _NOTHING, _NOTHING, _NOTHING
-    keys = _DeliveryKeys(whose.sorted(), addresses.sorted())
+    keys = _DeliveryKeys(subscriptions.sorted(), addresses.sorted())
     before, after = keys.keys(old, 0), keys.keys(new, len(old.rows))
-    lost_keys, gained = _without(before, after), _without(after, before)
-    lost_moved, gained_moved = _paired(keys.owners(lost_keys), keys.owners(gained))
-    moved = keys.changed(lost_keys[lost_moved], gained[gained_moved])
-    lost_keys, gained = np.delete(lost_keys, lost_moved), np.delete(gained, gained_moved)
-    return keys.changed(None, gained), keys.changed(lost_keys, None), moved
+    lost, gained = _without(before, after), _without(after, before)
+    lost_moved, gained_moved = _paired(keys.owners(lost), keys.owners(gained))
+    moved = keys.changed(lost[lost_moved], gained[gained_moved])
+    lost, gained = np.delete(lost, lost_moved), np.delete(gained, gained_moved)
+    return keys.changed(None, gained), keys.changed(lost, None), moved
 
 
 def _without(keys: RowIds, others: RowIds) -> RowIds:

@@ -71,10 +71,10 @@ def explained(
         StoreUnavailableError: the store is away.
     """
     live = matchers.of(route)
-    seen, notes = preflight_of_reachable(route)
+    reachable, notes = preflight_of_reachable(route)
     if live is None:
-        explanation = explain(Program.of(seen), batch, asked=asked, notes=notes)
+        explanation = explain(Program.of(reachable), batch, asked=asked, notes=notes)
     else:
         stored = StoredSubscriptions(live)
-        explanation = explain(Program.of(seen), batch, live.index(), stored, asked=asked, notes=notes)
+        explanation = explain(Program.of(reachable), batch, live.index(), stored, asked=asked, notes=notes)
     return masked_explanation(explanation, route) if masked else explanation

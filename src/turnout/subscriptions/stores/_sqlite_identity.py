@@ -80,8 +80,8 @@ def folder_locked(folder: Path) -> Iterator[None]:
         yield
 
 
-def continue_revisions(connection: sqlite3.Connection, seen: int) -> int:
-    """Have everyone that follows revisions up to *seen* of another file begin again from this one.
+def continue_revisions(connection: sqlite3.Connection, reached: int) -> int:
+    """Have everyone that follows revisions up to *reached* of another file begin again from this one.
 
     The numbers continue above those of the other file, and this file's changes are known from there on only: asked for
     changes since an earlier revision, it answers with everything. A process that has done so for the same replacement
@@ -92,8 +92,8 @@ def continue_revisions(connection: sqlite3.Connection, seen: int) -> int:
     """
     connection.execute("BEGIN IMMEDIATE")
     revision, horizon = connection.execute("SELECT revision, horizon FROM state").fetchone()
-    if horizon <= seen:
-        revision = max(revision, seen) + 1
+    if horizon <= reached:
+        revision = max(revision, reached) + 1
         connection.execute("UPDATE state SET revision = ?, horizon = ?", (revision, revision))
         past.note_time(connection, revision)
     connection.execute("COMMIT")

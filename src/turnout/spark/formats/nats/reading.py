@@ -84,7 +84,7 @@ def planned(splits: Sequence[Split], connection: Connection, filters: Sequence[s
     return [replace(part, way=strategy) for part in splits]
 
 
-def beside(splits: Sequence[Split]) -> list[Split]:
+def by_sequence(splits: Sequence[Split]) -> list[Split]:
     """Return the splits for a range that is read beside a stream's consumers, without acknowledgements."""
     return [replace(part, way=BY_SEQUENCE) for part in splits]
 

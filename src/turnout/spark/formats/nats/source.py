@@ -20,7 +20,7 @@ from turnout.nats.wire import Connection
 from turnout.nats.wire.positions import resolve, state_of
 from turnout.runtime.gaps import HoleCounter
 from turnout.runtime.source_options import SourceOptions
-from turnout.spark.formats.nats.reading import Split, beside, planned, split
+from turnout.spark.formats.nats.reading import Split, by_sequence, planned, split
 from turnout.spark.formats.nats.rows import Rows
 from turnout.spark.formats.nats.sink import NatsStreamWriter, NatsWriter
 from turnout.spark.formats.nats.stream import NatsStreamReader
@@ -87,7 +87,7 @@ class NatsReader(DataSourceReader):
                 end = min(state.next, resolve(connection, stream, options.end))
                 HoleCounter().count(connection, stream, max(start, state.first), end, state.deleted)
                 splits = split(options, stream, start, end)
-                parts += beside(splits) if state.consumed else planned(splits, connection, options.filters)
+                parts += by_sequence(splits) if state.consumed else planned(splits, connection, options.filters)
         return parts or [Split(options.streams[0], 0, 0)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
