@@ -9,7 +9,7 @@ from turnout.terminal import json_text
 
 if TYPE_CHECKING:
     from turnout.engine.change_event import ChangeEvent
-    from turnout.engine.explain import Asked, LeafReport, RecordExplanation, SentMessage, Subscriber
+    from turnout.engine.explain import LeafReport, RecordExplanation, RequestedSubscription, SentMessage, Subscriber
     from turnout.engine.mapping_report import Mapped
     from turnout.engine.stages import StageReport
 
@@ -104,7 +104,7 @@ def _leaf(leaf: LeafReport) -> str:
     return f"    {leaf.test}; {leaf.key} is {'missing' if leaf.value is None else repr(leaf.value)}"
 
 
-def _answer_lines(answer: Asked) -> Iterator[str]:
+def _answer_lines(answer: RequestedSubscription) -> Iterator[str]:
     name = answer.subscription
     if answer.wants is None:
         yield f"asked   {name}: the record did not reach the matching"

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from turnout.routes.drafts import Draft
     from turnout.subscriptions import Subscription
     from turnout.subscriptions.eventbridge import EventRule
-    from turnout.subscriptions.sigma import LeftRule
+    from turnout.subscriptions.sigma import SkippedRule
 
 _MAX_RULES = 4 << 20
 """Bytes of a file of rules."""
@@ -109,33 +109,35 @@ def eventbridge(
     raise typer.Exit(_write_subscriptions(subscriptions, unsupported, output, force=force, as_json=as_json))
 
 
-def _event_subscriptions(paths: list[Path], destinations: list[str]) -> tuple[list[Subscription], list[LeftRule]]:
+def _event_subscriptions(paths: list[Path], destinations: list[str]) -> tuple[list[Subscription], list[SkippedRule]]:
     """Return the rules as subscriptions, named after them or their file, and the omitted ones."""
     from turnout.file_reading import read_file
     from turnout.subscriptions.eventbridge import PatternError, rules_of
-    from turnout.subscriptions.sigma import LeftRule
+    from turnout.subscriptions.sigma import SkippedRule
 
     subscriptions: list[Subscription] = []
-    unsupported: list[LeftRule] = []
+    unsupported: list[SkippedRule] = []
     for path in paths:
         try:
             rules = list(rules_of(json.loads(read_file(path, max_bytes=_MAX_RULES))))
         except PatternError as problem:
-            unsupported.append(LeftRule(path, problem.path, problem.reason))
+            unsupported.append(SkippedRule(path, problem.path, problem.reason))
         except (OSError, ValueError, RecursionError) as problem:
-            unsupported.append(LeftRule(path, "", f"is no JSON: {problem}"))
+            unsupported.append(SkippedRule(path, "", f"is no JSON: {problem}"))
         else:
             for rule in rules:
                 for found in _subscriptions_of_rule(rule, path, destinations):
-                    (unsupported if isinstance(found, LeftRule) else subscriptions).append(found)  # type: ignore[arg-type]
+                    (unsupported if isinstance(found, SkippedRule) else subscriptions).append(found)  # type: ignore[arg-type]
     return subscriptions, unsupported
 
 
-def _subscriptions_of_rule(rule: EventRule, file: Path, destinations: list[str]) -> Iterator[Subscription | LeftRule]:
+def _subscriptions_of_rule(
+    rule: EventRule, file: Path, destinations: list[str]
+) -> Iterator[Subscription | SkippedRule]:
     """Yield a subscription for each input that the rule's targets have, of several named after the first such."""
     from turnout.subscriptions.eventbridge import PatternError
     from turnout.subscriptions.input_transformer import projection_of
-    from turnout.subscriptions.sigma import LeftRule
+    from turnout.subscriptions.sigma import SkippedRule
 
     name = rule.name or file.stem
     inputs: dict[str, str] = {}
@@ -144,7 +146,7 @@ def _subscriptions_of_rule(rule: EventRule, file: Path, destinations: list[str])
         try:
             inputs.setdefault(projection_of(target, name), id_)
         except PatternError as problem:
-            yield LeftRule(file, f"{name}: Targets[{number}].{problem.path}", problem.reason)
+            yield SkippedRule(file, f"{name}: Targets[{number}].{problem.path}", problem.reason)
     if not rule.targets:
         inputs = {"": ""}
     for project, id_ in inputs.items():
@@ -153,12 +155,12 @@ def _subscriptions_of_rule(rule: EventRule, file: Path, destinations: list[str])
 
 def _event_subscription(
     rule: EventRule, file: Path, destinations: list[str], project: str, target: str
-) -> Subscription | LeftRule:
+) -> Subscription | SkippedRule:
     from turnout.errors import SubscriptionInvalidError
     from turnout.subscriptions import Subscription
     from turnout.subscriptions.eventbridge import PatternError, condition_of
     from turnout.subscriptions.rules import check
-    from turnout.subscriptions.sigma import LeftRule
+    from turnout.subscriptions.sigma import SkippedRule
 
     name = rule.name or file.stem
     if target:
@@ -168,14 +170,19 @@ def _event_subscription(
         subscription = Subscription(topics, condition_of(rule.pattern), {"name": name}, name, project=project)
         check(subscription)
     except PatternError as problem:
-        return LeftRule(file, f"{name}: {problem.path}".removesuffix(": "), problem.reason)
+        return SkippedRule(file, f"{name}: {problem.path}".removesuffix(": "), problem.reason)
     except SubscriptionInvalidError as problem:
-        return LeftRule(file, name, str(problem))
+        return SkippedRule(file, name, str(problem))
     return subscription
 
 
 def _write_subscriptions(
-    subscriptions: list[Subscription], unsupported: list[LeftRule], output: Path | None, *, force: bool, as_json: bool
+    subscriptions: list[Subscription],
+    unsupported: list[SkippedRule],
+    output: Path | None,
+    *,
+    force: bool,
+    as_json: bool,
 ) -> int:
     """Write subscriptions, and report the omitted ones; return 1 if none was converted, else 0."""
     from turnout.conditions import leaves
@@ -204,24 +211,24 @@ def _write_subscriptions(
 
 def _sigma_subscriptions(
     paths: list[Path], destinations: list[str], *, logsource: bool
-) -> tuple[list[Subscription], list[LeftRule]]:
+) -> tuple[list[Subscription], list[SkippedRule]]:
     """Return the rules as subscriptions, and the omitted ones; of several rules with one id the first is converted."""
     from turnout.errors import SubscriptionInvalidError
-    from turnout.subscriptions.sigma import LeftRule, read_file, rule_files
+    from turnout.subscriptions.sigma import SkippedRule, read_file, rule_files
 
     subscriptions: list[Subscription] = []
-    unsupported: list[LeftRule] = []
+    unsupported: list[SkippedRule] = []
     ids: set[str] = set()
     for found in (rule for file in rule_files(paths) for rule in read_file(file)):
-        if isinstance(found, LeftRule):
+        if isinstance(found, SkippedRule):
             unsupported.append(found)
         elif found.id in ids:
-            unsupported.append(LeftRule(found.file, "id", f"another rule has the id {found.id!r}"))
+            unsupported.append(SkippedRule(found.file, "id", f"another rule has the id {found.id!r}"))
         else:
             try:
                 subscriptions.append(found.subscription(destinations, with_logsource=logsource))
             except SubscriptionInvalidError as problem:
-                unsupported.append(LeftRule(found.file, "", str(problem)))
+                unsupported.append(SkippedRule(found.file, "", str(problem)))
             else:
                 ids |= {found.id} - {""}
     return subscriptions, unsupported

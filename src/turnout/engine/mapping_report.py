@@ -9,7 +9,7 @@ from turnout.subjects.mapping import MappingTable, Share, SubjectMapping
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class ChosenMapping:
     """The mapping that a topic takes.
 
     Attributes:
@@ -23,13 +23,13 @@ class Chosen:
     share: Share | None
 
 
-def chosen_by(table: MappingTable, cluster: str | None, topic: str, draw: float) -> Chosen | None:
+def chosen_by(table: MappingTable, cluster: str | None, topic: str, draw: float) -> ChosenMapping | None:
     """Return the mapping that *topic* takes with this draw; None where nothing maps it."""
     mapping = table.find(topic)
     if mapping is None:
         return None
     group = cluster if cluster and cluster in mapping.groups else ""
-    return Chosen(mapping, group, mapping.choose(cluster, draw))
+    return ChosenMapping(mapping, group, mapping.choose(cluster, draw))
 
 
 @dataclass(frozen=True, slots=True)

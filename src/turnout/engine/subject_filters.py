@@ -14,8 +14,8 @@ from typing import Final
 from turnout.conditions import Condition
 from turnout.conditions.pattern import parse_pattern
 from turnout.engine.subject_bounds import (
-    Asked,
     SubjectForm,
+    TopicRequirement,
     asked_of,
     minimal_filters,
     narrowed,
@@ -64,11 +64,11 @@ class SubjectFilters:
         self.digest = hashlib.sha256(facts.encode(errors="surrogatepass")).hexdigest()
         self._known: dict[str, frozenset[str]] = {}
 
-    def asked(self, condition: Condition) -> Asked | None:
+    def asked(self, condition: Condition) -> TopicRequirement | None:
         """Return a condition's requirement on topics; None if it can be true for any."""
         return asked_of(condition, self.keys)
 
-    def of(self, questions: Iterable[Asked | None]) -> tuple[str, ...] | None:
+    def of(self, questions: Iterable[TopicRequirement | None]) -> tuple[str, ...] | None:
         """Return the fewest filters that miss no record whose topic meets one of the requirements.
 
         Returns:
@@ -88,7 +88,7 @@ class SubjectFilters:
         chosen = minimal_filters(filters, own, MOST_FILTERS)
         return None if own <= set(chosen) else chosen
 
-    def _filters(self, question: Asked) -> frozenset[str]:
+    def _filters(self, question: TopicRequirement) -> frozenset[str]:
         if isinstance(question, str):
             if question not in self._known:
                 glob = glob_of(parse_pattern(question))

@@ -180,7 +180,7 @@ def of_messages(rows: Iterable[Fields], route: Route, box: LetterBox) -> list[De
         box: location of the messages.
     """
     sources = route.source.streams
-    letters, noted = [], _Noted(box)
+    letters, noted = [], _RedriveMarks(box)
     for row in rows:
         headers = LetterHeaders.of(row)
         if headers.block.get(CONNECTOR) != route.name:
@@ -193,7 +193,7 @@ def of_messages(rows: Iterable[Fields], route: Route, box: LetterBox) -> list[De
     return [noted.of(letter) for letter in letters]
 
 
-class _Noted:
+class _RedriveMarks:
     """Marks of redrives among dead letters, by stream and sequence.
 
     Args:

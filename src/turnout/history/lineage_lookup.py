@@ -8,7 +8,14 @@ from typing import Final
 
 from turnout.engine import Program
 from turnout.errors import ConfigError, Mistake, StreamError, TurnoutError
-from turnout.history.lineage_model import Lineage, Made, MatchedSubscription, RouteThen, SourceRecord, cause_of
+from turnout.history.lineage_model import (
+    FormerRoute,
+    Lineage,
+    MatchedSubscription,
+    ParsedLineage,
+    SourceRecord,
+    cause_of,
+)
 from turnout.history.versions_in_git import versions_of
 from turnout.nats.protocol.positions import stream_and_sequence
 from turnout.records.types import ArrowBatch
@@ -44,7 +51,7 @@ def walk(message: str, route: Route | None = None, *, server: str | None = None,
     """
     sinks = _sinks(route, server)
     delivered = _delivered(sinks, message)
-    walked = Lineage(delivered, Made.of(delivered))
+    walked = Lineage(delivered, ParsedLineage.of(delivered))
     former = route
     if route is not None:
         former, description = _route_then(route, walked.made, git)
@@ -59,20 +66,20 @@ def walk(message: str, route: Route | None = None, *, server: str | None = None,
     return walked if former is None else _with_subscription(walked, former, batch)
 
 
-def _route_then(present: Route, origin: Made, git: bool) -> tuple[Route | None, RouteThen]:
+def _route_then(present: Route, origin: ParsedLineage, git: bool) -> tuple[Route | None, FormerRoute]:
     """Return the former route, if known, with its description."""
     same = present.digest == origin.digest
     former = present if same else None
     name = None if present.file is None else str(present.file)
     if not git:
-        return former, RouteThen(name, same)
+        return former, FormerRoute(name, same)
     if present.file is None:
         raise ConfigError([Mistake("git", "the route was not read from a file")])
     for commit, content in versions_of(present.file.absolute()):
         text = decoded(content, what=f"{name} of the commit {commit}")
         if digest_of(text) == origin.digest:
-            return Route.parse(text, file=present.file), RouteThen(name, same, commit)
-    return former, RouteThen(name, same)
+            return Route.parse(text, file=present.file), FormerRoute(name, same, commit)
+    return former, FormerRoute(name, same)
 
 
 def _sinks(route: Route | None, server: str | None) -> list[NatsSink | KafkaSink]:
@@ -123,7 +130,7 @@ def _position_in(sink: NatsSink | KafkaSink, message: str) -> tuple[str, int] | 
     return (f"{topic}:{int(partition)}", int(offset)) if is_position else None
 
 
-def _record(origin: Made, route: Route | None, server: str | None) -> tuple[SourceRecord, ArrowBatch]:
+def _record(origin: ParsedLineage, route: Route | None, server: str | None) -> tuple[SourceRecord, ArrowBatch]:
     """Return the source record that the message's lineage headers name.
 
     Raises:

@@ -45,7 +45,7 @@ class SourceRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class ParsedLineage:
     """Parsed lineage headers of a delivered message.
 
     Attributes:
@@ -108,7 +108,7 @@ class MatchedSubscription:
 
 
 @dataclass(frozen=True, slots=True)
-class RouteThen:
+class FormerRoute:
     """The route as it was.
 
     Attributes:
@@ -136,8 +136,8 @@ class Lineage:
     """
 
     message: SourceRecord
-    made: Made
-    route: RouteThen = RouteThen()
+    made: ParsedLineage
+    route: FormerRoute = FormerRoute()
     record: SourceRecord | None = None
     subscription: MatchedSubscription | None = None
     gaps: tuple[str, ...] = ()

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Final
 
 from turnout.conditions import Condition, leaves
-from turnout.engine.explain import Asked, LeafReport, RecordExplanation, SentMessage, Subscriber
+from turnout.engine.explain import LeafReport, RecordExplanation, RequestedSubscription, SentMessage, Subscriber
 from turnout.engine.outcome import StageResult
 from turnout.engine.sample_records import Header
 from turnout.engine.stages import PredicateAnswer, StageReport
@@ -202,7 +202,7 @@ def _subscriber(subscriber: Subscriber, masked: _MaskedMetadata) -> Subscriber:
     return replace(subscriber, leaves=masked.leaves(subscriber.leaves))
 
 
-def _masked_asked(explanation: Asked, masked: _MaskedMetadata) -> Asked:
+def _masked_asked(explanation: RequestedSubscription, masked: _MaskedMetadata) -> RequestedSubscription:
     return replace(explanation, blame=None if explanation.blame is None else masked.leaves(explanation.blame))
 
 

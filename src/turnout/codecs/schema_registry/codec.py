@@ -74,7 +74,7 @@ class SchemaPlan(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class RegistrySchema:
     """Schema of a registry that values are read or written with."""
 
     plan: SchemaPlan
@@ -102,10 +102,10 @@ class RegistryCodec(ABC):
         self._options = options
         self._writing = writing
         self._registry = registry_of(options)
-        self._schemas = LruCache[_Source, Known | RecordError](_PLANS)
+        self._schemas = LruCache[_Source, RegistrySchema | RecordError](_PLANS)
         # By identity: two ids may have equal schemas in Connect, and a value is written with the one it was read with.
-        self._by_schema = LruCache[int, tuple[Schema, Known | None]](_PLANS)
-        self._changed = LruCache[tuple[int, str | None], tuple[Schema, Known]](_SCHEMAS)
+        self._by_schema = LruCache[int, tuple[Schema, RegistrySchema | None]](_PLANS)
+        self._changed = LruCache[tuple[int, str | None], tuple[Schema, RegistrySchema]](_SCHEMAS)
         self._topics: set[str | None] = set()
 
     @property
@@ -194,7 +194,7 @@ class RegistryCodec(ABC):
         del content, start
         return ()
 
-    def _by_source(self, source: _Source) -> Known | RecordError:
+    def _by_source(self, source: _Source) -> RegistrySchema | RecordError:
         """Return a schema, or why it cannot be used; an unavailable registry is queried again."""
         schema = self._schemas.get(source)
         if schema is not None:
@@ -217,7 +217,7 @@ class RegistryCodec(ABC):
         self._schemas.add(source, schema)
         return schema
 
-    def _planned(self, text: SchemaText, indexes: Indexes, header: int | str | None) -> Known:
+    def _planned(self, text: SchemaText, indexes: Indexes, header: int | str | None) -> RegistrySchema:
         """Return a schema with its plan.
 
         Args:
@@ -236,7 +236,7 @@ class RegistryCodec(ABC):
             position = Position(frame(text.id, [tail])[0])
         else:
             position = Position(b"", (header_of(header) if isinstance(header, str) else frame(header, [b""])[0]) + tail)
-        return Known(self._plan_of(text, indexes, position), text, position)
+        return RegistrySchema(self._plan_of(text, indexes, position), text, position)
 
     def _indexes_of(self, indexes: Indexes) -> bytes:
         """Return the bytes of message indexes."""
@@ -314,29 +314,29 @@ class RegistryCodec(ABC):
             self._topics.add(topic)
         return topic
 
-    def _as_read(self, schema: Schema) -> Known | None:
+    def _as_read(self, schema: Schema) -> RegistrySchema | None:
         """Return a schema that was read and equals this one in Connect; None without one."""
         cached = self._by_schema.get(id(schema))
         if cached is not None:
             return cached[1]
-        equal = [one for one in self._schemas.values() if isinstance(one, Known) and one.plan.schema == schema]
+        equal = [one for one in self._schemas.values() if isinstance(one, RegistrySchema) and one.plan.schema == schema]
         found = next(filter(self._is_position, reversed(equal)), equal[-1] if equal else None)
         self._by_schema.add(id(schema), (schema, found))
         return found
 
-    def _is_position(self, schema: Known) -> bool:
+    def _is_position(self, schema: RegistrySchema) -> bool:
         """Return whether the schema's id is where ids are written."""
         return (schema.position.header is not None) == self._writing.in_header
 
     @abstractmethod
-    def _registered(self, schema: Schema, topic: str | None) -> Known:
+    def _registered(self, schema: Schema, topic: str | None) -> RegistrySchema:
         """Return the text of a Connect schema to register.
 
         Raises:
             RecordError: the registry refuses it, or does not have it.
         """
 
-    def _to_write(self, text: SchemaText, indexes: Indexes) -> Known:
+    def _to_write(self, text: SchemaText, indexes: Indexes) -> RegistrySchema:
         """Return a schema with its id where ids are written.
 
         Raises:
@@ -361,7 +361,7 @@ class _Sources(NamedTuple):
     errors: dict[int, RecordError]
 
 
-def _encoded(schema: Known, block: Block) -> Encoded:
+def _encoded(schema: RegistrySchema, block: Block) -> Encoded:
     texts, errors = schema.plan.encode(block)
     header = schema.position.header
     return Encoded(texts, errors, None if header is None else [header] * len(texts))

@@ -7,11 +7,11 @@ from typing import TypeAlias
 
 from turnout.conditions import Condition, Group, Kiwi, Logic
 
-Asked: TypeAlias = str | tuple[str, tuple["Asked", ...]]
+TopicRequirement: TypeAlias = str | tuple[str, tuple["TopicRequirement", ...]]
 """A pattern that the whole topic has to match; ("all", …) or ("any", …) of such questions."""
 
 
-def asked_of(condition: Condition, keys: Collection[str]) -> Asked | None:
+def asked_of(condition: Condition, keys: Collection[str]) -> TopicRequirement | None:
     """Return the requirement on topics that each topic meets for which the condition can be true; None if any can.
 
     Args:

@@ -15,14 +15,14 @@ from turnout.errors import Mistake, RouteError
 from turnout.routes.route import Route
 
 
-class Taken(NamedTuple):
+class Adoption(NamedTuple):
     """Part of the original taken over into the route: its original name, and its path in the route."""
 
     name: str
     path: str
 
 
-class Left(NamedTuple):
+class Omission(NamedTuple):
     """Part of the original left out of the route: its original name, and the reason."""
 
     name: str
@@ -42,8 +42,8 @@ class Draft:
     """
 
     document: Mapping[str, object]
-    taken: tuple[Taken, ...]
-    left: tuple[Left, ...]
+    taken: tuple[Adoption, ...]
+    left: tuple[Omission, ...]
     variables: tuple[str, ...] = ()
     file_variables: tuple[str, ...] = ()
 

@@ -32,7 +32,7 @@ CREATE TABLE IF NOT EXISTS turns (revision INTEGER PRIMARY KEY, position INTEGER
 
 
 @dataclass(frozen=True, slots=True)
-class Missed:
+class MissedRange:
     """Range that a subscription has missed.
 
     Attributes:
@@ -76,7 +76,7 @@ class BackfillLedger:
         self._lock = threading.RLock()
         self._database: sqlite3.Connection | None = None
         self._starts: dict[str, str] = {}
-        self._missed: dict[int, Missed] = {}
+        self._missed: dict[int, MissedRange] = {}
         self.turns: dict[int, int] = {}
         if self._file.exists():
             self._open()
@@ -180,7 +180,7 @@ class BackfillLedger:
     # What becomes of it
 
     @property
-    def rows(self) -> list[Missed]:
+    def rows(self) -> list[MissedRange]:
         """Ranges for which something can be done, in their order."""
         with self._lock:
             return [row for _, row in sorted(self._missed.items()) if not row.waits]
@@ -237,15 +237,15 @@ def _relevant(versions: Iterable[Subscription], recorded_ids: Collection[str]) -
 def _missed(
     number: int, id_: str, position: str | None, paused: int | None, live: int | None, following: str | None,
     until: str | None,
-) -> Missed:  # fmt: skip
-    return Missed(
+) -> MissedRange:  # fmt: skip
+    return MissedRange(
         number, id_, position, paused, live,
         None if following is None else json.loads(following),
         None if until is None else json.loads(until),
     )  # fmt: skip
 
 
-class Watched:
+class WatchedStore:
     """Store wrapper for an index: sees the same changes, and shows them to the ledger first.
 
     Args:

@@ -63,7 +63,7 @@ def arrow_type(schema: Schema | None) -> pa.DataType:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WrittenColumn:
     """Values in a column.
 
     Attributes:
@@ -77,7 +77,7 @@ class Written:
     problems: Mapping[int, str]
 
     @classmethod
-    def of(cls, blocks: Iterable[Block], schema: Schema | None) -> Written:
+    def of(cls, blocks: Iterable[Block], schema: Schema | None) -> WrittenColumn:
         """Return the values of *blocks*, which have no row in common.
 
         Args:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from turnout.engine.subject_filters import SubjectFilters
 from turnout.errors import TurnoutError
-from turnout.runtime.backfill.ledger import BackfillLedger, Watched
+from turnout.runtime.backfill.ledger import BackfillLedger, WatchedStore
 from turnout.runtime.index.topic_filter import WantedSubjects
 from turnout.subscriptions import Snapshot, open_store
 from turnout.subscriptions.address import existing, without_timeout
@@ -74,7 +74,7 @@ class Revisions:
             keep = _LASTING if lasting and _same_store(folder, url) else 0
             followed: FollowedStore = self._wanted_subjects or self._store
             if ledger is not None:
-                followed = Watched(followed, ledger)
+                followed = WatchedStore(followed, ledger)
             self._index = IndexFolder(folder, followed, keep=keep)
             self._index.keep = _LASTING if lasting else 0
         except BaseException:

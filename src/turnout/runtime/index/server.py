@@ -21,7 +21,7 @@ from turnout.untrusted import decimal
 _CHUNK = 1 << 20
 
 
-class Kept(Protocol):
+class ServedRevisions(Protocol):
     """Interface that the server reads: see `turnout.runtime.index.revisions.Revisions`."""
 
     folder: Path
@@ -56,7 +56,7 @@ class IndexServer:
         host: the address to listen on, and the one that others know it by.
     """
 
-    def __init__(self, kept: Kept, host: str = "127.0.0.1") -> None:
+    def __init__(self, kept: ServedRevisions, host: str = "127.0.0.1") -> None:
         self._indexes = kept
         self._token = secrets.token_urlsafe(24)
         self._server = ThreadingHTTPServer((host, 0), self._handler())

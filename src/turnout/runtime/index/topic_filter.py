@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from turnout.engine.subject_bounds import Asked
+from turnout.engine.subject_bounds import TopicRequirement
 from turnout.engine.subject_filters import SubjectFilters
 from turnout.files import replace_file
 from turnout.subscriptions.index.folder import FollowedStore
@@ -41,9 +41,9 @@ class WantedSubjects:
         self._store = store
         self._filters = filters
         self._folder = Path(folder)
-        self._questions: dict[str, Asked | None] = {}
-        self._counts: Counter[Asked | None] = Counter()
-        self._same: dict[Asked, Asked] = {}
+        self._questions: dict[str, TopicRequirement | None] = {}
+        self._counts: Counter[TopicRequirement | None] = Counter()
+        self._same: dict[TopicRequirement, TopicRequirement] = {}
         self._revision: int | None = None
         self._stale = True
         self._newest: tuple[str, ...] | None = None

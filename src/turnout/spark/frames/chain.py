@@ -16,7 +16,7 @@ from turnout.errors import RecordError, RunError
 from turnout.records import Batch, Failure, Headers, Positions, Schema
 from turnout.records.header_column import ARROW as HEADERS_ARROW
 from turnout.runtime.frames.reading import blocks_of, millis_of, whole
-from turnout.runtime.frames.writing import UTC_MICROS, Written
+from turnout.runtime.frames.writing import UTC_MICROS, WrittenColumn
 from turnout.spark.frames.columns import (
     ERROR,
     ERROR_TYPE,
@@ -115,7 +115,7 @@ class _ChainTask:
             return T.StructField(before.name, before.dataType, nullable=True, metadata=before.metadata)
         return before
 
-    def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[_Passed]:
+    def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[_ChainResult]:
         """Yield each batch after the chain.
 
         Raises:
@@ -125,7 +125,7 @@ class _ChainTask:
         for arrow in batches:
             if not arrow.num_rows:
                 continue
-            passed = _Passed.of(arrow, self.before)
+            passed = _ChainResult.of(arrow, self.before)
             runner.apply(passed.batch)
             passed.write(self.after)
             if passed.batch.failures and self.tolerance == "none":
@@ -134,7 +134,7 @@ class _ChainTask:
 
 
 @dataclass
-class _Passed:
+class _ChainResult:
     """Arrow batch with the result of the chain.
 
     Attributes:
@@ -148,10 +148,10 @@ class _Passed:
     batch: Batch
     partitions: Sequence[int | None]
     timestamps: Sequence[int | None]
-    written: dict[str, Written] = field(default_factory=dict)
+    written: dict[str, WrittenColumn] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, arrow: pa.RecordBatch, schemas: tuple[Schema | None, Schema | None]) -> _Passed:
+    def of(cls, arrow: pa.RecordBatch, schemas: tuple[Schema | None, Schema | None]) -> _ChainResult:
         names = arrow.schema.names
         (key, wrong_keys), (value, wrong_values) = (
             blocks_of(arrow.column(name), schema) for name, schema in zip(_SIDES, schemas, strict=True)
@@ -175,7 +175,7 @@ class _Passed:
         """Write keys and values to columns; records that a column cannot hold fail."""
         batch = self.batch
         for name, schema, blocks in zip(_SIDES, schemas, (batch.key, batch.value), strict=True):
-            written = self.written[name] = Written.of(blocks, schema)
+            written = self.written[name] = WrittenColumn.of(blocks, schema)
             batch.fail({row: _failure(name, RecordError(why)) for row, why in written.problems.items()})
 
     def first_failure(self) -> str:

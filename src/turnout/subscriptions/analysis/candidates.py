@@ -92,10 +92,10 @@ class Candidates:
         chosen.pop(number, None)
         return list(chosen)
 
-    def _parted(self, anchor: Anchor, numbers: list[int]) -> _Under:
+    def _parted(self, anchor: Anchor, numbers: list[int]) -> _AnchorBucket:
         """Return the conditions under an anchor; many are split by a second anchor that narrower ones imply."""
         if len(numbers) <= min(_MAX_WITHOUT_SECOND, MOST_UNDER_ANCHOR):
-            return _Under(numbers)
+            return _AnchorBucket(numbers)
         by_second: defaultdict[Anchor, list[int]] = defaultdict(list)
         by_keys: defaultdict[frozenset[str], list[int]] = defaultdict(list)
         for number in numbers:
@@ -109,7 +109,7 @@ class Candidates:
         for bucket, members in parts:
             if len(members) > MOST_UNDER_ANCHOR:
                 self._leave_out(anchor, bucket, members)
-        return _Under([], by_second, by_keys)
+        return _AnchorBucket([], by_second, by_keys)
 
     def _leave_out(self, anchor: Anchor, bucket: Anchor | frozenset[str], numbers: list[int]) -> None:
         bucket_text = str(bucket) if isinstance(bucket, Anchor) else ", ".join(sorted(bucket))
@@ -140,7 +140,7 @@ class Candidates:
         yield from map(_key_anchor, sorted(keys))
 
 
-class _Under:
+class _AnchorBucket:
     """Conditions under one anchor.
 
     Args:

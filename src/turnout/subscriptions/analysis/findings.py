@@ -119,7 +119,7 @@ class Traffic:
 
 
 @dataclass(frozen=True, slots=True)
-class Unread:
+class UnreadDestination:
     """A destination that no stream takes."""
 
     destination: str
@@ -159,7 +159,7 @@ class Analysis:
     cut: int
     access: Access
     traffic: Traffic | None = None
-    unread: tuple[Unread, ...] | None = None
+    unread: tuple[UnreadDestination, ...] | None = None
 
     def as_dict(self) -> dict[str, object]:
         """Return the same as plain values, for JSON."""

@@ -13,7 +13,7 @@ from turnout.subscriptions.analysis.candidates import Candidates
 from turnout.subscriptions.analysis.canonical import CanonicalForm, form_of
 from turnout.subscriptions.analysis.contradictions import clash
 from turnout.subscriptions.analysis.cost import AnchorTraffic, access_of
-from turnout.subscriptions.analysis.findings import Analysis, Equal, Impossible, Subsumed, Traffic, Unread
+from turnout.subscriptions.analysis.findings import Analysis, Equal, Impossible, Subsumed, Traffic, UnreadDestination
 from turnout.subscriptions.analysis.subsumption import Verdict, subsumed
 from turnout.subscriptions.analysis.witness import messages_of
 from turnout.subscriptions.model import Subscription
@@ -213,5 +213,5 @@ def analysis_of(
         cut=comparison.cut,
         access=access_of(catalogue.terms(), hottest, anchors),
         traffic=traffic,
-        unread=None if unread is None else tuple(Unread(name, tuple(ids)) for name, ids in unread.items()),
+        unread=None if unread is None else tuple(UnreadDestination(name, tuple(ids)) for name, ids in unread.items()),
     )
