@@ -36,7 +36,7 @@ class Trial:
 
     Attributes:
         records: number of tested records.
-        gone: number of records that were filtered, lost or failed before they were matched.
+        dropped: number of records that were filtered, lost or failed before they were matched.
         matched: number of records that match.
         hits: the last of them.
         times: times of the tested records that have one, in seconds since the epoch.
@@ -44,7 +44,7 @@ class Trial:
     """
 
     records: int
-    gone: int
+    dropped: int
     matched: int
     hits: tuple[Hit, ...]
     times: Sequence[float] = ()

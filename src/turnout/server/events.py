@@ -34,7 +34,7 @@ class Event:
 
 
 class Events:
-    """Store and distributor of events. `tell` may be called from any thread.
+    """Store and distributor of events. `publish` may be called from any thread.
 
     Args:
         state: stores all events but progress.

@@ -52,12 +52,12 @@ class IndexServer:
     written.
 
     Args:
-        kept: the revisions that there are.
+        revisions: revisions to serve.
         host: the address to listen on, and the one that others know it by.
     """
 
-    def __init__(self, kept: ServedRevisions, host: str = "127.0.0.1") -> None:
-        self._indexes = kept
+    def __init__(self, revisions: ServedRevisions, host: str = "127.0.0.1") -> None:
+        self._revisions = revisions
         self._token = secrets.token_urlsafe(24)
         self._server = ThreadingHTTPServer((host, 0), self._handler())
         self._server.daemon_threads = True
@@ -104,7 +104,7 @@ class IndexServer:
         first, _, second = rest.partition("/")
         try:
             if rest == "newest":
-                return b"%d" % self._indexes.newest()
+                return b"%d" % self._revisions.newest()
             if first in ("usable", "filters"):
                 return self._of_revision(first, decimal(second))
             revision = decimal(first)
@@ -120,7 +120,7 @@ class IndexServer:
         if not compare_digest(token.encode(), self._token.encode()) or first != "matches" or size is None:
             return None
         try:
-            MatchFolder.beside(self._indexes.folder.parent).put(unquote(name), request.rfile.read(size))
+            MatchFolder.beside(self._revisions.folder.parent).put(unquote(name), request.rfile.read(size))
         except (ValueError, OSError):
             return None
         return b""
@@ -129,11 +129,11 @@ class IndexServer:
         if revision is None:
             return None
         if what == "usable":
-            return b"%d" % self._indexes.usable(revision)
-        return json.dumps(self._indexes.filters(revision)).encode()
+            return b"%d" % self._revisions.usable(revision)
+        return json.dumps(self._revisions.filters(revision)).encode()
 
     def _file(self, revision: int, name: str) -> Path | bytes | None:
-        files = {file.relative_to(self._indexes.folder).as_posix(): file for file in self._indexes.files(revision)}
+        files = {file.relative_to(self._revisions.folder).as_posix(): file for file in self._revisions.files(revision)}
         if name:
             return files.get(name)
         return json.dumps({file_name: file.stat().st_size for file_name, file in files.items()}).encode()
