@@ -104,8 +104,8 @@ def _lines(route: JsonObject) -> Iterator[str]:
     )
     yield f"{route['name']}  {route['state']}{lag_text}  {numbers}"
     mistakes = [f"{mistake['path']}: {mistake['problem']}" for mistake in route["mistakes"]]
-    for why in filter(None, (route["reason"], route["problem"], *route["losses"], *mistakes)):
-        yield f"    {why}"
+    for line_text in filter(None, (route["reason"], route["problem"], *route["losses"], *mistakes)):
+        yield f"    {line_text}"
 
 
 def pause(context: typer.Context, routes: Names, as_json: AsJson = False) -> None:

@@ -278,7 +278,7 @@ def write_new(files: dict[Path, str], *, force: bool) -> None:
 
 def _print_draft(draft: Draft, mistakes: tuple[Mistake, ...]) -> None:
     lines = [f"taken  {name} → {path}" for name, path in draft.taken]
-    lines += [f"left   {name}: {why}" for name, why in draft.left]
+    lines += [f"left   {name}: {reason}" for name, reason in draft.left]
     lines += [f"wrong  {mistake}" for mistake in mistakes]
     sys.stderr.write("".join(f"{line}\n" for line in lines))
 

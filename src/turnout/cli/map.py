@@ -221,10 +221,10 @@ def _show(explanation: MappingExplanation) -> None:
             target = "lost" if outcome.subject is None else f"{outcome.subject}  ({outcome.destination})"
             added = ", added to make 100%" if outcome.completed else ""
             _print(f"  {outcome.share:3d}%  {target}{added}")
-        for destination, why in explanation.skipped:
-            _print(f"    0%  {destination}: {why}")
-    for source, why in explanation.others[:_SHOWN_SUBJECTS]:
-        _print(f"  not {source!r}: {why}")
+        for destination, reason in explanation.skipped:
+            _print(f"    0%  {destination}: {reason}")
+    for source, reason in explanation.others[:_SHOWN_SUBJECTS]:
+        _print(f"  not {source!r}: {reason}")
     if len(explanation.others) > _SHOWN_SUBJECTS:
         _print(f"  and {len(explanation.others) - _SHOWN_SUBJECTS} more; --json lists them all")
 
@@ -238,8 +238,8 @@ def _as_json(explanation: MappingExplanation) -> JsonObject:
             {"destination": o.destination, "subject": o.subject, "share": o.share, "completed": o.completed}
             for o in explanation.outcomes
         ],
-        "not_chosen": [{"destination": destination, "why": why} for destination, why in explanation.skipped],
-        "not_taken": [{"source": source, "why": why} for source, why in explanation.others],
+        "not_chosen": [{"destination": destination, "why": reason} for destination, reason in explanation.skipped],
+        "not_taken": [{"source": source, "why": reason} for source, reason in explanation.others],
     }
 
 

@@ -91,8 +91,8 @@ class _Answers:
 
         reading = source_of(self._answer(source, "Where records come from", _FROM))
         sampled = self._sample(reading, sample) if reading["format"] in ("nats", "kafka") else SampledStream()
-        near = reading["servers"] if reading["format"] == "nats" else "nats://127.0.0.1:4222"
-        writing = sink_of(self._answer(to, "Where messages go", near))
+        proposal = reading["servers"] if reading["format"] == "nats" else "nats://127.0.0.1:4222"
+        writing = sink_of(self._answer(to, "Where messages go", proposal))
         sink_subjects = self._sample(writing, 0).subjects if "stream" in writing else ()
         proposed = str(reading.get("stream", "route")).lower()
         called = route_name(self._answer(name, "What the route is called", proposed))

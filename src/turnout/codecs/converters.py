@@ -109,6 +109,6 @@ def _settings(properties: Sequence[Setting], texts: Mapping[str, str]) -> tuple[
 
 def _unknown(class_name: str, class_names: Iterable[str]) -> str:
     simple = class_name.rpartition(".")[2]
-    near = nearest(simple, [name.rpartition(".")[2] for name in class_names])
-    hint = f" (did you mean {near}?)" if near else ""
+    guess = nearest(simple, [name.rpartition(".")[2] for name in class_names])
+    hint = f" (did you mean {guess}?)" if guess else ""
     return f"no converter {class_name!r} is known{hint}; there are {', '.join(class_names)}"

@@ -255,7 +255,7 @@ class _DdlParser:
         if not self._take_mark(mark):
             raise self._unexpected(repr(mark))
 
-    def _unexpected(self, expected: str, near: str | None = None) -> DdlError:
+    def _unexpected(self, expected: str, guess: str | None = None) -> DdlError:
         token = repr(self.next.text) if self.next.kind != "end" else "the end"
-        hint = f"; did you mean {near}?" if near else ""
+        hint = f"; did you mean {guess}?" if guess else ""
         return DdlError(f"found {token}, expected {expected}{hint}", self.next.position)

@@ -156,8 +156,8 @@ def _described(value: object) -> str:
 
 
 def _hint(name: object, names: Mapping[str, object]) -> str:
-    near = nearest(str(name), names)
-    return f" (did you mean {near!r}?)" if near else ""
+    guess = nearest(str(name), names)
+    return f" (did you mean {guess!r}?)" if guess else ""
 
 
 def _wrong(path: str, problem: str, *, text: str = "", position: int | None = None) -> ConditionError:

@@ -65,8 +65,8 @@ def read_ledger(connection: Connection) -> Ledger:
     states = {name: stream_info(connection, name)["state"] for name in ("FLIGHTS", "DELIVERIES", "DEAD")}
     records: set[bytes] = set()
     topics: Counter[str] = Counter()
-    everything = Range("DELIVERIES", 1, states["DELIVERIES"]["last_seq"] + 1)
-    for batch in PullReader(connection, everything).batches():
+    whole_stream = Range("DELIVERIES", 1, states["DELIVERIES"]["last_seq"] + 1)
+    for batch in PullReader(connection, whole_stream).batches():
         # An id is <stream>:<sequence>:<hash>; the first two parts name the record.
         records.update(key.rpartition(b":")[0] for key in batch.column("key").to_pylist())
         topics.update(batch.column("topic").to_pylist())

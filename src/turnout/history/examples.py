@@ -118,8 +118,8 @@ class RecordPositions:
             return list(range(len(rows)))[:limit]
         offsets = self._offsets[rows]
         # All with the last offset are compared: records of several topics may have it.
-        near = np.flatnonzero(offsets <= np.partition(offsets, limit - 1)[limit - 1]).tolist()
-        return sorted(near, key=lambda at: (self.of(int(rows[at])), at))[:limit]
+        first_indices = np.flatnonzero(offsets <= np.partition(offsets, limit - 1)[limit - 1]).tolist()
+        return sorted(first_indices, key=lambda at: (self.of(int(rows[at])), at))[:limit]
 
 
 def _numbers(batch: ArrowBatch, name: str, unknown: int) -> RowIds:

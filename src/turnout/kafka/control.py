@@ -138,8 +138,8 @@ def _newest(options: KafkaOptions, topic: str, key: bytes) -> bytes | None:
     with KafkaAdmin(options) as admin:
         info = admin.describe([topic])[topic]
         number = partition_of(key, len(info.partitions))
-        everything = KafkaOptions(options.servers, {**options.properties, "isolation.level": "read_uncommitted"})
-        with KafkaAdmin(everything) as seeing:
+        uncommitted = KafkaOptions(options.servers, {**options.properties, "isolation.level": "read_uncommitted"})
+        with KafkaAdmin(uncommitted) as seeing:
             ends = seeing.ends([(topic, number)])[topic, number]
     read = _cached_reads.get_or_add((options.servers, topic, number), lambda: _Read(info.id, ends.first, {}))
     if read.id != info.id or read.next > ends.next:

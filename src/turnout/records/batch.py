@@ -183,12 +183,12 @@ def _blocks(values: Sequence[tuple[Schema | None, Value]]) -> list[Block]:
             together.append((schema, [row]))
         else:
             rows.append(row)
-    everything = rows_of(len(values))
+    all_rows = rows_of(len(values))
     return [
         block
         for schema, rows in together
         for block in group(
-            everything if len(rows) == len(values) else np.array(rows, np.intp),
+            all_rows if len(rows) == len(values) else np.array(rows, np.intp),
             schema,
             (values[row][1] for row in rows),
             checked=schema is None,

@@ -56,8 +56,8 @@ class Connector:
         """
         connector = cls.load(file)
         if not connector.aliases("transforms"):
-            near = nearest("transforms", connector.properties, _ALIKE)
-            hint = f'; did you mean "transforms" by {near!r}?' if near and near != "transforms" else ""
+            guess = nearest("transforms", connector.properties, _ALIKE)
+            hint = f'; did you mean "transforms" by {guess!r}?' if guess and guess != "transforms" else ""
             problem = f"{file} defines no transforms: expected a list of aliases under the name 'transforms'{hint}"
             raise ConfigError([Mistake("", problem)])
         return connector

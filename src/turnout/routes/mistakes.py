@@ -122,8 +122,8 @@ def _wrong_format(value: object) -> str:
     if not isinstance(value, dict):
         return f"found {masked_url(repr(value))}, expected a block with a format"
     if name is None:
-        near = next((key for key in map(str, value) if nearest(key, ["format"], 0.7)), None)
-        guess = f'; found {near!r}, did you mean "format"?' if near else ""
+        key_guess = next((key for key in map(str, value) if nearest(key, ["format"], 0.7)), None)
+        guess = f'; found {key_guess!r}, did you mean "format"?' if key_guess else ""
         return f"format is required and missing, one of {expected}{guess}"
     return f"format: found {name!r}, expected one of {expected}{did_you_mean(str(name), FORMATS)}"
 

@@ -298,8 +298,8 @@ class RouteReader:
         if exact[:2] in self.lines:
             return line_of(self.lines, exact)
         full_name = _under(key, inner)
-        near = (full_name[:length] for length in self._lengths if length <= len(full_name))
-        return next((self._named[name] for name in near if name in self._named), None)
+        prefixes = (full_name[:length] for length in self._lengths if length <= len(full_name))
+        return next((self._named[name] for name in prefixes if name in self._named), None)
 
     @cached_property
     def _named(self) -> dict[str, int]:

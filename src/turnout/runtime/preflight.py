@@ -77,7 +77,7 @@ class _ServerQueries:
     @property
     def notes(self) -> tuple[str, ...]:
         """A sentence for each failure, with the endpoints that had it."""
-        return tuple(f"{' and '.join(names)} could not be queried: {why}" for why, names in self._unasked.items())
+        return tuple(f"{' and '.join(names)} could not be queried: {reason}" for reason, names in self._unasked.items())
 
     def looped(self, route: Route) -> Route:
         """Return the route, with its own source's subjects on the sinks that answer."""

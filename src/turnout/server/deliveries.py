@@ -113,6 +113,6 @@ class WebhookDeliveries:
             try:
                 self._deliver(running.route, running.stop, self._counts.setdefault(running.route.name, []).append)
             except (TurnoutError, OSError) as failure:
-                name, why = running.route.name, message_of(failure)
-                _log.warning("route %s: webhooks: %s; next try in %g s", name, why, _RETRY_SECONDS)
+                name, problem = running.route.name, message_of(failure)
+                _log.warning("route %s: webhooks: %s; next try in %g s", name, problem, _RETRY_SECONDS)
                 running.stop.wait(_RETRY_SECONDS)

@@ -270,8 +270,8 @@ class SparkStage:
 
     def prepare(self, revision: int | None) -> None:
         """Make the program, open the index of a revision, and run once without records: the first takes longest."""
-        nothing = with_stream(pa.RecordBatch.from_pylist([], schema=SCHEMA), "")
-        for _ in self.outcomes(nothing, revision):
+        empty_batch = with_stream(pa.RecordBatch.from_pylist([], schema=SCHEMA), "")
+        for _ in self.outcomes(empty_batch, revision):
             pass
 
     def outcomes(self, records: pa.RecordBatch, revision: int | None) -> Iterator[Result]:

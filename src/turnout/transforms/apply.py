@@ -151,15 +151,15 @@ class StageRunner:
 
     def _run_mixed(self, batch: Batch, block: Block, chosen: Mask | None, errors: Errors) -> Block:
         """Apply the stage to the chosen objects of a mixed block, which it owns."""
-        members, how = list(block.values), self._mixed
+        members, step = list(block.values), self._mixed
         indices = range(len(members)) if chosen is None else np.flatnonzero(chosen).tolist()
-        if isinstance(how, EachObject):
+        if isinstance(step, EachObject):
             for index in indices:
-                members[index] = how.convert(members[index])
-        elif how is not None and len(indices):
+                members[index] = step.convert(members[index])
+        elif step is not None and len(indices):
             rows = block.rows if chosen is None else block.rows[chosen]
             part_members = [members[index] for index in indices]
-            apply_by_fields(how.names, rows, part_members, lambda part: self._run(batch, part, None, errors))
+            apply_by_fields(step.names, rows, part_members, lambda part: self._run(batch, part, None, errors))
         return Block.mixed(block.rows, members)
 
     def _step(self, shape: Shape) -> Step | RecordError:

@@ -172,9 +172,9 @@ def _whole(shape: Shape, target: str) -> Step:
             target, schema.optional, default,
             name=schema.name, version=schema.version, doc=schema.doc, parameters=schema.parameters,
         )  # fmt: skip
-    fits = schema is None or schema.name not in LOGICAL
+    is_checked = schema is None or schema.name not in LOGICAL
 
     def run(block: Block, _where: Sequence[bool] | None, _batch: Batch, errors: Errors) -> Block:
-        return block.with_values(changed, convert(block.values, cast, errors), checked=fits)
+        return block.with_values(changed, convert(block.values, cast, errors), checked=is_checked)
 
     return Step(run)

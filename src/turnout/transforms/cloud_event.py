@@ -195,8 +195,10 @@ def _attribute(name: object, value: object) -> tuple[str, str | None]:
 
 
 def _is_name(name: str) -> bool:
-    fits = 1 <= len(name) <= _NAME_LENGTH and name.isascii() and name.isalnum() and name.islower() | name.isdecimal()
-    return fits and name not in _DATA
+    is_plain = (
+        1 <= len(name) <= _NAME_LENGTH and name.isascii() and name.isalnum() and name.islower() | name.isdecimal()
+    )
+    return is_plain and name not in _DATA
 
 
 def _attribute_of(header: str) -> str:

@@ -133,8 +133,8 @@ def _table(parts: Parts, selected: Selection) -> dict[str, object]:
     named = [entry for entry in _sorted(parts, selected.sort) if selected.accepts(entry)]
     troubled = [entry for entry in named if reasons.get(entry.name)]
     fine = [entry for entry in named if not reasons.get(entry.name)]
-    everything = named if selected.sort else troubled + fine
-    chosen = troubled if selected.show == "attention" else everything
+    all_named = named if selected.sort else troubled + fine
+    chosen = troubled if selected.show == "attention" else all_named
     pages = max(1, -(-len(chosen) // _ON_PAGE))
     number = min(selected.number, pages)
     failures = parts.state.last_failures()

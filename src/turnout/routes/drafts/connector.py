@@ -125,9 +125,9 @@ class _ConnectorDrafter:
         self.taken.append(Adoption(name, path))
         return self.properties[name]
 
-    def _leave(self, name: str, why: str) -> None:
+    def _leave(self, name: str, reason: str) -> None:
         self.used_names.add(name)
-        self.left.append(Omission(name, why))
+        self.left.append(Omission(name, reason))
 
     # The ends
 
@@ -267,6 +267,8 @@ class _ConnectorDrafter:
         for name in [name for name in self.properties if name not in self.used_names]:
             kind, _, alias = name.partition(".")
             unlisted = kind in ("transforms", "predicates") and "." in alias
-            why = f"{alias.partition('.')[0]!r} is not listed in {kind!r}" if unlisted else "an option of the connector"
+            reason = (
+                f"{alias.partition('.')[0]!r} is not listed in {kind!r}" if unlisted else "an option of the connector"
+            )
             steps = [step for start, step in _CLASSES.items() if (self.properties[name] or "").startswith(start)]
-            self._leave(name, steps[0] if name == "connector.class" and steps else _REASONS.get(name, why))
+            self._leave(name, steps[0] if name == "connector.class" and steps else _REASONS.get(name, reason))

@@ -50,7 +50,7 @@ class Draft:
     def text(self, origin: str) -> str:
         """Return the text of the file, with the parts left out in comments above the route."""
         lines = [f"# Made of {origin}."]
-        lines += [f"# left: {name}: {why}" for name, why in self.left]
+        lines += [f"# left: {name}: {reason}" for name, reason in self.left]
         return "\n".join([*lines, yaml_of(self.document)])
 
     def mistakes(self, text: str, file: Path | None = None) -> tuple[Mistake, ...]:

@@ -89,8 +89,8 @@ class KafkaProbe(EndpointProbe):
         creates = self._open.creates_topics()
         if creates is False:
             raise StreamError(f"{shown_topics(missing)}: no such topic, and brokers create none", code=_NOT_FOUND)
-        how = "brokers create them" if creates else "the brokers did not report whether they create them"
-        return f"{shown_topics(missing)}: not there yet; {how}"
+        creation = "brokers create them" if creates else "the brokers did not report whether they create them"
+        return f"{shown_topics(missing)}: not there yet; {creation}"
 
     def _may_write(self, topics: Sequence[str]) -> str:
         found = self._open.existing(topics)

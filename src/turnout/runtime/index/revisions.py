@@ -107,8 +107,8 @@ class Revisions:
                 self._newest = newest
             except (TurnoutError, OSError) as failure:
                 if not self._is_away:
-                    why = "their store is away" if isinstance(failure, TurnoutError) else "their index is not written"
-                    _log.warning("subscriptions stay at revision %d: %s: %s", self._newest, why, failure)
+                    cause = "their store is away" if isinstance(failure, TurnoutError) else "their index is not written"
+                    _log.warning("subscriptions stay at revision %d: %s: %s", self._newest, cause, failure)
                 self._is_away = True
             else:
                 self._is_away = False

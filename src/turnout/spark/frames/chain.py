@@ -176,7 +176,7 @@ class _ChainResult:
         batch = self.batch
         for name, schema, blocks in zip(_SIDES, schemas, (batch.key, batch.value), strict=True):
             written = self.written[name] = WrittenColumn.of(blocks, schema)
-            batch.fail({row: _failure(name, RecordError(why)) for row, why in written.problems.items()})
+            batch.fail({row: _failure(name, RecordError(problem)) for row, problem in written.problems.items()})
 
     def first_failure(self) -> str:
         """Describe the first failed record, its stage and the reason."""

@@ -119,12 +119,12 @@ def _result(
     program: MappingProgram, target: Column, subject: Column, tokens: Column, bits: Column, hashes: Sequence[Column]
 ) -> Column:
     """Return the result of the chosen destination, one branch for each form."""
-    nothing = target["f"].isNull()
+    is_lost = target["f"].isNull()
     for hashed in hashes:
         # Always true where there is no target. Used a second time, the hash is not moved into a branch below,
         # where Spark would not share what repeats in it.
-        nothing = nothing & hashed.isNull()
-    result = F.when(nothing, F.lit(None).cast("string"))
+        is_lost = is_lost & hashed.isNull()
+    result = F.when(is_lost, F.lit(None).cast("string"))
     for number, form in enumerate(program.forms):
         value = _Branch(form, target, subject, tokens, bits, hashes).value()
         result = result.when(target["f"] == number, value)

@@ -114,7 +114,7 @@ class _Day:
 
     def __init__(self, fields: Mapping[str, int], kind: str) -> None:
         self.fields = fields
-        self.way = kind
+        self.kind = kind
         year = fields.get("y", 1970)
         self.year = 1 - year if fields.get("G", 1) == 0 else year
 
@@ -134,25 +134,25 @@ class _Day:
 
     def _settled(self, modern: int, old: int) -> int:
         """Choose between the calendars near the change from one to the other."""
-        if self.way in "Dw":
+        if self.kind in "Dw":
             return old
         return modern if modern >= CUTOVER_DAY else old
 
     def _in(self, *, julian: bool) -> int:
         """Return the day in one of the calendars."""
         fields = self.fields
-        if self.way in "Dw":
+        if self.kind in "Dw":
             first = days_of(self.year, 1, 1, julian=julian)
-            if self.way == "D":
+            if self.kind == "D":
                 return first + fields["D"] - 1
             day = on_or_before(_first_week(first) + 6, fields.get("E", _SUNDAY))
             return day + 7 * (fields["w"] - 1)
         years, month = divmod(fields.get("M", 0), 12)
         year = wrapped(self.year + years, 32)
         first = days_of(year, month + 1, 1, julian=julian)
-        if self.way == "d":
+        if self.kind == "d":
             return first + fields.get("d", 1) - 1
-        if self.way == "W":
+        if self.kind == "W":
             day = on_or_before(_first_week(first) + 6, fields.get("E", _SUNDAY))
             return day + wrapped(7 * (fields["W"] - 1), 32)
         week = fields.get("F", 1)

@@ -130,21 +130,21 @@ def single(number: int | float | str | Decimal | Fraction) -> float:
     if math.isinf(real) or real != real:
         return real
     try:
-        near = _float32(real)
+        rounded = _float32(real)
     except OverflowError:
-        near = math.copysign(math.inf, real)
-    if near == real or isinstance(number, float):
-        return near
+        rounded = math.copysign(math.inf, real)
+    if rounded == real or isinstance(number, float):
+        return rounded
     # Rounding twice is wrong only if the first result is halfway between two of the coarser numbers.
-    bits = struct.unpack("<I", struct.pack("<f", near))[0]
+    bits = struct.unpack("<I", struct.pack("<f", rounded))[0]
     neighbours = (bits - 1, bits + 1) if bits & 0x7FFFFFFF else (bits + 1,)
     for neighbour in map(_of_bits, neighbours):
-        if (_finite(near) + _finite(neighbour)) / 2 == real:
+        if (_finite(rounded) + _finite(neighbour)) / 2 == real:
             # Decimals are compared exactly, and have any number of digits.
             exact = number if isinstance(number, Fraction) else Decimal(number)
             if exact != real:
-                return max(near, neighbour) if exact > real else min(near, neighbour)
-    return near
+                return max(rounded, neighbour) if exact > real else min(rounded, neighbour)
+    return rounded
 
 
 def double(number: int | float | str | Decimal | Fraction) -> float:
