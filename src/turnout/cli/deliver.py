@@ -44,11 +44,11 @@ def deliver(
             return [one for one in destinations if await log.enable(one)]
 
     if redrive or enable:
-        enabled_ids = asyncio.run(enabled(enable)) if enable else []
+        known = asyncio.run(enabled(enable)) if enable else []
         count = asyncio.run(moved()) if redrive else 0
-        text = f"dead letters moved: {count:,}, endpoints enabled: {len(enabled_ids):,} of {len(enable or ()):,}"
-        typer.echo(json_text({"moved": count, "enabled": enabled_ids}) if as_json else text)
-        if len(enabled_ids) < len(enable or ()):
+        text = f"dead letters moved: {count:,}, endpoints enabled: {len(known):,} of {len(enable or ()):,}"
+        typer.echo(json_text({"moved": count, "enabled": known}) if as_json else text)
+        if len(known) < len(enable or ()):
             raise typer.Exit(1)
         return
     with stop_on_signals() as stop:

@@ -87,15 +87,15 @@ class WebhookDeliveries:
             totals[name] = {key: sum(counts[key] for counts in each) for key in (each[0] if each else ())}
         return totals
 
-    def update(self) -> None:
+    def look(self) -> None:
         """Start dispatchers of new versions, and stop those of removed or changed routes."""
-        required = {name: route for name, route in self._routes().items() if route.webhooks is not None}
+        wanted = {name: route for name, route in self._routes().items() if route.webhooks is not None}
         for name, running in tuple(self._running.items()):
-            if required.get(name) != running.route:
+            if wanted.get(name) != running.route:
                 running.stop.set()
                 if running.thread is None or not running.thread.is_alive():
                     del self._running[name]
-        for name, route in required.items():
+        for name, route in wanted.items():
             if name not in self._running:
                 running = self._running[name] = _Running(route)
                 running.thread = threading.Thread(
@@ -105,7 +105,7 @@ class WebhookDeliveries:
 
     def _keep_looking(self) -> None:
         while not self._ending.is_set():
-            self.update()
+            self.look()
             self._ending.wait(_LOOK_SECONDS)
 
     def _keep_delivering(self, running: _Running) -> None:
@@ -113,6 +113,6 @@ class WebhookDeliveries:
             try:
                 self._deliver(running.route, running.stop, self._counts.setdefault(running.route.name, []).append)
             except (TurnoutError, OSError) as failure:
-                name, problem = running.route.name, message_of(failure)
-                _log.warning("route %s: webhooks: %s; next try in %g s", name, problem, _RETRY_SECONDS)
+                name, why = running.route.name, message_of(failure)
+                _log.warning("route %s: webhooks: %s; next try in %g s", name, why, _RETRY_SECONDS)
                 running.stop.wait(_RETRY_SECONDS)

@@ -219,9 +219,9 @@ class PostgresStore(StoreBase):
                 raise SubscriptionNotFoundError(id_)
             if expected is not None and expected != found[id_]:
                 raise SubscriptionConflictError(id_, expected, found[id_])
-        deleted = [(subscription.id, subscription) for subscription in decode_records(rows)]
+        gone = [(subscription.id, subscription) for subscription in decode_records(rows)]
         for table, digests in (("leaf", _leaf_digests), ("metadata", _pair_digests)):
-            pairs = list(_tokens(deleted, digests))
+            pairs = list(_tokens(gone, digests))
             self._execute(
                 connection,
                 f"DELETE FROM {{schema}}.{table} AS own USING unnest(%s::bytea[], %s::text[]) AS gone (digest, id)"  # noqa: S608 - no input
